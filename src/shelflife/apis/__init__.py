@@ -1,0 +1,1 @@
+"""The two reference APIs, written the way a user would write one."""

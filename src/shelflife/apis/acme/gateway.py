@@ -1,0 +1,127 @@
+"""Where a subscription is carried out once it has passed: in this process, or at Stripe."""
+
+import itertools
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+__all__ = ["Declined", "Gateway", "GatewayDown", "InProcessGateway", "Order", "Receipt", "StripeGateway"]
+
+_NOT_FOUND = 404
+_TIMEOUT_S = 20
+
+
+class Order(NamedTuple):
+    """What is asked of the gateway."""
+
+    customer: str
+    plan: str
+    amount: int
+    """In minor units."""
+    currency: str
+    payment_method_token: str
+    promo_code: str | None
+
+
+class Receipt(NamedTuple):
+    """What the gateway has made."""
+
+    id: str
+    status: str
+
+
+class Declined(Exception):
+    """The gateway refuses the payment. Nothing in the request would mend it."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class GatewayDown(Exception):
+    """The gateway does not answer, or answers nonsense."""
+
+
+class Gateway(Protocol):
+    """Carries a subscription out."""
+
+    def subscribe(self, order: Order) -> Receipt:
+        """Make the subscription; `Declined` or `GatewayDown` when there is none."""
+
+
+class InProcessGateway:
+    """Makes subscriptions up. It declines every token with `declined` in its name."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+
+    def subscribe(self, order: Order) -> Receipt:
+        if "declined" in order.payment_method_token:
+            raise Declined("card_declined", "Your card was declined.")
+        return Receipt(f"sub_{next(self._numbers):06d}", "active")
+
+
+class StripeGateway:
+    """Makes subscriptions at Stripe, or at a server that speaks its API, through the official SDK.
+
+    Customers must exist there. `payment_methods` says which Stripe payment method an Acme token stands for; a token
+    that is not among them is taken for one itself.
+    """
+
+    def __init__(
+        self, api_key: str, address: str | None = None, payment_methods: Mapping[str, str] | None = None
+    ) -> None:
+        try:
+            import stripe
+        except ImportError as error:
+            raise GatewayDown("the Stripe gateway needs the extra shelflife[stripe]") from error
+        self._stripe = stripe
+        self._payment_methods = payment_methods or {}
+        self._client = stripe.StripeClient(
+            api_key,
+            base_addresses={"api": address} if address else {},
+            http_client=stripe.RequestsClient(timeout=_TIMEOUT_S),
+            max_network_retries=1,
+        ).v1
+
+    def subscribe(self, order: Order) -> Receipt:
+        stripe = self._stripe
+        try:
+            return self._subscribe(order)
+        except (stripe.CardError, stripe.InvalidRequestError) as error:
+            raise Declined(error.code or "declined", error.user_message or "The gateway declined.") from error
+        except stripe.StripeError as error:
+            raise GatewayDown("the payment gateway does not answer") from error
+
+    def _subscribe(self, order: Order) -> Receipt:
+        token = order.payment_method_token
+        method = self._payment_methods.get(token, token)
+        self._client.payment_methods.attach(method, {"customer": order.customer})
+        self._client.customers.update(
+            order.customer, {"invoice_settings": {"default_payment_method": method}}
+        )
+        subscription = self._client.subscriptions.create(
+            {
+                "customer": order.customer,
+                "items": [{"plan": self._plan(order)}],
+                "metadata": {"promo_code": order.promo_code or ""},
+            }
+        )
+        return Receipt(subscription.id, subscription.status)
+
+    def _plan(self, order: Order) -> str:
+        """The Stripe plan of this price, made when it is not there yet."""
+        plan = f"{order.plan}-{order.amount}-{order.currency}"
+        try:
+            return self._client.plans.retrieve(plan).id
+        except self._stripe.InvalidRequestError as error:
+            if error.http_status != _NOT_FOUND:
+                raise
+        return self._client.plans.create(
+            {
+                "id": plan,
+                "amount": order.amount,
+                "currency": order.currency,
+                "interval": "month",
+                "product": {"name": order.plan},
+            }
+        ).id

@@ -1,0 +1,34 @@
+"""The command line. Errors are one sentence and an exit status that is not 0."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from shelflife import __version__
+from shelflife.cli import demo, serve
+from shelflife.cli.errors import CommandError
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; the exit status is what is returned."""
+    parser = argparse.ArgumentParser(
+        prog="shelflife", description="Every fix an API hands to an agent carries its shelf life."
+    )
+    parser.add_argument("--version", action="version", version=f"shelflife {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    demo.add_to(commands)
+    serve.add_to(commands)
+    options = parser.parse_args(arguments)
+    try:
+        options.run(options)
+    except CommandError as error:
+        print(f"shelflife: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0

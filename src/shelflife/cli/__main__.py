@@ -1,0 +1,5 @@
+import sys
+
+from shelflife.cli import main
+
+sys.exit(main())

@@ -1,0 +1,99 @@
+"""`shelflife serve`: a reference API on a port."""
+
+import argparse
+import os
+import socket
+from typing import TYPE_CHECKING, Any
+
+from shelflife.cli.errors import CommandError, needing
+
+if TYPE_CHECKING:
+    from shelflife.apis.acme.gateway import Gateway
+
+__all__ = ["add_to"]
+
+_TOKEN_VARIABLE = "SHELFLIFE_ADMIN_TOKEN"  # noqa: S105
+_STRIPE_VARIABLE = "STRIPE_API_KEY"
+
+
+def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command to the parser."""
+    parser = commands.add_parser(
+        "serve",
+        help="serve a reference API",
+        description="Serve a reference API until interrupted.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("api", choices=["acme", "recipes"], help="which one")
+    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on")
+    parser.add_argument("--port", type=int, default=8000, help="the port to listen on; 0 takes a free one")
+    parser.add_argument("--level", type=int, default=6, choices=[0, 1, 4, 5, 6], help="the wire level")
+    parser.add_argument(
+        "--admin-token",
+        default=os.environ.get(_TOKEN_VARIABLE),
+        metavar="TOKEN",
+        help=f"turns the admin endpoints on; better given in ${_TOKEN_VARIABLE}, where nobody sees it",
+    )
+    parser.add_argument("--state", metavar="FILE", help="a state file, so that reloads survive a restart")
+    parser.add_argument("--errors", choices=["json", "problem"], default="json", help="the form of errors")
+    parser.add_argument(
+        "--gateway",
+        choices=["in-process", "stripe"],
+        default="in-process",
+        help=f"where acme carries subscriptions out; stripe takes its key from ${_STRIPE_VARIABLE}",
+    )
+    parser.add_argument("--stripe-address", metavar="URL", help="a server that speaks Stripe's API")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Serve until interrupted."""
+    with needing("server"):
+        import uvicorn
+
+        from shelflife.apis.acme import acme_app, acme_provider
+        from shelflife.apis.recipes import recipes_app, recipes_provider
+        from shelflife.server import ServerError
+    settings: dict[str, Any] = {
+        "level": options.level,
+        "admin_token": options.admin_token,
+        "state_file": options.state,
+        "errors": options.errors,
+    }
+    try:
+        if options.api == "acme":
+            app = acme_app(acme_provider(**settings), _gateway(options))
+        else:
+            app = recipes_app(recipes_provider(**settings))
+    except ServerError as error:
+        raise CommandError(str(error)) from error
+    with _listener(options.host, options.port) as listener:
+        host, port = listener.getsockname()[:2]
+        admin = "on" if options.admin_token else "off: no admin token"
+        print(f"{app.title} on http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
+        print(f"Level {options.level}, admin endpoints {admin}. Ctrl-C ends it.", flush=True)
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
+        server.run(sockets=[listener])
+
+
+def _gateway(options: argparse.Namespace) -> "Gateway":
+    from shelflife.apis.acme.gateway import GatewayDown, InProcessGateway, StripeGateway
+
+    if options.gateway == "in-process":
+        return InProcessGateway()
+    key = os.environ.get(_STRIPE_VARIABLE)
+    if not key:
+        raise CommandError(f"the Stripe gateway needs an API key in ${_STRIPE_VARIABLE}")
+    try:
+        return StripeGateway(key, options.stripe_address)
+    except GatewayDown as error:
+        raise CommandError(str(error)) from error
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise CommandError(f"cannot listen on {host} port {port}: {reason}") from error

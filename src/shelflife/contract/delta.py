@@ -1,0 +1,131 @@
+"""What happened to a table: by key (`Diff`) and with the rows before and after (`Delta`).
+
+Rows are compared as JSON, not as Python values: `1`, `1.0` and `true` differ, the order of fields does not.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
+
+import msgspec
+
+__all__ = ["Delta", "Diff", "Row", "same_json"]
+
+Row = dict[str, Any]
+"""The values of one row: a JSON object."""
+
+_encode = msgspec.json.Encoder().encode
+_encode_sorted = msgspec.json.Encoder(order="sorted").encode
+
+
+def same_json(one: Any, other: Any) -> bool:
+    """Whether two JSON values are the same, whatever the order of their fields."""
+    return _encode(one) == _encode(other) or _encode_sorted(one) == _encode_sorted(other)
+
+
+class Diff(msgspec.Struct, frozen=True, kw_only=True):
+    """The keys that differ between two contents of a table, each list sorted."""
+
+    added: tuple[str, ...] = ()
+    """Keys that were not there before."""
+
+    removed: tuple[str, ...] = ()
+    """Keys that are gone."""
+
+    changed: tuple[str, ...] = ()
+    """Keys whose row has other values now."""
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.changed)
+
+    @property
+    def gone_stale(self) -> tuple[str, ...]:
+        """The changed and removed keys: those whose old row somebody may still hold."""
+        return tuple(sorted((*self.changed, *self.removed)))
+
+
+class Delta(msgspec.Struct, frozen=True):
+    """The rows that differ between two contents, before and after; None where there was no row.
+
+    Both maps have the same keys, and under each key the two rows differ.
+    """
+
+    before: Mapping[str, Row | None]
+    after: Mapping[str, Row | None]
+
+    def __len__(self) -> int:
+        return len(self.after)
+
+    def __bool__(self) -> bool:
+        return bool(self.after)
+
+    @classmethod
+    def of(cls, before: Mapping[str, Row | None], after: Mapping[str, Row | None]) -> Self:
+        """The delta between two states of the same keys; what is equal in both is left out."""
+        differing = [key for key in after if not same_json(before[key], after[key])]
+        return cls({key: before[key] for key in differing}, {key: after[key] for key in differing})
+
+    @classmethod
+    def between(cls, old: Mapping[str, Row], new: Mapping[str, Row]) -> Self:
+        """What turns `old` into `new`."""
+        before: dict[str, Row | None] = {}
+        after: dict[str, Row | None] = {}
+        added_count = 0
+        look_up = old.get
+        for key, row in new.items():
+            old_row = look_up(key)
+            if old_row is None:
+                added_count += 1
+            elif old_row is row or _encode(old_row) == _encode(row) or same_json(old_row, row):
+                continue
+            before[key], after[key] = old_row, row
+        if len(old) + added_count != len(new):
+            for key, old_row in old.items():
+                if key not in new:
+                    before[key], after[key] = old_row, None
+        return cls(before, after)
+
+    @classmethod
+    def setting(cls, old: Mapping[str, Row], rows: Mapping[str, Row], without: Iterable[str] = ()) -> Self:
+        """What setting `rows` and removing the keys `without` does to `old`; the work follows the change."""
+        before: dict[str, Row | None] = {}
+        after: dict[str, Row | None] = {}
+        for key, row in rows.items():
+            old_row = old.get(key)
+            if old_row is None or not same_json(old_row, row):
+                before[key], after[key] = old_row, row
+        for key in without:
+            old_row = old.get(key)
+            if old_row is not None:
+                before[key], after[key] = old_row, None
+        return cls(before, after)
+
+    @property
+    def diff(self) -> Diff:
+        """The same by key alone."""
+        added, removed, changed = [], [], []
+        for key, row in self.after.items():
+            if self.before[key] is None:
+                added.append(key)
+            elif row is None:
+                removed.append(key)
+            else:
+                changed.append(key)
+        return Diff(
+            added=tuple(sorted(added)), removed=tuple(sorted(removed)), changed=tuple(sorted(changed))
+        )
+
+    def then(self, later: "Delta") -> "Delta":
+        """This and then `later` as one; what was changed and changed back is gone from it."""
+        before = {**later.before, **self.before}
+        after = {**self.after, **later.after}
+        return Delta.of(before, after)
+
+    def applied_to(self, rows: Mapping[str, Row]) -> dict[str, Row]:
+        """`rows` after the delta. The reference by which faster ways are tested."""
+        result = dict(rows)
+        for key, row in self.after.items():
+            if row is None:
+                result.pop(key, None)
+            else:
+                result[key] = row
+        return result

@@ -1,0 +1,286 @@
+"""Every message of the protocol, as frozen values that encode to the paper's JSON.
+
+A member that a level does not send is UNSET and leaves no trace on the wire. Members that are not known
+are ignored when a message is read, so that servers may add more.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType, field
+
+from shelflife.contract.delta import Row
+from shelflife.contract.errors import BadMessage
+from shelflife.contract.levels import Level
+from shelflife.contract.rules import Rule
+
+__all__ = [
+    "CacheHint",
+    "Changes",
+    "ContractState",
+    "Edge",
+    "ErrorMessage",
+    "Graph",
+    "Node",
+    "Problem",
+    "RecoveryFeedback",
+    "Rejection",
+    "ReloadReport",
+    "ReloadRules",
+    "ReloadTable",
+    "RulesChanges",
+    "RulesReport",
+    "Suggestion",
+    "TableChanges",
+    "TableVersion",
+]
+
+CacheHint = Literal["cacheable", "recompute"]
+
+
+class _Message(msgspec.Struct, frozen=True, kw_only=True):
+    """What all messages share: frozen, made by keyword."""
+
+
+class TableVersion(_Message, frozen=True, kw_only=True):
+    """One member of a dependency vector."""
+
+    table: str
+    version: str
+
+
+class Suggestion(_Message, frozen=True, kw_only=True):
+    """The typed fix for one violated policy."""
+
+    type: str
+    """What kind of fix it is, e.g. `USE_REQUIRED_PROMO`."""
+
+    parameters: dict[str, Any]
+    """What to merge into the request (RFC 7396: a null takes the field away)."""
+
+    cache_hint: CacheHint
+    """`cacheable` when it rests on reference tables alone, `recompute` when it must not be kept."""
+
+    table: str | UnsetType = UNSET
+    """The table that the fix came from; only when cacheable."""
+
+    tables: tuple[TableVersion, ...] | UnsetType = UNSET
+    """Every table the fix depends on, at its version; takes precedence over `table`. From Level 4 on."""
+
+    rows: tuple[str, ...] | UnsetType = UNSET
+    """Every row the fix rests on, as `table:key`, also rows that were looked for and are not there;
+    a bare table name where the whole table was read. Beyond the paper, from Level 4 on."""
+
+    rules: tuple[str, ...] | UnsetType = UNSET
+    """Every rule that was followed or looked for, as `table:relation`. Beyond the paper, from Level 4 on."""
+
+    when: dict[str, Any] | UnsetType = UNSET
+    """The request fields, with their values, under which the fix holds; null where the field is absent.
+    A nested field is named by its JSON Pointer without the leading slash. Beyond the paper, from Level 4 on."""
+
+    def __post_init__(self) -> None:
+        if not self.type:
+            raise BadMessage("a suggestion has an empty type")
+        if self.cache_hint == "recompute" and (self.table or self.tables):
+            raise BadMessage(f"the suggestion {self.type} says recompute and yet names a table")
+
+    @property
+    def depends_on(self) -> tuple[str, ...]:
+        """The names of the tables that the fix depends on; `tables` takes precedence over `table`."""
+        if self.tables:
+            return tuple(dependency.table for dependency in self.tables)
+        return (self.table,) if self.table else ()
+
+    def at_level(self, level: Level, *, paper_only: bool = False) -> "Suggestion":
+        """What of it goes on the wire at this level."""
+        hidden: dict[str, UnsetType] = {}
+        if level < Level.VECTORS or paper_only:
+            hidden = dict.fromkeys(("rows", "rules", "when"), UNSET)
+        if level < Level.VECTORS:
+            hidden["tables"] = UNSET
+        return msgspec.structs.replace(self, **hidden) if hidden else self
+
+
+class RecoveryFeedback(_Message, frozen=True, kw_only=True):
+    """All the fixes for one rejected request."""
+
+    suggestions: tuple[Suggestion, ...]
+
+
+class Rejection(_Message, frozen=True, kw_only=True):
+    """The body of a request that a policy refused, from Level 1 on."""
+
+    success: Literal[False]
+    recovery_feedback: RecoveryFeedback
+    table_versions: dict[str, str]
+    """Every loaded table and its version."""
+
+    rules_version: str | UnsetType = UNSET
+    """The fingerprint of the rules. From Level 6 on."""
+
+
+class Problem(_Message, frozen=True, kw_only=True, omit_defaults=True):
+    """The same as `application/problem+json` (RFC 9457); the contract's members are its extensions."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str | UnsetType = UNSET
+    success: Literal[False] | UnsetType = UNSET
+    recovery_feedback: RecoveryFeedback | UnsetType = UNSET
+    table_versions: dict[str, str] | UnsetType = UNSET
+    rules_version: str | UnsetType = UNSET
+
+
+class ErrorMessage(_Message, frozen=True, kw_only=True):
+    """An error of the contract's own endpoints."""
+
+    success: Literal[False] = False
+    error: str
+    """One sentence that says what is wrong."""
+
+
+class ReloadTable(_Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of `POST /admin/reload-table`: the whole table, or a change to it."""
+
+    table: str
+    rows: dict[str, Row] | UnsetType = UNSET
+    """The whole new content."""
+
+    set: dict[str, Row] | UnsetType = UNSET
+    """Rows to add or replace, when only a change is sent."""
+
+    remove: tuple[str, ...] | UnsetType = UNSET
+    """Keys to take out, when only a change is sent."""
+
+    version: str | None = None
+    """The new version; without it one is minted when the content really changes."""
+
+    def __post_init__(self) -> None:
+        is_change = self.set is not UNSET or self.remove is not UNSET
+        if (self.rows is not UNSET) == is_change:
+            raise BadMessage(
+                "a reload carries either rows (the whole table) or set and remove (a change to it)"
+            )
+
+
+class ReloadReport(_Message, frozen=True, kw_only=True):
+    """What a reload did."""
+
+    table: str
+    old_version: str
+    new_version: str
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    changed: tuple[str, ...]
+    affected_downstream: tuple[str, ...] | UnsetType = UNSET
+    """The nodes that lie downstream of the changed and removed rows in the graph as it was before.
+    From Level 5 on."""
+
+    def at_level(self, level: Level) -> "ReloadReport":
+        """What of it goes on the wire at this level."""
+        if level >= Level.GRAPH:
+            return self
+        return msgspec.structs.replace(self, affected_downstream=UNSET)
+
+
+class ReloadRules(_Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of `POST /admin/reload-rules`: all the rules, or a change to them."""
+
+    rules: tuple[Rule, ...] | UnsetType = UNSET
+    """All the rules that hold from now on."""
+
+    add: tuple[Rule, ...] | UnsetType = UNSET
+    """Rules to declare, when only a change is sent."""
+
+    remove: tuple[Rule, ...] | UnsetType = UNSET
+    """Rules to take back, when only a change is sent."""
+
+    def __post_init__(self) -> None:
+        is_change = self.add is not UNSET or self.remove is not UNSET
+        if (self.rules is not UNSET) == is_change:
+            raise BadMessage(
+                "a reload carries either rules (all of them) or add and remove (a change to them)"
+            )
+
+
+class RulesReport(_Message, frozen=True, kw_only=True):
+    """What a reload of the rules did; a rule declared anew with another target or column is in both lists."""
+
+    old_version: str
+    new_version: str
+    added: tuple[Rule, ...]
+    removed: tuple[Rule, ...]
+
+
+class Node(_Message, frozen=True, kw_only=True):
+    """A row in the graph."""
+
+    table: str
+    key: str
+    version: str
+
+
+class Edge(_Message, frozen=True, kw_only=True):
+    """A tie between two rows that a rule makes from a value."""
+
+    from_node: str = field(name="from")
+    to_node: str = field(name="to")
+    relation: str
+
+
+class Graph(_Message, frozen=True, kw_only=True):
+    """The answer of `GET /admin/graph`."""
+
+    nodes: dict[str, Node]
+    edges: tuple[Edge, ...]
+
+
+class ContractState(_Message, frozen=True, kw_only=True):
+    """The answer of `GET /contract/state`."""
+
+    table_versions: dict[str, str]
+    rules_version: str | UnsetType = UNSET
+
+
+class TableChanges(_Message, frozen=True, kw_only=True):
+    """What happened to a table since a version, or that this cannot be told."""
+
+    since: str
+    """The version that was asked about."""
+
+    version: str | None
+    """The version now; null when the table is not loaded."""
+
+    known: bool
+    """False when the version is too old, or was never there: the lists are then absent, and a client
+    treats every row of the table as changed."""
+
+    added: tuple[str, ...] | UnsetType = UNSET
+    removed: tuple[str, ...] | UnsetType = UNSET
+    changed: tuple[str, ...] | UnsetType = UNSET
+    affected_downstream: tuple[str, ...] | UnsetType = UNSET
+    """From Level 5 on."""
+
+
+class RulesChanges(_Message, frozen=True, kw_only=True):
+    """What happened to the rules since a fingerprint, or that this cannot be told."""
+
+    since: str
+    version: str
+    known: bool
+    added: tuple[Rule, ...] | UnsetType = UNSET
+    removed: tuple[Rule, ...] | UnsetType = UNSET
+
+
+class Changes(_Message, frozen=True, kw_only=True):
+    """The answer of `GET /contract/changes`."""
+
+    tables: dict[str, TableChanges]
+    """One member for each table that was asked about."""
+
+    rules: RulesChanges | UnsetType = UNSET
+    """When it was asked about. From Level 6 on."""
+
+    table_versions: dict[str, str]
+    rules_version: str | UnsetType = UNSET

@@ -1,0 +1,84 @@
+"""How things are called on the wire: table names, row keys, versions and `table:key`."""
+
+import re
+from typing import Any
+
+from shelflife.contract.errors import BadName, BadRow
+
+__all__ = [
+    "check_key",
+    "check_name",
+    "check_version",
+    "key_of",
+    "node_id",
+    "split_node_id",
+]
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}\Z")
+_VERSION = re.compile(r"[\x20-\x7e]{1,128}\Z")
+_LONGEST_KEY = 1024
+_LONGEST_SHOWN = 60
+
+
+def shown(value: object) -> str:
+    """A value from outside, quoted and cut to a length that fits in an error message."""
+    text = ascii(value)
+    return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
+
+
+def check_name(name: object, what: str = "table") -> str:
+    """The name, when a table or relation may be called that; else `BadName`."""
+    if not isinstance(name, str) or not _NAME.match(name):
+        raise BadName(
+            f"{shown(name)} cannot name a {what}: use a letter or underscore, then letters, digits,"
+            " underscores, dots or dashes, at most 128 in all"
+        )
+    return name
+
+
+def check_version(version: object) -> str:
+    """The version, when it is 1 to 128 printable ASCII characters; else `BadName`."""
+    if not isinstance(version, str) or not _VERSION.match(version) or version != version.strip():
+        raise BadName(
+            f"{shown(version)} cannot be a version: use 1 to 128 printable ASCII characters,"
+            " with no space at either end"
+        )
+    return version
+
+
+def check_key(key: object, table: str) -> str:
+    """The key, when a row may have it; else `BadRow`."""
+    if not isinstance(key, str):
+        raise BadRow(f"a key of table {table} is {shown(key)}; keys are strings")
+    if not key:
+        raise BadRow(f"a key of table {table} is empty")
+    if len(key) > _LONGEST_KEY:
+        raise BadRow(f"a key of table {table} is longer than {_LONGEST_KEY} characters")
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        raise BadRow(f"the key {shown(key)} of table {table} is not valid Unicode") from None
+    return key
+
+
+def key_of(value: Any) -> str | None:
+    """The row key that a value stands for: a string itself, an integer its digits, else none."""
+    if isinstance(value, str):
+        return value or None
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return None
+
+
+def node_id(table: str, key: str) -> str:
+    """`table:key`, the identity of a row on the wire and in the graph."""
+    return f"{table}:{key}"
+
+
+def split_node_id(node: str) -> tuple[str, str | None]:
+    """Table and key of `table:key`; the key is None for a bare table name (the whole table).
+
+    Table names hold no colon, so the first one divides; a key may contain more.
+    """
+    table, colon, key = node.partition(":")
+    return table, key if colon else None

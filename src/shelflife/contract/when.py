@@ -1,0 +1,32 @@
+"""`when`: the request fields, with their values, under which a fix holds."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from shelflife.contract.delta import same_json
+
+__all__ = ["WHOLE_REQUEST", "field_path", "holds"]
+
+WHOLE_REQUEST = ""
+"""The pointer to the request as a whole."""
+
+
+def field_path(parent: str, name: str) -> str:
+    """The pointer to a field: JSON Pointer (RFC 6901) without the leading slash."""
+    escaped = name.replace("~", "~0").replace("/", "~1")
+    return f"{parent}/{escaped}" if parent else escaped
+
+
+def holds(when: Mapping[str, Any], request: Mapping[str, Any]) -> bool:
+    """Whether a fix that was learned under `when` applies to this request."""
+    return all(same_json(_value_at(request, path), value) for path, value in when.items())
+
+
+def _value_at(request: Mapping[str, Any], path: str) -> Any:
+    """The value that the pointer leads to; None when there is none."""
+    value: Any = request
+    for step in path.split("/") if path else ():
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(step.replace("~1", "/").replace("~0", "~"))
+    return value

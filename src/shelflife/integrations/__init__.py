@@ -1,0 +1,1 @@
+"""One guarded module per third-party tie."""

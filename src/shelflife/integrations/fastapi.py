@@ -1,0 +1,168 @@
+"""The contract on a FastAPI app, in one call, with OpenAPI that shows it."""
+
+from typing import Any
+
+from fastapi import FastAPI
+
+from shelflife.contract import Level
+from shelflife.contract.schemas import schema_components
+from shelflife.integrations.asgi import ContractMiddleware
+from shelflife.server import Provider
+from shelflife.server.endpoints import (
+    CHANGES_PATH,
+    GRAPH_PATH,
+    RELOAD_RULES_PATH,
+    RELOAD_TABLE_PATH,
+    STATE_PATH,
+)
+
+__all__ = ["install"]
+
+_METHODS = {"get", "put", "post", "delete", "options", "patch", "trace"}
+
+
+def install(app: FastAPI, provider: Provider) -> None:
+    """Give the app the contract: its endpoints, its stamps on every response, and its answer to `provider.check`."""
+    app.add_middleware(ContractMiddleware, provider=provider)
+    plain_openapi = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            _show_contract(plain_openapi(), provider)
+        return plain_openapi()
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _show_contract(document: dict[str, Any], provider: Provider) -> None:
+    """Write the contract into the app's OpenAPI document."""
+    for path in document.get("paths", {}).values():
+        for method, operation in path.items():
+            if method in _METHODS:
+                _show_answers(operation, provider)
+    if provider.level == Level.PLAIN_TEXT:
+        return
+    components = document.setdefault("components", {})
+    schemas = components.setdefault("schemas", {})
+    for name, schema in schema_components().items():
+        schemas.setdefault(name, schema)
+    document["paths"].update(_public_paths())
+    if provider.admin_token is not None:
+        components.setdefault("securitySchemes", {})["AdminToken"] = {"type": "http", "scheme": "bearer"}
+        document["paths"].update(_admin_paths(provider))
+
+
+def _show_answers(operation: dict[str, Any], provider: Provider) -> None:
+    responses = operation.setdefault("responses", {})
+    if provider.level == Level.PLAIN_TEXT:
+        if "requestBody" in operation:
+            _content(responses, "422", "The request violates a policy")["text/plain"] = {
+                "schema": {"type": "string"}
+            }
+        return
+    for status, response in responses.items():
+        media = response.get("content", {}).get("application/json")
+        if media and status.startswith("2"):
+            media["schema"] = {"allOf": [media.get("schema", {}), _ref("ContractState")]}
+    if "requestBody" in operation:
+        content = _content(responses, "422", "The request is malformed, or violates a policy")
+        malformed = content.get("application/json", {}).get("schema")
+        either = {"anyOf": [_ref("Rejection"), malformed]} if malformed else _ref("Rejection")
+        content["application/json"] = {"schema": either}
+        content["application/problem+json"] = {"schema": _ref("Problem")}
+
+
+def _content(responses: dict[str, Any], status: str, description: str) -> dict[str, Any]:
+    response = responses.setdefault(status, {})
+    response["description"] = description
+    content: dict[str, Any] = response.setdefault("content", {})
+    return content
+
+
+def _public_paths() -> dict[str, Any]:
+    return {
+        STATE_PATH: {
+            "get": {
+                "operationId": "contract_state",
+                "tags": ["contract"],
+                "summary": "The current versions",
+                "parameters": [_parameter("If-None-Match", "header", "The ETag of the state that is known")],
+                "responses": {
+                    "200": _answer("The versions", "ContractState"),
+                    "304": {"description": "Nothing has moved"},
+                },
+            }
+        },
+        CHANGES_PATH: {
+            "get": {
+                "operationId": "contract_changes",
+                "tags": ["contract"],
+                "summary": "What changed since versions that a client holds",
+                "parameters": [
+                    {
+                        "name": "since",
+                        "in": "query",
+                        "description": "table:version, once for each table",
+                        "schema": {"type": "array", "items": {"type": "string", "pattern": "^[^:]+:.+$"}},
+                    },
+                    _parameter("rules", "query", "The rules_version that is known"),
+                ],
+                "responses": {"200": _answer("The changes", "Changes"), "400": _error("A malformed query")},
+            }
+        },
+    }
+
+
+def _admin_paths(provider: Provider) -> dict[str, Any]:
+    def admin(summary: str, answer: str, body: str | None = None) -> dict[str, Any]:
+        operation: dict[str, Any] = {
+            "operationId": summary.lower().replace(" ", "_"),
+            "tags": ["admin"],
+            "summary": summary,
+            "security": [{"AdminToken": []}],
+            "responses": {"200": _answer("Done", answer), "401": _error("A wrong token")},
+        }
+        if body:
+            operation["requestBody"] = {
+                "required": True,
+                "content": {"application/json": {"schema": _ref(body)}},
+            }
+            operation["responses"] |= {
+                "400": _error("Malformed JSON"),
+                "404": _error("No such table"),
+                "409": _error("The version stands for other content"),
+                "413": _error("Too large"),
+                "422": _error("Not what a table or rule may be"),
+                "503": _error("The state file cannot be written"),
+            }
+        return operation
+
+    paths = {
+        RELOAD_TABLE_PATH: {"post": admin("Reload a table", "ReloadReport", "ReloadTable")},
+        RELOAD_RULES_PATH: {"post": admin("Reload the rules", "RulesReport", "ReloadRules")},
+    }
+    if provider.level >= Level.GRAPH:
+        paths[GRAPH_PATH] = {"get": admin("Show the graph", "Graph")}
+    return paths
+
+
+def _ref(name: str) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _answer(description: str, message: str) -> dict[str, Any]:
+    return {"description": description, "content": {"application/json": {"schema": _ref(message)}}}
+
+
+def _error(description: str) -> dict[str, Any]:
+    return {
+        "description": description,
+        "content": {
+            "application/json": {"schema": _ref("ErrorMessage")},
+            "application/problem+json": {"schema": _ref("Problem")},
+        },
+    }
+
+
+def _parameter(name: str, place: str, description: str) -> dict[str, Any]:
+    return {"name": name, "in": place, "description": description, "schema": {"type": "string"}}

@@ -1,0 +1,261 @@
+"""The contract's own endpoints, free of any framework: a request in, an answer out."""
+
+import hashlib
+import hmac
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from shelflife.contract import (
+    BadMessage,
+    ContractError,
+    ErrorMessage,
+    Level,
+    Problem,
+    ReloadRules,
+    ReloadTable,
+)
+from shelflife.contract.names import shown
+from shelflife.server.errors import (
+    ReloadRefused,
+    StateFileError,
+    UnknownTable,
+    VersionTaken,
+)
+from shelflife.server.feedback import JSON, PROBLEM_JSON, Answer, ErrorForm, form_asked_for
+from shelflife.server.graph import graph_of
+from shelflife.server.provider import Provider
+
+__all__ = ["PATHS", "Call", "Endpoints", "read_message"]
+
+STATE_PATH = "/contract/state"
+CHANGES_PATH = "/contract/changes"
+RELOAD_TABLE_PATH = "/admin/reload-table"
+RELOAD_RULES_PATH = "/admin/reload-rules"
+GRAPH_PATH = "/admin/graph"
+
+PATHS: Mapping[str, str] = {
+    STATE_PATH: "GET",
+    CHANGES_PATH: "GET",
+    RELOAD_TABLE_PATH: "POST",
+    RELOAD_RULES_PATH: "POST",
+    GRAPH_PATH: "GET",
+}
+"""Each endpoint and its method; GET answers HEAD too."""
+
+_MOST_QUERIED = 1000
+_ESCAPED_COLON = re.compile(rb"\\u003[aA]")
+_encode = msgspec.json.Encoder().encode
+Message = TypeVar("Message", bound=msgspec.Struct)
+
+
+class Call(NamedTuple):
+    """A request to one of the endpoints."""
+
+    method: str
+    path: str
+    query: str
+    headers: Mapping[str, str]
+    """By lower-case name."""
+    body: bytes = b""
+
+
+class _Refusal(Exception):
+    """The answer is an error."""
+
+    def __init__(self, status: int, error: str, headers: tuple[tuple[str, str], ...] = ()) -> None:
+        super().__init__(error)
+        self.status = status
+        self.headers = headers
+
+
+class Endpoints:
+    """Answers calls to the contract's endpoints for one provider."""
+
+    def __init__(self, provider: Provider) -> None:
+        self._provider = provider
+        self._token_digest = _digest(provider.admin_token) if provider.admin_token else None
+        self._handlers: Mapping[str, Callable[[Call], Answer]] = {
+            STATE_PATH: self._state,
+            CHANGES_PATH: self._changes,
+            RELOAD_TABLE_PATH: self._reload_table,
+            RELOAD_RULES_PATH: self._reload_rules,
+            GRAPH_PATH: self._graph,
+        }
+
+    def admit(self, call: Call) -> Answer | None:
+        """The refusal of a call, told before its body is read; None when it may go on."""
+        try:
+            if call.path.startswith("/admin/"):
+                self._check_token(call)
+            elif self._provider.level == Level.PLAIN_TEXT:
+                raise _Refusal(404, "there is no contract at Level 0")
+            allowed = PATHS[call.path]
+            if call.method != allowed and (call.method, allowed) != ("HEAD", "GET"):
+                raise _Refusal(405, f"{call.path} takes {allowed}", (("Allow", allowed),))
+            length = call.headers.get("content-length", "0")
+            if length.isdigit() and int(length) > self._provider.most_reload_bytes:
+                raise _Refusal(413, self.too_large)
+        except _Refusal as refusal:
+            return self._refused(call, refusal)
+        return None
+
+    def answer(self, call: Call) -> Answer:
+        """Carry out an admitted call."""
+        try:
+            if len(call.body) > self._provider.most_reload_bytes:
+                raise _Refusal(413, self.too_large)
+            return self._handlers[call.path](call)
+        except _Refusal as refusal:
+            return self._refused(call, refusal)
+        except (ContractError, ReloadRefused, StateFileError) as error:
+            return self._refused(call, _Refusal(_status_of(error), str(error)))
+
+    @property
+    def too_large(self) -> str:
+        """Why a body is refused unread."""
+        return f"the body is larger than {self._provider.most_reload_bytes} bytes; send a change instead"
+
+    def _check_token(self, call: Call) -> None:
+        if self._token_digest is None:
+            raise _Refusal(404, "the admin endpoints are off: no admin token is configured")
+        scheme, _, token = call.headers.get("authorization", "").partition(" ")
+        is_right = hmac.compare_digest(_digest(token.strip()), self._token_digest)
+        if scheme.lower() != "bearer" or not is_right:
+            raise _Refusal(
+                401, "this endpoint needs the admin token as bearer token", (("WWW-Authenticate", "Bearer"),)
+            )
+
+    def _state(self, call: Call) -> Answer:
+        stamp = self._provider.state.stamp(self._provider.level)
+        headers = (("ETag", f'"{stamp.tag}"'), ("Cache-Control", "no-cache"))
+        if _names_tag(call.headers.get("if-none-match", ""), stamp.tag):
+            return Answer(304, JSON, b"", headers)
+        return Answer(200, JSON, b"{" + stamp.members + b"}", headers)
+
+    def _changes(self, call: Call) -> Answer:
+        versions: dict[str, str] = {}
+        rules_version: str | None = None
+        for name, value in parse_qsl(call.query, keep_blank_values=True, max_num_fields=_MOST_QUERIED):
+            if name == "since":
+                table, colon, version = value.partition(":")
+                if not colon or not table or not version:
+                    raise _Refusal(400, "ask with since=table:version, once for each table")
+                versions[table] = version
+            elif name == "rules":
+                rules_version = value
+            else:
+                raise _Refusal(400, f"there is no parameter {shown(name)}; there are since and rules")
+        if not versions and rules_version is None:
+            raise _Refusal(400, "ask with since=table:version or rules=fingerprint")
+        changes = self._provider.state.changes_since(versions, rules_version, self._provider.level)
+        return Answer(200, JSON, _encode(changes), (("Cache-Control", "no-store"),))
+
+    def _reload_table(self, call: Call) -> Answer:
+        message = read_message(call.body, ReloadTable)
+        whole = message.rows is not msgspec.UNSET
+        report = self._provider.registry.reload_table(
+            message.table,
+            message.rows or {} if whole else None,
+            set=None if whole else message.set or {},
+            remove=message.remove or (),
+            version=message.version,
+        )
+        return Answer(200, JSON, _encode(report.at_level(self._provider.level)))
+
+    def _reload_rules(self, call: Call) -> Answer:
+        message = read_message(call.body, ReloadRules)
+        report = self._provider.registry.reload_rules(
+            None if message.rules is msgspec.UNSET else message.rules,
+            add=message.add or (),
+            remove=message.remove or (),
+        )
+        return Answer(200, JSON, _encode(report))
+
+    def _graph(self, call: Call) -> Answer:
+        if self._provider.level < Level.GRAPH:
+            raise _Refusal(
+                404, f"the graph starts at Level 5; this server is at Level {self._provider.level}"
+            )
+        state = self._provider.state
+        return Answer(200, JSON, _encode(graph_of(state.tables, state.rules)))
+
+    def _refused(self, call: Call, refusal: _Refusal) -> Answer:
+        form: ErrorForm = form_asked_for(call.headers.get("accept", ""), self._provider.feedback.error_form)
+        if form == "problem":
+            problem = Problem(title=_TITLES[refusal.status], status=refusal.status, detail=str(refusal))
+            return Answer(refusal.status, PROBLEM_JSON, _encode(problem), refusal.headers)
+        return Answer(refusal.status, JSON, _encode(ErrorMessage(error=str(refusal))), refusal.headers)
+
+
+_TITLES = {
+    400: "Bad Request",
+    401: "Unauthorized",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    409: "Conflict",
+    413: "Content Too Large",
+    422: "Unprocessable Content",
+    503: "Service Unavailable",
+}
+
+
+def read_message(body: bytes, message_type: type[Message]) -> Message:
+    """A message from outside, strictly: no duplicate member anywhere, nothing unknown, nothing that is not JSON."""
+    try:
+        tree = msgspec.json.decode(body)
+        if _has_duplicate_members(body, tree):
+            raise BadMessage("an object in the body has two members of the same name")
+        return msgspec.convert(tree, message_type)
+    except RecursionError:
+        raise BadMessage("the body is nested too deeply") from None
+    except msgspec.ValidationError as error:
+        raise ContractError(f"the body does not fit: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadMessage(f"the body is not valid JSON: {error}") from None
+
+
+def _has_duplicate_members(body: bytes, tree: Any) -> bool:
+    """Whether decoding has dropped a member: each has a colon of its own, and no other colon can get lost.
+
+    A colon that is written as an escape would upset the count; then the slow way decides.
+    """
+    if not _ESCAPED_COLON.search(body):
+        return body.count(b":") != _encode(tree).count(b":")
+    duplicates: list[str] = []
+
+    def note_duplicates(members: list[tuple[str, Any]]) -> None:
+        names = [name for name, _ in members]
+        if len(set(names)) != len(names):
+            duplicates.extend(names)
+
+    json.loads(body, object_pairs_hook=note_duplicates)
+    return bool(duplicates)
+
+
+def _names_tag(if_none_match: str, tag: str) -> bool:
+    candidates = (candidate.strip().removeprefix("W/") for candidate in if_none_match.split(","))
+    return any(candidate in ("*", f'"{tag}"') for candidate in candidates)
+
+
+def _digest(token: str) -> bytes:
+    """Equal lengths for the comparison in constant time, whatever was sent."""
+    return hashlib.sha256(token.encode(errors="surrogateescape")).digest()
+
+
+def _status_of(error: Exception) -> int:
+    match error:
+        case BadMessage():
+            return 400
+        case UnknownTable():
+            return 404
+        case VersionTaken():
+            return 409
+        case StateFileError():
+            return 503
+        case _:
+            return 422

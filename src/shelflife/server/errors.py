@@ -1,0 +1,73 @@
+"""The errors of the server side.
+
+ServerError
+├── UsageError            the provider's own code or set-up is wrong; raised when it is made
+├── SourceError           a file or query does not give a table
+├── ReloadRefused         an operator's reload is wrong; nothing has changed
+│   ├── UnknownTable
+│   └── VersionTaken      the version string already stands for other content
+├── StateFileError        the state file cannot be read or written; nothing has changed
+└── PolicyFailed          a policy raised, or returned what is not a fix: the provider's bug
+
+Rejected                  no error of ours: the request violates a policy (see `policies`)
+"""
+
+__all__ = [
+    "PolicyFailed",
+    "ReloadRefused",
+    "ServerError",
+    "SourceError",
+    "StateFileError",
+    "UnknownTable",
+    "UsageError",
+    "VersionTaken",
+]
+
+from shelflife.contract.names import shown
+
+
+class ServerError(Exception):
+    """Any error of the server side. The message is one sentence."""
+
+
+class UsageError(ServerError):
+    """The provider's own code or set-up is wrong."""
+
+
+class SourceError(ServerError):
+    """A file or a query does not give a table."""
+
+
+class ReloadRefused(ServerError):
+    """An operator's reload is wrong; nothing has changed."""
+
+
+class UnknownTable(ReloadRefused):
+    """A reload of a table that is not loaded."""
+
+    def __init__(self, table: object) -> None:
+        super().__init__(f"there is no table called {shown(table)}")
+        self.table = table
+
+
+class VersionTaken(ReloadRefused):
+    """A version string that already stands for other content of the same table."""
+
+    def __init__(self, table: str, version: str) -> None:
+        super().__init__(
+            f"version {version} of table {table} was used before for other content; choose another one"
+        )
+        self.table = table
+        self.version = version
+
+
+class StateFileError(ServerError):
+    """The state file cannot be read or written; nothing has changed."""
+
+
+class PolicyFailed(ServerError):
+    """A policy raised, or returned what is not a fix. The cause is for the log, never for the wire."""
+
+    def __init__(self, policy: str) -> None:
+        super().__init__(f"the policy {policy} failed")
+        self.policy = policy

@@ -1,0 +1,107 @@
+"""What goes on the wire about a request, at the configured level."""
+
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from shelflife.contract import Level, Problem, RecoveryFeedback
+from shelflife.server.policies import Rejected
+from shelflife.server.state import State
+
+__all__ = ["Answer", "ErrorForm", "Feedback", "form_asked_for", "stamped"]
+
+ErrorForm = Literal["json", "problem"]
+"""How errors are written: the paper's JSON, or `application/problem+json` with the same members."""
+
+JSON = "application/json"
+PROBLEM_JSON = "application/problem+json"
+PLAIN_TEXT = "text/plain; charset=utf-8"
+
+_encode = msgspec.json.Encoder().encode
+_MEMBER_NAMES = (b'"table_versions"', b'"rules_version"')
+
+
+class Answer(NamedTuple):
+    """An HTTP answer, free of any framework."""
+
+    status: int
+    content_type: str
+    body: bytes
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+class Feedback(NamedTuple):
+    """How a provider's answers are written."""
+
+    level: Level
+    error_form: ErrorForm = "json"
+    paper_only: bool = False
+    """Leave out the members that the paper does not know."""
+
+    def rejection(self, rejected: Rejected, form: ErrorForm) -> Answer:
+        """The answer to a request that violates policies: 422 with the fixes."""
+        if self.level == Level.PLAIN_TEXT:
+            return Answer(422, PLAIN_TEXT, "\n".join((*rejected.sentences, "")).encode())
+        feedback = RecoveryFeedback(
+            suggestions=tuple(
+                suggestion.at_level(self.level, paper_only=self.paper_only)
+                for suggestion in rejected.suggestions
+            )
+        )
+        members = b'"success":false,"recovery_feedback":' + _encode(feedback)
+        if form == "problem":
+            problem = Problem(title="Unprocessable Content", status=422, detail=" ".join(rejected.sentences))
+            members = _encode(problem)[1:-1] + b"," + members
+        body = stamped(b"{" + members + b"}", rejected.state.stamp(self.level).members)
+        return Answer(422, PROBLEM_JSON if form == "problem" else JSON, body)
+
+    def failure(self, state: State, form: ErrorForm) -> Answer:
+        """The answer when a policy has a bug: 500, and nothing about why."""
+        if self.level == Level.PLAIN_TEXT:
+            return Answer(500, PLAIN_TEXT, b"Internal Server Error\n")
+        if form == "problem":
+            members, content_type = _encode(Problem(title="Internal Server Error", status=500)), PROBLEM_JSON
+        else:
+            members, content_type = b'{"success":false,"error":"internal server error"}', JSON
+        return Answer(500, content_type, stamped(members, state.stamp(self.level).members))
+
+
+def stamped(body: bytes, members: bytes) -> bytes:
+    """A JSON object with these members added at its end; b"" when the body is none, or has them already."""
+    end = body.rstrip()
+    if not (end.startswith(b"{") and end.endswith(b"}")):
+        return b""
+    if any(name in end for name in _MEMBER_NAMES) and _has_members(end):
+        return b""
+    inside = end[:-1].rstrip()
+    return b"".join((inside, b"" if inside == b"{" else b",", members, b"}"))
+
+
+def _has_members(body: bytes) -> bool:
+    try:
+        names = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    except msgspec.MsgspecError:
+        return True
+    return "table_versions" in names or "rules_version" in names
+
+
+def form_asked_for(accept: str, default: ErrorForm) -> ErrorForm:
+    """The form that an Accept header prefers; the provider's own where it does not say."""
+    quality = {JSON: 0.0, PROBLEM_JSON: 0.0}
+    for part in accept.split(","):
+        media_type, *parameters = (piece.strip().lower() for piece in part.split(";"))
+        if media_type in quality:
+            quality[media_type] = _quality(parameters)
+    if quality[PROBLEM_JSON] == quality[JSON]:
+        return default
+    return "problem" if quality[PROBLEM_JSON] > quality[JSON] else "json"
+
+
+def _quality(parameters: list[str]) -> float:
+    for parameter in parameters:
+        if parameter.startswith("q="):
+            try:
+                return float(parameter[2:])
+            except ValueError:
+                return 0.0
+    return 1.0

@@ -1,0 +1,118 @@
+"""Policies: ordinary functions of a request and the tables that return a fix, or None when all is well."""
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import UNSET
+
+from shelflife.contract import Suggestion, TableVersion
+from shelflife.server.errors import PolicyFailed, UsageError
+from shelflife.server.reads import Reads, Request, Tables
+from shelflife.server.state import State
+
+__all__ = ["Fix", "Policy", "Rejected", "Violation", "evaluate", "fix"]
+
+
+class Fix(NamedTuple):
+    """What a policy returns: the change that would make the request pass."""
+
+    type: str
+    parameters: Mapping[str, Any]
+
+
+def fix(type: str, parameters: Mapping[str, Any] | None = None, /, **fields: Any) -> Fix:
+    """A fix of this type that sets these request fields; None takes a field away.
+
+    Fields whose names are no Python names go in `parameters`.
+    """
+    return Fix(type, {**(parameters or {}), **fields})
+
+
+PolicyFunction = Callable[[Request, Tables], Fix | None]
+
+
+class Policy(NamedTuple):
+    """A policy function and what it is for."""
+
+    function: PolicyFunction
+    operation: str | None
+    """The operation whose requests it checks; None for all."""
+
+    @property
+    def name(self) -> str:
+        return self.function.__name__
+
+    @property
+    def sentence(self) -> str:
+        """What a person is told when it is violated: the first line of its docstring, or its name."""
+        documentation = inspect.getdoc(self.function)
+        sentence = documentation.splitlines()[0] if documentation else self.name.replace("_", " ")
+        return sentence if sentence.endswith((".", "!", "?")) else sentence + "."
+
+    @classmethod
+    def from_function(cls, function: PolicyFunction, operation: str | None) -> "Policy":
+        if inspect.iscoroutinefunction(function):
+            raise UsageError(f"the policy {function.__name__} is async; policies are ordinary functions")
+        return cls(function, operation)
+
+
+class Violation(NamedTuple):
+    """A violated policy and its fix."""
+
+    policy: Policy
+    suggestion: Suggestion
+
+
+class Rejected(Exception):
+    """The request violates policies. The middleware turns it into the answer."""
+
+    def __init__(self, violations: Iterable[Violation], state: State) -> None:
+        self.violations = tuple(violations)
+        self.state = state
+        super().__init__(" ".join(self.sentences))
+
+    @property
+    def suggestions(self) -> tuple[Suggestion, ...]:
+        """The typed fixes, with everything known about them."""
+        return tuple(violation.suggestion for violation in self.violations)
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What a person is told, one sentence a violated policy."""
+        return tuple(violation.policy.sentence for violation in self.violations)
+
+
+def evaluate(policies: Iterable[Policy], fields: Mapping[str, Any], state: State) -> list[Violation]:
+    """Run the policies against a request on one state; `PolicyFailed` when one of them has a bug."""
+    violations = []
+    for policy in policies:
+        reads = Reads()
+        try:
+            result = policy.function(Request(fields, reads), Tables(state, reads))
+            if result is not None:
+                violations.append(Violation(policy, _suggestion(result, reads, state)))
+        except Exception as error:
+            raise PolicyFailed(policy.name) from error
+    return violations
+
+
+def _suggestion(result: Fix, reads: Reads, state: State) -> Suggestion:
+    if not isinstance(result, Fix):
+        raise TypeError(f"a policy returns a fix or None, not {type(result).__name__}")
+    parameters = msgspec.json.decode(msgspec.json.encode(result.parameters), type=dict[str, Any])
+    if not reads.tables or reads.untracked is not None:
+        return Suggestion(type=result.type, parameters=parameters, cache_hint="recompute")
+    return Suggestion(
+        type=result.type,
+        parameters=parameters,
+        cache_hint="cacheable",
+        table=next(reversed(reads.tables)),
+        tables=tuple(
+            TableVersion(table=table, version=state.tables[table].version) for table in reads.tables
+        ),
+        rows=tuple(reads.rows),
+        rules=tuple(reads.rules) or UNSET,
+        when=reads.when,
+    )

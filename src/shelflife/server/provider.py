@@ -1,0 +1,137 @@
+"""The provider: everything an API needs to give its fixes a shelf life, in one object."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any, overload
+
+import msgspec
+
+from shelflife.contract import Level, ReloadReport, Row, Rule
+from shelflife.server.errors import UsageError
+from shelflife.server.feedback import ErrorForm, Feedback
+from shelflife.server.policies import Policy, PolicyFunction, Rejected, Violation, evaluate
+from shelflife.server.registry import Registry
+from shelflife.server.state import State
+from shelflife.server.statefile import StateFile
+
+__all__ = ["Provider", "TableSource"]
+
+TableSource = Callable[[], Mapping[str, Row]]
+"""Reads a table from where it lives; called again by `Provider.refresh`."""
+
+
+class Provider:
+    """Tables, rules and policies of one API, and how its answers are written."""
+
+    def __init__(
+        self,
+        tables: Mapping[str, Mapping[str, Row] | TableSource],
+        rules: Iterable[Rule] = (),
+        *,
+        versions: Mapping[str, str] | None = None,
+        level: int = Level.FINGERPRINT,
+        errors: ErrorForm = "json",
+        paper_only: bool = False,
+        admin_token: str | None = None,
+        state_file: str | Path | None = None,
+        most_reload_bytes: int = 64 * 1024 * 1024,
+    ) -> None:
+        """Declare what the API's policies consult.
+
+        `versions` are the tables' first versions where these are not 1.0.0. Without an `admin_token` the operator's
+        endpoints are off. With a `state_file` reloads survive a restart; where the declared rows differ from those
+        declared at the last start, that counts as a reload.
+        """
+        if admin_token is not None and not admin_token.strip():
+            raise UsageError("the admin token is empty; give one, or None to turn the admin endpoints off")
+        if errors not in ("json", "problem"):
+            raise UsageError(f"errors are written as json or as problem, not as {errors!r}")
+        try:
+            self.feedback = Feedback(Level(level), errors, paper_only)
+        except ValueError:
+            raise UsageError(f"there is no wire level {level}; there are 0, 1, 4, 5 and 6") from None
+        self.admin_token = admin_token
+        self.most_reload_bytes = most_reload_bytes
+        self._sources = {name: rows for name, rows in tables.items() if callable(rows)}
+        self.registry = Registry(
+            {name: rows() if callable(rows) else rows for name, rows in tables.items()},
+            rules,
+            versions=versions,
+            state_file=None if state_file is None else StateFile(state_file),
+        )
+        self.policies: list[Policy] = []
+        self._pinned: ContextVar[State | None] = ContextVar("shelflife_state", default=None)
+
+    @property
+    def level(self) -> Level:
+        """What goes on the wire."""
+        return self.feedback.level
+
+    @property
+    def state(self) -> State:
+        """The state that the request at hand sees; outside of a request, the current one."""
+        return self._pinned.get() or self.registry.state
+
+    @overload
+    def policy(self, function: PolicyFunction, /) -> PolicyFunction: ...
+    @overload
+    def policy(self, /, *, operation: str | None = None) -> Callable[[PolicyFunction], PolicyFunction]: ...
+    def policy(
+        self, function: PolicyFunction | None = None, /, *, operation: str | None = None
+    ) -> PolicyFunction | Callable[[PolicyFunction], PolicyFunction]:
+        """Make a function a policy, for every checked request or for those of one operation.
+
+        It gets the request's fields and the tables, and returns a `fix(...)`, or None when all is well. The first line of its
+        docstring is what a person is told.
+        """
+
+        def register(function: PolicyFunction) -> PolicyFunction:
+            self.policies.append(Policy.from_function(function, operation))
+            return function
+
+        return register if function is None else register(function)
+
+    def violations(self, request: Any, operation: str | None = None) -> list[Violation]:
+        """The policies that a request violates, each with its fix."""
+        concerned = [
+            policy for policy in self.policies if policy.operation is None or policy.operation == operation
+        ]
+        return evaluate(concerned, _fields_of(request), self.state)
+
+    def check(self, request: Any, operation: str | None = None) -> None:
+        """Raise `Rejected` when the request violates a policy; the middleware makes the answer of it.
+
+        The request is a mapping, or a pydantic model, dataclass or msgspec struct.
+        """
+        violations = self.violations(request, operation)
+        if violations:
+            raise Rejected(violations, self.state)
+
+    def refresh(self, table: str, version: str | None = None) -> ReloadReport:
+        """Read a table again from its source, and reload it."""
+        if table not in self._sources:
+            raise UsageError(f"the table {table} was not given as a source that can be read again")
+        return self.registry.reload_table(table, self._sources[table](), version=version)
+
+    @contextmanager
+    def one_state(self) -> Iterator[State]:
+        """Within this block `state`, `check` and `violations` see one state of the world, whatever is reloaded."""
+        state = self.state
+        token = self._pinned.set(state)
+        try:
+            yield state
+        finally:
+            self._pinned.reset(token)
+
+
+def _fields_of(request: Any) -> Mapping[str, Any]:
+    if isinstance(request, Mapping):
+        return request
+    fields = (
+        request.model_dump(mode="json") if hasattr(request, "model_dump") else msgspec.to_builtins(request)
+    )
+    if not isinstance(fields, Mapping):
+        raise UsageError(f"a request is checked as an object of fields, not as {type(request).__name__}")
+    return fields

@@ -1,0 +1,186 @@
+"""The registry: the current state, and the only place where a version is minted."""
+
+import re
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from shelflife.contract import BadRule, Delta, ReloadReport, Row, Rule, RuleSet, RulesReport
+from shelflife.contract.names import check_key, check_version
+from shelflife.server.errors import ReloadRefused, UnknownTable, UsageError, VersionTaken
+from shelflife.server.graph import downstream
+from shelflife.server.state import State
+from shelflife.server.statefile import StateFile
+from shelflife.server.tables import FIRST_VERSION, RowMap, Table, clean_delta, clean_rows
+
+__all__ = ["Registry"]
+
+_LAST_NUMBER = re.compile(r"(\d+)(?!.*\d)")
+
+
+class Registry:
+    """Holds the current state and swaps it whole.
+
+    Readers take `state` once and work on that; they never wait. Reloads come one after another; each is written to the
+    state file, if there is one, before anybody sees it.
+    """
+
+    def __init__(
+        self,
+        tables: Mapping[str, Mapping[str, Row]],
+        rules: Iterable[Rule] = (),
+        *,
+        versions: Mapping[str, str] | None = None,
+        state_file: StateFile | None = None,
+    ) -> None:
+        versions = dict(versions or {})
+        if unknown := sorted(versions.keys() - tables.keys()):
+            raise UsageError(f"a version is given for {unknown[0]}, which is not among the tables")
+        declared = {
+            name: Table(name, RowMap(clean_rows(name, rows)), versions.get(name, FIRST_VERSION))
+            for name, rows in tables.items()
+        }
+        rule_set = RuleSet(rules)
+        _check_tables_of(rule_set, declared)
+        self._state = State(declared, rule_set)
+        self._state_file = state_file
+        self._reloading = threading.Lock()
+        if state_file is not None:
+            self._take_up(state_file, explicit_versions=versions)
+
+    @property
+    def state(self) -> State:
+        """The current state. Take it once per request."""
+        return self._state
+
+    def reload_table(
+        self,
+        name: str,
+        rows: Mapping[str, Any] | None = None,
+        *,
+        set: Mapping[str, Any] | None = None,
+        remove: Iterable[str] = (),
+        version: str | None = None,
+    ) -> ReloadReport:
+        """Give a table its whole new `rows`, or `set` some rows and `remove` some keys.
+
+        Without a `version` one is minted when the content really changes; identical content is no change. With a
+        `version` the table bears it from now on, even when no row changed.
+        """
+        remove = list(remove)
+        if (rows is None) == (set is None and not remove):
+            raise ReloadRefused("a reload takes either rows, or set and remove")
+        with self._reloading:
+            table = self._state.tables.get(name)
+            if table is None:
+                raise UnknownTable(name)
+            if rows is not None:
+                delta = clean_delta(name, table.rows, rows)
+            else:
+                delta = _delta_of_change(table, set or {}, remove)
+            return self._apply(table, delta, version)
+
+    def reload_rules(
+        self,
+        rules: Iterable[Rule] | None = None,
+        *,
+        add: Iterable[Rule] = (),
+        remove: Iterable[Rule] = (),
+    ) -> RulesReport:
+        """Put all the `rules` in the place of the old ones, or `add` some and `remove` some."""
+        add, remove = list(add), list(remove)
+        with self._reloading:
+            old = self._state.rules
+            if rules is None:
+                if missing := [rule for rule in remove if rule not in {*old}]:
+                    raise ReloadRefused(f"no rule {missing[0].id} like that is declared")
+                kept = [rule for rule in old if rule not in {*remove}]
+                rules = [*kept, *(rule for rule in add if rule not in kept)]
+            new = RuleSet(rules)
+            _check_tables_of(new, self._state.tables)
+            if new != old:
+                state = self._state.with_rules(new)
+                if self._state_file is not None:
+                    self._state_file.write_rules(new, state.older_rules)
+                self._state = state
+            return RulesReport(
+                old_version=old.version,
+                new_version=new.version,
+                added=new.added_since(old),
+                removed=old.added_since(new),
+            )
+
+    def _apply(self, table: Table, delta: Delta, version: str | None) -> ReloadReport:
+        new_version = _next_version(table, delta, version)
+        diff = delta.diff
+        affected = downstream(self._state.tables, self._state.rules, table.name, diff.gone_stale)
+        if new_version != table.version:
+            new_table = table.after(delta, new_version, affected)
+            if self._state_file is not None:
+                self._state_file.write_table(new_table, delta)
+            self._state = self._state.with_table(new_table)
+        return ReloadReport(
+            table=table.name,
+            old_version=table.version,
+            new_version=new_version,
+            added=diff.added,
+            removed=diff.removed,
+            changed=diff.changed,
+            affected_downstream=affected,
+        )
+
+    def _take_up(self, state_file: StateFile, explicit_versions: Mapping[str, str]) -> None:
+        """Go on from the file; where the declared content is not what it was when the file was written, it counts
+        as a reload."""
+        declared = self._state
+        stored = state_file.open(declared)
+        self._state = stored.state
+        for name in stored.redeclared_tables:
+            table = self._state.tables[name]
+            delta = Delta.between(table.rows, declared.tables[name].rows)
+            version = explicit_versions.get(name)
+            self._apply(table, delta, None if version in table.used_versions else version)
+        if stored.are_rules_redeclared:
+            self.reload_rules(declared.rules)
+        state_file.mark_declared(declared)
+
+
+def _delta_of_change(table: Table, rows: Mapping[str, Any], remove: list[str]) -> Delta:
+    cleaned = clean_rows(table.name, rows)
+    removed: set[str] = set()
+    for key in remove:
+        check_key(key, table.name)
+        if key in removed:
+            raise ReloadRefused(f"the key {key!a} is removed twice")
+        if key in cleaned:
+            raise ReloadRefused(f"the key {key!a} is both set and removed")
+        removed.add(key)
+    return Delta.setting(table.rows, cleaned, remove)
+
+
+def _next_version(table: Table, delta: Delta, version: str | None) -> str:
+    if version is None:
+        return _minted_version(table) if delta else table.version
+    check_version(version)
+    if version in table.used_versions:
+        since = table.delta_since(version)
+        if since is None or since[0].then(delta):
+            raise VersionTaken(table.name, version)
+    return version
+
+
+def _minted_version(table: Table) -> str:
+    """The version with its last number raised until nobody has used it."""
+    version = table.version
+    if not _LAST_NUMBER.search(version):
+        version += ".0"
+    while version in table.used_versions:
+        version = _LAST_NUMBER.sub(lambda number: str(int(number[1]) + 1), version)
+    return version
+
+
+def _check_tables_of(rules: RuleSet, tables: Mapping[str, Table]) -> None:
+    for rule in rules:
+        for name in (rule.from_table, rule.to_table):
+            if name not in tables:
+                raise BadRule(f"the rule {rule.id} names the table {name}, which is not loaded")

@@ -1,0 +1,142 @@
+"""Where tables come from: files and databases. Each function gives a source that can be read again."""
+
+import csv
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from shelflife.contract import Row
+from shelflife.contract.names import key_of, shown
+from shelflife.server.errors import SourceError
+from shelflife.server.provider import TableSource
+
+__all__ = ["csv_file", "json_file", "sql_query", "toml_file"]
+
+
+def json_file(path: str | Path, *, section: str | None = None, key: str | None = None) -> TableSource:
+    """A table in a JSON file: an object from key to row, or a list of rows with their key in the column `key`.
+
+    `section` names the member that holds the table, where a file holds several.
+    """
+
+    def read() -> Mapping[str, Row]:
+        try:
+            content = json.loads(Path(path).read_text("utf-8"), object_pairs_hook=_without_duplicates)
+        except RecursionError:
+            raise SourceError(f"{path} is nested too deeply") from None
+        except (OSError, ValueError) as error:
+            raise SourceError(f"{path} cannot be read as JSON: {error}") from error
+        return _table_in(content, f"{path}", section, key)
+
+    return read
+
+
+def toml_file(path: str | Path, *, section: str | None = None, key: str | None = None) -> TableSource:
+    """A table in a TOML file: one TOML table a row, or an array of tables with their key in the column `key`.
+
+    `section` names the table that holds them, where a file holds several.
+    """
+
+    def read() -> Mapping[str, Row]:
+        try:
+            content = tomllib.loads(Path(path).read_text("utf-8"))
+        except (OSError, ValueError) as error:
+            raise SourceError(f"{path} cannot be read as TOML: {error}") from error
+        return _table_in(content, f"{path}", section, key)
+
+    return read
+
+
+def csv_file(path: str | Path, *, key: str) -> TableSource:
+    """A table in a CSV file with a header line; `key` is the column that holds the keys. All values are text."""
+
+    def read() -> Mapping[str, Row]:
+        try:
+            with Path(path).open(newline="", encoding="utf-8-sig") as file:
+                reader = csv.DictReader(file, strict=True)
+                if len(set(reader.fieldnames or ())) != len(reader.fieldnames or ()):
+                    raise SourceError(f"{path} has two columns of the same name")
+                lines = list(reader)
+        except (OSError, ValueError, csv.Error) as error:
+            raise SourceError(f"{path} cannot be read as CSV: {error}") from error
+        for number, line in enumerate(lines, start=2):
+            if None in line or None in line.values():
+                raise SourceError(f"{path} has more or fewer values than columns in row {number}")
+        return _keyed(lines, key, f"{path}")
+
+    return read
+
+
+def sql_query(database: Any, query: str, *, key: str) -> TableSource:
+    """A table that a query gives; `key` is the column that holds the keys.
+
+    `database` is a SQLAlchemy engine or connection, a DB-API connection, or a function that opens one of these.
+    """
+
+    def read() -> Mapping[str, Row]:
+        try:
+            columns, records = _queried(database, query)
+        except Exception as error:
+            raise SourceError(f"the query for a table failed: {error}") from error
+        if len(set(columns)) != len(columns):
+            raise SourceError("the query gives two columns of the same name")
+        return _keyed((dict(zip(columns, record, strict=True)) for record in records), key, "the query")
+
+    return read
+
+
+def _queried(database: Any, query: str) -> tuple[list[str], list[Any]]:
+    if hasattr(database, "cursor"):
+        cursor = database.cursor()
+        try:
+            cursor.execute(query)
+            return [column[0] for column in cursor.description], cursor.fetchall()
+        finally:
+            cursor.close()
+    if hasattr(database, "connect"):
+        with database.connect() as connection:
+            return _queried(connection, query)
+    if not hasattr(database, "exec_driver_sql"):
+        return _queried(database(), query)
+    result = database.exec_driver_sql(query)
+    return list(result.keys()), result.fetchall()
+
+
+def _table_in(content: Any, place: str, section: str | None, key: str | None) -> Mapping[str, Row]:
+    if section is not None:
+        if not isinstance(content, Mapping) or section not in content:
+            raise SourceError(f"{place} has no section {section}")
+        content, place = content[section], f"{place}, section {section},"
+    if key is not None:
+        if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
+            raise SourceError(f"{place} is not a list of rows")
+        return _keyed(content, key, place)
+    if not isinstance(content, Mapping):
+        raise SourceError(f"{place} is not an object from key to row; say which column is the key")
+    return content
+
+
+def _keyed(rows: Iterable[Row], key: str, place: str) -> dict[str, Row]:
+    """Rows by the value of their key column, which is left out of the row."""
+    keyed: dict[str, Row] = {}
+    for row in rows:
+        if key not in row:
+            raise SourceError(f"{place} has a row without the key column {key}")
+        row_key = key_of(row[key])
+        if row_key is None:
+            raise SourceError(f"{place} has the key {shown(row[key])}; a key is a string or a whole number")
+        if row_key in keyed:
+            raise SourceError(f"{place} has the key {shown(row_key)} twice")
+        keyed[row_key] = {column: value for column, value in row.items() if column != key}
+    return keyed
+
+
+def _without_duplicates(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(members)
+    if len(content) != len(members):
+        names = [name for name, _ in members]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {shown(twice)} stands there twice")
+    return content

@@ -1,0 +1,130 @@
+"""One consistent state of the world: what a request sees from start to end."""
+
+import hashlib
+from collections.abc import Mapping
+
+import msgspec
+
+from shelflife.contract import (
+    RULES_HEADER,
+    STATE_HEADER,
+    TABLES_HEADER,
+    Changes,
+    ContractState,
+    Level,
+    RulesChanges,
+    RuleSet,
+    TableChanges,
+    table_versions_header,
+)
+from shelflife.contract.stamps import quoted
+from shelflife.server.tables import Table
+
+__all__ = ["Stamp", "State"]
+
+_LONGEST_HEADER = 4096
+_MOST_RULE_SETS = 256
+_encode = msgspec.json.Encoder().encode
+
+
+class Stamp:
+    """What every response of one state carries at one level, encoded once."""
+
+    __slots__ = ("headers", "members", "message", "tag")
+
+    def __init__(self, message: ContractState) -> None:
+        self.message = message
+        self.members = _encode(message)[1:-1]
+        """The members as they stand in a JSON object, without the braces."""
+        self.tag = hashlib.sha256(self.members).hexdigest()[:16]
+        """Names the state: the same versions, the same tag, on any replica."""
+        self.headers = [(STATE_HEADER, quoted(self.tag))]
+        """The same for a response whose body is left alone."""
+        table_versions = table_versions_header(message.table_versions)
+        if len(table_versions) <= _LONGEST_HEADER:
+            self.headers.append((TABLES_HEADER, table_versions))
+        if message.rules_version:
+            self.headers.append((RULES_HEADER, quoted(message.rules_version)))
+
+
+class State:
+    """All tables and rules at one moment. Immutable."""
+
+    __slots__ = ("_stamps", "older_rules", "rules", "tables")
+
+    def __init__(
+        self,
+        tables: Mapping[str, Table],
+        rules: RuleSet,
+        older_rules: tuple[RuleSet, ...] = (),
+    ) -> None:
+        self.tables = tables
+        self.rules = rules
+        self.older_rules = older_rules[-_MOST_RULE_SETS:]
+        """The rule sets that held before, oldest first, bounded."""
+        self._stamps: dict[Level, Stamp] = {}
+
+    def with_table(self, table: Table) -> "State":
+        """This state with one table in another version."""
+        return State({**self.tables, table.name: table}, self.rules, self.older_rules)
+
+    def with_rules(self, rules: RuleSet) -> "State":
+        """This state under other rules."""
+        return State(self.tables, rules, (*self.older_rules, self.rules))
+
+    @property
+    def table_versions(self) -> dict[str, str]:
+        """Every table's version."""
+        return {name: table.version for name, table in self.tables.items()}
+
+    def stamp(self, level: Level) -> Stamp:
+        """What a response carries at this level, above 0."""
+        stamp = self._stamps.get(level)
+        if stamp is None:
+            fingerprint = self.rules.version if level >= Level.FINGERPRINT else msgspec.UNSET
+            message = ContractState(table_versions=self.table_versions, rules_version=fingerprint)
+            stamp = self._stamps[level] = Stamp(message)
+        return stamp
+
+    def changes_since(self, versions: Mapping[str, str], rules_version: str | None, level: Level) -> Changes:
+        """What happened since these versions of tables and, from Level 6 on, of the rules."""
+        stamp = self.stamp(level).message
+        asks_rules = rules_version is not None and level >= Level.FINGERPRINT
+        return Changes(
+            tables={name: self._table_changes(name, since, level) for name, since in versions.items()},
+            rules=self._rules_changes(rules_version or "") if asks_rules else msgspec.UNSET,
+            table_versions=stamp.table_versions,
+            rules_version=stamp.rules_version,
+        )
+
+    def _table_changes(self, name: str, since: str, level: Level) -> TableChanges:
+        table = self.tables.get(name)
+        history = table.delta_since(since) if table else None
+        if table is None or history is None:
+            return TableChanges(since=since, version=table.version if table else None, known=False)
+        delta, affected = history
+        diff = delta.diff
+        return TableChanges(
+            since=since,
+            version=table.version,
+            known=True,
+            added=diff.added,
+            removed=diff.removed,
+            changed=diff.changed,
+            affected_downstream=affected if level >= Level.GRAPH else msgspec.UNSET,
+        )
+
+    def _rules_changes(self, since: str) -> RulesChanges:
+        older: RuleSet | None = None
+        for rules in (*self.older_rules, self.rules):
+            if rules.version == since:
+                older = rules
+        if older is None:
+            return RulesChanges(since=since, version=self.rules.version, known=False)
+        return RulesChanges(
+            since=since,
+            version=self.rules.version,
+            known=True,
+            added=self.rules.added_since(older),
+            removed=older.added_since(self.rules),
+        )

@@ -1,0 +1,195 @@
+"""Tables: named, versioned, immutable at a version, cheap to change."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+from rpds import HashTrieMap, HashTrieSet
+
+from shelflife.contract import BadRow, Delta, Row
+from shelflife.contract.names import check_key, check_name, check_version, shown
+
+__all__ = ["FIRST_VERSION", "RowMap", "Step", "Table", "clean_delta", "clean_rows"]
+
+FIRST_VERSION = "1.0.0"
+
+_DEEPEST_ROW = 16
+_MOST_STEPS = 256
+_MOST_REMEMBERED_ROWS = 100_000
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+
+class RowMap(Mapping[str, Row]):
+    """The rows of a table: a plain dictionary that is never written to, under a persistent overlay.
+
+    A change costs what it touches, a whole new content costs one dictionary, and snapshots share what they
+    have in common.
+    """
+
+    __slots__ = ("_base", "_count", "_overlay")
+
+    def __init__(self, base: dict[str, Row]) -> None:
+        self._base = base
+        self._overlay: HashTrieMap[str, Row | None] = HashTrieMap()
+        self._count = len(base)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        if key in self._overlay:
+            row = self._overlay[key]
+            return default if row is None else row
+        return self._base.get(key, default)
+
+    def __getitem__(self, key: str) -> Row:
+        row: Row | None = self.get(key)
+        if row is None:
+            raise KeyError(key)
+        return row
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and self.get(key) is not None
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[str]:
+        overlay = self._overlay
+        yield from (key for key in self._base if key not in overlay) if overlay else self._base
+        yield from (key for key, row in overlay.items() if row is not None)
+
+    def to_dict(self) -> dict[str, Row]:
+        """A plain dictionary of the same rows."""
+        return Delta({}, dict(self._overlay.items())).applied_to(self._base)
+
+    def after(self, delta: Delta) -> "RowMap":
+        """These rows as the delta leaves them."""
+        if (len(self._overlay) + len(delta)) * 2 > len(self._base):
+            return RowMap(delta.applied_to(self.to_dict()))
+        changed = RowMap(self._base)
+        overlay, count = self._overlay, self._count
+        for key, row in delta.after.items():
+            overlay = overlay.insert(key, row)
+            count += (row is not None) - (delta.before[key] is not None)
+        changed._overlay, changed._count = overlay, count
+        return changed
+
+
+class Step(NamedTuple):
+    """One change in a table's history."""
+
+    old_version: str
+    """The version that it ended."""
+
+    before: Mapping[str, Row | None]
+    """The rows that it touched, as they were; None where there was none."""
+
+    affected_downstream: tuple[str, ...]
+    """What lay downstream of them then."""
+
+
+class Table:
+    """A table at a version. Immutable; a change gives another."""
+
+    __slots__ = ("_sorted_keys", "history", "name", "rows", "used_versions", "version")
+
+    def __init__(
+        self,
+        name: str,
+        rows: RowMap,
+        version: str = FIRST_VERSION,
+        *,
+        history: tuple[Step, ...] = (),
+        used_versions: "HashTrieSet[str] | None" = None,
+    ) -> None:
+        self.name = check_name(name)
+        self.rows = rows
+        self.version = check_version(version)
+        self.history = history
+        """The latest changes, oldest first, bounded in steps and in rows."""
+        self.used_versions = (used_versions or HashTrieSet()).insert(version)
+        """Every version string that ever stood for a content of this table."""
+        self._sorted_keys: tuple[str, ...] | None = None
+
+    @property
+    def sorted_keys(self) -> tuple[str, ...]:
+        """The keys in the one order that does not depend on how the content came about."""
+        if self._sorted_keys is None:
+            self._sorted_keys = tuple(sorted(self.rows))
+        return self._sorted_keys
+
+    def after(self, delta: Delta, version: str, affected_downstream: tuple[str, ...]) -> "Table":
+        """The table as a change leaves it, under its new version."""
+        step = Step(self.version, delta.before, affected_downstream)
+        return Table(
+            self.name,
+            self.rows.after(delta) if delta else self.rows,
+            version,
+            history=_bounded((*self.history, step)),
+            used_versions=self.used_versions,
+        )
+
+    def delta_since(self, version: str) -> tuple[Delta, tuple[str, ...]] | None:
+        """What changed since the version, and what lay downstream; None when this is not known any more."""
+        before: dict[str, Row | None] = {}
+        downstream: set[str] = set()
+        if version == self.version:
+            return Delta({}, {}), ()
+        for step in reversed(self.history):
+            before.update(step.before)
+            downstream.update(step.affected_downstream)
+            if step.old_version == version:
+                delta = Delta.of(before, {key: self.rows.get(key) for key in before})
+                return delta, tuple(sorted(downstream)) if delta else ()
+        return None
+
+
+def _bounded(history: tuple[Step, ...]) -> tuple[Step, ...]:
+    """The newest steps that fit the bounds."""
+    row_count = 0
+    for age, step in enumerate(reversed(history)):
+        row_count += len(step.before)
+        if age == _MOST_STEPS or row_count > _MOST_REMEMBERED_ROWS:
+            return history[len(history) - age :]
+    return history
+
+
+def clean_rows(table: str, rows: Mapping[str, Any]) -> dict[str, Row]:
+    """Rows from outside as a table may hold them: JSON throughout, ours alone; else `BadRow`."""
+    if not isinstance(rows, Mapping):
+        raise BadRow(f"the rows of table {table} are {shown(rows)}; give an object from key to row")
+    return {check_key(key, table): _clean_row(table, key, row) for key, row in rows.items()}
+
+
+def clean_delta(table: str, rows: RowMap, new_rows: Mapping[str, Any]) -> Delta:
+    """What a whole new content from outside changes; only rows that differ are cleaned and kept."""
+    if not isinstance(new_rows, Mapping):
+        raise BadRow(f"the rows of table {table} are {shown(new_rows)}; give an object from key to row")
+    try:
+        rough = Delta.between(rows, new_rows)
+    except (TypeError, ValueError, RecursionError):
+        clean_rows(table, new_rows)
+        raise
+    present = {key: row for key, row in rough.after.items() if key in new_rows}
+    absent = [key for key in rough.after if key not in new_rows]
+    return Delta.setting(rows, clean_rows(table, present), absent)
+
+
+def _clean_row(table: str, key: str, row: Any) -> Row:
+    if not isinstance(row, Mapping):
+        raise BadRow(f"row {shown(key)} of table {table} is {shown(row)}; a row is an object")
+    try:
+        cleaned: Row = _decode(_encode(row if isinstance(row, dict) else dict(row)))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadRow(f"row {shown(key)} of table {table} cannot be written as JSON") from error
+    if _is_deeper_than(_DEEPEST_ROW, cleaned):
+        raise BadRow(f"row {shown(key)} of table {table} is nested deeper than {_DEEPEST_ROW} levels")
+    return cleaned
+
+
+def _is_deeper_than(depth: int, value: Any) -> bool:
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, list):
+        return False
+    return depth == 0 or any(_is_deeper_than(depth - 1, member) for member in value)
