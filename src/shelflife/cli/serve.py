@@ -30,7 +30,6 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     parser.add_argument("--level", type=int, default=6, choices=[0, 1, 4, 5, 6], help="the wire level")
     parser.add_argument(
         "--admin-token",
-        default=os.environ.get(_TOKEN_VARIABLE),
         metavar="TOKEN",
         help=f"turns the admin endpoints on; better given in ${_TOKEN_VARIABLE}, where nobody sees it",
     )
@@ -54,22 +53,25 @@ def run(options: argparse.Namespace) -> None:
         from shelflife.apis.acme import acme_app, acme_provider
         from shelflife.apis.recipes import recipes_app, recipes_provider
         from shelflife.server import ServerError
+    token = options.admin_token or os.environ.get(_TOKEN_VARIABLE)
     settings: dict[str, Any] = {
         "level": options.level,
-        "admin_token": options.admin_token,
+        "admin_token": token,
         "state_file": options.state,
         "errors": options.errors,
     }
     try:
         if options.api == "acme":
             app = acme_app(acme_provider(**settings), _gateway(options))
+        elif options.gateway != "in-process":
+            raise CommandError("only acme has a gateway")
         else:
             app = recipes_app(recipes_provider(**settings))
     except ServerError as error:
         raise CommandError(str(error)) from error
     with _listener(options.host, options.port) as listener:
         host, port = listener.getsockname()[:2]
-        admin = "on" if options.admin_token else "off: no admin token"
+        admin = "on" if token else "off: no admin token"
         print(f"{app.title} on http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
         print(f"Level {options.level}, admin endpoints {admin}. Ctrl-C ends it.", flush=True)
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
@@ -81,11 +83,14 @@ def _gateway(options: argparse.Namespace) -> "Gateway":
 
     if options.gateway == "in-process":
         return InProcessGateway()
+    address = options.stripe_address
+    if address and not address.startswith(("http://", "https://")):
+        raise CommandError(f"the address of a Stripe server starts with http:// or https://, not {address!r}")
     key = os.environ.get(_STRIPE_VARIABLE)
     if not key:
         raise CommandError(f"the Stripe gateway needs an API key in ${_STRIPE_VARIABLE}")
     try:
-        return StripeGateway(key, options.stripe_address)
+        return StripeGateway(key, address)
     except GatewayDown as error:
         raise CommandError(str(error)) from error
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from shelflife.contract.delta import same_json
 
-__all__ = ["WHOLE_REQUEST", "field_path", "holds"]
+__all__ = ["WHOLE_REQUEST", "as_read", "field_path", "holds"]
 
 WHOLE_REQUEST = ""
 """The pointer to the request as a whole."""
@@ -17,9 +17,18 @@ def field_path(parent: str, name: str) -> str:
     return f"{parent}/{escaped}" if parent else escaped
 
 
+def as_read(value: Any) -> Any:
+    """A request value as policies and `when` see it: a copy with its fields sorted, a null field being none."""
+    if isinstance(value, Mapping):
+        return {name: as_read(value[name]) for name in sorted(value) if value[name] is not None}
+    if isinstance(value, list | tuple):
+        return [as_read(member) for member in value]
+    return value
+
+
 def holds(when: Mapping[str, Any], request: Mapping[str, Any]) -> bool:
     """Whether a fix that was learned under `when` applies to this request."""
-    return all(same_json(_value_at(request, path), value) for path, value in when.items())
+    return all(same_json(as_read(_value_at(request, path)), as_read(value)) for path, value in when.items())
 
 
 def _value_at(request: Mapping[str, Any], path: str) -> Any:

@@ -6,11 +6,11 @@ response: in the body where that is a JSON object the server may add to, in head
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from functools import lru_cache
 from typing import Any
 
-from shelflife.server.endpoints import PATHS, Call, Endpoints
+from shelflife.server.endpoints import Call, Endpoints
 from shelflife.server.errors import PolicyFailed
 from shelflife.server.feedback import Answer, form_asked_for, stamped
 from shelflife.server.policies import Rejected
@@ -32,26 +32,34 @@ _VOUCHED_FOR = frozenset(
 )
 """Headers that describe the very bytes of the body, which must then stay as they are."""
 
+_BODILESS = frozenset({204, 205, 206, 304})
+"""Statuses of responses that have no body, or only a part of one."""
+
 
 class ContractMiddleware:
-    """Wraps an ASGI app; `provider` says what its policies consult and what goes on the wire."""
+    """Wraps an ASGI app; `provider` says what its policies consult and what goes on the wire.
 
-    def __init__(self, app: App, provider: Provider) -> None:
+    `left_alone` are paths whose bodies are never added to.
+    """
+
+    def __init__(self, app: App, provider: Provider, left_alone: Collection[str] = ()) -> None:
         self.app = app
         self.provider = provider
+        self._left_alone = frozenset(left_alone)
         self._endpoints = Endpoints(provider)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        path = scope["path"].removeprefix(scope.get("root_path", ""))
-        if path in PATHS:
+        path = scope["path"].removeprefix(scope.get("root_path", "").rstrip("/"))
+        if path in self._endpoints.paths:
             await _send_answer(send, await self._own_endpoint(scope, path, receive), scope["method"])
             return
         with self.provider.one_state() as state:
             level = self.provider.level
-            response = _Stamping(send, scope["method"], state.stamp(level)) if level else _Passing(send)
+            stamp = state.stamp(level) if level else None
+            response = _Response(send, scope["method"], stamp, may_change=path not in self._left_alone)
             try:
                 await self.app(scope, receive, response.send)
             except (Rejected, PolicyFailed) as error:
@@ -71,89 +79,81 @@ class ContractMiddleware:
         refusal = self._endpoints.admit(call)
         if refusal is not None:
             return refusal
-        if call.method != "POST":
-            return self._endpoints.answer(call)
-        body = await _read_body(receive, self.provider.most_reload_bytes)
-        return await asyncio.to_thread(self._endpoints.answer, call._replace(body=body))
+        if call.method == "POST":
+            call = call._replace(body=await _read_body(receive, self.provider.most_reload_bytes))
+        return await asyncio.to_thread(self._endpoints.answer, call)
 
 
-class _Passing:
-    """Lets a response through as it is."""
+class _Response:
+    """Passes a response on with its stamp. The start of one whose body may be added to waits for that body."""
 
-    __slots__ = ("_send", "has_started")
+    __slots__ = ("_length", "_may_change", "_method", "_send", "_stamp", "_start", "has_started")
 
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self.has_started = False
-
-    async def send(self, message: Message) -> None:
-        self.has_started = True
-        await self._send(message)
-
-
-class _Stamping:
-    """Holds back the start of a response until its first body message tells where the stamp can go."""
-
-    __slots__ = ("_method", "_send", "_stamp", "_start", "has_started")
-
-    def __init__(self, send: Send, method: str, stamp: Stamp) -> None:
+    def __init__(self, send: Send, method: str, stamp: Stamp | None, *, may_change: bool) -> None:
         self._send = send
         self._method = method
         self._stamp = stamp
+        self._may_change = may_change
         self._start: Message | None = None
+        self._length: bytes | None = None
         self.has_started = False
 
     async def send(self, message: Message) -> None:
-        kind = message["type"]
-        if kind == "http.response.start":
+        if self._stamp is None:
             self.has_started = True
-            self._start = message
-            return
-        if self._start is not None and kind.startswith("http.response."):
+        elif message["type"] == "http.response.start":
+            headers = list(message.get("headers", ()))
+            message = {**message, "headers": headers}
+            if self._is_changeable(message["status"], headers):
+                self._start = message
+                return
+            headers += _encoded(self._stamp)
+            self.has_started = True
+        elif self._start is not None and message["type"].startswith("http.response."):
             start, self._start = self._start, None
-            if kind == "http.response.body":
-                self._stamp_response(start, message)
+            body = self._stamped_body(message)
+            if body:
+                message = {**message, "body": body}
+                if self._length is not None:
+                    _replace_length(start["headers"], len(body))
             else:
-                self._add_headers(start)
+                start["headers"] += _encoded(self._stamp)
+            self.has_started = True
             await self._send(start)
         await self._send(message)
 
-    def _stamp_response(self, start: Message, message: Message) -> None:
-        length_at: int | None = None
-        may_change = start["status"] not in (204, 205, 206, 304)
+    def _is_changeable(self, status: int, headers: list[tuple[bytes, bytes]]) -> bool:
+        """Whether the body may be one that takes the stamp, judged by the start of the response."""
+        may_change = self._may_change and status not in _BODILESS
         is_json = False
-        headers = start.get("headers", ())
-        for index, (name, value) in enumerate(headers):
+        for name, value in headers:
             name = name.lower()
             if name == b"content-type":
                 is_json = _is_json(value)
             elif name == b"content-length":
-                length_at = index
+                self._length = value
             elif name in _VOUCHED_FOR or (name == b"etag" and not value.startswith(b"W/")):
                 may_change = may_change and value == b"identity"
         if not (may_change and is_json):
-            self._add_headers(start)
-            return
+            return False
         if self._method == "HEAD":
-            self._add_headers(start)
-            if length_at is not None:
-                del start["headers"][length_at]
-            return
-        body = message.get("body", b"")
-        is_whole = not message.get("more_body", False) or (
-            length_at is not None and headers[length_at][1] == b"%d" % len(body)
-        )
-        new_body = stamped(body, self._stamp.members) if is_whole else b""
-        if not new_body:
-            self._add_headers(start)
-            return
-        message["body"] = new_body
-        if length_at is not None:
-            start["headers"] = list(headers)
-            start["headers"][length_at] = (b"content-length", b"%d" % len(new_body))
+            headers[:] = [header for header in headers if header[0].lower() != b"content-length"]
+            return False
+        return True
 
-    def _add_headers(self, start: Message) -> None:
-        start["headers"] = [*start.get("headers", ()), *_encoded(self._stamp)]
+    def _stamped_body(self, message: Message) -> bytes:
+        """The first body message with the stamp in it; b"" when it takes none."""
+        if message["type"] != "http.response.body" or self._stamp is None:
+            return b""
+        body = bytes(message.get("body", b""))
+        is_whole = not message.get("more_body", False) or self._length == b"%d" % len(body)
+        return stamped(body, self._stamp.members) if is_whole else b""
+
+
+def _replace_length(headers: list[tuple[bytes, bytes]], length: int) -> None:
+    for index, (name, _) in enumerate(headers):
+        if name.lower() == b"content-length":
+            headers[index] = (b"content-length", b"%d" % length)
 
 
 @lru_cache(maxsize=4)
@@ -163,15 +163,9 @@ def _encoded(stamp: Stamp) -> list[tuple[bytes, bytes]]:
 
 @lru_cache(maxsize=256)
 def _is_json(content_type: bytes) -> bool:
-    media_type, *parameters = content_type.lower().replace(b" ", b"").split(b";")
-    is_json = media_type == b"application/json" or (
-        media_type.startswith(b"application/") and media_type.endswith(b"+json")
-    )
-    return is_json and all(
-        parameter.strip(b'"') in (b"charset=utf-8", b'charset="utf-8', b"")
-        or not parameter.startswith(b"charset")
-        for parameter in parameters
-    )
+    media_type, *parameters = content_type.lower().replace(b" ", b"").replace(b'"', b"").split(b";")
+    charsets = {parameter for parameter in parameters if parameter.startswith(b"charset=")}
+    return media_type in (b"application/json", b"application/problem+json") and charsets <= {b"charset=utf-8"}
 
 
 def _header(scope: Scope, name: bytes) -> str:

@@ -22,8 +22,12 @@ _METHODS = {"get", "put", "post", "delete", "options", "patch", "trace"}
 
 
 def install(app: FastAPI, provider: Provider) -> None:
-    """Give the app the contract: its endpoints, its stamps on every response, and its answer to `provider.check`."""
-    app.add_middleware(ContractMiddleware, provider=provider)
+    """Give the app the contract: its endpoints, its stamps on every response, and its answer to `provider.check`.
+
+    A mounted sub-application keeps its errors to itself: install the contract on the one that has the operations.
+    """
+    left_alone = {app.openapi_url} if app.openapi_url else set()
+    app.add_middleware(ContractMiddleware, provider=provider, left_alone=left_alone)
     plain_openapi = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -36,14 +40,14 @@ def install(app: FastAPI, provider: Provider) -> None:
 
 def _show_contract(document: dict[str, Any], provider: Provider) -> None:
     """Write the contract into the app's OpenAPI document."""
+    components = document.setdefault("components", {})
+    schemas = components.setdefault("schemas", {})
     for path in document.get("paths", {}).values():
         for method, operation in path.items():
             if method in _METHODS:
-                _show_answers(operation, provider)
+                _show_answers(operation, provider, schemas)
     if provider.level == Level.PLAIN_TEXT:
         return
-    components = document.setdefault("components", {})
-    schemas = components.setdefault("schemas", {})
     for name, schema in schema_components().items():
         schemas.setdefault(name, schema)
     document["paths"].update(_public_paths())
@@ -52,7 +56,7 @@ def _show_contract(document: dict[str, Any], provider: Provider) -> None:
         document["paths"].update(_admin_paths(provider))
 
 
-def _show_answers(operation: dict[str, Any], provider: Provider) -> None:
+def _show_answers(operation: dict[str, Any], provider: Provider, schemas: dict[str, Any]) -> None:
     responses = operation.setdefault("responses", {})
     if provider.level == Level.PLAIN_TEXT:
         if "requestBody" in operation:
@@ -62,14 +66,20 @@ def _show_answers(operation: dict[str, Any], provider: Provider) -> None:
         return
     for status, response in responses.items():
         media = response.get("content", {}).get("application/json")
-        if media and status.startswith("2"):
-            media["schema"] = {"allOf": [media.get("schema", {}), _ref("ContractState")]}
+        if media and status.startswith("2") and _is_object(media.get("schema", {}), schemas):
+            media["schema"] = {"allOf": [media["schema"], _ref("ContractState")]}
     if "requestBody" in operation:
         content = _content(responses, "422", "The request is malformed, or violates a policy")
         malformed = content.get("application/json", {}).get("schema")
         either = {"anyOf": [_ref("Rejection"), malformed]} if malformed else _ref("Rejection")
         content["application/json"] = {"schema": either}
         content["application/problem+json"] = {"schema": _ref("Problem")}
+
+
+def _is_object(schema: dict[str, Any], schemas: dict[str, Any]) -> bool:
+    if "$ref" in schema:
+        schema = schemas.get(schema["$ref"].rpartition("/")[2], {})
+    return schema.get("type") == "object"
 
 
 def _content(responses: dict[str, Any], status: str, description: str) -> dict[str, Any]:

@@ -38,15 +38,16 @@ RELOAD_TABLE_PATH = "/admin/reload-table"
 RELOAD_RULES_PATH = "/admin/reload-rules"
 GRAPH_PATH = "/admin/graph"
 
-PATHS: Mapping[str, str] = {
-    STATE_PATH: "GET",
-    CHANGES_PATH: "GET",
-    RELOAD_TABLE_PATH: "POST",
-    RELOAD_RULES_PATH: "POST",
-    GRAPH_PATH: "GET",
+PATHS: Mapping[str, tuple[str, ...]] = {
+    STATE_PATH: ("GET", "HEAD"),
+    CHANGES_PATH: ("GET", "HEAD"),
+    RELOAD_TABLE_PATH: ("POST",),
+    RELOAD_RULES_PATH: ("POST",),
+    GRAPH_PATH: ("GET", "HEAD"),
 }
-"""Each endpoint and its method; GET answers HEAD too."""
+"""Each endpoint and its methods."""
 
+_ADMIN = "/admin/"
 _MOST_QUERIED = 1000
 _ESCAPED_COLON = re.compile(rb"\\u003[aA]")
 _encode = msgspec.json.Encoder().encode
@@ -78,7 +79,12 @@ class Endpoints:
 
     def __init__(self, provider: Provider) -> None:
         self._provider = provider
-        self._token_digest = _digest(provider.admin_token) if provider.admin_token else None
+        self.paths = frozenset(
+            path
+            for path in PATHS
+            if (provider.admin_token is not None if path.startswith(_ADMIN) else provider.level)
+        )
+        """The endpoints that are on."""
         self._handlers: Mapping[str, Callable[[Call], Answer]] = {
             STATE_PATH: self._state,
             CHANGES_PATH: self._changes,
@@ -90,15 +96,15 @@ class Endpoints:
     def admit(self, call: Call) -> Answer | None:
         """The refusal of a call, told before its body is read; None when it may go on."""
         try:
-            if call.path.startswith("/admin/"):
+            if call.path.startswith(_ADMIN):
                 self._check_token(call)
-            elif self._provider.level == Level.PLAIN_TEXT:
-                raise _Refusal(404, "there is no contract at Level 0")
             allowed = PATHS[call.path]
-            if call.method != allowed and (call.method, allowed) != ("HEAD", "GET"):
-                raise _Refusal(405, f"{call.path} takes {allowed}", (("Allow", allowed),))
-            length = call.headers.get("content-length", "0")
-            if length.isdigit() and int(length) > self._provider.most_reload_bytes:
+            if call.method not in allowed:
+                raise _Refusal(
+                    405, f"{call.path} takes {' and '.join(allowed)}", (("Allow", ", ".join(allowed)),)
+                )
+            length = call.headers.get("content-length", "")
+            if re.fullmatch("[0-9]{1,18}", length) and int(length) > self._provider.most_reload_bytes:
                 raise _Refusal(413, self.too_large)
         except _Refusal as refusal:
             return self._refused(call, refusal)
@@ -121,10 +127,8 @@ class Endpoints:
         return f"the body is larger than {self._provider.most_reload_bytes} bytes; send a change instead"
 
     def _check_token(self, call: Call) -> None:
-        if self._token_digest is None:
-            raise _Refusal(404, "the admin endpoints are off: no admin token is configured")
         scheme, _, token = call.headers.get("authorization", "").partition(" ")
-        is_right = hmac.compare_digest(_digest(token.strip()), self._token_digest)
+        is_right = hmac.compare_digest(_digest(token.strip()), _digest(self._provider.admin_token or ""))
         if scheme.lower() != "bearer" or not is_right:
             raise _Refusal(
                 401, "this endpoint needs the admin token as bearer token", (("WWW-Authenticate", "Bearer"),)
@@ -140,7 +144,11 @@ class Endpoints:
     def _changes(self, call: Call) -> Answer:
         versions: dict[str, str] = {}
         rules_version: str | None = None
-        for name, value in parse_qsl(call.query, keep_blank_values=True, max_num_fields=_MOST_QUERIED):
+        try:
+            query = parse_qsl(call.query, keep_blank_values=True, max_num_fields=_MOST_QUERIED)
+        except ValueError:
+            raise _Refusal(400, f"the query has more than {_MOST_QUERIED} parameters") from None
+        for name, value in query:
             if name == "since":
                 table, colon, version = value.partition(":")
                 if not colon or not table or not version:

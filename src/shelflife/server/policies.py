@@ -53,8 +53,8 @@ class Policy(NamedTuple):
 
     @classmethod
     def from_function(cls, function: PolicyFunction, operation: str | None) -> "Policy":
-        if inspect.iscoroutinefunction(function):
-            raise UsageError(f"the policy {function.__name__} is async; policies are ordinary functions")
+        if not inspect.isroutine(function) or inspect.iscoroutinefunction(function):
+            raise UsageError(f"{function!r} cannot be a policy; policies are ordinary functions")
         return cls(function, operation)
 
 
@@ -101,10 +101,12 @@ def evaluate(policies: Iterable[Policy], fields: Mapping[str, Any], state: State
 def _suggestion(result: Fix, reads: Reads, state: State) -> Suggestion:
     if not isinstance(result, Fix):
         raise TypeError(f"a policy returns a fix or None, not {type(result).__name__}")
-    parameters = msgspec.json.decode(msgspec.json.encode(result.parameters), type=dict[str, Any])
+    parameters = msgspec.json.decode(
+        msgspec.json.encode(dict(result.parameters), enc_hook=_object_of), type=dict[str, Any]
+    )
     if not reads.tables or reads.untracked is not None:
         return Suggestion(type=result.type, parameters=parameters, cache_hint="recompute")
-    return Suggestion(
+    suggestion = Suggestion(
         type=result.type,
         parameters=parameters,
         cache_hint="cacheable",
@@ -116,3 +118,11 @@ def _suggestion(result: Fix, reads: Reads, state: State) -> Suggestion:
         rules=tuple(reads.rules) or UNSET,
         when=reads.when,
     )
+    msgspec.json.encode(suggestion)  # what cannot go on the wire is found out here, not in the answer
+    return suggestion
+
+
+def _object_of(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"a fix holds JSON values, not {type(value).__name__}")

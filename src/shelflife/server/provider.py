@@ -1,5 +1,7 @@
 """The provider: everything an API needs to give its fixes a shelf life, in one object."""
 
+import re
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -40,12 +42,14 @@ class Provider:
     ) -> None:
         """Declare what the API's policies consult.
 
-        `versions` are the tables' first versions where these are not 1.0.0. Without an `admin_token` the operator's
-        endpoints are off. With a `state_file` reloads survive a restart; where the declared rows differ from those
-        declared at the last start, that counts as a reload.
+        `versions` are the tables' first versions; where none is given it is made from the content, so that other
+        rows after a restart are another version. Without an `admin_token` the operator's endpoints are off. With a
+        `state_file` reloads survive a restart; rows that differ from those declared at the last start count as a reload.
         """
-        if admin_token is not None and not admin_token.strip():
-            raise UsageError("the admin token is empty; give one, or None to turn the admin endpoints off")
+        if admin_token is not None and not re.fullmatch(r"[\x21-\x7e]+", admin_token):
+            raise UsageError(
+                "an admin token is printable ASCII without spaces; give None to turn the admin endpoints off"
+            )
         if errors not in ("json", "problem"):
             raise UsageError(f"errors are written as json or as problem, not as {errors!r}")
         try:
@@ -62,6 +66,7 @@ class Provider:
             state_file=None if state_file is None else StateFile(state_file),
         )
         self.policies: list[Policy] = []
+        self._refreshing = threading.Lock()
         self._pinned: ContextVar[State | None] = ContextVar("shelflife_state", default=None)
 
     @property
@@ -95,25 +100,25 @@ class Provider:
 
     def violations(self, request: Any, operation: str | None = None) -> list[Violation]:
         """The policies that a request violates, each with its fix."""
-        concerned = [
-            policy for policy in self.policies if policy.operation is None or policy.operation == operation
-        ]
-        return evaluate(concerned, _fields_of(request), self.state)
+        return self._violations(request, operation, self.state)
 
     def check(self, request: Any, operation: str | None = None) -> None:
         """Raise `Rejected` when the request violates a policy; the middleware makes the answer of it.
 
-        The request is a mapping, or a pydantic model, dataclass or msgspec struct.
+        The request is a mapping, or a pydantic model, dataclass or msgspec struct. Of a pydantic model, policies see
+        what the client sent, by its wire names: a field left at its default is absent.
         """
-        violations = self.violations(request, operation)
+        state = self.state
+        violations = self._violations(request, operation, state)
         if violations:
-            raise Rejected(violations, self.state)
+            raise Rejected(violations, state)
 
     def refresh(self, table: str, version: str | None = None) -> ReloadReport:
         """Read a table again from its source, and reload it."""
         if table not in self._sources:
             raise UsageError(f"the table {table} was not given as a source that can be read again")
-        return self.registry.reload_table(table, self._sources[table](), version=version)
+        with self._refreshing:
+            return self.registry.reload_table(table, self._sources[table](), version=version)
 
     @contextmanager
     def one_state(self) -> Iterator[State]:
@@ -125,13 +130,20 @@ class Provider:
         finally:
             self._pinned.reset(token)
 
+    def _violations(self, request: Any, operation: str | None, state: State) -> list[Violation]:
+        concerned = [
+            policy for policy in self.policies if policy.operation is None or policy.operation == operation
+        ]
+        return evaluate(concerned, _fields_of(request), state)
+
 
 def _fields_of(request: Any) -> Mapping[str, Any]:
     if isinstance(request, Mapping):
         return request
-    fields = (
-        request.model_dump(mode="json") if hasattr(request, "model_dump") else msgspec.to_builtins(request)
-    )
+    if hasattr(request, "model_dump"):
+        fields = request.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    else:
+        fields = msgspec.to_builtins(request)
     if not isinstance(fields, Mapping):
         raise UsageError(f"a request is checked as an object of fields, not as {type(request).__name__}")
     return fields

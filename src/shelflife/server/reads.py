@@ -1,8 +1,8 @@
 """What a policy sees, and the record of what it looked at.
 
 A policy is a pure function of the values that these views hand out, so the record is complete: when nothing in it
-has changed, the policy would say the same again. Views hand out copies of lists and objects, and walk everything in sorted
-order, so that neither a policy's mistake nor the way a table came about can leak into a result.
+has changed, the policy would say the same again. Views hand out copies of lists and objects, with everything in sorted order,
+so that neither a policy's mistake nor the way a value came about can leak into a result.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,15 +11,11 @@ from typing import Any
 
 from shelflife.contract import Row, Rule, node_id
 from shelflife.contract.names import key_of
-from shelflife.contract.when import WHOLE_REQUEST, field_path
+from shelflife.contract.when import WHOLE_REQUEST, as_read, field_path
 from shelflife.server.graph import target_keys
 from shelflife.server.state import State
 
 __all__ = ["Reads", "Request", "RowView", "TableView", "Tables"]
-
-
-def _copied(value: Any) -> Any:
-    return deepcopy(value) if isinstance(value, (list, dict)) else value
 
 
 class Reads:
@@ -40,7 +36,7 @@ class Reads:
         self._entered: dict[str, Any] = {}
 
     def field(self, path: str, value: Any) -> None:
-        self._fields[path] = _copied(value)
+        self._fields[path] = value
 
     def entered(self, path: str, value: Mapping[str, Any]) -> None:
         """An object was handed out; what counts is what is read of it later."""
@@ -74,7 +70,7 @@ class Reads:
                 found is not None and (read == path or read.startswith(path + "/"))
                 for read, found in when.items()
             ):
-                when[path] = deepcopy(value)
+                when[path] = as_read(value)
         if WHOLE_REQUEST in when:
             return {WHOLE_REQUEST: when[WHOLE_REQUEST]}
         return when
@@ -118,17 +114,20 @@ class Request(Mapping[str, Any]):
     def _read(self, name: str) -> Any:
         value = self._fields.get(name)
         path = field_path(self._path, name)
+        if path == WHOLE_REQUEST:  # a field without a name has no pointer of its own
+            self._read_whole()
+            return as_read(value)
         if isinstance(value, Mapping):
             self._reads.entered(path, value)
             return Request(value, self._reads, path)
+        if isinstance(value, list | tuple):
+            self._reads.field(path, as_read(value))
+            return as_read(value)
         self._reads.field(path, value)
-        return _copied(value)
+        return value
 
     def _read_whole(self) -> None:
-        whole = self._fields
-        if self._path == WHOLE_REQUEST:
-            whole = {name: value for name, value in whole.items() if value is not None}
-        self._reads.field(self._path, whole)
+        self._reads.field(self._path, as_read(self._fields))
 
 
 class RowView(Mapping[str, Any]):
@@ -145,7 +144,8 @@ class RowView(Mapping[str, Any]):
 
     def __getitem__(self, column: str) -> Any:
         self._reads.table(self._table)
-        return _copied(self._row[column])
+        value = self._row[column]
+        return deepcopy(value) if isinstance(value, list | dict) else value
 
     def __iter__(self) -> Iterator[str]:
         self._reads.table(self._table)

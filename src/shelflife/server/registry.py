@@ -3,6 +3,7 @@
 import re
 import threading
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from typing import Any
 
 from shelflife.contract import BadRule, Delta, ReloadReport, Row, Rule, RuleSet, RulesReport
@@ -11,11 +12,14 @@ from shelflife.server.errors import ReloadRefused, UnknownTable, UsageError, Ver
 from shelflife.server.graph import downstream
 from shelflife.server.state import State
 from shelflife.server.statefile import StateFile
-from shelflife.server.tables import FIRST_VERSION, RowMap, Table, clean_delta, clean_rows
+from shelflife.server.tables import RowMap, Table, clean_delta, clean_rows, digest_of
 
 __all__ = ["Registry"]
 
+_FIRST_NUMBER = "1.0.0"
+_MINTED = re.compile(r"(.*)-[0-9a-f]{8}\Z")
 _LAST_NUMBER = re.compile(r"(\d+)(?!.*\d)")
+_LONGEST_NUMBER = 100
 
 
 class Registry:
@@ -36,10 +40,11 @@ class Registry:
         versions = dict(versions or {})
         if unknown := sorted(versions.keys() - tables.keys()):
             raise UsageError(f"a version is given for {unknown[0]}, which is not among the tables")
-        declared = {
-            name: Table(name, RowMap(clean_rows(name, rows)), versions.get(name, FIRST_VERSION))
-            for name, rows in tables.items()
-        }
+        declared: dict[str, Table] = {}
+        for name, rows in tables.items():
+            cleaned = RowMap(clean_rows(name, rows))
+            version = versions.get(name) or _minted(_FIRST_NUMBER, digest_of(cleaned))
+            declared[name] = Table(name, cleaned, version)
         rule_set = RuleSet(rules)
         _check_tables_of(rule_set, declared)
         self._state = State(declared, rule_set)
@@ -52,6 +57,12 @@ class Registry:
     def state(self) -> State:
         """The current state. Take it once per request."""
         return self._state
+
+    def rows(self, name: str) -> dict[str, Row]:
+        """A copy of a table's current rows, to edit and hand to `reload_table`."""
+        if name not in self._state.tables:
+            raise UnknownTable(name)
+        return deepcopy(self._state.tables[name].rows.to_dict())
 
     def reload_table(
         self,
@@ -89,6 +100,8 @@ class Registry:
     ) -> RulesReport:
         """Put all the `rules` in the place of the old ones, or `add` some and `remove` some."""
         add, remove = list(add), list(remove)
+        if (rules is None) == (not add and not remove):
+            raise ReloadRefused("a reload takes either rules, or add and remove")
         with self._reloading:
             old = self._state.rules
             if rules is None:
@@ -130,19 +143,20 @@ class Registry:
         )
 
     def _take_up(self, state_file: StateFile, explicit_versions: Mapping[str, str]) -> None:
-        """Go on from the file; where the declared content is not what it was when the file was written, it counts
-        as a reload."""
+        """Go on from the file; where the declared content is not what it was at the last start, it counts as
+        a reload."""
         declared = self._state
-        stored = state_file.open(declared)
-        self._state = stored.state
-        for name in stored.redeclared_tables:
-            table = self._state.tables[name]
-            delta = Delta.between(table.rows, declared.tables[name].rows)
-            version = explicit_versions.get(name)
-            self._apply(table, delta, None if version in table.used_versions else version)
-        if stored.are_rules_redeclared:
-            self.reload_rules(declared.rules)
-        state_file.mark_declared(declared)
+        with state_file.at_once():
+            stored = state_file.open(declared)
+            self._state = stored.state
+            for name in stored.redeclared_tables:
+                table = self._state.tables[name]
+                delta = Delta.between(table.rows, declared.tables[name].rows)
+                version = explicit_versions.get(name)
+                self._apply(table, delta, None if version in table.used_versions else version)
+            if stored.are_rules_redeclared:
+                self.reload_rules(declared.rules)
+            state_file.mark_declared(declared)
 
 
 def _delta_of_change(table: Table, rows: Mapping[str, Any], remove: list[str]) -> Delta:
@@ -160,7 +174,7 @@ def _delta_of_change(table: Table, rows: Mapping[str, Any], remove: list[str]) -
 
 def _next_version(table: Table, delta: Delta, version: str | None) -> str:
     if version is None:
-        return _minted_version(table) if delta else table.version
+        return _minted_version(table, delta) if delta else table.version
     check_version(version)
     if version in table.used_versions:
         since = table.delta_since(version)
@@ -169,14 +183,26 @@ def _next_version(table: Table, delta: Delta, version: str | None) -> str:
     return version
 
 
-def _minted_version(table: Table) -> str:
-    """The version with its last number raised until nobody has used it."""
-    version = table.version
-    if not _LAST_NUMBER.search(version):
-        version += ".0"
-    while version in table.used_versions:
-        version = _LAST_NUMBER.sub(lambda number: str(int(number[1]) + 1), version)
-    return version
+def _minted_version(table: Table, delta: Delta) -> str:
+    """The version with its last number raised, and a digest of what changed.
+
+    The digest is over the old version and the change, so that a server that restarts without a state file, or another
+    replica, never gives one string to two contents.
+    """
+    minted = _MINTED.match(table.version)
+    number = minted[1] if minted else table.version
+    if not _LAST_NUMBER.search(number) or len(number) > _LONGEST_NUMBER:
+        number = _FIRST_NUMBER
+    digest = digest_of({**delta.after, "": {"since": table.version}})
+    while True:
+        number = _LAST_NUMBER.sub(lambda last: str(int(last[1]) + 1), number)
+        version = _minted(number, digest)
+        if version not in table.used_versions:
+            return version
+
+
+def _minted(number: str, digest: str) -> str:
+    return f"{number}-{digest[:8]}"
 
 
 def _check_tables_of(rules: RuleSet, tables: Mapping[str, Table]) -> None:

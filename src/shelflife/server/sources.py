@@ -4,6 +4,7 @@ import csv
 import json
 import tomllib
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,8 @@ def toml_file(path: str | Path, *, section: str | None = None, key: str | None =
     def read() -> Mapping[str, Row]:
         try:
             content = tomllib.loads(Path(path).read_text("utf-8"))
+        except RecursionError:
+            raise SourceError(f"{path} is nested too deeply") from None
         except (OSError, ValueError) as error:
             raise SourceError(f"{path} cannot be read as TOML: {error}") from error
         return _table_in(content, f"{path}", section, key)
@@ -56,7 +59,10 @@ def csv_file(path: str | Path, *, key: str) -> TableSource:
         try:
             with Path(path).open(newline="", encoding="utf-8-sig") as file:
                 reader = csv.DictReader(file, strict=True)
-                if len(set(reader.fieldnames or ())) != len(reader.fieldnames or ()):
+                columns = reader.fieldnames or ()
+                if key not in columns:
+                    raise SourceError(f"{path} has no column {key}")
+                if len(set(columns)) != len(columns):
                     raise SourceError(f"{path} has two columns of the same name")
                 lines = list(reader)
         except (OSError, ValueError, csv.Error) as error:
@@ -72,7 +78,8 @@ def csv_file(path: str | Path, *, key: str) -> TableSource:
 def sql_query(database: Any, query: str, *, key: str) -> TableSource:
     """A table that a query gives; `key` is the column that holds the keys.
 
-    `database` is a SQLAlchemy engine or connection, a DB-API connection, or a function that opens one of these.
+    `database` is a SQLAlchemy engine or connection, a DB-API connection, or a function that opens a connection, which
+    is closed after each reading.
     """
 
     def read() -> Mapping[str, Row]:
@@ -99,7 +106,8 @@ def _queried(database: Any, query: str) -> tuple[list[str], list[Any]]:
         with database.connect() as connection:
             return _queried(connection, query)
     if not hasattr(database, "exec_driver_sql"):
-        return _queried(database(), query)
+        with closing(database()) as opened:
+            return _queried(opened, query)
     result = database.exec_driver_sql(query)
     return list(result.keys()), result.fetchall()
 

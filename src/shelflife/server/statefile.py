@@ -1,23 +1,22 @@
 """The state file: reloads that survive a restart, and a kill in the middle of one.
 
-One SQLite file, one transaction a reload, one process at a time. The rows are written as they change, so the work follows the
-change and not the table.
+One SQLite file, one transaction a reload, one process at a time: the file stays locked while it is open. The rows are written as
+they change, so the work follows the change and not the table.
 """
 
-import hashlib
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 from rpds import HashTrieSet
 
-from shelflife.contract import Delta, Row, Rule, RuleSet
+from shelflife.contract import ContractError, Delta, Row, Rule, RuleSet
 from shelflife.server.errors import StateFileError
 from shelflife.server.state import State
-from shelflife.server.tables import RowMap, Step, Table
+from shelflife.server.tables import RowMap, Step, Table, digest_of
 
 __all__ = ["StateFile", "StoredState"]
 
@@ -39,13 +38,11 @@ create table rules (
     only_row integer primary key check (only_row = 0), rules blob not null, older_rules blob not null,
     declared text not null
 );
-create table reloads (only_row integer primary key check (only_row = 0), count integer not null);
-insert into reloads values (0, 0);
 """
 
 _encode = msgspec.json.Encoder().encode
-_encode_sorted = msgspec.json.Encoder(order="sorted").encode
-_decode = msgspec.json.Decoder().decode
+_decode_row = msgspec.json.Decoder(dict[str, Any]).decode
+_decode_names = msgspec.json.Decoder(tuple[str, ...]).decode
 _decode_rules = msgspec.json.Decoder(tuple[Rule, ...]).decode
 _decode_rule_sets = msgspec.json.Decoder(tuple[tuple[Rule, ...], ...]).decode
 
@@ -64,23 +61,33 @@ class StateFile:
 
     def __init__(self, path: str | Path, *, busy_timeout_s: float = 5.0) -> None:
         self.path = Path(path)
-        self._reload_count = 0
         with self._failing("opened"):
             self._connection = sqlite3.connect(
                 self.path, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False
             )
-            self._connection.execute("pragma journal_mode = wal")
-            self._connection.execute("pragma synchronous = full")
-            self._prepare()
+        try:
+            with self._failing("opened"):
+                self._connection.execute("pragma locking_mode = exclusive")
+                self._connection.execute("pragma journal_mode = wal")
+                self._connection.execute("pragma synchronous = full")
+                self._prepare()
+        except StateFileError:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Let go of the file."""
         self._connection.close()
 
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Everything that is written in this block is one transaction."""
+        with self._failing("written"), self._transaction():
+            yield
+
     def open(self, declared: State) -> StoredState:
         """The stored state; what the file does not know yet is taken from `declared` and stored."""
         with self._failing("read"), self._transaction() as connection:
-            (self._reload_count,) = connection.execute("select count from reloads").fetchone()
             known = {
                 name: (version, digest)
                 for name, version, digest in connection.execute("select name, version, declared from tables")
@@ -94,7 +101,7 @@ class StateFile:
                     continue
                 version, digest = known[name]
                 tables[name] = _read_table(connection, name, version)
-                if digest != _digest(table):
+                if digest != digest_of(table.rows):
                     redeclared.append(name)
             rules, older_rules, digest = self._read_rules(connection, declared)
             return StoredState(
@@ -106,14 +113,14 @@ class StateFile:
         with self._failing("written"), self._transaction() as connection:
             connection.executemany(
                 "update tables set declared = ? where name = ?",
-                [(_digest(table), name) for name, table in declared.tables.items()],
+                [(digest_of(table.rows), name) for name, table in declared.tables.items()],
             )
             connection.execute("update rules set declared = ?", (declared.rules.version,))
 
     def write_table(self, table: Table, delta: Delta) -> None:
         """Store a reload: the table as it is now, `delta` being what its newest step changed."""
         step = table.history[-1] if table.history else None
-        with self._failing("written"), self._reload() as connection:
+        with self._failing("written"), self._transaction() as connection:
             connection.execute("update tables set version = ? where name = ?", (table.version, table.name))
             connection.execute("insert or ignore into versions values (?, ?)", (table.name, table.version))
             _write_rows(connection, table.name, delta.after)
@@ -132,7 +139,7 @@ class StateFile:
 
     def write_rules(self, rules: RuleSet, older_rules: tuple[RuleSet, ...]) -> None:
         """Store a reload of the rules."""
-        with self._failing("written"), self._reload() as connection:
+        with self._failing("written"), self._transaction() as connection:
             connection.execute(
                 "update rules set rules = ?, older_rules = ?",
                 (_encode(list(rules)), _encode([list(older) for older in older_rules])),
@@ -157,7 +164,9 @@ class StateFile:
                 )
 
     def _insert_table(self, connection: sqlite3.Connection, table: Table) -> None:
-        connection.execute("insert into tables values (?, ?, ?)", (table.name, table.version, _digest(table)))
+        connection.execute(
+            "insert into tables values (?, ?, ?)", (table.name, table.version, digest_of(table.rows))
+        )
         connection.execute("insert into versions values (?, ?)", (table.name, table.version))
         _write_rows(connection, table.name, table.rows)
 
@@ -179,26 +188,17 @@ class StateFile:
         return rules, tuple(map(RuleSet, _decode_rule_sets(stored[1]))), stored[2]
 
     @contextmanager
-    def _reload(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that counts as one reload, refused when another process has made one meanwhile."""
-        with self._transaction() as connection:
-            (count,) = connection.execute("select count from reloads").fetchone()
-            if count != self._reload_count:
-                raise StateFileError(
-                    f"another process has written to the state file {self.path}; restart to take up its state"
-                )
-            connection.execute("update reloads set count = count + 1")
-            yield connection
-        self._reload_count += 1
-
-    @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """A transaction, or the one that is already under way."""
+        if self._connection.in_transaction:
+            yield self._connection
+            return
         self._connection.execute("begin immediate")
         try:
             yield self._connection
             self._connection.execute("commit")
         except BaseException:
-            if self._connection.in_transaction:
+            with suppress(sqlite3.Error):  # a commit that failed may have rolled back already
                 self._connection.execute("rollback")
             raise
 
@@ -206,7 +206,7 @@ class StateFile:
     def _failing(self, what: str) -> Iterator[None]:
         try:
             yield
-        except (sqlite3.Error, msgspec.MsgspecError) as error:
+        except (sqlite3.Error, msgspec.MsgspecError, ContractError, TypeError, ValueError) as error:
             raise StateFileError(
                 f"the state file {self.path} cannot be {what}: {error}; nothing has changed"
             ) from error
@@ -214,7 +214,7 @@ class StateFile:
 
 def _read_table(connection: sqlite3.Connection, name: str, version: str) -> Table:
     rows = {
-        key: _decode(row)
+        key: _decode_row(row)
         for key, row in connection.execute("select key, row from rows where table_name = ?", (name,))
     }
     versions = connection.execute("select version from versions where table_name = ?", (name,))
@@ -228,9 +228,9 @@ def _read_table(connection: sqlite3.Connection, name: str, version: str) -> Tabl
             )
         ) as touched:
             before: dict[str, Row | None] = {
-                key: None if row is None else _decode(row) for key, row in touched
+                key: None if row is None else _decode_row(row) for key, row in touched
             }
-        history.append(Step(old_version, before, tuple(_decode(affected))))
+        history.append(Step(old_version, before, _decode_names(affected)))
     return Table(
         name,
         RowMap(rows),
@@ -262,11 +262,3 @@ def _write_step(connection: sqlite3.Connection, table: str, number: int, step: S
         (table, number, key, None if row is None else _encode(row)) for key, row in step.before.items()
     )
     connection.executemany("insert into step_rows values (?, ?, ?, ?)", touched)
-
-
-def _digest(table: Table) -> str:
-    """Tells one declared content from another, whatever the order of its rows."""
-    digest = hashlib.sha256(table.version.encode())
-    for key in table.sorted_keys:
-        digest.update(_encode_sorted([key, table.rows[key]]))
-    return digest.hexdigest()

@@ -1,5 +1,7 @@
 """Tables: named, versioned, immutable at a version, cheap to change."""
 
+import hashlib
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -9,15 +11,13 @@ from rpds import HashTrieMap, HashTrieSet
 from shelflife.contract import BadRow, Delta, Row
 from shelflife.contract.names import check_key, check_name, check_version, shown
 
-__all__ = ["FIRST_VERSION", "RowMap", "Step", "Table", "clean_delta", "clean_rows"]
-
-FIRST_VERSION = "1.0.0"
+__all__ = ["RowMap", "Step", "Table", "clean_delta", "clean_rows", "digest_of"]
 
 _DEEPEST_ROW = 16
 _MOST_STEPS = 256
 _MOST_REMEMBERED_ROWS = 100_000
 
-_encode = msgspec.json.Encoder().encode
+_encode_sorted = msgspec.json.Encoder(order="sorted").encode
 _decode = msgspec.json.Decoder().decode
 
 
@@ -25,7 +25,7 @@ class RowMap(Mapping[str, Row]):
     """The rows of a table: a plain dictionary that is never written to, under a persistent overlay.
 
     A change costs what it touches, a whole new content costs one dictionary, and snapshots share what they
-    have in common.
+    have in common. The rows themselves are shared too: they are for reading only.
     """
 
     __slots__ = ("_base", "_count", "_overlay")
@@ -97,7 +97,7 @@ class Table:
         self,
         name: str,
         rows: RowMap,
-        version: str = FIRST_VERSION,
+        version: str,
         *,
         history: tuple[Step, ...] = (),
         used_versions: "HashTrieSet[str] | None" = None,
@@ -144,11 +144,19 @@ class Table:
         return None
 
 
+def digest_of(rows: Mapping[str, Row | None]) -> str:
+    """Tells one content from another, whatever the order of its rows."""
+    digest = hashlib.sha256()
+    for key in sorted(rows):
+        digest.update(_encode_sorted([key, rows[key]]))
+    return digest.hexdigest()
+
+
 def _bounded(history: tuple[Step, ...]) -> tuple[Step, ...]:
     """The newest steps that fit the bounds."""
     row_count = 0
     for age, step in enumerate(reversed(history)):
-        row_count += len(step.before)
+        row_count += len(step.before) + len(step.affected_downstream)
         if age == _MOST_STEPS or row_count > _MOST_REMEMBERED_ROWS:
             return history[len(history) - age :]
     return history
@@ -178,18 +186,23 @@ def clean_delta(table: str, rows: RowMap, new_rows: Mapping[str, Any]) -> Delta:
 def _clean_row(table: str, key: str, row: Any) -> Row:
     if not isinstance(row, Mapping):
         raise BadRow(f"row {shown(key)} of table {table} is {shown(row)}; a row is an object")
+    if not _is_finite(row, _DEEPEST_ROW):
+        raise BadRow(
+            f"row {shown(key)} of table {table} holds an infinite number or none at all,"
+            f" or is nested deeper than {_DEEPEST_ROW} levels"
+        )
     try:
-        cleaned: Row = _decode(_encode(row if isinstance(row, dict) else dict(row)))
-    except (TypeError, ValueError, RecursionError) as error:
+        cleaned: Row = _decode(_encode_sorted(row if isinstance(row, dict) else dict(row)))
+    except (TypeError, ValueError) as error:
         raise BadRow(f"row {shown(key)} of table {table} cannot be written as JSON") from error
-    if _is_deeper_than(_DEEPEST_ROW, cleaned):
-        raise BadRow(f"row {shown(key)} of table {table} is nested deeper than {_DEEPEST_ROW} levels")
     return cleaned
 
 
-def _is_deeper_than(depth: int, value: Any) -> bool:
-    if isinstance(value, dict):
-        value = value.values()
-    elif not isinstance(value, list):
-        return False
-    return depth == 0 or any(_is_deeper_than(depth - 1, member) for member in value)
+def _is_finite(value: Any, depth: int) -> bool:
+    """Whether all numbers are finite, and no object or list lies deeper than this."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    members = value.values() if isinstance(value, Mapping) else value
+    if not isinstance(value, Mapping | list | tuple):
+        return True
+    return depth >= 0 and all(_is_finite(member, depth - 1) for member in members)

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from shelflife.apis.acme.gateway import Declined, Gateway, GatewayDown, InProcessGateway, Order
 from shelflife.apis.acme.policies import POLICIES
+from shelflife.apis.malformed import refuse_malformed_requests
 from shelflife.integrations.fastapi import install
 from shelflife.server import Provider, Rule, toml_file
 
@@ -85,7 +86,8 @@ class Declination(BaseModel):
 
 def acme_provider(**options: Any) -> Provider:
     """Acme's tables, rules and policies; the options are those of `Provider`."""
-    provider = Provider({name: toml_file(_FILE, section=name) for name in TABLES}, RULES, **options)
+    sources = {name: toml_file(_FILE, section=name) for name in TABLES}
+    provider = Provider(sources, RULES, versions=dict.fromkeys(TABLES, "1.0.0"), **options)
     for policy in POLICIES:
         provider.policy(policy)
     return provider
@@ -96,6 +98,7 @@ def acme_app(provider: Provider | None = None, gateway: Gateway | None = None) -
     contract = provider or acme_provider()
     payments = gateway or InProcessGateway()
     app = FastAPI(title="Acme billing", version="1.0.0")
+    refuse_malformed_requests(app)
     install(app, contract)
 
     @app.post(

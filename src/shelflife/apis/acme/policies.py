@@ -58,7 +58,7 @@ def currency_must_be_what_the_token_settles_in(request: Request, tables: Tables)
 def amount_must_be_round(request: Request, tables: Tables) -> Fix | None:
     """The amount must be a multiple of five minor units."""
     amount = request["amount"]
-    rounded = max(SMALLEST_STEP, round(amount / SMALLEST_STEP) * SMALLEST_STEP)
+    rounded = max(SMALLEST_STEP, amount // SMALLEST_STEP * SMALLEST_STEP)
     return None if amount == rounded else fix("ROUND_AMOUNT", amount=rounded)
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from fastapi import FastAPI
 from pydantic import BaseModel, ConfigDict, Field
 
+from shelflife.apis.malformed import refuse_malformed_requests
 from shelflife.apis.recipes.policies import POLICIES
 from shelflife.integrations.fastapi import install
 from shelflife.server import Provider, Rule, toml_file
@@ -66,7 +67,8 @@ class Converted(BaseModel):
 
 def recipes_provider(**options: Any) -> Provider:
     """The recipe tables, rules and policies; the options are those of `Provider`."""
-    provider = Provider({name: toml_file(_FILE, section=name) for name in TABLES}, RULES, **options)
+    sources = {name: toml_file(_FILE, section=name) for name in TABLES}
+    provider = Provider(sources, RULES, versions=dict.fromkeys(TABLES, "1.0.0"), **options)
     for policy in POLICIES:
         provider.policy(policy)
     return provider
@@ -76,6 +78,7 @@ def recipes_app(provider: Provider | None = None) -> FastAPI:
     """Recipe conversion as a FastAPI app."""
     contract = provider or recipes_provider()
     app = FastAPI(title="Recipe conversion", version="1.0.0")
+    refuse_malformed_requests(app)
     install(app, contract)
 
     @app.post("/conversions", status_code=201)

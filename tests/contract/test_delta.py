@@ -1,0 +1,72 @@
+"""Diffs and deltas: applied to the old they give the new, and composing equals comparing directly."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shelflife.contract import Delta, Diff, same_json
+from tests.worlds import scalars, tables, values
+
+
+@given(tables, tables)
+def test_a_delta_applied_to_the_old_content_gives_the_new(old, new):
+    assert same_json(Delta.between(old, new).applied_to(old), new)
+
+
+@given(tables, tables)
+def test_a_diff_names_exactly_the_keys_that_differ(old, new):
+    diff = Delta.between(old, new).diff
+    assert set(diff.added) == new.keys() - old.keys()
+    assert set(diff.removed) == old.keys() - new.keys()
+    assert set(diff.changed) == {key for key in old.keys() & new.keys() if not same_json(old[key], new[key])}
+    assert all(list(keys) == sorted(keys) for keys in (diff.added, diff.removed, diff.changed))
+
+
+@given(st.lists(tables, min_size=2, max_size=6))
+def test_composed_deltas_equal_the_direct_one(contents):
+    composed = Delta.between(contents[0], contents[0])
+    for old, new in itertools.pairwise(contents):
+        composed = composed.then(Delta.between(old, new))
+    direct = Delta.between(contents[0], contents[-1])
+    assert composed.diff == direct.diff
+    assert same_json(composed.after, direct.after)
+    assert same_json(composed.before, direct.before)
+
+
+@given(tables, tables, st.lists(st.sampled_from(["a", "b", "zz"]), unique=True))
+def test_setting_and_removing_equals_comparing_with_the_outcome(old, rows, without):
+    rows = {key: row for key, row in rows.items() if key not in without}
+    outcome = {key: row for key, row in (old | rows).items() if key not in without}
+    assert same_json(Delta.setting(old, rows, without).after, Delta.between(old, outcome).after)
+
+
+@pytest.mark.spec("1.4")
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [(1, 1.0), (1, True), (0, False), ("1", 1), (None, 0), ([1], [True]), ({"p": 1}, {"p": 1.0})],
+)
+def test_values_of_different_json_types_differ(one, other):
+    assert not same_json({"x": one}, {"x": other})
+    assert Delta.between({"k": {"x": one}}, {"k": {"x": other}}).diff == Diff(changed=("k",))
+
+
+@pytest.mark.spec("1.4")
+def test_the_order_of_members_does_not_matter():
+    one = {"x": 1, "y": {"p": 1, "q": 2}}
+    other = {"y": {"q": 2, "p": 1}, "x": 1}
+    assert same_json(one, other)
+    assert not Delta.between({"k": one}, {"k": other})
+
+
+@given(values, values)
+def test_sameness_is_symmetric_and_agrees_with_equality_of_what_json_says(one, other):
+    assert same_json(one, other) == same_json(other, one)
+    if same_json(one, other):
+        assert one == other
+
+
+@given(scalars)
+def test_a_value_is_the_same_as_itself(value):
+    assert same_json({"x": [value]}, {"x": [value]})

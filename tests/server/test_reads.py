@@ -1,0 +1,394 @@
+"""Observed reads: the record is complete, and says neither more nor less than what was read."""
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from shelflife.contract import Rule, same_json, split_node_id
+from shelflife.contract.when import holds
+from shelflife.server import Registry, fix
+from shelflife.server.policies import Policy, evaluate
+from tests.worlds import COLUMNS, KEYS, TABLES, fields, rule_lists, values, worlds
+
+names = st.sampled_from(["f", "g", "h"])
+table_names = st.sampled_from(TABLES)
+keys = st.sampled_from(["a", "b", "missing", "$last"])
+relations = st.sampled_from(["r", "s"])
+
+steps = st.one_of(
+    st.tuples(st.sampled_from(["field", "has_field", "length_of_field"]), names),
+    st.tuples(st.just("is_there"), names),
+    st.tuples(st.just("nested"), names, st.sampled_from(["p", "q", "a/b~c"])),
+    st.tuples(st.just("whole_nested"), names),
+    st.tuples(st.just("whole_request")),
+    st.tuples(st.sampled_from(["row", "has_row"]), table_names, keys),
+    st.tuples(st.just("column"), table_names, keys, st.sampled_from(COLUMNS)),
+    st.tuples(st.just("follow"), table_names, keys, relations),
+    st.tuples(st.just("follow_all"), table_names, keys, relations),
+    st.tuples(st.just("has_rule"), table_names, relations),
+    st.tuples(st.sampled_from(["scan", "keys", "length"]), table_names),
+    st.tuples(st.just("stop_when_empty")),
+)
+programs = st.lists(steps, min_size=1, max_size=6)
+
+dense_rows = st.fixed_dictionaries({"x": st.sampled_from(["a", "b", "c"]), "y": values})
+dense_worlds = st.fixed_dictionaries(
+    {name: st.fixed_dictionaries({"a": dense_rows}, optional={"b": dense_rows}) for name in TABLES}
+)
+objects = st.dictionaries(st.sampled_from(["p", "q", "a/b~c"]), values, max_size=2)
+dense_fields = st.fixed_dictionaries({"f": objects}, optional={"g": st.one_of(values, objects)})
+
+
+def plain(value):
+    """A value as JSON, so that everything a policy saw can go into its fix."""
+    if isinstance(value, Mapping):
+        return {name: plain(member) for name, member in value.items()}
+    return [plain(member) for member in value] if isinstance(value, list) else value
+
+
+def run_step(step, last, request, tables):
+    match step:
+        case ("field", name):
+            value = request.get(name)
+            return "an object" if isinstance(value, Mapping) else value
+        case ("has_field", name):
+            return name in request
+        case ("is_there", name):
+            return request.get(name) is not None
+        case ("length_of_field", name):
+            value = request.get(name)
+            return len(value) if isinstance(value, list | Mapping) else None
+        case ("nested", name, inner):
+            value = request.get(name)
+            return plain(value.get(inner)) if isinstance(value, Mapping) else plain(value)
+        case ("whole_nested", name):
+            return plain(request.get(name))
+        case ("whole_request",):
+            return plain(request)
+        case ("row", table, key):
+            return plain(tables[table].get(last if key == "$last" else key))
+        case ("has_row", table, key):
+            return (last if key == "$last" else key) in tables[table]
+        case ("column", table, key, column):
+            row = getattr(tables, table).get(last if key == "$last" else key)
+            return None if row is None else plain(row.get(column))
+        case ("follow", table, key, relation):
+            row = tables[table].get(last if key == "$last" else key)
+            return None if row is None else plain(row.follow(relation))
+        case ("follow_all", table, key, relation):
+            row = tables[table].get(last if key == "$last" else key)
+            return [] if row is None else [[found.key, plain(found)] for found in row.follow_all(relation)]
+        case ("has_rule", table, relation):
+            return tables.has_rule(table, relation)
+        case ("scan", table):
+            return plain(tables[table])
+        case ("keys", table):
+            return list(tables[table])
+        case ("length", table):
+            return len(tables[table])
+    raise AssertionError(step)
+
+
+def policy_of(program):
+    """A policy whose fix holds all that it saw, and that branches on it."""
+
+    def policy(request, tables):
+        seen, last = [], None
+        for step in program:
+            if step == ("stop_when_empty",):
+                if not last:
+                    break
+                continue
+            last = run_step(step, last, request, tables)
+            seen.append(last)
+        return fix("SAW", seen=seen)
+
+    return Policy.from_function(policy, None)
+
+
+def suggestion_of(program, request, registry):
+    [violation] = evaluate([policy_of(program)], request, registry.state)
+    return violation.suggestion
+
+
+def is_unchanged(suggestion, old, new, request):
+    """Whether nothing that the suggestion says it rests on has changed, judged by its wire form alone."""
+    for node in suggestion.rows:
+        table, key = split_node_id(node)
+        old_rows, new_rows = old.tables[table].rows, new.tables[table].rows
+        if key is None:
+            if not same_json(old_rows.to_dict(), new_rows.to_dict()):
+                return False
+        elif not same_json(old_rows.get(key), new_rows.get(key)):
+            return False
+    for rule in suggestion.rules or ():
+        table, relation = split_node_id(rule)
+        if old.rules.find(table, relation) != new.rules.find(table, relation):
+            return False
+    return holds(suggestion.when, request)
+
+
+ROW_VARIANTS = [None, {}, {"x": "a"}, {"x": "b", "y": ["a", "c"]}, {"y": 1}]
+FIELD_VARIANTS = [None, "a", 1, True, [], ["a"], {}, {"p": None}, {"p": "a"}, {"q": {"p": 1}}]
+
+
+def neighbours(world, declared, request_fields):
+    """Every world, rule set and request that is one step away."""
+    for table in TABLES:
+        for key in KEYS:
+            for row in ROW_VARIANTS:
+                changed = {k: r for k, r in world[table].items() if k != key}
+                if row is not None:
+                    changed[key] = row
+                yield world | {table: changed}, declared, request_fields
+    for rule in declared:
+        yield world, [other for other in declared if other is not rule], request_fields
+    for table in TABLES:
+        for via in [None, *COLUMNS]:
+            rule = Rule(from_table=table, to_table="t0", relation="r", via=via)
+            yield world, [*(other for other in declared if other.id != rule.id), rule], request_fields
+    for name in ["f", "g", "h"]:
+        for value in FIELD_VARIANTS:
+            yield world, declared, request_fields | {name: value}
+        yield world, declared, {n: value for n, value in request_fields.items() if n != name}
+
+
+@pytest.mark.spec("4.6", "4.1", "4.2", "4.3", "4.4", "4.5")
+@settings(max_examples=500 if settings().max_examples < 1000 else 10_000)
+@given(dense_worlds, rule_lists, programs, dense_fields)
+def test_when_no_recorded_read_has_changed_the_suggestion_is_equal(world, declared, program, request_fields):
+    old = Registry(world, declared)
+    suggestion = suggestion_of(program, request_fields, old)
+    assume(suggestion.cache_hint == "cacheable")
+    for new_world, new_rules, new_fields in neighbours(world, declared, request_fields):
+        new = Registry(new_world, new_rules)
+        if is_unchanged(suggestion, old.state, new.state, new_fields):
+            again = suggestion_of(program, new_fields, new)
+            assert (again.type, again.parameters) == (suggestion.type, suggestion.parameters)
+            assert (again.rows, again.rules, again.when) == (
+                suggestion.rows,
+                suggestion.rules,
+                suggestion.when,
+            )
+
+
+@given(worlds, rule_lists, programs, fields)
+def test_a_fix_holds_for_the_request_it_was_made_for(world, declared, program, request_fields):
+    suggestion = suggestion_of(program, request_fields, Registry(world, declared))
+    assume(suggestion.cache_hint == "cacheable")
+    in_full = {name: value for name, value in request_fields.items() if value is not None}
+    assert holds(suggestion.when, in_full)
+
+
+@given(worlds, rule_lists, programs, fields)
+def test_a_policy_cannot_write_into_what_it_reads(world, declared, program, request_fields):
+    registry = Registry(world, declared)
+    before = {name: table.rows.to_dict() for name, table in registry.state.tables.items()}
+    copies = {name: {key: dict(row) for key, row in rows.items()} for name, rows in before.items()}
+
+    def vandal(request, tables):
+        for table in TABLES:
+            for row in tables[table].values():
+                for column in row:
+                    value = row[column]
+                    if isinstance(value, list | dict):
+                        value.clear()
+        return
+
+    evaluate([Policy.from_function(vandal, None)], request_fields, registry.state)
+    assert same_json(copies, before)
+
+
+PLANS = {"basic": {"promo": "P1", "limits": [1, 2]}, "pro": {"promo": "P2"}}
+PROMOS = {"P1": {"percent": 5}}
+TIE = Rule(from_table="plans", to_table="promos", relation="redeems", via="promo")
+
+
+def reads_of(policy, request_fields):
+    registry = Registry({"plans": PLANS, "promos": PROMOS, "other": {"k": {}}}, [TIE])
+    [violation] = evaluate([Policy.from_function(policy, None)], request_fields, registry.state)
+    return violation.suggestion
+
+
+@pytest.mark.spec("3.4", "3.5", "4.1", "4.3")
+def test_the_record_follows_what_the_policy_does():
+    def policy(request, tables):
+        plan = tables.plans[request["plan"]]
+        promo = plan.follow("redeems")
+        return fix("F", percent=promo["percent"], promo=plan["promo"])
+
+    suggestion = reads_of(policy, {"plan": "basic", "amount": 3})
+    assert suggestion.table == "plans"
+    assert suggestion.depends_on == ("promos", "plans")
+    assert suggestion.rows == ("plans:basic", "promos:P1")
+    assert suggestion.rules == ("plans:redeems",)
+    assert suggestion.when == {"plan": "basic"}
+
+
+@pytest.mark.spec("4.1")
+def test_a_row_that_is_not_there_is_on_record():
+    def policy(request, tables):
+        return None if "gold" in tables.plans else fix("F", plan="basic")
+
+    assert reads_of(policy, {}).rows == ("plans:gold",)
+
+
+@pytest.mark.spec("4.1", "4.3")
+def test_a_rule_that_leads_nowhere_leaves_the_missing_row_on_record():
+    def policy(request, tables):
+        assert tables.plans["pro"].follow("redeems") is None
+        return fix("F")
+
+    suggestion = reads_of(policy, {})
+    assert suggestion.rows == ("plans:pro", "promos:P2")
+    assert suggestion.rules == ("plans:redeems",)
+
+
+@pytest.mark.spec("4.3")
+def test_a_rule_that_is_not_declared_is_on_record_and_nothing_behind_it_is():
+    def policy(request, tables):
+        assert tables.plans["basic"].follow("no_such_rule") is None
+        assert not tables.has_rule("promos", "neither")
+        return fix("F")
+
+    suggestion = reads_of(policy, {})
+    assert suggestion.rules == ("plans:no_such_rule", "promos:neither")
+    assert suggestion.depends_on == ("plans",)
+
+
+@pytest.mark.spec("4.2")
+@pytest.mark.parametrize("scan", [len, list, dict])
+def test_a_walk_over_a_table_reads_it_whole(scan):
+    def policy(request, tables):
+        scan(tables.plans)
+        return fix("F")
+
+    assert reads_of(policy, {}).rows[0] == "plans"
+
+
+@pytest.mark.spec("3.3")
+def test_a_fix_from_the_request_alone_is_to_be_recomputed():
+    suggestion = reads_of(lambda request, tables: fix("F", amount=request["amount"] + 1), {"amount": 4})
+    assert suggestion.cache_hint == "recompute"
+    assert not suggestion.table
+    assert not suggestion.tables
+
+
+@pytest.mark.spec("3.3")
+def test_a_policy_that_read_something_untracked_is_never_cacheable():
+    def policy(request, tables):
+        tables.report_untracked("the exchange rate service")
+        return fix("F", promo=tables.plans["basic"]["promo"])
+
+    assert reads_of(policy, {}).cache_hint == "recompute"
+
+
+def test_a_value_that_can_be_no_key_is_in_no_table_and_reads_nothing():
+    def policy(request, tables):
+        assert [tables.plans.get(value) for value in (None, [], True, 1.5, "")] == [None] * 5
+        return fix("F")
+
+    assert reads_of(policy, {}).cache_hint == "recompute"
+
+
+def test_a_whole_number_finds_the_row_under_its_digits():
+    registry = Registry({"plans": {"7": {"x": 1}}})
+
+    def policy(request, tables):
+        return fix("F", x=tables.plans[request["id"]]["x"])
+
+    [violation] = evaluate([Policy.from_function(policy, None)], {"id": 7}, registry.state)
+    assert violation.suggestion.rows == ("plans:7",)
+
+
+@pytest.mark.spec("4.4")
+def test_a_null_in_a_request_is_an_absent_field():
+    def policy(request, tables):
+        assert "promo" not in request
+        assert list(request) == ["plan"]
+        return fix("F", plan=tables.plans["basic"]["promo"])
+
+    assert reads_of(policy, {"promo": None, "plan": "x"}).when == {"": {"plan": "x"}}
+
+
+@pytest.mark.spec("4.5")
+def test_only_the_inner_field_that_was_read_counts():
+    def policy(request, tables):
+        assert "basic" in tables.plans
+        return fix("F", country=request["customer"]["country"])
+
+    suggestion = reads_of(policy, {"customer": {"country": "de", "name": "Ada"}})
+    assert suggestion.when == {"customer/country": "de"}
+
+
+@pytest.mark.spec("4.4")
+def test_that_an_object_is_there_is_a_reading_of_its_own():
+    def policy(request, tables):
+        assert "basic" in tables.plans
+        return fix("F") if request.get("customer") is not None else None
+
+    assert reads_of(policy, {"customer": {"name": "Ada"}}).when == {"customer": {"name": "Ada"}}
+
+
+def test_an_unknown_table_is_the_policys_mistake():
+    registry = Registry({"plans": PLANS})
+    failures = []
+
+    def policy(request, tables):
+        for wrong in (lambda: tables.plants, lambda: tables["plants"], lambda: tables.plans["gold"]):
+            with pytest.raises((AttributeError, KeyError)) as failure:
+                wrong()
+            failures.append(failure.type)
+
+    evaluate([Policy.from_function(policy, None)], {}, registry.state)
+    assert failures == [AttributeError, KeyError, KeyError]
+
+
+def suggestion_after(reg, policy, request_fields):
+    [violation] = evaluate([Policy.from_function(policy, None)], request_fields, reg.state)
+    return violation.suggestion
+
+
+def test_the_order_of_fields_in_a_row_cannot_be_seen():
+    tie = Rule(from_table="a", to_table="b", relation="to")
+    targets = {"k1": {"v": 1}, "k2": {"v": 2}}
+    one = Registry({"a": {"r": {"x": "k1", "y": "k2", "o": {"p": 1, "q": 2}}}, "b": targets}, [tie])
+    other = Registry({"a": {"r": {"o": {"q": 2, "p": 1}, "y": "k2", "x": "k1"}}, "b": targets}, [tie])
+
+    def policy(request, tables):
+        row = tables.a["r"]
+        return fix("F", v=row.follow("to")["v"], first=next(iter(row["o"])), columns=list(row))
+
+    assert suggestion_after(one, policy, {}) == suggestion_after(other, policy, {})
+
+
+def test_the_order_of_fields_in_a_request_cannot_be_seen():
+    reg = Registry({"a": {"r": {}}})
+
+    def policy(request, tables):
+        assert "r" in tables.a
+        return fix("F", first=next(iter(request["items"][0])), names=list(request["o"]))
+
+    one = suggestion_after(reg, policy, {"items": [{"p": 1, "q": None, "r": 2}], "o": {"s": 1, "t": 2}})
+    other = suggestion_after(reg, policy, {"o": {"t": 2, "s": 1}, "items": [{"r": 2, "p": 1}]})
+    assert one == other
+
+
+def test_a_field_without_a_name_counts_as_the_whole_request():
+    def policy(request, tables):
+        assert "basic" in tables.plans
+        return fix("F", x=request[""]["x"])
+
+    assert reads_of(policy, {"": {"x": 1}}).when == {"": {"": {"x": 1}}}
+
+
+def test_a_fix_may_hand_on_rows_and_objects():
+    def policy(request, tables):
+        return fix("F", plan=tables.plans["basic"], customer=request["customer"])
+
+    assert reads_of(policy, {"customer": {"name": "Ada"}}).parameters == {
+        "plan": {"promo": "P1", "limits": [1, 2]},
+        "customer": {"name": "Ada"},
+    }

@@ -1,0 +1,375 @@
+"""The registry: versions, reloads, history and rules, against a plain model."""
+
+import math
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from shelflife.contract import BadName, BadRow, BadRule, Delta, Level, Rule, same_json
+from shelflife.server import Registry, ReloadRefused, UnknownTable, UsageError, VersionTaken
+from shelflife.server.tables import RowMap
+from tests.worlds import TABLES, rows, rule_lists, tables, worlds
+
+TIE = Rule(from_table="codes", to_table="promos", relation="needs", via="code")
+CODES = {"growth": {"code": "SUMMER"}, "scale": {"code": "SCALE"}}
+
+
+def registry(version="1.0.0"):
+    content = {"codes": CODES, "promos": {"SUMMER": {}, "SCALE": {}}}
+    return Registry(content, versions={"codes": version, "promos": "1.0.0"})
+
+
+def changes(reg, since, table="codes"):
+    return reg.state.changes_since({table: since}, None, Level.FINGERPRINT).tables[table]
+
+
+@pytest.mark.spec("7.2")
+def test_a_version_is_minted_when_the_content_changes():
+    reg = registry()
+    report = reg.reload_table("codes", {"growth": {"code": "WINTER"}, "new": {}})
+    assert report.old_version == "1.0.0"
+    assert re.fullmatch(r"1\.0\.1-[0-9a-f]{8}", report.new_version)
+    assert (report.added, report.removed, report.changed) == (("new",), ("scale",), ("growth",))
+    assert reg.state.tables["codes"].version == report.new_version
+
+
+@pytest.mark.spec("7.2")
+def test_identical_content_without_a_version_is_no_change():
+    reg = registry()
+    before = reg.state
+    report = reg.reload_table("codes", {"scale": {"code": "SCALE"}, "growth": {"code": "SUMMER"}})
+    assert report.old_version == report.new_version == "1.0.0"
+    assert reg.state is before
+
+
+@pytest.mark.spec("7.3")
+def test_an_explicit_version_is_borne_also_when_no_row_changed():
+    reg = registry()
+    report = reg.reload_table("codes", CODES, version="1.1.0")
+    assert report.new_version == "1.1.0"
+    assert not (report.added)
+    assert not (report.removed)
+    assert not (report.changed)
+    assert changes(reg, "1.0.0").known
+
+
+@pytest.mark.spec("7.4")
+def test_a_version_that_stands_for_other_content_is_refused_and_nothing_changes():
+    reg = registry()
+    reg.reload_table("codes", set={"growth": {"code": "WINTER"}}, version="2")
+    before = reg.state
+    with pytest.raises(VersionTaken, match="version 2 of table codes was used before"):
+        reg.reload_table("codes", set={"growth": {"code": "SPRING"}}, version="2")
+    with pytest.raises(VersionTaken):
+        reg.reload_table("codes", set={"growth": {"code": "SPRING"}}, version="1.0.0")
+    assert reg.state is before
+
+
+@pytest.mark.spec("7.4", "9.3")
+def test_a_rollback_to_the_old_content_may_bear_the_old_version():
+    reg = registry()
+    reg.reload_table("codes", set={"growth": {"code": "WINTER"}}, version="2")
+    assert reg.reload_table("codes", CODES, version="1.0.0").changed == ("growth",)
+    assert changes(reg, "2").changed == ("growth",)
+    assert changes(reg, "1.0.0").changed == ()
+    assert reg.reload_table("codes", set={"growth": {"code": "WINTER"}}, version="2").new_version == "2"
+
+
+@pytest.mark.parametrize(
+    ("version", "number"),
+    [("1.0.0", "1.0.1"), ("9", "10"), ("v1-beta", "v2-beta"), ("first", "1.0.1"), ("1" * 128, "1.0.1")],
+)
+def test_the_last_number_of_a_version_is_raised(version, number):
+    minted = registry(version).reload_table("codes", {}).new_version
+    assert re.fullmatch(re.escape(number) + "-[0-9a-f]{8}", minted)
+
+
+def test_numbers_go_on_from_a_minted_version():
+    reg = registry()
+    reg.reload_table("codes", {})
+    assert reg.reload_table("codes", CODES).new_version.startswith("1.0.2-")
+
+
+@pytest.mark.spec("7.12")
+def test_two_runs_that_change_differently_never_mint_the_same_version():
+    winter = registry().reload_table("codes", set={"growth": {"code": "WINTER"}})
+    spring = registry().reload_table("codes", set={"growth": {"code": "SPRING"}})
+    again = registry().reload_table("codes", set={"growth": {"code": "WINTER"}})
+    assert winter.new_version == again.new_version != spring.new_version
+
+
+@pytest.mark.spec("7.12")
+def test_a_first_version_that_was_not_given_tells_one_content_from_another():
+    versions = {
+        Registry({"codes": content}).state.tables["codes"].version
+        for content in (CODES, dict(reversed(CODES.items())), {}, {"growth": {"code": "WINTER"}})
+    }
+    assert len(versions) == 3
+
+
+def test_rows_can_be_taken_out_edited_and_handed_back():
+    reg = registry()
+    before = reg.state
+    mine = reg.rows("codes")
+    mine["growth"]["code"] = "WINTER"
+    assert before.tables["codes"].rows["growth"] == {"code": "SUMMER"}
+    assert reg.reload_table("codes", mine).changed == ("growth",)
+    with pytest.raises(UnknownTable):
+        reg.rows("cods")
+
+
+@pytest.mark.spec("7.5", "7.6")
+def test_the_walk_uses_the_graph_from_before_the_reload():
+    reg = Registry({"codes": CODES, "promos": {"SUMMER": {}, "WINTER": {}}}, [TIE])
+    report = reg.reload_table("codes", set={"growth": {"code": "WINTER"}})
+    assert report.affected_downstream == ("promos:SUMMER",)
+
+
+@pytest.mark.spec("7.8", "7.9")
+@pytest.mark.parametrize(
+    ("reload", "error", "sentence"),
+    [
+        (lambda reg: reg.reload_table("cods", {}), UnknownTable, "no table called 'cods'"),
+        (lambda reg: reg.reload_table("codes", {"x": 1}), BadRow, "a row is an object"),
+        (lambda reg: reg.reload_table("codes", {"x": None}), BadRow, "a row is an object"),
+        (lambda reg: reg.reload_table("codes", set={"x": []}), BadRow, "a row is an object"),
+        (lambda reg: reg.reload_table("codes", {"": {}}), BadRow, "is empty"),
+        (lambda reg: reg.reload_table("codes", {1: {}}), BadRow, "keys are strings"),
+        (lambda reg: reg.reload_table("codes", {"k" * 1025: {}}), BadRow, "longer than 1024"),
+        (lambda reg: reg.reload_table("codes", {"\ud800": {}}), BadRow, "not valid Unicode"),
+        (lambda reg: reg.reload_table("codes", {"x": {"y": object()}}), BadRow, "cannot be written as JSON"),
+        (lambda reg: reg.reload_table("codes", {"x": {"y": "\ud800"}}), BadRow, "cannot be written as JSON"),
+        (
+            lambda reg: reg.reload_table("codes", {"x": {"y": [math.nan]}}),
+            BadRow,
+            "an infinite number or none",
+        ),
+        (lambda reg: reg.reload_table("codes", {"x": {"y": math.inf}}), BadRow, "an infinite number or none"),
+        (lambda reg: reg.reload_table("codes", [{}]), BadRow, "give an object from key to row"),
+        (lambda reg: reg.reload_table("codes", set=[{}]), BadRow, "give an object from key to row"),
+        (lambda reg: reg.reload_table("codes"), ReloadRefused, "either rows, or set and remove"),
+        (lambda reg: reg.reload_table("codes", {}, remove=["x"]), ReloadRefused, "either rows, or set"),
+        (lambda reg: reg.reload_table("codes", remove=["a", "a"]), ReloadRefused, "removed twice"),
+        (
+            lambda reg: reg.reload_table("codes", set={"a": {}}, remove=["a"]),
+            ReloadRefused,
+            "both set and removed",
+        ),
+        (lambda reg: reg.reload_table("codes", remove=[""]), BadRow, "is empty"),
+        (lambda reg: reg.reload_rules(), ReloadRefused, "either rules, or add and remove"),
+        (lambda reg: reg.reload_rules([], add=[TIE]), ReloadRefused, "either rules, or add and remove"),
+        (lambda reg: reg.reload_table("codes", {}, version=""), BadName, "cannot be a version"),
+        (lambda reg: reg.reload_table("codes", {}, version="1.0 "), BadName, "cannot be a version"),
+        (lambda reg: reg.reload_table("codes", {}, version="é"), BadName, "cannot be a version"),
+    ],
+)
+def test_bad_input_gets_one_sentence_and_changes_nothing(reload, error, sentence):
+    reg = registry()
+    before = reg.state
+    with pytest.raises(error, match=sentence):
+        reload(reg)
+    assert reg.state is before
+
+
+def test_rows_may_not_be_nested_too_deeply():
+    deep = {}
+    for _ in range(20):
+        deep = {"x": deep}
+    with pytest.raises(BadRow, match="nested deeper than 16 levels"):
+        registry().reload_table("codes", {"k": deep})
+
+
+@pytest.mark.spec("7.7")
+def test_rules_are_reloaded_whole_or_by_a_change():
+    one = Rule(from_table="codes", to_table="promos", relation="one", via="code")
+    two = Rule(from_table="codes", to_table="promos", relation="two")
+    reg = registry()
+    empty = reg.state.rules.version
+    report = reg.reload_rules([one])
+    assert (report.old_version, report.added, report.removed) == (empty, (one,), ())
+    report = reg.reload_rules(add=[two], remove=[one])
+    assert (report.added, report.removed) == ((two,), (one,))
+    assert list(reg.state.rules) == [two]
+    before = reg.state
+    assert reg.reload_rules([two]).new_version == report.new_version
+    assert reg.state is before
+
+
+@pytest.mark.spec("7.8", "7.9")
+def test_a_rule_between_unknown_tables_or_one_that_is_not_there_is_refused():
+    reg = registry()
+    before = reg.state
+    with pytest.raises(BadRule, match="names the table plans, which is not loaded"):
+        reg.reload_rules(add=[Rule(from_table="codes", to_table="plans", relation="one")])
+    with pytest.raises(ReloadRefused, match="no rule codes:one like that"):
+        reg.reload_rules(remove=[Rule(from_table="codes", to_table="promos", relation="one")])
+    assert reg.state is before
+
+
+def test_a_version_for_a_table_that_is_not_declared_is_a_mistake():
+    with pytest.raises(UsageError, match="a version is given for cods"):
+        Registry({"codes": CODES}, versions={"cods": "2"})
+
+
+@pytest.mark.spec("9.4")
+def test_too_old_is_said_plainly():
+    reg = registry()
+    versions = [
+        reg.reload_table("codes", set={"growth": {"code": str(number)}}).new_version for number in range(300)
+    ]
+    assert not changes(reg, "1.0.0").known
+    assert changes(reg, versions[-2]).changed == ("growth",)
+    assert not changes(reg, "7.7.7").known
+    gone = changes(reg, "1.0.0", table="gone")
+    assert (gone.known, gone.version) == (False, None)
+
+
+@pytest.mark.spec("7.4")
+def test_a_version_whose_content_is_no_longer_known_is_refused():
+    reg = registry()
+    for number in range(300):
+        reg.reload_table("codes", set={"growth": {"code": str(number)}})
+    with pytest.raises(VersionTaken):
+        reg.reload_table("codes", CODES, version="1.0.0")
+
+
+def test_one_reload_that_is_larger_than_the_history_leaves_none():
+    reg = registry()
+    large = reg.reload_table("codes", {str(number): {} for number in range(100_001)})
+    assert not changes(reg, "1.0.0").known
+    reg.reload_table("codes", remove=["1"])
+    assert changes(reg, large.new_version).removed == ("1",)
+
+
+def test_the_rows_that_were_handed_in_stay_the_callers():
+    mine = {"growth": {"codes": ["A"]}}
+    reg = Registry({"codes": mine})
+    mine["growth"]["codes"].append("B")
+    new = {"growth": {"codes": ["C"]}}
+    reg.reload_table("codes", new)
+    new["growth"]["codes"].append("D")
+    assert reg.state.tables["codes"].rows["growth"] == {"codes": ["C"]}
+
+
+@given(
+    tables, st.lists(st.tuples(tables, st.lists(st.sampled_from(["a", "b", "c"]), unique=True)), max_size=8)
+)
+def test_a_row_map_stays_equal_to_a_plain_dictionary(base, edits):
+    row_map, model = (
+        RowMap(dict(base) | {str(n): {} for n in range(40)}),
+        dict(base) | {str(n): {} for n in range(40)},
+    )
+    for new_rows, gone in edits:
+        delta = Delta.setting(model, {k: r for k, r in new_rows.items() if k not in gone}, gone)
+        older, older_model = row_map, model
+        row_map, model = row_map.after(delta), delta.applied_to(model)
+        assert same_json(row_map.to_dict(), model)
+        assert sorted(row_map) == sorted(model)
+        assert len(row_map) == len(model)
+        assert all(key in row_map and same_json(row_map[key], row) for key, row in model.items())
+        assert not any(key in row_map for key in gone)
+        assert same_json(older.to_dict(), older_model)
+
+
+class RegistryMachine(RuleBasedStateMachine):
+    """Any sequence of reloads leaves what a plain model says, and every version can be asked about."""
+
+    versions = Bundle("versions")
+
+    @initialize(world=worlds, declared=rule_lists)
+    def start(self, world, declared):
+        self.registry = Registry(world, declared, versions=dict.fromkeys(TABLES, "1.0.0"))
+        self.model = {name: dict(table) for name, table in world.items()}
+        self.rules = set(declared)
+        self.contents = {(name, "1.0.0"): dict(table) for name, table in world.items()}
+        self.rule_sets = {self.registry.state.rules.version: set(declared)}
+
+    def _note(self, report):
+        name = report.table
+        state = self.registry.state
+        assert state.tables[name].version == report.new_version
+        known = self.contents.setdefault((name, report.new_version), dict(self.model[name]))
+        assert same_json(known, self.model[name])
+
+    @rule(
+        name=st.sampled_from(TABLES), content=tables, version=st.none() | st.sampled_from(["1.0.0", "2", "3"])
+    )
+    def reload_whole(self, name, content, version):
+        self._reload(
+            name, content, version, lambda: self.registry.reload_table(name, content, version=version)
+        )
+
+    @rule(name=st.sampled_from(TABLES), changed=tables, gone=st.sets(st.sampled_from(["a", "b", "c", "d"])))
+    def reload_change(self, name, changed, gone):
+        changed = {key: row for key, row in changed.items() if key not in gone}
+        content = {key: row for key, row in (self.model[name] | changed).items() if key not in gone}
+        self._reload(
+            name, content, None, lambda: self.registry.reload_table(name, set=changed, remove=sorted(gone))
+        )
+
+    def _reload(self, name, content, version, reload):
+        used = self.contents.get((name, version))
+        if version is not None and used is not None and not same_json(used, content):
+            with pytest.raises(VersionTaken):
+                reload()
+            return
+        old = self.model[name]
+        self.model[name] = content
+        report = reload()
+        direct = Delta.between(old, content).diff
+        assert (report.added, report.removed, report.changed) == (
+            direct.added,
+            direct.removed,
+            direct.changed,
+        )
+        if version is None:
+            assert (report.new_version == report.old_version) == (not direct)
+        else:
+            assert report.new_version == version
+        self._note(report)
+
+    @rule(declared=rule_lists)
+    def reload_rules(self, declared):
+        report = self.registry.reload_rules(declared)
+        assert set(report.added) == set(declared) - self.rules
+        assert set(report.removed) == self.rules - set(declared)
+        self.rules = set(declared)
+        self.rule_sets[report.new_version] = set(declared)
+
+    @precondition(lambda self: hasattr(self, "registry"))
+    @invariant()
+    def the_state_is_the_models(self):
+        state = self.registry.state
+        for name, content in self.model.items():
+            assert same_json(state.tables[name].rows.to_dict(), content)
+        assert set(state.rules) == self.rules
+
+    @precondition(lambda self: hasattr(self, "registry"))
+    @invariant()
+    def changes_since_any_version_are_the_direct_diff(self):
+        state = self.registry.state
+        for (name, version), content in self.contents.items():
+            answer = state.changes_since({name: version}, None, Level.FINGERPRINT).tables[name]
+            direct = Delta.between(content, self.model[name]).diff
+            assert answer.known
+            assert (answer.added, answer.removed, answer.changed) == (
+                direct.added,
+                direct.removed,
+                direct.changed,
+            )
+        for version, older in self.rule_sets.items():
+            answer = state.changes_since({}, version, Level.FINGERPRINT).rules
+            assert answer.known
+            assert (set(answer.added), set(answer.removed)) == (self.rules - older, older - self.rules)
+
+
+RegistryMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=15)
+TestRegistryMachine = pytest.mark.spec("7.2", "7.3", "7.4", "7.5", "9.2", "9.3")(RegistryMachine.TestCase)
+
+
+@given(st.dictionaries(st.sampled_from(["a", "b"]), rows))
+def test_a_table_from_outside_is_held_as_given(content):
+    assert same_json(Registry({"t": content}).state.tables["t"].rows.to_dict(), content)
