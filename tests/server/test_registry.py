@@ -128,7 +128,7 @@ def test_the_walk_uses_the_graph_from_before_the_reload():
     assert report.affected_downstream == ("promos:SUMMER",)
 
 
-@pytest.mark.spec("7.8", "7.9")
+@pytest.mark.spec("1.2", "7.8", "7.9")
 @pytest.mark.parametrize(
     ("reload", "error", "sentence"),
     [

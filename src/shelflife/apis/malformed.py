@@ -5,9 +5,16 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel
 from starlette.requests import Request
 
-__all__ = ["refuse_malformed_requests"]
+__all__ = ["Malformed", "refuse_malformed_requests"]
+
+
+class Malformed(BaseModel):
+    """The body cannot be read at all."""
+
+    detail: str
 
 
 def refuse_malformed_requests(app: FastAPI) -> None:

@@ -124,7 +124,7 @@ def _public_paths() -> dict[str, Any]:
 
 
 def _admin_paths(provider: Provider) -> dict[str, Any]:
-    def admin(summary: str, answer: str, body: str | None = None) -> dict[str, Any]:
+    def admin(summary: str, answer: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         operation: dict[str, Any] = {
             "operationId": summary.lower().replace(" ", "_"),
             "tags": ["admin"],
@@ -135,7 +135,7 @@ def _admin_paths(provider: Provider) -> dict[str, Any]:
         if body:
             operation["requestBody"] = {
                 "required": True,
-                "content": {"application/json": {"schema": _ref(body)}},
+                "content": {"application/json": {"schema": body}},
             }
             operation["responses"] |= {
                 "400": _error("Malformed JSON"),
@@ -147,13 +147,23 @@ def _admin_paths(provider: Provider) -> dict[str, Any]:
             }
         return operation
 
+    tables = {"properties": {"table": {"enum": sorted(provider.state.tables)}}}
+    reload_table = {"allOf": [_ref("ReloadTable"), tables, _either("rows", "set", "remove")]}
+    reload_rules = {"allOf": [_ref("ReloadRules"), _either("rules", "add", "remove")]}
     paths = {
-        RELOAD_TABLE_PATH: {"post": admin("Reload a table", "ReloadReport", "ReloadTable")},
-        RELOAD_RULES_PATH: {"post": admin("Reload the rules", "RulesReport", "ReloadRules")},
+        RELOAD_TABLE_PATH: {"post": admin("Reload a table", "ReloadReport", reload_table)},
+        RELOAD_RULES_PATH: {"post": admin("Reload the rules", "RulesReport", reload_rules)},
     }
     if provider.level >= Level.GRAPH:
         paths[GRAPH_PATH] = {"get": admin("Show the graph", "Graph")}
     return paths
+
+
+def _either(whole: str, *change: str) -> dict[str, Any]:
+    """Either the member with the whole, or at least one of those with a change."""
+    return {
+        "oneOf": [{"required": [whole]}, {"anyOf": [{"required": [member]} for member in change]}],
+    }
 
 
 def _ref(name: str) -> dict[str, str]:

@@ -68,7 +68,7 @@ class Feedback(NamedTuple):
 
 def stamped(body: bytes, members: bytes) -> bytes:
     """A JSON object with these members added at its end; b"" when the body is none, or has them already."""
-    end = body.rstrip()
+    end = body.strip()
     if not (end.startswith(b"{") and end.endswith(b"}")):
         return b""
     if any(name in end for name in _MEMBER_NAMES) and _has_members(end):

@@ -59,15 +59,21 @@ class Provider:
         self.admin_token = admin_token
         self.most_reload_bytes = most_reload_bytes
         self._sources = {name: rows for name, rows in tables.items() if callable(rows)}
-        self.registry = Registry(
-            {name: rows() if callable(rows) else rows for name, rows in tables.items()},
-            rules,
-            versions=versions,
-            state_file=None if state_file is None else StateFile(state_file),
-        )
+        rows_by_table = {name: rows() if callable(rows) else rows for name, rows in tables.items()}
+        self._state_file = None if state_file is None else StateFile(state_file)
+        try:
+            self.registry = Registry(rows_by_table, rules, versions=versions, state_file=self._state_file)
+        except BaseException:
+            self.close()
+            raise
         self.policies: list[Policy] = []
         self._refreshing = threading.Lock()
         self._pinned: ContextVar[State | None] = ContextVar("shelflife_state", default=None)
+
+    def close(self) -> None:
+        """Let go of the state file, if there is one."""
+        if self._state_file is not None:
+            self._state_file.close()
 
     @property
     def level(self) -> Level:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from shelflife.apis.acme.gateway import Declined, Gateway, GatewayDown, InProcessGateway, Order
 from shelflife.apis.acme.policies import POLICIES
-from shelflife.apis.malformed import refuse_malformed_requests
+from shelflife.apis.malformed import Malformed, refuse_malformed_requests
 from shelflife.integrations.fastapi import install
 from shelflife.server import Provider, Rule, toml_file
 
@@ -105,7 +105,7 @@ def acme_app(provider: Provider | None = None, gateway: Gateway | None = None) -
         "/subscriptions",
         status_code=201,
         response_model=Created,
-        responses={402: {"model": Declination}, 502: {"model": Declination}},
+        responses={400: {"model": Malformed}, 402: {"model": Declination}, 502: {"model": Declination}},
     )
     def create_subscription(wanted: Subscription) -> Any:
         """Make a subscription."""

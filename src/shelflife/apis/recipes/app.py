@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from fastapi import FastAPI
 from pydantic import BaseModel, ConfigDict, Field
 
-from shelflife.apis.malformed import refuse_malformed_requests
+from shelflife.apis.malformed import Malformed, refuse_malformed_requests
 from shelflife.apis.recipes.policies import POLICIES
 from shelflife.integrations.fastapi import install
 from shelflife.server import Provider, Rule, toml_file
@@ -81,7 +81,7 @@ def recipes_app(provider: Provider | None = None) -> FastAPI:
     refuse_malformed_requests(app)
     install(app, contract)
 
-    @app.post("/conversions", status_code=201)
+    @app.post("/conversions", status_code=201, responses={400: {"model": Malformed}})
     def create_conversion(wanted: Conversion) -> Converted:
         """Convert a recipe."""
         contract.check(wanted)

@@ -1,0 +1,3 @@
+"""What the software costs, measured: `python -m benchmarks`."""
+
+__all__: list[str] = []

@@ -1,0 +1,129 @@
+"""The results of a run: as a table on the way, as JSON for programs, as Markdown for people."""
+
+import os
+import platform
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from benchmarks.figures import Figure, shown
+
+__all__ = ["Run", "printed_line"]
+
+_PACKAGES = ("fastapi", "pydantic", "starlette", "uvicorn", "httptools", "msgspec", "rpds-py")
+_WIDTH = 96
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that one run has measured, and on what."""
+
+    name: str
+    """What was run; the files are called after it."""
+
+    measured_on: str
+    """The day, as an ISO date."""
+
+    is_smoke_run: bool
+    """Sizes and counts were tiny, so no figure says anything and no target is judged."""
+
+    took_s: float
+    figures: tuple[Figure, ...]
+
+    def write_to(self, folder: Path) -> tuple[Path, Path]:
+        """Write the two files."""
+        folder.mkdir(parents=True, exist_ok=True)
+        json_path, markdown_path = folder / f"{self.name}.json", folder / f"{self.name}.md"
+        json_path.write_bytes(
+            msgspec.json.format(msgspec.json.encode(self._for_programs()), indent=2) + b"\n"
+        )
+        markdown_path.write_text(self._for_people(), encoding="utf-8")
+        return json_path, markdown_path
+
+    def _for_programs(self) -> dict[str, Any]:
+        members: dict[str, Any] = msgspec.to_builtins(self)
+        verdicts = [None if self.is_smoke_run else figure.is_met for figure in self.figures]
+        members["figures"] = [
+            {**figure, "is_met": verdict}
+            for figure, verdict in zip(members["figures"], verdicts, strict=True)
+        ]
+        return {**members, "machine": _machine()}
+
+    def _for_people(self) -> str:
+        machine = _machine()
+        packages = ", ".join(f"{name} {number}" for name, number in machine["packages"].items())
+        lines = [
+            f"# Benchmarks: {self.name}",
+            "",
+            f"Measured on {self.measured_on} with Python {machine['python']} on {machine['cpu_count']} CPUs"
+            f" ({machine['system']}), in {self.took_s:.0f} s; {packages}.",
+            "",
+            "Each figure is the median of its samples, with the quartiles beside it. Handlers are `async def`; servers are uvicorn"
+            " (httptools, asyncio) on loopback, each in a process of its own. `make bench` writes this page anew.",
+        ]
+        if self.is_smoke_run:
+            lines += ["", "**This was a smoke run: sizes are tiny, and no figure means anything.**"]
+        for subject in dict.fromkeys(figure.subject for figure in self.figures):
+            lines += ["", f"## {subject.capitalize()}", ""]
+            lines += [
+                "| what | measured | quartiles | samples | target | met |",
+                "| --- | --- | --- | --- | --- | --- |",
+            ]
+            lines += [self._row(figure) for figure in self.figures if figure.subject == subject]
+        return "\n".join(lines) + "\n"
+
+    def _row(self, figure: Figure) -> str:
+        quartiles = _quartiles(figure)
+        verdict = _verdict(figure, is_judged=not self.is_smoke_run)
+        cells = (
+            figure.what,
+            shown(figure.measured, figure.unit),
+            quartiles,
+            f"{figure.sample_count}",
+            _target(figure),
+            verdict,
+        )
+        return f"| {' | '.join(cells)} |"
+
+
+def printed_line(figure: Figure, *, is_judged: bool) -> str:
+    """A figure as one line of the table that is shown while the run goes on."""
+    target = f"  {_target(figure)}: {_verdict(figure, is_judged=is_judged)}" if figure.target else ""
+    quartiles = f"  ({_quartiles(figure)})" if figure.low is not None else ""
+    return f"  {figure.what:{_WIDTH}} {shown(figure.measured, figure.unit):>12}{quartiles}{target}"
+
+
+def _quartiles(figure: Figure) -> str:
+    if figure.low is None or figure.high is None:
+        return ""
+    return (
+        f"{shown(figure.low, '')} to {shown(figure.high, '')}"
+        if not figure.unit
+        else (
+            f"{shown(figure.low, figure.unit).removesuffix(figure.unit).strip()} to {shown(figure.high, figure.unit)}"
+        )
+    )
+
+
+def _target(figure: Figure) -> str:
+    if figure.target is None:
+        return ""
+    return f"{figure.target.bound} {figure.target.value:g} {figure.unit}".strip()
+
+
+def _verdict(figure: Figure, *, is_judged: bool) -> str:
+    if figure.target is None:
+        return ""
+    if not is_judged:
+        return "not judged"
+    return "met" if figure.is_met else "missed"
+
+
+def _machine() -> dict[str, Any]:
+    return {
+        "python": platform.python_version(),
+        "cpu_count": os.cpu_count(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "packages": {name: version(name) for name in _PACKAGES},
+    }

@@ -1,0 +1,217 @@
+"""Throughput of an app with the contract against the same app without.
+
+Real uvicorn (httptools, asyncio) in a process for each side, the load generator in this one. Short rounds alternate between the two
+sides of a comparison, and what is reported is the median of the ratios of neighbouring rounds. The servers are started anew several times,
+because two processes of the very same code differ by a percent or two; how much is reported too.
+"""
+
+import json
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+from urllib.error import HTTPError
+
+from benchmarks.figures import Figure, Target, at_least, median_figure
+from benchmarks.load import Load, post_bytes
+from benchmarks.processes import Served, keeping_off_the_servers_core, served
+from benchmarks.subscriptions import (
+    BAD_REQUEST,
+    GOOD_REQUEST,
+    PATH,
+    bare_app,
+    contract_app,
+    hand_written_app,
+    stamped_app,
+)
+
+__all__ = ["measure"]
+
+_SUBJECT = "throughput"
+_MANY_TABLES = 500
+_ROUND_LENGTH = 64
+"""Responses in a round. A round of any length scatters alike here, so many short ones tell more than a few long ones."""
+_WARM_UP_COUNT = 1000
+_UNPROCESSABLE = 422
+_MICROSECONDS = 1_000_000
+
+
+class _Side(NamedTuple):
+    """One app, in a process of its own."""
+
+    name: str
+    make_app: Callable[..., Any]
+    table_count: int = 0
+    """How many tables the stamp must name; 0 where there must be no stamp."""
+    has_checks: bool = True
+
+    @property
+    def app_arguments(self) -> tuple[int, ...]:
+        return (self.table_count,) if self.table_count else ()
+
+
+class _Comparison(NamedTuple):
+    """Two sides whose rounds alternate."""
+
+    what: str
+    with_contract: _Side
+    without: _Side
+    target: Target | None = None
+
+
+_BY_HAND = _Side("checks by hand", hand_written_app)
+_BY_HAND_AGAIN = _Side("checks by hand, again", hand_written_app)
+_BARE = _Side("no checks", bare_app, has_checks=False)
+
+_COMPARISONS = (
+    _Comparison("two policies, 6 tables", _Side("contract 6", contract_app, 6), _BY_HAND, at_least(0.95)),
+    _Comparison(
+        f"two policies, {_MANY_TABLES} tables",
+        _Side("contract 500", contract_app, _MANY_TABLES),
+        _BY_HAND,
+        at_least(0.93),
+    ),
+    _Comparison("stamping only, 6 tables", _Side("stamps 6", stamped_app, 6, has_checks=False), _BARE),
+    _Comparison(
+        f"stamping only, {_MANY_TABLES} tables",
+        _Side("stamps 500", stamped_app, _MANY_TABLES, has_checks=False),
+        _BARE,
+    ),
+    _Comparison("noise: an app against its own copy", _BY_HAND_AGAIN, _BY_HAND),
+)
+
+
+class _Running(NamedTuple):
+    """A side that is being served, with its connections."""
+
+    server: Served
+    load: Load
+
+    def round(self) -> "_Cost":
+        cpu_before_s = self.server.cpu_s()
+        round = self.load.round(_ROUND_LENGTH)
+        server_cpu_s = self.server.cpu_s() - cpu_before_s
+        return _Cost(round.responses_per_s, server_cpu_s / _ROUND_LENGTH, round.own_cpu_s / _ROUND_LENGTH)
+
+
+class _Cost(NamedTuple):
+    """What one round says about one side."""
+
+    responses_per_s: float
+    server_cpu_s: float
+    """For each response."""
+    load_cpu_s: float
+    """What the load generator used for each response."""
+
+
+class _Neighbours(NamedTuple):
+    """Two rounds, one right after the other."""
+
+    with_contract: _Cost
+    without: _Cost
+
+
+def measure(is_quick: bool) -> Iterator[Figure]:
+    """Alternate rounds of every comparison, over several starts of the servers."""
+    start_count, cycle_count = (1, 3) if is_quick else (4, 160)
+    neighbours: dict[str, list[_Neighbours]] = {comparison.what: [] for comparison in _COMPARISONS}
+    for start in range(1, start_count + 1):
+        print(f"  seven servers, start {start} of {start_count}", file=sys.stderr)
+        with ExitStack() as stack:
+            servers = {
+                side: stack.enter_context(served(side.make_app, *side.app_arguments)) for side in _sides()
+            }
+            running = {side.name: _ready(side, server, stack) for side, server in servers.items()}
+            stack.enter_context(keeping_off_the_servers_core())
+            for side in running.values():
+                side.load.round(20 if is_quick else _WARM_UP_COUNT)
+            for cycle in range(cycle_count):
+                for comparison in _COMPARISONS:
+                    pair = (running[comparison.with_contract.name], running[comparison.without.name])
+                    neighbours[comparison.what].append(_alternated(*pair, contract_first=cycle % 2 == 0))
+    for comparison in _COMPARISONS:
+        yield from _figures_of(comparison, neighbours[comparison.what])
+    costs = [pair.without for pair in neighbours[_COMPARISONS[0].what]]
+    yield median_figure(
+        _SUBJECT, "responses of the app with checks by hand", [cost.responses_per_s for cost in costs], "/s"
+    )
+    yield median_figure(
+        _SUBJECT,
+        "its CPU per response",
+        [cost.server_cpu_s * _MICROSECONDS for cost in costs],
+        "µs",
+    )
+    yield median_figure(
+        _SUBJECT,
+        "the load generator's CPU per response",
+        [cost.load_cpu_s * _MICROSECONDS for cost in costs],
+        "µs",
+    )
+
+
+def _figures_of(comparison: _Comparison, neighbours: list[_Neighbours]) -> Iterator[Figure]:
+    what = comparison.what
+    rates = [pair.with_contract.responses_per_s / pair.without.responses_per_s for pair in neighbours]
+    cpu_ratios = [pair.without.server_cpu_s / pair.with_contract.server_cpu_s for pair in neighbours]
+    added_s = [pair.with_contract.server_cpu_s - pair.without.server_cpu_s for pair in neighbours]
+    yield median_figure(_SUBJECT, f"{what}: ratio of throughput", rates, "", comparison.target)
+    yield median_figure(_SUBJECT, f"{what}: the same by server CPU", cpu_ratios, "", comparison.target)
+    yield median_figure(
+        _SUBJECT, f"{what}: added CPU per response", [cpu * _MICROSECONDS for cpu in added_s], "µs"
+    )
+
+
+def _sides() -> list[_Side]:
+    both = (side for comparison in _COMPARISONS for side in (comparison.with_contract, comparison.without))
+    return list({side.name: side for side in both}.values())
+
+
+def _alternated(with_contract: _Running, without: _Running, *, contract_first: bool) -> _Neighbours:
+    if contract_first:
+        cost_with = with_contract.round()
+        return _Neighbours(cost_with, without.round())
+    cost_without = without.round()
+    return _Neighbours(with_contract.round(), cost_without)
+
+
+def _ready(side: _Side, server: Served, stack: ExitStack) -> _Running:
+    _check_answers(side, server.port)
+    is_right = _is_stamped if side.table_count else _is_created
+    load = Load(server.port, post_bytes(PATH, GOOD_REQUEST), is_right)
+    return _Running(server, stack.enter_context(load))
+
+
+def _is_created(response: bytes) -> bool:
+    return response.startswith(b"HTTP/1.1 2")
+
+
+def _is_stamped(response: bytes) -> bool:
+    return (
+        response.startswith(b"HTTP/1.1 2")
+        and b'"table_versions":{"' in response
+        and b'"rules_version":"' in response[-64:]
+    )
+
+
+def _check_answers(side: _Side, port: int) -> None:
+    """Make sure that both sides do what they are compared for."""
+    status, answer = _answered(port, GOOD_REQUEST)
+    stamps = {"table_versions", "rules_version"} & answer.keys()
+    named_count = len(answer.get("table_versions", ()))
+    if not answer.get("success") or named_count != side.table_count or bool(stamps) != bool(named_count):
+        raise RuntimeError(f"the side {side.name} gave {status} with stamps for {named_count} tables")
+    if side.has_checks and _answered(port, BAD_REQUEST)[0] != _UNPROCESSABLE:
+        raise RuntimeError(f"the side {side.name} lets a bad request pass")
+
+
+def _answered(port: int, body: bytes) -> tuple[int, dict[str, Any]]:
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}{PATH}", body, {"Content-Type": "application/json"}
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=10) as response:
+            return response.status, json.load(response)
+    except HTTPError as refusal:
+        with refusal:
+            return refusal.code, {}

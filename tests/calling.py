@@ -1,0 +1,20 @@
+"""A client for an app that really runs on loopback."""
+
+from contextlib import contextmanager
+
+import httpx2
+
+from shelflife.testing import serving
+
+TOKEN = "s3cret-token"
+ADMIN = {"Authorization": f"Bearer {TOKEN}"}
+
+
+@contextmanager
+def calling(app, **options):
+    """A client whose requests go to the app."""
+    with (
+        serving(app) as address,
+        httpx2.Client(base_url=address, trust_env=False, timeout=30, **options) as client,
+    ):
+        yield client

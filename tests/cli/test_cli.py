@@ -1,0 +1,185 @@
+"""The command line, as a person uses it: real processes, real ports."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+
+import httpx2
+import pytest
+
+from shelflife.cli import main
+from tests.processes import started
+
+SHELFLIFE = [sys.executable, "-m", "shelflife.cli"]
+
+
+def environment(**variables):
+    cleaned = {k: v for k, v in os.environ.items() if k not in ("SHELFLIFE_ADMIN_TOKEN", "STRIPE_API_KEY")}
+    return cleaned | variables
+
+
+def run(*arguments, **variables):
+    return subprocess.run(
+        [*SHELFLIFE, *arguments],
+        capture_output=True,
+        text=True,
+        env=environment(**variables),
+        timeout=60,
+        check=False,
+    )
+
+
+class Serving:
+    """`shelflife serve` as a process, until the block ends."""
+
+    def __init__(self, *arguments, **variables):
+        self._started = started(
+            [*SHELFLIFE, "serve", *arguments, "--port", "0"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(**variables),
+        )
+
+    def __enter__(self):
+        self.process = self._started.__enter__()
+        first = self.process.stdout.readline()
+        assert re.search(r"http://127\.0\.0\.1:\d+", first), self.process.stderr.read()
+        self.greeting = first + self.process.stdout.readline()
+        self.client = httpx2.Client(base_url=first.split()[-1], trust_env=False)
+        return self
+
+    def __exit__(self, *exception):
+        self.client.close()
+        self._started.__exit__(*exception)
+
+
+def test_the_demo_tells_the_story_to_its_end():
+    outcome = run("demo")
+    assert (outcome.returncode, outcome.stderr) == (0, "")
+    for fact in (
+        "USE_REQUIRED_PROMO",
+        '{"promo_code": "SUMMERSALE25"}',
+        "promo_eligibility:SUMMERSALE25",
+        "active_csm_codes:plan_partner_growth",
+        '{"promo_code": "WINTERLAUNCH26"}',
+        "sub_000002",
+    ):
+        assert fact in outcome.stdout
+    assert "\x1b" not in outcome.stdout
+
+
+@pytest.mark.parametrize("api", ["acme", "recipes"])
+def test_serve_serves_an_api_at_a_level(api):
+    with Serving(api, "--level", "1") as served:
+        assert "admin endpoints off" in served.greeting
+        state = served.client.get("/contract/state").json()
+        assert set(state) == {"table_versions"}
+        assert served.client.get("/admin/graph").status_code == 404
+
+
+def test_the_admin_token_comes_from_the_command_line_or_the_environment():
+    for arguments, variables in ((["--admin-token", "t0ken"], {}), ([], {"SHELFLIFE_ADMIN_TOKEN": "t0ken"})):
+        with Serving("acme", *arguments, **variables) as served:
+            assert "admin endpoints on" in served.greeting
+            assert (
+                served.client.get("/admin/graph", headers={"Authorization": "Bearer t0ken"}).status_code
+                == 200
+            )
+
+
+@pytest.mark.spec("7.11")
+def test_a_reload_survives_the_end_of_the_process(tmp_path):
+    arguments = ("acme", "--admin-token", "t", "--state", str(tmp_path / "acme.db"))
+    body = {"table": "active_csm_codes", "rows": {}, "version": "2"}
+    with Serving(*arguments) as served:
+        served.client.post("/admin/reload-table", json=body, headers={"Authorization": "Bearer t"})
+        rival = run("serve", "acme", "--port", "0", "--state", str(tmp_path / "acme.db"))
+        assert rival.returncode == 1
+        assert "database is locked" in rival.stderr
+    with Serving(*arguments) as served:
+        assert served.client.get("/contract/state").json()["table_versions"]["active_csm_codes"] == "2"
+
+
+def test_an_interrupt_ends_it_without_a_traceback():
+    with Serving("acme") as served:
+        served.process.send_signal(signal.SIGINT)
+        assert served.process.wait(20) in (0, 130, -signal.SIGINT)
+        assert "Traceback" not in served.process.stderr.read()
+
+
+def test_help_does_not_show_the_token():
+    outcome = run("serve", "--help", SHELFLIFE_ADMIN_TOKEN="s3cret-token")
+    assert outcome.returncode == 0
+    assert "s3cret-token" not in outcome.stdout
+
+
+def one_sentence(outcome, sentence):
+    assert outcome.returncode == 1
+    assert outcome.stderr.startswith("shelflife: ")
+    assert sentence in outcome.stderr
+    assert outcome.stderr.count("\n") == 1
+
+
+def test_a_port_that_is_taken_is_told_in_one_sentence():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = str(listener.getsockname()[1])
+        one_sentence(
+            run("serve", "acme", "--port", port),
+            f"cannot listen on 127.0.0.1 port {port}: Address already in use",
+        )
+    one_sentence(run("serve", "acme", "--port", "99999"), "cannot listen on 127.0.0.1 port 99999")
+
+
+def test_a_wrong_state_file_is_told_in_one_sentence(tmp_path):
+    (tmp_path / "text").write_text("no database" * 1000)
+    one_sentence(run("serve", "acme", "--state", str(tmp_path / "text")), "file is not a database")
+    one_sentence(run("serve", "acme", "--state", str(tmp_path / "no" / "x")), "unable to open database file")
+
+
+def test_a_bad_token_is_told_in_one_sentence():
+    one_sentence(run("serve", "acme", "--admin-token", "a b"), "an admin token is printable ASCII")
+
+
+def test_the_stripe_gateway_needs_a_key_and_an_address_that_is_one():
+    stripe = ("serve", "acme", "--gateway", "stripe")
+    one_sentence(run(*stripe), "needs an API key in $STRIPE_API_KEY")
+    one_sentence(
+        run(*stripe, "--stripe-address", "nowhere", STRIPE_API_KEY="k"), "starts with http:// or https://"
+    )
+    one_sentence(run("serve", "recipes", "--gateway", "stripe"), "only acme has a gateway")
+
+
+def test_the_stripe_gateway_that_cannot_be_reached_is_a_502():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        nobody = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    arguments = ("acme", "--gateway", "stripe", "--stripe-address", nobody)
+    wanted = {
+        "customer": "cus_1",
+        "plan": "plan_basic_monthly",
+        "amount": 100,
+        "currency": "usd",
+        "payment_method_token": "acme_pm_visa_credit",
+    }
+    with Serving(*arguments, STRIPE_API_KEY="sk_test_1") as served:
+        answer = served.client.post("/subscriptions", json=wanted, timeout=30)
+    assert (answer.status_code, answer.json()["error"]) == (502, "gateway_down")
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["serve"], ["serve", "nothing"], ["serve", "acme", "--level", "2"], ["fly"]]
+)
+def test_a_wrong_command_line_is_refused_by_the_parser(arguments, capsys):
+    with pytest.raises(SystemExit) as exit:
+        main(arguments)
+    assert exit.value.code == 2
+    assert "usage: shelflife" in capsys.readouterr().err
+
+
+def test_the_version_is_told(capsys):
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert re.fullmatch(r"shelflife \d+\.\d+\.\d+\n", capsys.readouterr().out)

@@ -1,0 +1,346 @@
+"""The contract's own endpoints, over real HTTP."""
+
+import json
+
+import httpx2
+import msgspec
+import pytest
+from starlette.applications import Starlette
+
+from shelflife.contract import ReloadTable, Rule
+from shelflife.integrations.asgi import ContractMiddleware
+from shelflife.server import Provider
+from tests.calling import ADMIN, TOKEN, calling
+
+TIE = Rule(from_table="codes", to_table="promos", relation="needs", via="code")
+TABLES = {"codes": {"growth": {"code": "SUMMER"}}, "promos": {"SUMMER": {}, "WINTER": {}}}
+
+
+def contract(**options):
+    settings = {
+        "admin_token": TOKEN,
+        "versions": dict.fromkeys(TABLES, "1.0.0"),
+        "most_reload_bytes": 100_000,
+    }
+    return Provider(TABLES, [TIE], **(settings | options))
+
+
+@pytest.fixture
+def provider():
+    return contract()
+
+
+@pytest.fixture
+def client(provider):
+    with calling(ContractMiddleware(Starlette(), provider), headers=ADMIN) as client:
+        yield client
+
+
+def reload(client, **body):
+    return client.post("/admin/reload-table", json=body)
+
+
+@pytest.mark.spec("7.1", "7.5", "7.6", "2.4")
+def test_a_change_is_reported_with_its_diff_and_what_lies_downstream(client):
+    response = reload(client, table="codes", set={"growth": {"code": "WINTER"}}, version="1.1.0")
+    assert response.status_code == 200
+    assert response.json() == {
+        "table": "codes",
+        "old_version": "1.0.0",
+        "new_version": "1.1.0",
+        "added": [],
+        "removed": [],
+        "changed": ["growth"],
+        "affected_downstream": ["promos:SUMMER"],
+    }
+
+
+@pytest.mark.spec("7.1")
+def test_a_whole_table_is_replaced(client, provider):
+    report = reload(client, table="promos", rows={"NEW": {"percent": 5}}).json()
+    assert (report["added"], report["removed"]) == (["NEW"], ["SUMMER", "WINTER"])
+    assert provider.registry.rows("promos") == {"NEW": {"percent": 5}}
+    assert reload(client, table="promos", rows={}).json()["removed"] == ["NEW"]
+
+
+@pytest.mark.spec("7.7")
+def test_rules_are_reloaded(client):
+    before = client.get("/contract/state").json()["rules_version"]
+    rule = {"from": "codes", "to": "promos", "relation": "needs", "via": "code"}
+    report = client.post("/admin/reload-rules", json={"remove": [rule]}).json()
+    assert report["old_version"] == before
+    assert report["removed"] == [rule]
+    changes = client.get("/contract/changes", params={"rules": before}).json()["rules"]
+    assert (changes["known"], changes["added"], changes["removed"]) == (True, [], [rule])
+    redeclared = rule | {"to": "codes"}
+    client.post("/admin/reload-rules", json={"rules": [rule]})
+    report = client.post("/admin/reload-rules", json={"rules": [redeclared]}).json()
+    assert (report["added"], report["removed"]) == ([redeclared], [rule])
+
+
+@pytest.mark.spec("8.1", "8.2", "2.4")
+def test_the_graph_shows_nodes_and_edges(client):
+    graph = client.get("/admin/graph").json()
+    assert graph["nodes"]["codes:growth"] == {"table": "codes", "key": "growth", "version": "1.0.0"}
+    assert graph["edges"] == [{"from": "codes:growth", "to": "promos:SUMMER", "relation": "needs"}]
+
+
+@pytest.mark.spec("2.4")
+@pytest.mark.parametrize("level", [1, 4])
+def test_below_level_5_there_is_no_graph_and_nothing_downstream(level):
+    with calling(ContractMiddleware(Starlette(), contract(level=level)), headers=ADMIN) as client:
+        assert client.get("/admin/graph").status_code == 404
+        report = reload(client, table="codes", set={"growth": {"code": "WINTER"}})
+        assert "affected_downstream" not in report.json()
+        changes = client.get("/contract/changes", params={"since": "codes:1.0.0", "rules": "x"}).json()
+        assert "affected_downstream" not in changes["tables"]["codes"]
+        assert "rules" not in changes
+
+
+@pytest.mark.spec("9.1")
+def test_the_state_is_answered_with_304_when_nothing_has_moved(client):
+    first = client.get("/contract/state")
+    assert first.json()["table_versions"] == {"codes": "1.0.0", "promos": "1.0.0"}
+    tag = first.headers["etag"]
+    for known in (tag, f'"other", {tag}', f"W/{tag}", "*"):
+        again = client.get("/contract/state", headers={"If-None-Match": known})
+        assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
+    reload(client, table="codes", rows={})
+    moved = client.get("/contract/state", headers={"If-None-Match": tag})
+    assert moved.status_code == 200
+    assert moved.headers["etag"] != tag
+
+
+@pytest.mark.spec("9.1", "5.7")
+def test_the_same_versions_have_the_same_tag_on_every_server(client):
+    with calling(ContractMiddleware(Starlette(), contract())) as other:
+        assert other.get("/contract/state").headers["etag"] == client.get("/contract/state").headers["etag"]
+
+
+@pytest.mark.spec("9.2", "9.3", "9.4")
+def test_changes_are_composed_and_what_is_not_known_is_said(client):
+    reload(client, table="codes", set={"growth": {"code": "WINTER"}, "scale": {}}, version="2")
+    reload(client, table="codes", set={"growth": {"code": "SUMMER"}}, version="3")
+    response = client.get(
+        "/contract/changes",
+        params={"since": ["codes:1.0.0", "promos:0.9", "gone:1"], "rules": "000000000000"},
+    )
+    answer = response.json()
+    assert answer["tables"]["codes"] == {
+        "since": "1.0.0",
+        "version": "3",
+        "known": True,
+        "added": ["scale"],
+        "removed": [],
+        "changed": [],
+        "affected_downstream": ["promos:SUMMER", "promos:WINTER"],
+    }
+    assert answer["tables"]["promos"] == {"since": "0.9", "version": "1.0.0", "known": False}
+    assert answer["tables"]["gone"] == {"since": "1", "version": None, "known": False}
+    assert answer["rules"]["known"] is False
+    assert answer["table_versions"] == {"codes": "3", "promos": "1.0.0"}
+
+
+@pytest.mark.parametrize(
+    ("query", "sentence"),
+    [
+        ("", "ask with since=table:version"),
+        ("since=codes", "ask with since=table:version"),
+        ("since=:1", "ask with since=table:version"),
+        ("since=codes:", "ask with since=table:version"),
+        ("sinc=codes:1", "there is no parameter 'sinc'"),
+        ("&".join(["since=codes:1"] * 1001), "more than 1000 parameters"),
+    ],
+)
+def test_a_malformed_query_is_refused(client, query, sentence):
+    response = client.get(f"/contract/changes?{query}")
+    assert response.status_code == 400
+    assert sentence in response.json()["error"]
+
+
+@pytest.mark.spec("10.1")
+@pytest.mark.parametrize(
+    "header",
+    [None, "", "Bearer", "Bearer wrong", f"Basic {TOKEN}", TOKEN, f"Bearer {TOKEN}x", b"Bearer \xff\xfe"],
+)
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/admin/reload-table"),
+        ("POST", "/admin/reload-rules"),
+        ("GET", "/admin/graph"),
+        ("PUT", "/admin/graph"),
+    ],
+)
+def test_without_the_token_the_admin_endpoints_refuse(provider, method, path, header):
+    headers = {} if header is None else {"Authorization": header}
+    before = provider.state
+    with calling(ContractMiddleware(Starlette(), provider)) as client:
+        response = client.request(method, path, headers=headers, content=b'{"table": "codes", "rows": {}}')
+    assert response.status_code == 401
+    assert response.headers["www-authenticate"] == "Bearer"
+    assert provider.state is before
+
+
+@pytest.mark.spec("10.2")
+def test_without_a_configured_token_there_are_no_admin_endpoints():
+    with calling(ContractMiddleware(Starlette(), contract(admin_token=None)), headers=ADMIN) as client:
+        for path in ("/admin/graph", "/admin/reload-table"):
+            assert client.get(path).status_code == 404
+        assert reload(client, table="codes", rows={}).status_code == 404
+        assert client.get("/contract/state").status_code == 200
+
+
+def test_the_scheme_is_not_case_sensitive(client):
+    assert client.get("/admin/graph", headers={"Authorization": f"bearer {TOKEN}"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("GET", "/admin/reload-table", "POST"),
+        ("POST", "/contract/state", "GET, HEAD"),
+        ("DELETE", "/admin/graph", "GET, HEAD"),
+    ],
+)
+def test_a_wrong_method_is_refused(client, method, path, allowed):
+    response = client.request(method, path)
+    assert response.status_code == 405
+    assert response.headers["allow"] == allowed
+
+
+def test_head_has_the_headers_of_get_and_no_body(client):
+    get, head = client.get("/contract/state"), client.head("/contract/state")
+    assert head.content == b""
+    assert head.headers["etag"] == get.headers["etag"]
+    assert head.headers["content-length"] == get.headers["content-length"]
+
+
+ROW = '{"table": "codes", "set": {"k": %s}}'
+BAD_RELOADS = {
+    "unknown table": ('{"table": "cods", "rows": {}}', 404, "there is no table called 'cods'"),
+    "odd table": ('{"table": "\\u0000", "rows": {}}', 404, "there is no table called '\\x00'"),
+    "row is a number": (ROW % "5", 422, "Expected `object`, got `int`"),
+    "row is null": (ROW % "null", 422, "Expected `object`, got `null`"),
+    "empty key": ('{"table": "codes", "set": {"": {}}}', 422, "a key of table codes is empty"),
+    "duplicate key": ('{"table": "codes", "rows": {"a": {}, "a": {}}}', 400, "two members of the same name"),
+    "duplicate column": (ROW % '{"x": 1, "x": 2}', 400, "two members of the same name"),
+    "duplicate in disguise": (
+        ROW % '{"x:": 1, "y": "\\u003a", "y": "\\u003a"}',
+        400,
+        "two members of the same name",
+    ),
+    "removed twice": ('{"table": "codes", "remove": ["a", "a"]}', 422, "removed twice"),
+    "set and removed": ('{"table": "codes", "set": {"a": {}}, "remove": ["a"]}', 422, "both set and removed"),
+    "nothing to do": ('{"table": "codes"}', 422, "either rows (the whole table) or set and remove"),
+    "both forms": ('{"table": "codes", "rows": {}, "set": {}}', 422, "either rows (the whole table) or set"),
+    "unknown member": ('{"table": "codes", "rows": {}, "force": true}', 422, "unknown field `force`"),
+    "version taken": (
+        '{"table": "codes", "rows": {}, "version": "1.0.0"}',
+        409,
+        "was used before for other content",
+    ),
+    "bad version": ('{"table": "codes", "rows": {}, "version": "é"}', 422, "cannot be a version"),
+    "version is a number": ('{"table": "codes", "rows": {}, "version": 2}', 422, "Expected `str | null`"),
+    "no object": ("[]", 422, "Expected `object`, got `array`"),
+    "empty body": ("", 400, "not valid JSON"),
+    "not json": ('{"table": ', 400, "not valid JSON"),
+    "trailing text": ('{"table": "codes", "rows": {}} x', 400, "not valid JSON"),
+    "NaN": (ROW % '{"x": NaN}', 400, "not valid JSON"),
+    "infinite": (ROW % '{"x": 1e999}', 422, "Number out of range"),
+    "half a surrogate": (ROW % '{"x": "\\ud800"}', 400, "not valid JSON"),
+    "deep": ('{"table": "codes", "set": {"k": {"x": ' + "[" * 40 + "]" * 40 + "}}}", 422, "nested deeper"),
+    "very deep": ("[" * 20_000 + "]" * 20_000, 400, "nested too deeply"),
+    "large": (
+        '{"table": "codes", "rows": {"a": {"x": "' + "x" * 100_000 + '"}}}',
+        413,
+        "larger than 100000 bytes",
+    ),
+}
+
+
+@pytest.mark.spec("7.8", "7.9")
+@pytest.mark.parametrize("name", BAD_RELOADS)
+def test_a_bad_reload_gets_one_clear_sentence_and_changes_nothing(client, provider, name):
+    body, status, sentence = BAD_RELOADS[name]
+    before = provider.state
+    response = client.post("/admin/reload-table", content=body.encode())
+    assert (response.status_code, response.headers["content-type"]) == (status, "application/json")
+    assert response.json()["success"] is False
+    assert sentence in response.json()["error"]
+    assert "\n" not in response.json()["error"]
+    assert provider.state is before
+
+
+@pytest.mark.spec("7.9")
+@pytest.mark.parametrize(
+    ("body", "status", "sentence"),
+    [
+        ('{"rules": [{"from": "codes", "to": "plans", "relation": "r"}]}', 422, "names the table plans"),
+        ('{"rules": [{"from": "codes", "to": "a b", "relation": "r"}]}', 422, "cannot name a table"),
+        ('{"rules": [{"from": "codes", "relation": "r"}]}', 422, "missing required field `to`"),
+        (
+            '{"remove": [{"from": "codes", "to": "promos", "relation": "r"}]}',
+            422,
+            "no rule codes:r like that",
+        ),
+        ("{}", 422, "either rules (all of them) or add and remove"),
+    ],
+)
+def test_a_bad_reload_of_rules_is_refused(client, provider, body, status, sentence):
+    before = provider.state
+    response = client.post("/admin/reload-rules", content=body)
+    assert response.status_code == status
+    assert sentence in response.json()["error"]
+    assert provider.state is before
+
+
+def test_bytes_that_are_no_text_are_refused(client):
+    response = client.post("/admin/reload-table", content=b'{"table": "\xff", "rows": {}}')
+    assert response.status_code == 400
+
+
+@pytest.mark.spec("7.9")
+def test_a_large_body_without_a_length_is_refused_too(client, provider):
+    before = provider.state
+    response = client.post("/admin/reload-table", content=(b"x" * 10_000 for _ in range(50)))
+    assert response.status_code == 413
+    assert provider.state is before
+
+
+def test_a_client_that_hangs_up_in_the_middle_changes_nothing(provider):
+    with calling(ContractMiddleware(Starlette(), provider), headers=ADMIN) as client:
+        before = provider.state
+
+        def half():
+            yield b'{"table": "codes", "rows"'
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            client.post("/admin/reload-table", content=half())
+        with httpx2.Client(base_url=client.base_url, trust_env=False) as other:
+            assert other.get("/contract/state").status_code == 200
+        assert provider.state is before
+
+
+@pytest.mark.spec("6.1", "6.2")
+def test_errors_can_be_problems(client):
+    response = client.post(
+        "/admin/reload-table", content=b"{", headers={"Accept": "application/problem+json"}
+    )
+    assert response.headers["content-type"] == "application/problem+json"
+    problem = response.json()
+    assert (problem["title"], problem["status"]) == ("Bad Request", 400)
+    assert "not valid JSON" in problem["detail"]
+
+
+def test_keys_with_colons_and_any_script_are_fine(client):
+    keys = ["urn:x:1", "ключ", "🙂", "a,b", '"q"']
+    report = reload(client, table="codes", rows={key: {"x": ":"} for key in keys}).json()
+    assert report["added"] == sorted(keys)
+
+
+def test_every_message_that_the_server_sends_fits_its_type(client):
+    wire = {"table": "codes", "set": {"a": {"b": [1, None, True, 1.5, "x:y"]}}, "remove": [], "version": "9"}
+    assert msgspec.json.decode(json.dumps(wire), type=ReloadTable).version == "9"
+    assert client.post("/admin/reload-table", json=wire).status_code == 200

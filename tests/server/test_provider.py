@@ -1,0 +1,187 @@
+"""The provider: policies, checks, sources and options."""
+
+import dataclasses
+import functools
+import threading
+
+import msgspec
+import pytest
+from pydantic import BaseModel, Field
+
+from shelflife.contract.when import holds
+from shelflife.server import PolicyFailed, Provider, Rejected, UsageError, fix
+
+PLANS = {"basic": {"promo": "P1"}}
+
+
+def provider_with(*policies, **options):
+    provider = Provider({"plans": PLANS}, **options)
+    for policy in policies:
+        provider.policy(policy)
+    return provider
+
+
+def needs_promo(request, tables):
+    """This plan needs a promotional code."""
+    plan = tables.plans.get(request["plan"])
+    if plan is None or request.get("promo") == plan["promo"]:
+        return None
+    return fix("USE_PROMO", promo=plan["promo"])
+
+
+def even_amounts(request, tables):
+    return fix("ROUND", amount=request["amount"] + 1) if request.get("amount", 0) % 2 else None
+
+
+@pytest.mark.spec("3.7")
+def test_several_violated_policies_give_several_suggestions_in_their_order():
+    provider = provider_with(needs_promo, even_amounts)
+    with pytest.raises(Rejected) as rejected:
+        provider.check({"plan": "basic", "amount": 3})
+    assert [suggestion.type for suggestion in rejected.value.suggestions] == ["USE_PROMO", "ROUND"]
+    assert [suggestion.cache_hint for suggestion in rejected.value.suggestions] == ["cacheable", "recompute"]
+
+
+def test_a_good_request_passes():
+    assert (
+        provider_with(needs_promo, even_amounts).violations({"plan": "basic", "promo": "P1", "amount": 4})
+        == []
+    )
+
+
+def test_a_person_is_told_the_first_line_of_the_docstring_or_the_name():
+    with pytest.raises(Rejected) as rejected:
+        provider_with(needs_promo, even_amounts).check({"plan": "basic", "amount": 3})
+    assert rejected.value.sentences == ("This plan needs a promotional code.", "even amounts.")
+
+
+def test_a_policy_may_be_for_one_operation():
+    provider = Provider({"plans": PLANS})
+    provider.policy(operation="subscribe")(needs_promo)
+    assert provider.violations({"plan": "basic"}) == []
+    assert provider.violations({"plan": "basic"}, "cancel") == []
+    assert len(provider.violations({"plan": "basic"}, "subscribe")) == 1
+
+
+@pytest.mark.spec("3.8")
+@pytest.mark.parametrize(
+    "policy",
+    [
+        lambda request, tables: 1 / 0,
+        lambda request, tables: request["missing"],
+        lambda request, tables: tables.no_such_table,
+        lambda request, tables: {"type": "F"},
+        lambda request, tables: fix("F", value=object()),
+        lambda request, tables: fix("", value=1),
+        lambda request, tables: fix("F", value="\ud800"),
+        lambda request, tables: fix("F", value=tables.plans["basic"]["promo"] + request["bad"]),
+    ],
+)
+def test_a_policy_with_a_bug_is_reported_and_leaves_no_half_made_suggestion(policy):
+    with pytest.raises(PolicyFailed, match="the policy <lambda> failed") as failure:
+        provider_with(needs_promo, policy).check({"plan": "basic", "bad": "\ud800"})
+    assert failure.value.__cause__ is not None
+
+
+@pytest.mark.parametrize("function", [functools.partial(needs_promo, {}), lambda: None])
+def test_only_functions_of_a_request_and_the_tables_are_policies(function):
+    if isinstance(function, functools.partial):
+        with pytest.raises(UsageError, match="policies are ordinary functions"):
+            provider_with(function)
+    else:
+        with pytest.raises(PolicyFailed):
+            provider_with(function).check({})
+
+
+def test_an_async_policy_is_refused():
+    async def policy(request, tables):
+        return None
+
+    with pytest.raises(UsageError, match="policies are ordinary functions"):
+        provider_with(policy)
+
+
+class Order(BaseModel):
+    plan: str
+    promo: str | None = Field(None, alias="promoCode")
+    is_annual: bool = False
+
+
+def aliased(request, tables):
+    if tables.plans[request["plan"]]["promo"] == request.get("promoCode"):
+        return None
+    return fix("USE_PROMO", promoCode="P1") if not request.get("is_annual") else None
+
+
+@pytest.mark.spec("4.4")
+def test_of_a_pydantic_model_policies_see_what_was_sent_by_its_wire_names():
+    provider = provider_with(aliased)
+    sent = {"plan": "basic"}
+    [violation] = provider.violations(Order.model_validate(sent))
+    assert violation.suggestion.when == {"plan": "basic", "promoCode": None, "is_annual": None}
+    assert holds(violation.suggestion.when, sent)
+    assert not holds(violation.suggestion.when, {"plan": "basic", "promoCode": "P1"})
+    assert provider.violations(Order.model_validate({"plan": "basic", "promoCode": "P1"})) == []
+
+
+def test_dataclasses_and_structs_are_requests_too():
+    @dataclasses.dataclass
+    class OrderData:
+        plan: str
+
+    class OrderStruct(msgspec.Struct):
+        plan: str
+
+    provider = provider_with(needs_promo)
+    for request in (OrderData("basic"), OrderStruct("basic")):
+        assert len(provider.violations(request)) == 1
+    with pytest.raises(UsageError, match="checked as an object of fields, not as int"):
+        provider.check(5)
+
+
+def test_within_one_state_a_reload_is_not_seen():
+    provider = provider_with(needs_promo)
+    with provider.one_state() as state:
+        provider.registry.reload_table("plans", {})
+        assert provider.state is state
+        assert len(provider.violations({"plan": "basic"})) == 1
+    assert provider.violations({"plan": "basic"}) == []
+
+
+@pytest.mark.spec("5.2")
+def test_a_reload_during_a_check_does_not_mix_states():
+    provider = Provider({"plans": PLANS}, versions={"plans": "1"})
+
+    @provider.policy
+    def reloading(request, tables):
+        thread = threading.Thread(target=provider.registry.reload_table, args=("plans", {}))
+        thread.start()
+        thread.join()
+        return fix("F", promo=tables.plans["basic"]["promo"])
+
+    with pytest.raises(Rejected) as rejected:
+        provider.check({})
+    [suggestion] = rejected.value.suggestions
+    assert suggestion.tables[0].version == rejected.value.state.table_versions["plans"] == "1"
+
+
+def test_a_source_is_read_again_on_refresh():
+    contents = [{"basic": {"promo": "P1"}}, {"basic": {"promo": "P2"}}]
+    provider = Provider({"plans": lambda: contents.pop(0), "fixed": {}})
+    assert provider.refresh("plans").changed == ("basic",)
+    with pytest.raises(UsageError, match="fixed was not given as a source"):
+        provider.refresh("fixed")
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"level": 2}, "there is no wire level 2; there are 0, 1, 4, 5 and 6"),
+        ({"admin_token": ""}, "an admin token is printable ASCII without spaces"),
+        ({"admin_token": "tök"}, "an admin token is printable ASCII without spaces"),
+        ({"errors": "xml"}, "errors are written as json or as problem, not as 'xml'"),
+    ],
+)
+def test_wrong_options_are_refused_in_one_sentence(options, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        Provider({}, **options)

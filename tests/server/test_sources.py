@@ -1,0 +1,165 @@
+"""Tables from files and databases."""
+
+import sqlite3
+
+import pytest
+import sqlalchemy
+
+from shelflife.server import Registry, SourceError, csv_file, json_file, sql_query, toml_file
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(text, name="table"):
+        path = tmp_path / name
+        path.write_text(text, "utf-8")
+        return path
+
+    return write
+
+
+EXPECTED = {"basic": {"code": "P1", "limit": 5}, "pro": {"code": "P2", "limit": 9}}
+
+
+def test_a_json_object_from_key_to_row(write):
+    path = write('{"basic": {"code": "P1", "limit": 5}, "pro": {"code": "P2", "limit": 9}}')
+    assert json_file(path)() == EXPECTED
+
+
+def test_a_json_list_of_rows_with_a_key_column(write):
+    path = write(
+        '{"plans": [{"id": "basic", "code": "P1", "limit": 5}, {"id": "pro", "code": "P2", "limit": 9}]}'
+    )
+    assert json_file(path, section="plans", key="id")() == EXPECTED
+
+
+def test_a_toml_table_a_row(write):
+    path = write('[plans.basic]\ncode = "P1"\nlimit = 5\n[plans.pro]\ncode = "P2"\nlimit = 9\n')
+    assert toml_file(path, section="plans")() == EXPECTED
+
+
+def test_toml_dates_become_text(write):
+    path = write("[basic]\nsince = 2026-01-31\n")
+    rows = Registry({"plans": toml_file(path)()}).state.tables["plans"].rows
+    assert rows["basic"] == {"since": "2026-01-31"}
+
+
+def test_a_csv_file_with_a_byte_order_mark_and_quoted_commas(write):
+    path = write('\ufeffid,code,note\nbasic,P1,"a, b"\npro,P2,\n')
+    assert csv_file(path, key="id")() == {
+        "basic": {"code": "P1", "note": "a, b"},
+        "pro": {"code": "P2", "note": ""},
+    }
+
+
+@pytest.fixture
+def database(tmp_path):
+    path = tmp_path / "plans.db"
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute("create table plans (id text, code text, amount numeric)")
+        connection.executemany("insert into plans values (?, ?, ?)", [("basic", "P1", 5), ("pro", "P2", 9)])
+    connection.close()
+    return path
+
+
+QUERY = "select id, code, amount as \"limit\" from plans where code like 'P%'"
+
+
+def test_a_query_through_a_db_api_connection(database):
+    connection = sqlite3.connect(database)
+    assert sql_query(connection, QUERY, key="id")() == EXPECTED
+    connection.close()
+
+
+def test_a_query_through_a_function_that_opens_a_connection_which_is_closed_again(database):
+    opened = []
+
+    def connect():
+        opened.append(sqlite3.connect(database))
+        return opened[-1]
+
+    assert sql_query(connect, QUERY, key="id")() == EXPECTED
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        opened[0].execute("select 1")
+
+
+def test_a_query_through_sqlalchemy(database):
+    engine = sqlalchemy.create_engine(f"sqlite:///{database}")
+    assert sql_query(engine, QUERY, key="id")() == EXPECTED
+    with engine.connect() as connection:
+        assert sql_query(connection, QUERY, key="id")() == EXPECTED
+    engine.dispose()
+
+
+def test_whole_numbers_are_keys_too(database):
+    connection = sqlite3.connect(database)
+    assert list(sql_query(connection, "select 7 as id, 1.5 as x", key="id")()) == ["7"]
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "sentence"),
+    [
+        (json_file, "{", "cannot be read as JSON"),
+        (json_file, '{"a": {}, "a": {}}', "the key 'a' stands there twice"),
+        (json_file, "[]", "is not an object from key to row"),
+        (json_file, "[" * 100_000, "is nested too deeply"),
+        (lambda path: json_file(path, section="x"), "{}", "has no section x"),
+        (lambda path: json_file(path, key="id"), "{}", "is not a list of rows"),
+        (lambda path: json_file(path, key="id"), "[{}]", "has a row without the key column id"),
+        (lambda path: json_file(path, key="id"), '[{"id": null}]', "has the key None"),
+        (lambda path: json_file(path, key="id"), '[{"id": 1}, {"id": "1"}]', "has the key '1' twice"),
+        (toml_file, "a = ", "cannot be read as TOML"),
+        (toml_file, "a = " + "[" * 100_000, "is nested too deeply"),
+        (lambda path: csv_file(path, key="id"), "", "has no column id"),
+        (lambda path: csv_file(path, key="id"), "code\nP1\n", "has no column id"),
+        (lambda path: csv_file(path, key="id"), "id,a,a\n1,2,3\n", "has two columns of the same name"),
+        (
+            lambda path: csv_file(path, key="id"),
+            "id,a\n1,2,3\n",
+            "more or fewer values than columns in row 2",
+        ),
+        (lambda path: csv_file(path, key="id"), "id,a\n1\n", "more or fewer values than columns in row 2"),
+        (lambda path: csv_file(path, key="id"), 'id,a\n1,"2\n', "cannot be read as CSV"),
+        (lambda path: csv_file(path, key="id"), "id,a\nx,1\nx,2\n", "has the key 'x' twice"),
+        (lambda path: csv_file(path, key="id"), "id,a\n,1\n", "has the key ''"),
+    ],
+)
+def test_a_file_that_gives_no_table_is_refused_in_one_sentence(write, read, text, sentence):
+    with pytest.raises(SourceError, match=sentence):
+        read(write(text))()
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path):
+    for source in (
+        json_file(tmp_path / "no"),
+        toml_file(tmp_path / "no"),
+        csv_file(tmp_path / "no", key="id"),
+    ):
+        with pytest.raises(SourceError, match="cannot be read"):
+            source()
+
+
+def test_a_file_that_is_not_utf_8_is_refused(tmp_path):
+    path = tmp_path / "latin"
+    path.write_bytes(b"id\n\xe9\n")
+    for source in (json_file(path), toml_file(path), csv_file(path, key="id")):
+        with pytest.raises(SourceError, match="cannot be read"):
+            source()
+
+
+@pytest.mark.parametrize(
+    ("query", "sentence"),
+    [
+        ("select nonsense", "the query for a table failed"),
+        ("select 1 as id, 2 as a, 3 as a", "two columns of the same name"),
+        ("select 1 as a", "without the key column id"),
+        ("select null as id", "has the key None"),
+    ],
+)
+def test_a_query_that_gives_no_table_is_refused(database, query, sentence):
+    connection = sqlite3.connect(database)
+    with pytest.raises(SourceError, match=sentence):
+        sql_query(connection, query, key="id")()
+    connection.close()

@@ -1,0 +1,73 @@
+"""What can be imported, and what is there without the extras."""
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+PUBLIC = {
+    "shelflife": {"__version__"},
+    "shelflife.contract": set(
+        "RULES_HEADER STATE_HEADER TABLES_HEADER BadMessage BadName BadRow BadRule CacheHint Changes ContractError"
+        " ContractState Delta Diff Edge ErrorMessage Graph Level Node Problem RecoveryFeedback Rejection ReloadReport"
+        " ReloadRules ReloadTable Row Rule RuleSet RulesChanges RulesReport Suggestion TableChanges TableVersion"
+        " node_id same_json split_node_id table_versions_from_header table_versions_header".split()
+    ),
+    "shelflife.server": set(
+        "Fix Level PolicyFailed Provider Registry Rejected ReloadRefused Request RowView Rule ServerError SourceError"
+        " State StateFile StateFileError TableSource TableView Tables UnknownTable UsageError VersionTaken Violation"
+        " csv_file fix json_file sql_query toml_file".split()
+    ),
+    "shelflife.integrations.asgi": {"ContractMiddleware"},
+    "shelflife.integrations.fastapi": {"install"},
+    "shelflife.testing": {"serving"},
+    "shelflife.apis.acme": {"ROTATED_CODES", "acme_app", "acme_provider"},
+    "shelflife.apis.recipes": {"ROTATED_BRANDS", "recipes_app", "recipes_provider"},
+    "shelflife.cli": {"main"},
+}
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_the_public_names_are_a_decision(module):
+    imported = importlib.import_module(module)
+    assert set(imported.__all__) == PUBLIC[module]
+    assert all(hasattr(imported, name) for name in imported.__all__)
+
+
+def run(program, *blocked):
+    """Run a program in which these packages cannot be imported."""
+    prelude = f"import sys\nfor name in {blocked!r}: sys.modules[name] = None\n"
+    return subprocess.run(
+        [sys.executable, "-c", prelude + program], capture_output=True, text=True, check=False
+    )
+
+
+EXTRAS = ("fastapi", "starlette", "pydantic", "uvicorn", "stripe", "httpx2", "sqlalchemy")
+
+
+def test_importing_the_package_does_no_work():
+    outcome = run(
+        "import shelflife; print(*sorted(name for name in sys.modules if name.startswith('shelflife')))"
+    )
+    assert outcome.stdout.split() == ["shelflife"]
+
+
+def test_the_contract_needs_msgspec_alone():
+    outcome = run("import shelflife.contract", *EXTRAS, "rpds")
+    assert (outcome.returncode, outcome.stderr) == (0, "")
+
+
+def test_the_server_and_plain_asgi_need_no_framework():
+    outcome = run("import shelflife.server, shelflife.integrations.asgi", *EXTRAS)
+    assert (outcome.returncode, outcome.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("command", [["serve", "acme"], ["demo"]])
+def test_a_command_without_its_extra_says_what_to_install(command):
+    outcome = run(f"from shelflife.cli import main; sys.exit(main({command!r}))", *EXTRAS)
+    assert outcome.returncode == 1
+    assert outcome.stderr.startswith(
+        "shelflife: this command needs more than is installed: pip install 'shelflife[server]'"
+    )
+    assert outcome.stderr.count("\n") == 1

@@ -1,0 +1,47 @@
+"""The API as users see it. Only a type checker runs this file."""
+
+from fastapi import FastAPI
+
+from shelflife.contract import Level, ReloadReport, Rule, Suggestion
+from shelflife.integrations.asgi import ContractMiddleware
+from shelflife.integrations.fastapi import install
+from shelflife.server import Fix, Provider, Rejected, Request, Tables, csv_file, fix, sql_query
+
+provider = Provider(
+    {
+        "codes": {"growth": {"code": "SUMMER25"}},
+        "plans": csv_file("plans.csv", key="id"),
+        "promos": sql_query(lambda: None, "select id, percent from promos", key="id"),
+    },
+    [Rule(from_table="codes", to_table="promos", relation="needs", via="code")],
+    level=Level.FINGERPRINT,
+    errors="problem",
+    admin_token="token",
+)
+
+
+@provider.policy
+def for_every_request(request: Request, tables: Tables) -> Fix | None:
+    assigned = tables.codes.get(request["plan"])
+    if assigned is None or assigned.follow("needs") is None:
+        return None
+    return fix("USE_PROMO", promo_code=assigned["code"])
+
+
+@provider.policy(operation="subscribe")
+def for_one_operation(request: Request, tables: Tables) -> Fix | None:
+    return None
+
+
+app = FastAPI()
+install(app, provider)
+asgi = ContractMiddleware(app, provider)
+
+report: ReloadReport = provider.registry.reload_table("codes", set={"growth": {"code": "WINTER26"}})
+report = provider.refresh("plans")
+changed: tuple[str, ...] = report.changed
+
+try:
+    provider.check({"plan": "growth"}, "subscribe")
+except Rejected as rejected:
+    suggestions: tuple[Suggestion, ...] = rejected.suggestions
