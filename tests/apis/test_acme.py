@@ -75,6 +75,15 @@ def test_what_goes_beyond_the_listing_of_level_4_is_added_to_it():
     }
 
 
+@pytest.mark.spec("4.9")
+def test_the_promo_fix_holds_for_any_other_code_or_none():
+    with acme() as client:
+        for changes in ({}, {"promo_code": "WELCOME5"}):
+            [suggestion] = subscribe(client, **GOVERNED | changes).json()["recovery_feedback"]["suggestions"]
+            assert suggestion["when"] == {"plan": "plan_partner_growth"}
+            assert suggestion["unless"] == {"promo_code": ["SUMMERSALE25"]}
+
+
 @pytest.mark.spec("2.4", "8.1")
 def test_the_listing_of_level_5_is_in_a_graph_of_23_nodes_and_20_edges():
     with acme(level=5) as client:

@@ -23,9 +23,9 @@ def suggestions(response):
     ("changes", "type", "parameters", "tables"),
     [
         (
-            {"ingredient": "soy_sauce", "celiac": True},
+            {"ingredient": "soy_sauce", "brand": "kikkoman_classic", "celiac": True},
             "USE_CELIAC_SAFE_BRAND",
-            {"ingredient": "tamari_kikko_gf"},
+            {"brand": "tamari_kikko_gf"},
             ["celiac_safe_brands"],
         ),
         (
@@ -79,8 +79,9 @@ def test_a_free_request_passes_and_is_stamped(client):
 
 
 def test_the_brand_rotates(client):
-    wanted = WANTED | {"ingredient": "soy_sauce", "celiac": True}
+    wanted = WANTED | {"ingredient": "soy_sauce", "brand": "tamari_kikko_gf", "celiac": True}
+    assert client.post("/conversions", json=wanted).status_code == 201
     body = {"table": "celiac_safe_brands", "set": ROTATED_BRANDS}
     assert client.post("/admin/reload-table", json=body, headers=ADMIN).json()["changed"] == ["soy_sauce"]
     [suggestion] = suggestions(client.post("/conversions", json=wanted))
-    assert suggestion["parameters"] == {"ingredient": "tamari_clearspring_gf"}
+    assert suggestion["parameters"] == {"brand": "tamari_clearspring_gf"}

@@ -18,6 +18,7 @@ FUNDING = Suggestion(
     rows=("recommended_credit_token:plan",),
     rules=("token_funding_map:funds",),
     when={"plan": "plan"},
+    unless={"promo": ("P",)},
 )
 
 
@@ -29,7 +30,7 @@ def members(suggestion):
 def test_each_level_adds_only_its_own_members():
     paper = {"type", "parameters", "cache_hint", "table"}
     assert members(FUNDING.at_level(Level.STAMPS)) == paper
-    assert members(FUNDING.at_level(Level.VECTORS)) == paper | {"tables", "rows", "rules", "when"}
+    assert members(FUNDING.at_level(Level.VECTORS)) == paper | {"tables", "rows", "rules", "when", "unless"}
     assert FUNDING.at_level(Level.GRAPH) == FUNDING.at_level(Level.VECTORS)
     assert FUNDING.at_level(Level.FINGERPRINT) == FUNDING.at_level(Level.VECTORS)
 

@@ -22,6 +22,8 @@ steps = st.one_of(
     st.tuples(st.just("is_there"), names),
     st.tuples(st.just("nested"), names, st.sampled_from(["p", "q", "a/b~c"])),
     st.tuples(st.just("whole_nested"), names),
+    st.tuples(st.just("equals"), names, st.sampled_from([None, "a", 1, True, {"p": "a"}])),
+    st.tuples(st.just("equals_nested"), names, st.sampled_from(["p", "q"]), st.sampled_from([None, "a", 1])),
     st.tuples(st.just("whole_request")),
     st.tuples(st.sampled_from(["row", "has_row"]), table_names, keys),
     st.tuples(st.just("column"), table_names, keys, st.sampled_from(COLUMNS)),
@@ -63,6 +65,11 @@ def run_step(step, last, request, tables):
         case ("nested", name, inner):
             value = request.get(name)
             return plain(value.get(inner)) if isinstance(value, Mapping) else plain(value)
+        case ("equals", name, value):
+            return request.equals(name, value)
+        case ("equals_nested", name, inner, value):
+            found = request.get(name)
+            return found.equals(inner, value) if isinstance(found, Mapping) else "no object"
         case ("whole_nested", name):
             return plain(request.get(name))
         case ("whole_request",):
@@ -127,7 +134,7 @@ def is_unchanged(suggestion, old, new, request):
         table, relation = split_node_id(rule)
         if old.rules.find(table, relation) != new.rules.find(table, relation):
             return False
-    return holds(suggestion.when, request)
+    return holds(suggestion.when, request, suggestion.unless or None)
 
 
 ROW_VARIANTS = [None, {}, {"x": "a"}, {"x": "b", "y": ["a", "c"]}, {"y": 1}]
@@ -155,7 +162,7 @@ def neighbours(world, declared, request_fields):
         yield world, declared, {n: value for n, value in request_fields.items() if n != name}
 
 
-@pytest.mark.spec("4.6", "4.1", "4.2", "4.3", "4.4", "4.5")
+@pytest.mark.spec("4.6", "4.1", "4.2", "4.3", "4.4", "4.5", "4.9")
 @settings(max_examples=500 if settings().max_examples < 1000 else 10_000)
 @given(dense_worlds, rule_lists, programs, dense_fields)
 def test_when_no_recorded_read_has_changed_the_suggestion_is_equal(world, declared, program, request_fields):
@@ -167,11 +174,8 @@ def test_when_no_recorded_read_has_changed_the_suggestion_is_equal(world, declar
         if is_unchanged(suggestion, old.state, new.state, new_fields):
             again = suggestion_of(program, new_fields, new)
             assert (again.type, again.parameters) == (suggestion.type, suggestion.parameters)
-            assert (again.rows, again.rules, again.when) == (
-                suggestion.rows,
-                suggestion.rules,
-                suggestion.when,
-            )
+            for member in ("rows", "rules", "when", "unless"):
+                assert getattr(again, member) == getattr(suggestion, member)
 
 
 @given(worlds, rule_lists, programs, fields)
@@ -179,7 +183,7 @@ def test_a_fix_holds_for_the_request_it_was_made_for(world, declared, program, r
     suggestion = suggestion_of(program, request_fields, Registry(world, declared))
     assume(suggestion.cache_hint == "cacheable")
     in_full = {name: value for name, value in request_fields.items() if value is not None}
-    assert holds(suggestion.when, in_full)
+    assert holds(suggestion.when, in_full, suggestion.unless or None)
 
 
 @given(worlds, rule_lists, programs, fields)
@@ -311,6 +315,33 @@ def test_a_null_in_a_request_is_an_absent_field():
         return fix("F", plan=tables.plans["basic"]["promo"])
 
     assert reads_of(policy, {"promo": None, "plan": "x"}).when == {"": {"plan": "x"}}
+
+
+@pytest.mark.spec("4.9")
+def test_a_comparison_that_fails_reads_no_more_than_that():
+    def policy(request, tables):
+        code = tables.plans["basic"]["promo"]
+        return None if request.equals("promo", code) else fix("F", promo=code)
+
+    for sent in ({}, {"promo": None}, {"promo": "P9"}, {"promo": {"x": 1}}):
+        suggestion = reads_of(policy, sent)
+        assert (suggestion.when, suggestion.unless) == ({}, {"promo": ("P1",)})
+        assert holds(suggestion.when, {"promo": "anything"}, suggestion.unless)
+        assert not holds(suggestion.when, {"promo": "P1"}, suggestion.unless)
+
+
+@pytest.mark.spec("4.9")
+def test_a_comparison_that_holds_reads_the_value():
+    def policy(request, tables):
+        assert "basic" in tables.plans
+        assert request.equals("plan", "basic")
+        assert request.equals("promo", None)
+        assert not request.equals("plan", "pro")
+        return fix("F")
+
+    suggestion = reads_of(policy, {"plan": "basic"})
+    assert suggestion.when == {"plan": "basic", "promo": None}
+    assert not suggestion.unless
 
 
 @pytest.mark.spec("4.5")

@@ -59,6 +59,7 @@ class _Story:
             ("type", suggestion["type"]),
             ("merge", suggestion["parameters"]),
             ("holds when", suggestion["when"]),
+            ("unless", suggestion["unless"]),
             ("rests on", ", ".join(suggestion["rows"])),
         )
 

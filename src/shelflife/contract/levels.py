@@ -15,7 +15,7 @@ class Level(IntEnum):
     """Typed suggestions with `cache_hint` and `table`, and `table_versions` on every response."""
 
     VECTORS = 4
-    """Adds `tables` to a suggestion, and beyond the paper `rows`, `rules` and `when`."""
+    """Adds `tables` to a suggestion, and beyond the paper `rows`, `rules`, `when` and `unless`."""
 
     GRAPH = 5
     """Adds the graph, and `affected_downstream` to reload reports and changes."""

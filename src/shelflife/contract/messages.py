@@ -78,6 +78,9 @@ class Suggestion(_Message, frozen=True, kw_only=True):
     """The request fields, with their values, under which the fix holds; null where the field is absent.
     A nested field is named by its JSON Pointer without the leading slash. Beyond the paper, from Level 4 on."""
 
+    unless: dict[str, tuple[Any, ...]] | UnsetType = UNSET
+    """Request fields with the values that they must not have for the fix to hold. Beyond the paper, from Level 4 on."""
+
     def __post_init__(self) -> None:
         if not self.type:
             raise BadMessage("a suggestion has an empty type")
@@ -95,7 +98,7 @@ class Suggestion(_Message, frozen=True, kw_only=True):
         """What of it goes on the wire at this level."""
         hidden: dict[str, UnsetType] = {}
         if level < Level.VECTORS or paper_only:
-            hidden = dict.fromkeys(("rows", "rules", "when"), UNSET)
+            hidden = dict.fromkeys(("rows", "rules", "when", "unless"), UNSET)
         if level < Level.VECTORS:
             hidden["tables"] = UNSET
         return msgspec.structs.replace(self, **hidden) if hidden else self

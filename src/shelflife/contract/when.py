@@ -1,6 +1,6 @@
-"""`when`: the request fields, with their values, under which a fix holds."""
+"""`when` and `unless`: the request fields, with their values, under which a fix holds."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shelflife.contract.delta import same_json
@@ -26,9 +26,17 @@ def as_read(value: Any) -> Any:
     return value
 
 
-def holds(when: Mapping[str, Any], request: Mapping[str, Any]) -> bool:
-    """Whether a fix that was learned under `when` applies to this request."""
-    return all(same_json(as_read(_value_at(request, path)), as_read(value)) for path, value in when.items())
+def holds(
+    when: Mapping[str, Any], request: Mapping[str, Any], unless: Mapping[str, Sequence[Any]] | None = None
+) -> bool:
+    """Whether a fix that was learned under these conditions applies to this request."""
+    return all(_has(request, path, value) for path, value in when.items()) and not any(
+        _has(request, path, value) for path, values in (unless or {}).items() for value in values
+    )
+
+
+def _has(request: Mapping[str, Any], path: str, value: Any) -> bool:
+    return same_json(as_read(_value_at(request, path)), as_read(value))
 
 
 def _value_at(request: Mapping[str, Any], path: str) -> Any:

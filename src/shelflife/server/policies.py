@@ -117,6 +117,7 @@ def _suggestion(result: Fix, reads: Reads, state: State) -> Suggestion:
         rows=tuple(reads.rows),
         rules=tuple(reads.rules) or UNSET,
         when=reads.when,
+        unless=reads.unless or UNSET,
     )
     msgspec.json.encode(suggestion)  # what cannot go on the wire is found out here, not in the answer
     return suggestion

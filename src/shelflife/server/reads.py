@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from typing import Any
 
-from shelflife.contract import Row, Rule, node_id
+from shelflife.contract import Row, Rule, node_id, same_json
 from shelflife.contract.names import key_of
 from shelflife.contract.when import WHOLE_REQUEST, as_read, field_path
 from shelflife.server.graph import target_keys
@@ -21,7 +21,7 @@ __all__ = ["Reads", "Request", "RowView", "TableView", "Tables"]
 class Reads:
     """The record of one policy's reads."""
 
-    __slots__ = ("_entered", "_fields", "rows", "rules", "tables", "untracked")
+    __slots__ = ("_different", "_entered", "_fields", "rows", "rules", "tables", "untracked")
 
     def __init__(self) -> None:
         self.rows: dict[str, None] = {}
@@ -34,13 +34,28 @@ class Reads:
         """What was read that no version vouches for."""
         self._fields: dict[str, Any] = {}
         self._entered: dict[str, Any] = {}
+        self._different: dict[str, list[Any]] = {}
 
     def field(self, path: str, value: Any) -> None:
         self._fields[path] = value
 
+    def different(self, path: str, value: Any) -> None:
+        """A field was found to have another value than this, which is all that was read of it."""
+        values = self._different.setdefault(path, [])
+        if not any(same_json(value, known) for known in values):
+            values.append(value)
+
     def entered(self, path: str, value: Mapping[str, Any]) -> None:
         """An object was handed out; what counts is what is read of it later."""
         self._entered[path] = value
+
+    @property
+    def unless(self) -> dict[str, tuple[Any, ...]]:
+        """The values that fields were found not to have, where their value is not on record anyway."""
+        when = self.when
+        if WHOLE_REQUEST in when:
+            return {}
+        return {path: tuple(values) for path, values in self._different.items() if path not in when}
 
     def row(self, table: str, key: str) -> None:
         self.rows[node_id(table, key)] = None
@@ -99,6 +114,19 @@ class Request(Mapping[str, Any]):
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self._read(name) is not None
 
+    def equals(self, name: str, value: Any) -> bool:
+        """Whether the field has this value (None: is absent).
+
+        When it has not, that is all that counts as read, so the fix holds for every other value too. Prefer it to
+        `request.get(name) == value` where the two would do the same.
+        """
+        path = field_path(self._path, name)
+        expected = as_read(value)
+        if path == WHOLE_REQUEST or same_json(as_read(self._fields.get(name)), expected):
+            return same_json(self._read_plainly(name), expected)
+        self._reads.different(path, expected)
+        return False
+
     def __iter__(self) -> Iterator[str]:
         self._read_whole()
         return iter(sorted(name for name, value in self._fields.items() if value is not None))
@@ -114,16 +142,18 @@ class Request(Mapping[str, Any]):
     def _read(self, name: str) -> Any:
         value = self._fields.get(name)
         path = field_path(self._path, name)
-        if path == WHOLE_REQUEST:  # a field without a name has no pointer of its own
-            self._read_whole()
-            return as_read(value)
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and path != WHOLE_REQUEST:
             self._reads.entered(path, value)
             return Request(value, self._reads, path)
-        if isinstance(value, list | tuple):
-            self._reads.field(path, as_read(value))
-            return as_read(value)
-        self._reads.field(path, value)
+        return self._read_plainly(name)
+
+    def _read_plainly(self, name: str) -> Any:
+        value = as_read(self._fields.get(name))
+        path = field_path(self._path, name)
+        if path == WHOLE_REQUEST:  # a field without a name has no pointer of its own
+            self._read_whole()
+        else:
+            self._reads.field(path, value)
         return value
 
     def _read_whole(self) -> None:

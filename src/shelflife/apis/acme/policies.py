@@ -16,7 +16,7 @@ def promo_must_be_the_assigned_one(request: Request, tables: Tables) -> Fix | No
     assigned = tables.active_csm_codes.get(required["code_of"])
     if assigned is None or assigned.follow("requires_recognition") is None:
         return None
-    if request.get("promo_code") == assigned["code"]:
+    if request.equals("promo_code", assigned["code"]):
         return None
     return fix("USE_REQUIRED_PROMO", promo_code=assigned["code"])
 
@@ -35,13 +35,12 @@ def promo_must_be_redeemable(request: Request, tables: Tables) -> Fix | None:
 def funding_must_be_what_the_plan_requires(request: Request, tables: Tables) -> Fix | None:
     """This plan must be paid by credit."""
     recommended = tables.recommended_credit_token.get(request["plan"])
-    token = request["payment_method_token"]
-    if recommended is None or token == recommended["token"]:
+    if recommended is None or request.equals("payment_method_token", recommended["token"]):
         return None
     governing = recommended.follow("governed_by")
     accepted = governing["accepts"] if governing else ["credit"]
     if tables.has_rule("token_funding_map", "funds"):
-        on_file = tables.token_funding_map.get(token)
+        on_file = tables.token_funding_map.get(request["payment_method_token"])
         if on_file is not None and on_file["funding"] in accepted:
             return None
     return fix("USE_REQUIRED_FUNDING_TYPE", payment_method_token=recommended["token"])
@@ -50,7 +49,7 @@ def funding_must_be_what_the_plan_requires(request: Request, tables: Tables) -> 
 def currency_must_be_what_the_token_settles_in(request: Request, tables: Tables) -> Fix | None:
     """This payment token settles in another currency."""
     on_file = tables.token_funding_map.get(request["payment_method_token"])
-    if on_file is None or request["currency"] == on_file["currency"]:
+    if on_file is None or request.equals("currency", on_file["currency"]):
         return None
     return fix("USE_SETTLEMENT_CURRENCY", currency=on_file["currency"])
 

@@ -50,6 +50,7 @@ class Conversion(BaseModel):
 
     recipe: Name
     ingredient: Name
+    brand: Name | None = None
     quantity: Annotated[int, Field(ge=1, le=1_000_000)]
     unit: Name
     servings: Annotated[int, Field(ge=1, le=1000)]

@@ -10,7 +10,9 @@ def celiac_recipes_need_a_safe_brand(request: Request, tables: Tables) -> Fix | 
     if not request.get("celiac"):
         return None
     listed = tables.celiac_safe_brands.get(request["ingredient"])
-    return None if listed is None else fix("USE_CELIAC_SAFE_BRAND", ingredient=listed["brand"])
+    if listed is None or request.equals("brand", listed["brand"]):
+        return None
+    return fix("USE_CELIAC_SAFE_BRAND", brand=listed["brand"])
 
 
 def ingredients_must_go_together(request: Request, tables: Tables) -> Fix | None:
@@ -37,7 +39,7 @@ def ingredient_must_fit_the_diet(request: Request, tables: Tables) -> Fix | None
 def unit_must_be_the_usual_one(request: Request, tables: Tables) -> Fix | None:
     """This ingredient is measured in another unit."""
     usual = tables.measuring_units.get(request["ingredient"])
-    if usual is None or request["unit"] == usual["unit"]:
+    if usual is None or request.equals("unit", usual["unit"]):
         return None
     return fix("USE_USUAL_UNIT", unit=usual["unit"])
 
