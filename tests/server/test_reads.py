@@ -10,6 +10,7 @@ from shelflife.contract import Rule, same_json, split_node_id
 from shelflife.contract.when import holds
 from shelflife.server import Registry, fix
 from shelflife.server.policies import Policy, evaluate
+from shelflife.server.reads import Reads, Request, Tables
 from tests.worlds import COLUMNS, KEYS, TABLES, fields, rule_lists, values, worlds
 
 names = st.sampled_from(["f", "g", "h"])
@@ -423,3 +424,14 @@ def test_a_fix_may_hand_on_rows_and_objects():
         "plan": {"promo": "P1", "limits": [1, 2]},
         "customer": {"name": "Ada"},
     }
+
+
+@given(dense_worlds, rule_lists, programs, dense_fields)
+def test_a_policy_sees_the_same_with_and_without_a_record(world, declared, program, request_fields):
+    state = Registry(world, declared).state
+    policy = policy_of(program).function
+    reads = Reads()
+    recorded = policy(Request(request_fields, reads), Tables(state, reads))
+    unrecorded = Tables(state)
+    for _ in range(2):
+        assert policy(Request(request_fields), unrecorded) == recorded

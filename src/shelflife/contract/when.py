@@ -5,7 +5,7 @@ from typing import Any
 
 from shelflife.contract.delta import same_json
 
-__all__ = ["WHOLE_REQUEST", "as_read", "field_path", "holds"]
+__all__ = ["WHOLE_REQUEST", "as_read", "field_path", "holds", "value_at"]
 
 WHOLE_REQUEST = ""
 """The pointer to the request as a whole."""
@@ -36,10 +36,10 @@ def holds(
 
 
 def _has(request: Mapping[str, Any], path: str, value: Any) -> bool:
-    return same_json(as_read(_value_at(request, path)), as_read(value))
+    return same_json(as_read(value_at(request, path)), as_read(value))
 
 
-def _value_at(request: Mapping[str, Any], path: str) -> Any:
+def value_at(request: Mapping[str, Any], path: str) -> Any:
     """The value that the pointer leads to; None when there is none."""
     value: Any = request
     for step in path.split("/") if path else ():

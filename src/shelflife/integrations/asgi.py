@@ -27,10 +27,18 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _log = logging.getLogger("shelflife")
 
-_VOUCHED_FOR = frozenset(
-    {b"content-encoding", b"content-range", b"content-digest", b"repr-digest", b"digest", b"content-md5"}
-)
-"""Headers that describe the very bytes of the body, which must then stay as they are."""
+_TELLING = {
+    b"content-type": "type",
+    b"content-length": "length",
+    b"etag": "etag",
+    b"content-encoding": "bytes",
+    b"content-range": "bytes",
+    b"content-digest": "bytes",
+    b"repr-digest": "bytes",
+    b"digest": "bytes",
+    b"content-md5": "bytes",
+}
+"""Headers that tell whether a body may be added to; the last ones vouch for its very bytes."""
 
 _BODILESS = frozenset({204, 205, 206, 304})
 """Statuses of responses that have no body, or only a part of one."""
@@ -46,32 +54,38 @@ class ContractMiddleware:
         self.app = app
         self.provider = provider
         self._left_alone = frozenset(left_alone)
+        self._level = provider.level
         self._endpoints = Endpoints(provider)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        path = scope["path"].removeprefix(scope.get("root_path", "").rstrip("/"))
+        path = scope["path"]
+        if root_path := scope.get("root_path"):
+            path = path.removeprefix(root_path.rstrip("/"))
         if path in self._endpoints.paths:
             await _send_answer(send, await self._own_endpoint(scope, path, receive), scope["method"])
             return
-        with self.provider.one_state() as state:
-            level = self.provider.level
-            stamp = state.stamp(level) if level else None
-            response = _Response(send, scope["method"], stamp, may_change=path not in self._left_alone)
-            try:
-                await self.app(scope, receive, response.send)
-            except (Rejected, PolicyFailed) as error:
-                if response.has_started:
-                    raise
-                form = form_asked_for(_header(scope, b"accept"), self.provider.feedback.error_form)
-                if isinstance(error, Rejected):
-                    answer = self.provider.feedback.rejection(error, form)
-                else:
-                    _log.error("%s; the request was answered with 500", error, exc_info=error.__cause__)
-                    answer = self.provider.feedback.failure(state, form)
-                await _send_answer(send, answer, scope["method"])
+        provider = self.provider
+        state = provider.registry.state
+        pin = provider.pinned.set(state)
+        stamp = state.stamp(self._level) if self._level else None
+        response = _Response(send, scope["method"], stamp, path not in self._left_alone)
+        try:
+            await self.app(scope, receive, response.send)
+        except (Rejected, PolicyFailed) as error:
+            if response.has_started:
+                raise
+            form = form_asked_for(_header(scope, b"accept"), provider.feedback.error_form)
+            if isinstance(error, Rejected):
+                answer = provider.feedback.rejection(error, form)
+            else:
+                _log.error("%s; the request was answered with 500", error, exc_info=error.__cause__)
+                answer = provider.feedback.failure(state, form)
+            await _send_answer(send, answer, scope["method"])
+        finally:
+            provider.pinned.reset(pin)
 
     async def _own_endpoint(self, scope: Scope, path: str, receive: Receive) -> Answer:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
@@ -85,75 +99,81 @@ class ContractMiddleware:
 
 
 class _Response:
-    """Passes a response on with its stamp. The start of one whose body may be added to waits for that body."""
+    """Passes a response on with its stamp. The start of one whose body may be added to waits for that body.
 
-    __slots__ = ("_length", "_may_change", "_method", "_send", "_stamp", "_start", "has_started")
+    This runs on every response, so it makes no object and no call that it can do without.
+    """
 
-    def __init__(self, send: Send, method: str, stamp: Stamp | None, *, may_change: bool) -> None:
+    __slots__ = (
+        *("_headers", "_length_at", "_may_change", "_method", "_send", "_stamp", "_start"),
+        "has_started",
+    )
+    _headers: list[tuple[bytes, bytes]]
+    _length_at: int
+
+    def __init__(self, send: Send, method: str, stamp: Stamp | None, may_change: bool) -> None:
         self._send = send
         self._method = method
         self._stamp = stamp
         self._may_change = may_change
         self._start: Message | None = None
-        self._length: bytes | None = None
         self.has_started = False
 
     async def send(self, message: Message) -> None:
-        if self._stamp is None:
+        start = self._start
+        stamp = self._stamp
+        if start is not None and stamp is not None and message["type"].startswith("http.response."):
+            headers, at = self._headers, self._length_at
+            self._start = None
             self.has_started = True
-        elif message["type"] == "http.response.start":
-            headers = list(message.get("headers", ()))
-            message = {**message, "headers": headers}
-            if self._is_changeable(message["status"], headers):
-                self._start = message
-                return
-            headers += _encoded(self._stamp)
-            self.has_started = True
-        elif self._start is not None and message["type"].startswith("http.response."):
-            start, self._start = self._start, None
-            body = self._stamped_body(message)
-            if body:
-                message = {**message, "body": body}
-                if self._length is not None:
-                    _replace_length(start["headers"], len(body))
+            body = b""
+            if message["type"] == "http.response.body":
+                body = message.get("body", b"")
+                if message.get("more_body", False) and (at < 0 or headers[at][1] != b"%d" % len(body)):
+                    body = b""
+                elif body:
+                    body = stamped(bytes(body), stamp.members)
+            if not body:
+                headers += _encoded(stamp)
             else:
-                start["headers"] += _encoded(self._stamp)
+                message = {**message, "body": body}
+                if at >= 0:
+                    headers[at] = (b"content-length", b"%d" % len(body))
+            await self._send({**start, "headers": headers})
+        elif message["type"] == "http.response.start" and stamp is not None:
+            headers = list(message.get("headers", ()))
+            if self._is_changeable(message["status"], headers):
+                self._start, self._headers = message, headers
+                return
+            headers += _encoded(stamp)
+            message = {**message, "headers": headers}
             self.has_started = True
-            await self._send(start)
+        else:
+            self.has_started = True
         await self._send(message)
 
     def _is_changeable(self, status: int, headers: list[tuple[bytes, bytes]]) -> bool:
         """Whether the body may be one that takes the stamp, judged by the start of the response."""
         may_change = self._may_change and status not in _BODILESS
         is_json = False
-        for name, value in headers:
-            name = name.lower()
-            if name == b"content-type":
+        self._length_at = -1
+        for index, (name, value) in enumerate(headers):
+            telling = _TELLING.get(name) or _TELLING.get(name.lower())
+            if telling is None:
+                continue
+            if telling == "type":
                 is_json = _is_json(value)
-            elif name == b"content-length":
-                self._length = value
-            elif name in _VOUCHED_FOR or (name == b"etag" and not value.startswith(b"W/")):
-                may_change = may_change and value == b"identity"
+            elif telling == "length":
+                self._length_at = index
+            elif not value.startswith(b"W/" if telling == "etag" else b"identity"):
+                may_change = False
         if not (may_change and is_json):
             return False
         if self._method == "HEAD":
-            headers[:] = [header for header in headers if header[0].lower() != b"content-length"]
+            if self._length_at >= 0:
+                del headers[self._length_at]
             return False
         return True
-
-    def _stamped_body(self, message: Message) -> bytes:
-        """The first body message with the stamp in it; b"" when it takes none."""
-        if message["type"] != "http.response.body" or self._stamp is None:
-            return b""
-        body = bytes(message.get("body", b""))
-        is_whole = not message.get("more_body", False) or self._length == b"%d" % len(body)
-        return stamped(body, self._stamp.members) if is_whole else b""
-
-
-def _replace_length(headers: list[tuple[bytes, bytes]], length: int) -> None:
-    for index, (name, _) in enumerate(headers):
-        if name.lower() == b"content-length":
-            headers[index] = (b"content-length", b"%d" % length)
 
 
 @lru_cache(maxsize=4)

@@ -18,7 +18,6 @@ PROBLEM_JSON = "application/problem+json"
 PLAIN_TEXT = "text/plain; charset=utf-8"
 
 _encode = msgspec.json.Encoder().encode
-_MEMBER_NAMES = (b'"table_versions"', b'"rules_version"')
 
 
 class Answer(NamedTuple):
@@ -68,13 +67,15 @@ class Feedback(NamedTuple):
 
 def stamped(body: bytes, members: bytes) -> bytes:
     """A JSON object with these members added at its end; b"" when the body is none, or has them already."""
-    end = body.strip()
-    if not (end.startswith(b"{") and end.endswith(b"}")):
+    if not (body[:1] == b"{" and body[-1:] == b"}"):
+        body = body.strip()
+        if not (body[:1] == b"{" and body[-1:] == b"}"):
+            return b""
+    if b"_version" in body and _has_members(body):
         return b""
-    if any(name in end for name in _MEMBER_NAMES) and _has_members(end):
-        return b""
-    inside = end[:-1].rstrip()
-    return b"".join((inside, b"" if inside == b"{" else b",", members, b"}"))
+    if body[1:2] != b'"' and not body[1:-1].strip():
+        return b"{" + members + b"}"
+    return b"".join((body[:-1], b",", members, b"}"))
 
 
 def _has_members(body: bytes) -> bool:

@@ -85,17 +85,30 @@ class Rejected(Exception):
 
 
 def evaluate(policies: Iterable[Policy], fields: Mapping[str, Any], state: State) -> list[Violation]:
-    """Run the policies against a request on one state; `PolicyFailed` when one of them has a bug."""
+    """Run the policies against a request on one state; `PolicyFailed` when one of them has a bug.
+
+    A policy that returns a fix runs once more, under a record of its reads; what it returns then counts.
+    """
     violations = []
+    request, tables = Request(fields), _unrecorded(state)
     for policy in policies:
-        reads = Reads()
         try:
-            result = policy.function(Request(fields, reads), Tables(state, reads))
-            if result is not None:
-                violations.append(Violation(policy, _suggestion(result, reads, state)))
+            if policy.function(request, tables) is not None:
+                reads = Reads()
+                result = policy.function(Request(fields, reads), Tables(state, reads))
+                if result is not None:
+                    violations.append(Violation(policy, _suggestion(result, reads, state)))
         except Exception as error:
             raise PolicyFailed(policy.name) from error
     return violations
+
+
+def _unrecorded(state: State) -> Tables:
+    """The views of a state that keep no record, made once."""
+    if state.views is None:
+        state.views = Tables(state)
+    views: Tables = state.views
+    return views
 
 
 def _suggestion(result: Fix, reads: Reads, state: State) -> Suggestion:

@@ -66,9 +66,11 @@ class Provider:
         except BaseException:
             self.close()
             raise
-        self.policies: list[Policy] = []
+        self._policies: list[Policy] = []
+        self._concerned: dict[str | None, list[Policy]] = {}
         self._refreshing = threading.Lock()
-        self._pinned: ContextVar[State | None] = ContextVar("shelflife_state", default=None)
+        self.pinned: ContextVar[State | None] = ContextVar("shelflife_state", default=None)
+        """The state that the request at hand sees; set by the middleware."""
 
     def close(self) -> None:
         """Let go of the state file, if there is one."""
@@ -83,7 +85,7 @@ class Provider:
     @property
     def state(self) -> State:
         """The state that the request at hand sees; outside of a request, the current one."""
-        return self._pinned.get() or self.registry.state
+        return self.pinned.get() or self.registry.state
 
     @overload
     def policy(self, function: PolicyFunction, /) -> PolicyFunction: ...
@@ -99,7 +101,8 @@ class Provider:
         """
 
         def register(function: PolicyFunction) -> PolicyFunction:
-            self.policies.append(Policy.from_function(function, operation))
+            self._policies.append(Policy.from_function(function, operation))
+            self._concerned.clear()
             return function
 
         return register if function is None else register(function)
@@ -130,26 +133,28 @@ class Provider:
     def one_state(self) -> Iterator[State]:
         """Within this block `state`, `check` and `violations` see one state of the world, whatever is reloaded."""
         state = self.state
-        token = self._pinned.set(state)
+        token = self.pinned.set(state)
         try:
             yield state
         finally:
-            self._pinned.reset(token)
+            self.pinned.reset(token)
 
     def _violations(self, request: Any, operation: str | None, state: State) -> list[Violation]:
-        concerned = [
-            policy for policy in self.policies if policy.operation is None or policy.operation == operation
-        ]
+        concerned = self._concerned.get(operation)
+        if concerned is None:
+            concerned = self._concerned[operation] = [
+                policy for policy in self._policies if policy.operation in (None, operation)
+            ]
         return evaluate(concerned, _fields_of(request), state)
 
 
 def _fields_of(request: Any) -> Mapping[str, Any]:
-    if isinstance(request, Mapping):
+    if type(request) is dict:
         return request
     if hasattr(request, "model_dump"):
         fields = request.model_dump(mode="json", by_alias=True, exclude_unset=True)
     else:
-        fields = msgspec.to_builtins(request)
+        fields = request if isinstance(request, Mapping) else msgspec.to_builtins(request)
     if not isinstance(fields, Mapping):
         raise UsageError(f"a request is checked as an object of fields, not as {type(request).__name__}")
     return fields

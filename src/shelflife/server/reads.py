@@ -1,7 +1,8 @@
 """What a policy sees, and the record of what it looked at.
 
 A policy is a pure function of the values that these views hand out, so the record is complete: when nothing in it
-has changed, the policy would say the same again. Views hand out copies of lists and objects, with everything in sorted order,
+has changed, the policy would say the same again. The same views without a record serve the first look at a request: a policy
+runs under a record only when it has found something, because most requests are good. Views hand out copies of lists and objects, with everything in sorted order,
 so that neither a policy's mistake nor the way a value came about can leak into a result.
 """
 
@@ -14,8 +15,12 @@ from shelflife.contract.names import key_of
 from shelflife.contract.when import WHOLE_REQUEST, as_read, field_path
 from shelflife.server.graph import target_keys
 from shelflife.server.state import State
+from shelflife.server.tables import Table
 
 __all__ = ["Reads", "Request", "RowView", "TableView", "Tables"]
+
+_SCALARS = frozenset({str, int, float, bool, type(None)})
+_MOST_KEPT_VIEWS = 4096
 
 
 class Reads:
@@ -96,7 +101,9 @@ class Request(Mapping[str, Any]):
 
     __slots__ = ("_fields", "_path", "_reads")
 
-    def __init__(self, fields: Mapping[str, Any], reads: Reads, path: str = WHOLE_REQUEST) -> None:
+    def __init__(
+        self, fields: Mapping[str, Any], reads: Reads | None = None, path: str = WHOLE_REQUEST
+    ) -> None:
         self._fields = fields
         self._reads = reads
         self._path = path
@@ -120,12 +127,18 @@ class Request(Mapping[str, Any]):
         When it has not, that is all that counts as read, so the fix holds for every other value too. Prefer it to
         `request.get(name) == value` where the two would do the same.
         """
-        path = field_path(self._path, name)
-        expected = as_read(value)
-        if path == WHOLE_REQUEST or same_json(as_read(self._fields.get(name)), expected):
-            return same_json(self._read_plainly(name), expected)
-        self._reads.different(path, expected)
-        return False
+        actual = self._fields.get(name)
+        if type(actual) is str and type(value) is str:
+            is_equal = actual == value
+        else:
+            is_equal = same_json(as_read(actual), as_read(value))
+        if self._reads is not None:
+            path = field_path(self._path, name)
+            if is_equal or path == WHOLE_REQUEST:
+                self._record(path, actual)
+            else:
+                self._reads.different(path, as_read(value))
+        return is_equal
 
     def __iter__(self) -> Iterator[str]:
         self._read_whole()
@@ -141,51 +154,55 @@ class Request(Mapping[str, Any]):
 
     def _read(self, name: str) -> Any:
         value = self._fields.get(name)
+        if self._reads is None and type(value) in _SCALARS:
+            return value
         path = field_path(self._path, name)
         if isinstance(value, Mapping) and path != WHOLE_REQUEST:
-            self._reads.entered(path, value)
+            if self._reads is not None:
+                self._reads.entered(path, value)
             return Request(value, self._reads, path)
-        return self._read_plainly(name)
+        self._record(path, value)
+        return as_read(value)
 
-    def _read_plainly(self, name: str) -> Any:
-        value = as_read(self._fields.get(name))
-        path = field_path(self._path, name)
+    def _record(self, path: str, value: Any) -> None:
         if path == WHOLE_REQUEST:  # a field without a name has no pointer of its own
             self._read_whole()
-        else:
-            self._reads.field(path, value)
-        return value
+        elif self._reads is not None:
+            self._reads.field(path, as_read(value))
 
     def _read_whole(self) -> None:
-        self._reads.field(self._path, as_read(self._fields))
+        if self._reads is not None:
+            self._reads.field(self._path, as_read(self._fields))
 
 
 class RowView(Mapping[str, Any]):
     """One row, as a policy sees it."""
 
-    __slots__ = ("_reads", "_row", "_state", "_table", "key")
+    __slots__ = ("_reads", "_row", "_tables", "key", "table")
 
-    def __init__(self, state: State, reads: Reads, table: str, key: str, row: Row) -> None:
-        self._state = state
-        self._reads = reads
-        self._table = table
+    def __init__(self, tables: "Tables", table: str, key: str, row: Row) -> None:
+        self._tables = tables
+        self._reads = tables._reads
         self._row = row
+        self.table = table
         self.key = key
 
     def __getitem__(self, column: str) -> Any:
-        self._reads.table(self._table)
+        if self._reads is not None:
+            self._reads.table(self.table)
         value = self._row[column]
-        return deepcopy(value) if isinstance(value, list | dict) else value
+        return value if type(value) in _SCALARS else deepcopy(value)
 
     def __iter__(self) -> Iterator[str]:
-        self._reads.table(self._table)
+        if self._reads is not None:
+            self._reads.table(self.table)
         return iter(sorted(self._row))
 
     def __len__(self) -> int:
         return len(self._row)
 
     def __repr__(self) -> str:
-        return f"<row {node_id(self._table, self.key)} {self._row!r}>"
+        return f"<row {node_id(self.table, self.key)} {self._row!r}>"
 
     def follow(self, relation: str) -> "RowView | None":
         """The row that this one leads to by the relation: None when no such rule is declared, or no row is there."""
@@ -196,12 +213,12 @@ class RowView(Mapping[str, Any]):
         return list(self._followed(relation))
 
     def _followed(self, relation: str) -> "Iterator[RowView]":
-        self._reads.rule(self._table, relation)
-        rule: Rule | None = self._state.rules.find(self._table, relation)
+        rule = self._tables._rule(self.table, relation)
         if rule is None:
             return
-        self._reads.table(self._table)
-        target = TableView(self._state, self._reads, rule.to_table)
+        if self._reads is not None:
+            self._reads.table(self.table)
+        target = self._tables[rule.to_table]
         for key in target_keys(rule, self._row):
             row = target.get(key)
             if row is not None:
@@ -211,13 +228,14 @@ class RowView(Mapping[str, Any]):
 class TableView(Mapping[str, RowView]):
     """One table, as a policy sees it. A look-up reads one row; a walk reads them all."""
 
-    __slots__ = ("_name", "_reads", "_state", "_table")
+    __slots__ = ("_name", "_reads", "_seen", "_table", "_tables")
 
-    def __init__(self, state: State, reads: Reads, name: str) -> None:
-        self._state = state
-        self._reads = reads
+    def __init__(self, tables: "Tables", name: str, table: Table) -> None:
+        self._tables = tables
+        self._reads = tables._reads
         self._name = name
-        self._table = state.tables[name]
+        self._table = table
+        self._seen: dict[str, RowView] = {}
 
     def __getitem__(self, key: str) -> RowView:
         row: RowView | None = self.get(key)
@@ -227,24 +245,34 @@ class TableView(Mapping[str, RowView]):
 
     def get(self, key: Any, default: Any = None) -> Any:
         """The row under the key. A value that can be no key (a null, a list) is in no table."""
+        if type(key) is str and key in self._seen:
+            if self._reads is not None:
+                self._reads.row(self._name, key)
+            return self._seen[key]
         row_key = key_of(key)
         if row_key is None:
             return default
-        self._reads.row(self._name, row_key)
+        if self._reads is not None:
+            self._reads.row(self._name, row_key)
         row = self._table.rows.get(row_key)
         if row is None:
             return default
-        return RowView(self._state, self._reads, self._name, row_key, row)
+        view = RowView(self._tables, self._name, row_key, row)
+        if len(self._seen) < _MOST_KEPT_VIEWS:
+            self._seen[row_key] = view
+        return view
 
     def __contains__(self, key: object) -> bool:
         return self.get(key) is not None
 
     def __iter__(self) -> Iterator[str]:
-        self._reads.whole_table(self._name)
+        if self._reads is not None:
+            self._reads.whole_table(self._name)
         return iter(self._table.sorted_keys)
 
     def __len__(self) -> int:
-        self._reads.whole_table(self._name)
+        if self._reads is not None:
+            self._reads.whole_table(self._name)
         return len(self._table.rows)
 
     def __repr__(self) -> str:
@@ -252,27 +280,40 @@ class TableView(Mapping[str, RowView]):
 
 
 class Tables:
-    """The tables and rules, as a policy sees them: `tables.plans["basic"]` or `tables["plans"]["basic"]`."""
+    """The tables and rules, as a policy sees them: `tables.plans["basic"]` or `tables["plans"]["basic"]`.
 
-    __slots__ = ("_reads", "_state")
+    Without a record they can be kept as long as their state and serve every request.
+    """
 
-    def __init__(self, state: State, reads: Reads) -> None:
+    def __init__(self, state: State, reads: Reads | None = None) -> None:
         self._state = state
         self._reads = reads
+        self._views: dict[str, TableView] = {}
 
     def __getattr__(self, name: str) -> TableView:
         if name not in self._state.tables:
             raise AttributeError(f"there is no table called {name}")
-        return TableView(self._state, self._reads, name)
+        view = self[name]
+        if self._reads is None:
+            self.__dict__[name] = view  # found there next time, without a call
+        return view
 
     def __getitem__(self, name: str) -> TableView:
-        return TableView(self._state, self._reads, name)
+        view = self._views.get(name)
+        if view is None:
+            view = self._views[name] = TableView(self, name, self._state.tables[name])
+        return view
 
     def has_rule(self, from_table: str, relation: str) -> bool:
         """Whether a rule called `relation` leaves `from_table`."""
-        self._reads.rule(from_table, relation)
-        return self._state.rules.find(from_table, relation) is not None
+        return self._rule(from_table, relation) is not None
 
     def report_untracked(self, what: str) -> None:
         """Say that the policy has read something that no table version vouches for: its fix is never kept."""
-        self._reads.untracked = what
+        if self._reads is not None:
+            self._reads.untracked = what
+
+    def _rule(self, from_table: str, relation: str) -> Rule | None:
+        if self._reads is not None:
+            self._reads.rule(from_table, relation)
+        return self._state.rules.find(from_table, relation)

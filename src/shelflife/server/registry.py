@@ -47,22 +47,18 @@ class Registry:
             declared[name] = Table(name, cleaned, version)
         rule_set = RuleSet(rules)
         _check_tables_of(rule_set, declared)
-        self._state = State(declared, rule_set)
+        self.state = State(declared, rule_set)
+        """The current state. Take it once per request, and never set it."""
         self._state_file = state_file
         self._reloading = threading.Lock()
         if state_file is not None:
             self._take_up(state_file, explicit_versions=versions)
 
-    @property
-    def state(self) -> State:
-        """The current state. Take it once per request."""
-        return self._state
-
     def rows(self, name: str) -> dict[str, Row]:
         """A copy of a table's current rows, to edit and hand to `reload_table`."""
-        if name not in self._state.tables:
+        if name not in self.state.tables:
             raise UnknownTable(name)
-        return deepcopy(self._state.tables[name].rows.to_dict())
+        return deepcopy(self.state.tables[name].rows.to_dict())
 
     def reload_table(
         self,
@@ -82,7 +78,7 @@ class Registry:
         if (rows is None) == (set is None and not remove):
             raise ReloadRefused("a reload takes either rows, or set and remove")
         with self._reloading:
-            table = self._state.tables.get(name)
+            table = self.state.tables.get(name)
             if table is None:
                 raise UnknownTable(name)
             if rows is not None:
@@ -103,19 +99,19 @@ class Registry:
         if (rules is None) == (not add and not remove):
             raise ReloadRefused("a reload takes either rules, or add and remove")
         with self._reloading:
-            old = self._state.rules
+            old = self.state.rules
             if rules is None:
                 if missing := [rule for rule in remove if rule not in {*old}]:
                     raise ReloadRefused(f"no rule {missing[0].id} like that is declared")
                 kept = [rule for rule in old if rule not in {*remove}]
                 rules = [*kept, *(rule for rule in add if rule not in kept)]
             new = RuleSet(rules)
-            _check_tables_of(new, self._state.tables)
+            _check_tables_of(new, self.state.tables)
             if new != old:
-                state = self._state.with_rules(new)
+                state = self.state.with_rules(new)
                 if self._state_file is not None:
                     self._state_file.write_rules(new, state.older_rules)
-                self._state = state
+                self.state = state
             return RulesReport(
                 old_version=old.version,
                 new_version=new.version,
@@ -126,12 +122,12 @@ class Registry:
     def _apply(self, table: Table, delta: Delta, version: str | None) -> ReloadReport:
         new_version = _next_version(table, delta, version)
         diff = delta.diff
-        affected = downstream(self._state.tables, self._state.rules, table.name, diff.gone_stale)
+        affected = downstream(self.state.tables, self.state.rules, table.name, diff.gone_stale)
         if new_version != table.version:
             new_table = table.after(delta, new_version, affected)
             if self._state_file is not None:
                 self._state_file.write_table(new_table, delta)
-            self._state = self._state.with_table(new_table)
+            self.state = self.state.with_table(new_table)
         return ReloadReport(
             table=table.name,
             old_version=table.version,
@@ -145,12 +141,12 @@ class Registry:
     def _take_up(self, state_file: StateFile, explicit_versions: Mapping[str, str]) -> None:
         """Go on from the file; where the declared content is not what it was at the last start, it counts as
         a reload."""
-        declared = self._state
+        declared = self.state
         with state_file.at_once():
             stored = state_file.open(declared)
-            self._state = stored.state
+            self.state = stored.state
             for name in stored.redeclared_tables:
-                table = self._state.tables[name]
+                table = self.state.tables[name]
                 delta = Delta.between(table.rows, declared.tables[name].rows)
                 version = explicit_versions.get(name)
                 self._apply(table, delta, None if version in table.used_versions else version)
