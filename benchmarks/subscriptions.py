@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from fastapi import FastAPI, HTTPException
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shelflife.integrations.fastapi import install
 from shelflife.server import Fix, Provider, Request, Rule, Tables, fix
@@ -22,6 +23,7 @@ __all__ = [
     "bare_app",
     "contract_app",
     "hand_written_app",
+    "least_app",
     "stamped_app",
 ]
 
@@ -145,6 +147,34 @@ def contract_app(table_count: int) -> FastAPI:
 def hand_written_app() -> FastAPI:
     """The same checks by hand, no middleware."""
     return _app(_check_by_hand)
+
+
+class _PassesOn:
+    """An ASGI middleware that looks at every message and does nothing."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def pass_on(message: Message) -> None:
+            await send(message)
+
+        await self.app(scope, receive, pass_on)
+
+
+def least_app() -> FastAPI:
+    """The checks by hand, with the least that any contract of this kind must add.
+
+    That is a middleware, though it does nothing, and the body as plain fields, though nobody reads them.
+    """
+
+    def check(wanted: Subscription) -> None:
+        wanted.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        _check_by_hand(wanted)
+
+    app = _app(check)
+    app.add_middleware(_PassesOn)
+    return app
 
 
 def stamped_app(table_count: int) -> FastAPI:

@@ -23,6 +23,7 @@ from benchmarks.subscriptions import (
     bare_app,
     contract_app,
     hand_written_app,
+    least_app,
     stamped_app,
 )
 
@@ -78,6 +79,11 @@ _COMPARISONS = (
         _Side("stamps 500", stamped_app, _MANY_TABLES, has_checks=False),
         _BARE,
     ),
+    _Comparison(
+        "floor: a middleware that does nothing, one dump of the body",
+        _Side("least", least_app),
+        _BY_HAND,
+    ),
     _Comparison("noise: an app against its own copy", _BY_HAND_AGAIN, _BY_HAND),
 )
 
@@ -114,10 +120,10 @@ class _Neighbours(NamedTuple):
 
 def measure(is_quick: bool) -> Iterator[Figure]:
     """Alternate rounds of every comparison, over several starts of the servers."""
-    start_count, cycle_count = (1, 3) if is_quick else (4, 160)
+    start_count, cycle_count = (1, 3) if is_quick else (6, 64)
     neighbours: dict[str, list[_Neighbours]] = {comparison.what: [] for comparison in _COMPARISONS}
     for start in range(1, start_count + 1):
-        print(f"  seven servers, start {start} of {start_count}", file=sys.stderr)
+        print(f"  {len(_sides())} servers, start {start} of {start_count}", file=sys.stderr)
         with ExitStack() as stack:
             servers = {
                 side: stack.enter_context(served(side.make_app, *side.app_arguments)) for side in _sides()

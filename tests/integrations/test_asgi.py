@@ -15,7 +15,7 @@ from starlette.routing import Mount, Route, WebSocketRoute
 from shelflife.contract import table_versions_from_header
 from shelflife.integrations.asgi import ContractMiddleware
 from shelflife.integrations.fastapi import install
-from shelflife.server import Provider, fix
+from shelflife.server import Provider, Rejected, fix
 from tests.calling import calling
 
 VERSIONS = {"plans": "1.0.0", "codes": "2"}
@@ -328,6 +328,51 @@ def test_a_rejection_while_the_start_is_still_held_back_is_the_answer():
 
     with calling(ContractMiddleware(app, contract)) as client:
         assert client.get("/").status_code == 422
+
+
+def rejecting(contract):
+    def operation(request):
+        contract.check({})
+
+    return Starlette(routes=[Route("/x", operation)], debug=True)
+
+
+@pytest.mark.parametrize("policy", [lambda request, tables: fix("F"), lambda request, tables: 1 / 0])
+def test_a_framework_that_makes_a_500_of_the_rejection_is_overruled(policy):
+    contract = provider()
+    contract.policy(policy)
+    passing = type(
+        "Passing", (BaseHTTPMiddleware,), {"dispatch": lambda self, request, call_next: call_next(request)}
+    )
+    around = {
+        "/x": ContractMiddleware(rejecting(contract), contract),
+        "/sub/x": ContractMiddleware(Starlette(routes=[Mount("/sub", app=rejecting(contract))]), contract),
+        "//x": ContractMiddleware(passing(rejecting(contract)), contract),
+    }
+    for path, app in around.items():
+        with calling(app) as client:
+            response = client.get(path.replace("//", "/"))
+        assert response.json()["table_versions"] == VERSIONS
+        assert response.json()["success"] is False
+        assert response.status_code == (500 if "error" in response.json() else 422)
+        assert "Traceback" not in response.text
+
+
+def test_an_app_may_answer_a_rejection_in_its_own_way():
+    contract = provider()
+    contract.policy(lambda request, tables: fix("F"))
+
+    def operation(request):
+        try:
+            contract.check({})
+        except Rejected as rejected:
+            return JSONResponse({"mine": len(rejected.suggestions)}, status_code=409)
+
+    app = ContractMiddleware(Starlette(routes=[Route("/x", operation)]), contract)
+    with calling(app) as client:
+        response = client.get("/x")
+    assert (response.status_code, response.json()["mine"]) == (409, 1)
+    assert is_in_body(response)
 
 
 def test_websockets_pass_through():

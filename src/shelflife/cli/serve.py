@@ -96,9 +96,10 @@ def _gateway(options: argparse.Namespace) -> "Gateway":
 
 
 def _listener(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    from shelflife.testing.serving import listening_on
+
     try:
-        return socket.create_server((host, port), family=family)
+        return listening_on(host, port)
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise CommandError(f"cannot listen on {host} port {port}: {reason}") from error

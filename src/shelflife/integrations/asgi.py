@@ -14,8 +14,8 @@ from shelflife.server.endpoints import Call, Endpoints
 from shelflife.server.errors import PolicyFailed
 from shelflife.server.feedback import Answer, form_asked_for, stamped
 from shelflife.server.policies import Rejected
-from shelflife.server.provider import Provider
-from shelflife.server.state import Stamp
+from shelflife.server.provider import Pin, Provider
+from shelflife.server.state import Stamp, State
 
 __all__ = ["ContractMiddleware"]
 
@@ -40,6 +40,7 @@ _TELLING = {
 }
 """Headers that tell whether a body may be added to; the last ones vouch for its very bytes."""
 
+_SERVER_ERROR = 500
 _BODILESS = frozenset({204, 205, 206, 304})
 """Statuses of responses that have no body, or only a part of one."""
 
@@ -68,24 +69,28 @@ class ContractMiddleware:
             await _send_answer(send, await self._own_endpoint(scope, path, receive), scope["method"])
             return
         provider = self.provider
-        state = provider.registry.state
-        pin = provider.pinned.set(state)
-        stamp = state.stamp(self._level) if self._level else None
-        response = _Response(send, scope["method"], stamp, path not in self._left_alone)
+        pin = Pin(provider.registry.state)
+        token = provider.pinned.set(pin)
+        stamp = pin.state.stamp(self._level) if self._level else None
+        response = _Response(send, scope["method"], stamp, pin, path not in self._left_alone)
         try:
             await self.app(scope, receive, response.send)
-        except (Rejected, PolicyFailed) as error:
-            if response.has_started:
+        except Exception as error:
+            if response.has_started or not (response.is_withheld or error is pin.failure):
                 raise
-            form = form_asked_for(_header(scope, b"accept"), provider.feedback.error_form)
-            if isinstance(error, Rejected):
-                answer = provider.feedback.rejection(error, form)
-            else:
-                _log.error("%s; the request was answered with 500", error, exc_info=error.__cause__)
-                answer = provider.feedback.failure(state, form)
-            await _send_answer(send, answer, scope["method"])
+            response.is_withheld = True
         finally:
-            provider.pinned.reset(pin)
+            provider.pinned.reset(token)
+        if response.is_withheld and pin.failure is not None:
+            await _send_answer(send, self._answer_to(pin.failure, scope, pin.state), scope["method"])
+
+    def _answer_to(self, failure: Rejected | PolicyFailed, scope: Scope, state: State) -> Answer:
+        feedback = self.provider.feedback
+        form = form_asked_for(_header(scope, b"accept"), feedback.error_form)
+        if isinstance(failure, Rejected):
+            return feedback.rejection(failure, form)
+        _log.error("%s; the request was answered with 500", failure, exc_info=failure.__cause__)
+        return feedback.failure(state, form)
 
     async def _own_endpoint(self, scope: Scope, path: str, receive: Receive) -> Answer:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
@@ -105,23 +110,31 @@ class _Response:
     """
 
     __slots__ = (
-        *("_headers", "_length_at", "_may_change", "_method", "_send", "_stamp", "_start"),
-        "has_started",
+        *("_headers", "_length_at", "_may_change", "_method", "_pin", "_send", "_stamp", "_start"),
+        *("has_started", "is_withheld"),
     )
     _headers: list[tuple[bytes, bytes]]
     _length_at: int
 
-    def __init__(self, send: Send, method: str, stamp: Stamp | None, may_change: bool) -> None:
+    def __init__(self, send: Send, method: str, stamp: Stamp | None, pin: Pin, may_change: bool) -> None:
         self._send = send
+        self._pin = pin
         self._method = method
         self._stamp = stamp
         self._may_change = may_change
         self._start: Message | None = None
         self.has_started = False
+        self.is_withheld = False
+        """The app has made a 500 of what `check` raised; the answer to that goes out instead."""
 
     async def send(self, message: Message) -> None:
         start = self._start
         stamp = self._stamp
+        if self._pin.failure is not None and not self.has_started:
+            if message["type"] == "http.response.start" and message["status"] == _SERVER_ERROR:
+                self.is_withheld = True
+            if self.is_withheld:
+                return
         if start is not None and stamp is not None and message["type"].startswith("http.response."):
             headers, at = self._headers, self._length_at
             self._start = None

@@ -22,10 +22,7 @@ _METHODS = {"get", "put", "post", "delete", "options", "patch", "trace"}
 
 
 def install(app: FastAPI, provider: Provider) -> None:
-    """Give the app the contract: its endpoints, its stamps on every response, and its answer to `provider.check`.
-
-    A mounted sub-application keeps its errors to itself: install the contract on the one that has the operations.
-    """
+    """Give the app the contract: its endpoints, its stamps on every response, and its answer to `provider.check`."""
     left_alone = {app.openapi_url} if app.openapi_url else set()
     app.add_middleware(ContractMiddleware, provider=provider, left_alone=left_alone)
     plain_openapi = app.openapi

@@ -4,7 +4,7 @@ Nothing is built ahead: a row and the rules give its edges, so an old snapshot i
 costs what it reaches.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from shelflife.contract import Edge, Graph, Node, Row, Rule, RuleSet, node_id
@@ -14,44 +14,50 @@ from shelflife.server.tables import Table
 __all__ = ["downstream", "graph_of", "target_keys"]
 
 
-def target_keys(rule: Rule, row: Row) -> Iterator[str]:
+def target_keys(rule: Rule, row: Row) -> Iterable[str]:
     """The keys in the rule's to-table that the row's values name; the rows may or may not be there."""
-    values = row.values() if rule.via is None else (row.get(rule.via),)
-    seen: set[str] = set()
+    if rule.via is None:
+        values: Iterable[Any] = row.values()
+    else:
+        value = row.get(rule.via)
+        if type(value) is str:
+            return (value,) if value else ()
+        values = (value,)
+    keys: dict[str, None] = {}
     for value in values:
-        for member in value if isinstance(value, list) else (value,):
-            key = key_of(member)
-            if key is not None and key not in seen:
-                seen.add(key)
-                yield key
-
-
-def _edges(tables: Mapping[str, Table], rules: RuleSet, table: str, row: Row) -> Iterator[tuple[Rule, str]]:
-    for rule in rules.leaving(table):
-        targets = tables[rule.to_table].rows
-        for key in target_keys(rule, row):
-            if key in targets:
-                yield rule, key
+        if type(value) is str:
+            keys[value] = None
+        else:
+            members = value if type(value) is list else (value,)
+            keys |= dict.fromkeys(key for key in map(key_of, members) if key is not None)
+    keys.pop("", None)
+    return keys
 
 
 def downstream(
     tables: Mapping[str, Table], rules: RuleSet, table: str, keys: Iterable[str]
 ) -> tuple[str, ...]:
     """The nodes that a walk along the edges reaches from these rows, sorted, without the rows themselves."""
-    start = {(table, key) for key in keys}
-    reached: set[tuple[str, str]] = set()
-    frontier: list[tuple[str, str]] = list(start)
+    start = set(keys)
+    reached: dict[str, set[str]] = {table: set(start)}
+    frontier: list[tuple[str, Collection[str]]] = [(table, start)]
     while frontier:
-        from_table, from_key = frontier.pop()
-        row: Any = tables[from_table].rows.get(from_key)
-        if row is None:
-            continue
-        for rule, key in _edges(tables, rules, from_table, row):
-            node = (rule.to_table, key)
-            if node not in reached and node not in start:
-                reached.add(node)
-                frontier.append(node)
-    return tuple(sorted(node_id(*node) for node in reached))
+        from_table, from_keys = frontier.pop()
+        from_rows = tables[from_table].rows
+        for rule in rules.leaving(from_table):
+            to_rows = tables[rule.to_table].rows
+            seen = reached.setdefault(rule.to_table, set())
+            found: list[str] = []
+            for from_key in from_keys:
+                row: Any = from_rows.get(from_key)
+                for key in target_keys(rule, row) if row is not None else ():
+                    if key not in seen and to_rows.get(key) is not None:
+                        seen.add(key)
+                        found.append(key)
+            if found:
+                frontier.append((rule.to_table, found))
+    reached[table] -= start
+    return tuple(sorted(node_id(name, key) for name, found_keys in reached.items() for key in found_keys))
 
 
 def graph_of(tables: Mapping[str, Table], rules: RuleSet) -> Graph:
@@ -64,6 +70,8 @@ def graph_of(tables: Mapping[str, Table], rules: RuleSet) -> Graph:
             nodes[node] = Node(table=name, key=key, version=table.version)
             edges += (
                 Edge(from_node=node, to_node=node_id(rule.to_table, to_key), relation=rule.relation)
-                for rule, to_key in _edges(tables, rules, name, table.rows[key])
+                for rule in rules.leaving(name)
+                for to_key in target_keys(rule, table.rows[key])
+                if to_key in tables[rule.to_table].rows
             )
     return Graph(nodes=nodes, edges=tuple(edges))

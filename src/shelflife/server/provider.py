@@ -11,17 +11,28 @@ from typing import Any, overload
 import msgspec
 
 from shelflife.contract import Level, ReloadReport, Row, Rule
-from shelflife.server.errors import UsageError
+from shelflife.server.errors import PolicyFailed, UsageError
 from shelflife.server.feedback import ErrorForm, Feedback
 from shelflife.server.policies import Policy, PolicyFunction, Rejected, Violation, evaluate
 from shelflife.server.registry import Registry
 from shelflife.server.state import State
 from shelflife.server.statefile import StateFile
 
-__all__ = ["Provider", "TableSource"]
+__all__ = ["Pin", "Provider", "TableSource"]
 
 TableSource = Callable[[], Mapping[str, Row]]
 """Reads a table from where it lives; called again by `Provider.refresh`."""
+
+
+class Pin:
+    """What one request sees, and how its check ended."""
+
+    __slots__ = ("failure", "state")
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.failure: Rejected | PolicyFailed | None = None
+        """What `check` has raised; a framework may turn it into a 500 of its own on the way."""
 
 
 class Provider:
@@ -69,8 +80,8 @@ class Provider:
         self._policies: list[Policy] = []
         self._concerned: dict[str | None, list[Policy]] = {}
         self._refreshing = threading.Lock()
-        self.pinned: ContextVar[State | None] = ContextVar("shelflife_state", default=None)
-        """The state that the request at hand sees; set by the middleware."""
+        self.pinned: ContextVar[Pin | None] = ContextVar("shelflife_pin", default=None)
+        """What the request at hand sees; set by the middleware."""
 
     def close(self) -> None:
         """Let go of the state file, if there is one."""
@@ -85,7 +96,8 @@ class Provider:
     @property
     def state(self) -> State:
         """The state that the request at hand sees; outside of a request, the current one."""
-        return self.pinned.get() or self.registry.state
+        pin = self.pinned.get()
+        return self.registry.state if pin is None else pin.state
 
     @overload
     def policy(self, function: PolicyFunction, /) -> PolicyFunction: ...
@@ -117,10 +129,14 @@ class Provider:
         The request is a mapping, or a pydantic model, dataclass or msgspec struct. Of a pydantic model, policies see
         what the client sent, by its wire names: a field left at its default is absent.
         """
-        state = self.state
-        violations = self._violations(request, operation, state)
-        if violations:
-            raise Rejected(violations, state)
+        pin = self.pinned.get() or Pin(self.registry.state)
+        try:
+            violations = self._violations(request, operation, pin.state)
+            if violations:
+                raise Rejected(violations, pin.state)
+        except (Rejected, PolicyFailed) as failure:
+            pin.failure = failure
+            raise
 
     def refresh(self, table: str, version: str | None = None) -> ReloadReport:
         """Read a table again from its source, and reload it."""
@@ -133,7 +149,7 @@ class Provider:
     def one_state(self) -> Iterator[State]:
         """Within this block `state`, `check` and `violations` see one state of the world, whatever is reloaded."""
         state = self.state
-        token = self.pinned.set(state)
+        token = self.pinned.set(Pin(state))
         try:
             yield state
         finally:

@@ -206,7 +206,9 @@ class RowView(Mapping[str, Any]):
 
     def follow(self, relation: str) -> "RowView | None":
         """The row that this one leads to by the relation: None when no such rule is declared, or no row is there."""
-        return next(self._followed(relation), None)
+        for row in self._followed(relation):
+            return row
+        return None
 
     def follow_all(self, relation: str) -> "list[RowView]":
         """All the rows that this one leads to by the relation."""

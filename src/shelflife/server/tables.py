@@ -28,15 +28,16 @@ class RowMap(Mapping[str, Row]):
     have in common. The rows themselves are shared too: they are for reading only.
     """
 
-    __slots__ = ("_base", "_count", "_overlay")
+    __slots__ = ("_base", "_count", "_is_overlaid", "_overlay")
 
     def __init__(self, base: dict[str, Row]) -> None:
         self._base = base
         self._overlay: HashTrieMap[str, Row | None] = HashTrieMap()
         self._count = len(base)
+        self._is_overlaid = False
 
     def get(self, key: str, default: Any = None) -> Any:
-        if key in self._overlay:
+        if self._is_overlaid and key in self._overlay:
             row = self._overlay[key]
             return default if row is None else row
         return self._base.get(key, default)
@@ -58,6 +59,10 @@ class RowMap(Mapping[str, Row]):
         yield from (key for key in self._base if key not in overlay) if overlay else self._base
         yield from (key for key, row in overlay.items() if row is not None)
 
+    def plain(self) -> Mapping[str, Row]:
+        """The same rows for many look-ups: the dictionary itself where nothing lies over it."""
+        return self.to_dict() if self._is_overlaid else self._base
+
     def to_dict(self) -> dict[str, Row]:
         """A plain dictionary of the same rows."""
         return Delta({}, dict(self._overlay.items())).applied_to(self._base)
@@ -71,7 +76,7 @@ class RowMap(Mapping[str, Row]):
         for key, row in delta.after.items():
             overlay = overlay.insert(key, row)
             count += (row is not None) - (delta.before[key] is not None)
-        changed._overlay, changed._count = overlay, count
+        changed._overlay, changed._count, changed._is_overlaid = overlay, count, True
         return changed
 
 
@@ -174,7 +179,7 @@ def clean_delta(table: str, rows: RowMap, new_rows: Mapping[str, Any]) -> Delta:
     if not isinstance(new_rows, Mapping):
         raise BadRow(f"the rows of table {table} are {shown(new_rows)}; give an object from key to row")
     try:
-        rough = Delta.between(rows, new_rows)
+        rough = Delta.between(rows.plain(), new_rows)
     except (TypeError, ValueError, RecursionError):
         clean_rows(table, new_rows)
         raise

@@ -8,9 +8,21 @@ from typing import Any
 
 import uvicorn
 
-__all__ = ["serving"]
+__all__ = ["listening_on", "serving"]
 
 _LONGEST_START_S = 30.0
+
+
+def listening_on(host: str, port: int) -> socket.socket:
+    """A socket that listens on a port, 0 being any that is free, and answers without delay.
+
+    asyncio turns Nagle's algorithm off only for sockets that name their protocol, which these do not; with it a small
+    answer in two writes waits 40 ms for the client's acknowledgement.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.create_server((host, port), family=family)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
 
 
 class _Server(uvicorn.Server):
@@ -31,7 +43,7 @@ def serving(app: Any, *, port: int = 0, **options: Any) -> Iterator[str]:
 
     The options are uvicorn's.
     """
-    with socket.create_server(("127.0.0.1", port)) as listener:
+    with listening_on("127.0.0.1", port) as listener:
         address = f"http://127.0.0.1:{listener.getsockname()[1]}"
         config = uvicorn.Config(app, **{"log_level": "critical", "lifespan": "off", **options})
         server = _Server(config)

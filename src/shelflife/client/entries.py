@@ -1,0 +1,119 @@
+"""What a memory holds."""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Self
+
+import msgspec
+
+from shelflife.contract import Suggestion
+from shelflife.contract.when import WHOLE_REQUEST, as_read, holds
+
+__all__ = ["Entry", "Knowledge", "Shape", "digest_of", "place_of", "shape_of"]
+
+Shape = tuple[str, ...]
+"""The request fields on whose values an entry depends, sorted: what its `when` names."""
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+def digest_of(*parts: Any) -> str:
+    """Tells one thing from another: 32 hexadecimal digits over the JSON of its parts."""
+    return hashlib.blake2b(_encode(parts), digest_size=16).hexdigest()
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One remembered suggestion: what it fixes, when it applies, what it rests on."""
+
+    origin: str
+    """The server that gave it, as `scheme://host:port`; it is never used with another."""
+
+    operation: str
+    """The call that it fixes, e.g. `POST /subscriptions`."""
+
+    type: str
+    parameters: dict[str, Any]
+    when: dict[str, Any]
+    """The request fields, with their values, under which it holds; the whole request where the server did not say."""
+
+    unless: dict[str, tuple[Any, ...]] = {}
+    """Values that fields must not have."""
+
+    tables: tuple[str, ...]
+    """The tables that it depends on."""
+
+    rows: tuple[str, ...] | None
+    """The rows that it rests on; None where the server did not say: any row of its tables may be one."""
+
+    rules: tuple[str, ...] | None
+    """The rules that it rests on; None where the server did not say: any rule may be one."""
+
+    learned_at: float
+
+    @classmethod
+    def from_suggestion(
+        cls,
+        suggestion: Suggestion,
+        *,
+        origin: str,
+        operation: str,
+        request: Mapping[str, Any],
+        learned_at: float,
+    ) -> Self:
+        """What is remembered of a cacheable suggestion that was the answer to this request."""
+        says_reads = bool(suggestion.rows) and suggestion.when is not msgspec.UNSET
+        return cls(
+            origin=origin,
+            operation=operation,
+            type=suggestion.type,
+            parameters=suggestion.parameters,
+            when=(suggestion.when or {}) if says_reads else {WHOLE_REQUEST: as_read(request)},
+            unless=suggestion.unless or {},
+            tables=suggestion.depends_on,
+            rows=(suggestion.rows or ()) if says_reads else None,
+            rules=(suggestion.rules or ()) if says_reads else None,
+            learned_at=learned_at,
+        )
+
+    @property
+    def place(self) -> str:
+        """Where a request finds it: its operation and the values of its fields."""
+        return place_of(self.origin, self.operation, self.when)
+
+    @property
+    def slot(self) -> str:
+        """What it is the answer to: a second value for the same slot takes its place."""
+        return digest_of(self.place, self.type, sorted(self.unless))
+
+    @property
+    def id(self) -> str:
+        """The entry itself, value and all."""
+        return digest_of(self.slot, self.parameters)
+
+    def applies_to(self, request: Mapping[str, Any]) -> bool:
+        """Whether it holds for this request."""
+        return holds(self.when, request, self.unless)
+
+
+class Knowledge(msgspec.Struct, frozen=True):
+    """The versions at which everything that a memory holds of one origin is good."""
+
+    table_versions: dict[str, str] = {}
+    rules_version: str | None = None
+    state_tag: str | None = None
+    """The state that these versions make up, where the server has named it."""
+
+
+def shape_of(when: Mapping[str, Any]) -> Shape:
+    """The fields that a condition names."""
+    return tuple(sorted(when))
+
+
+def place_of(origin: str, operation: str, when: Mapping[str, Any]) -> str:
+    """The place of a condition, or of what a request has in the fields of a shape."""
+    return digest_of(origin, operation, as_read_fields(when))
+
+
+def as_read_fields(when: Mapping[str, Any]) -> dict[str, Any]:
+    """A condition in its one form: nulls stay, for they say that a field is absent."""
+    return {path: as_read(value) for path, value in when.items()}

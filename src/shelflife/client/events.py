@@ -1,0 +1,103 @@
+"""What a memory does, as one closed set of events. Tests, logs and whoever subscribes read the same ones."""
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from shelflife.client.entries import Entry
+
+__all__ = [
+    "Alerted",
+    "Applied",
+    "Event",
+    "Evicted",
+    "Ignored",
+    "Notified",
+    "Reason",
+    "Refused",
+    "Restamped",
+    "StoreFailed",
+    "Stored",
+]
+
+
+class Reason(StrEnum):
+    """Why an entry left."""
+
+    ROW_CHANGED = "a row it rests on has changed"
+    DOWNSTREAM = "it lies downstream of a row that has changed"
+    TABLE_MOVED = "a table it depends on has moved, and the server cannot tell which rows"
+    RULE_CHANGED = "a rule it rests on has changed"
+    RULES_MOVED = "the rules have changed, and it cannot be told which"
+    VECTOR_SHRANK = "its kind of fix no longer depends on a table that it depends on"
+    REPLACED = "the server has given another value for the same"
+    CAPACITY = "the memory was full, and it had not been used for the longest time"
+    FORGOTTEN = "somebody asked to forget it"
+
+
+class Stored(msgspec.Struct, frozen=True, tag=True):
+    """A fix was learned."""
+
+    entry: Entry
+
+
+class Evicted(msgspec.Struct, frozen=True, tag=True):
+    """An entry left."""
+
+    entry: Entry
+    reason: Reason
+
+
+class Restamped(msgspec.Struct, frozen=True, tag=True):
+    """A table has moved, and these many entries that depend on it are still good."""
+
+    origin: str
+    table: str
+    count: int
+
+
+class Alerted(msgspec.Struct, frozen=True, tag=True):
+    """The rules of an origin have changed."""
+
+    origin: str
+    noticed_by: str
+    """`stamp` when `rules_version` moved, `vector` when a suggestion depends on other tables than its like did."""
+
+
+class Notified(msgspec.Struct, frozen=True, tag=True):
+    """A consumer that has recalled an entry is told that it is gone."""
+
+    consumer: str
+    entry: Entry
+
+
+class Applied(msgspec.Struct, frozen=True, tag=True):
+    """An entry was written into an outgoing request."""
+
+    entry: Entry
+    fields: dict[str, Any]
+    """What was set; None where a field was taken away."""
+
+
+class Refused(msgspec.Struct, frozen=True, tag=True):
+    """The guard kept an entry out of an outgoing request."""
+
+    entry: Entry
+    why: str
+
+
+class Ignored(msgspec.Struct, frozen=True, tag=True):
+    """The contract of a response was malformed or too large, and nothing was done about it."""
+
+    origin: str
+    why: str
+
+
+class StoreFailed(msgspec.Struct, frozen=True, tag=True):
+    """The store does not work; the agent goes on without memory. Told once until it works again."""
+
+    why: str
+
+
+Event = Stored | Evicted | Restamped | Alerted | Notified | Applied | Refused | Ignored | StoreFailed

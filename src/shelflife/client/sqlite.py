@@ -1,0 +1,310 @@
+"""A store in a SQLite file: durable, for several processes at once.
+
+Tags are rows of an index, not sets: putting and dropping an entry costs what that entry has, whatever else is there.
+"""
+
+import hashlib
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+
+from shelflife.client.entries import Entry, Knowledge, Shape, shape_of
+from shelflife.client.stores import Known, StoreError, Written
+
+__all__ = ["SqliteStore"]
+
+_APPLICATION_ID = 0x5348_4C4D
+_FORMAT = 1
+_MOST_NOTED = 256
+
+_SCHEMA = """
+create table origins (origin text primary key, revision integer not null, knowledge blob not null) without rowid;
+create table shapes (
+    origin text, operation text, shape blob, primary key (origin, operation, shape)
+) without rowid;
+create table entries (
+    number integer primary key, id blob not null unique, place blob not null, slot blob not null,
+    used integer not null, tags blob not null, entry blob not null
+);
+create index entries_by_place on entries (place);
+create index entries_by_slot on entries (slot);
+create index entries_by_use on entries (used);
+create table tags (tag integer, number integer, primary key (tag, number)) without rowid;
+"""
+
+_encode = msgspec.json.Encoder().encode
+_decode_entry = msgspec.json.Decoder(Entry).decode
+_decode_knowledge = msgspec.json.Decoder(Knowledge).decode
+_decode_tags = msgspec.json.Decoder(list[int]).decode
+_decode_shape = msgspec.json.Decoder(Shape).decode
+
+
+class SqliteStore:
+    """Entries in a SQLite file.
+
+    A write survives the end of the process at once; with `is_safe_against_power_loss` it also survives that of the machine,
+    at the cost of waiting for the disk. `is_read_only` opens a file that is there, to look at it.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        busy_timeout_s: float = 5.0,
+        is_safe_against_power_loss: bool = False,
+        is_read_only: bool = False,
+    ) -> None:
+        self.path = Path(path)
+        self._lock = threading.RLock()
+        self._noted: dict[str, None] = {}
+        self._shapes: dict[tuple[str, str], tuple[Shape, ...]] = {}
+        self._seen_version = -1
+        with self._failing("opened"):
+            where = f"{self.path.absolute().as_uri()}?mode={'ro' if is_read_only else 'rwc'}"
+            self._connection = sqlite3.connect(
+                where, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False, uri=True
+            )
+        try:
+            with self._failing("opened"):
+                if not is_read_only:
+                    self._connection.execute("pragma journal_mode = wal")
+                    mode = "full" if is_safe_against_power_loss else "normal"
+                    self._connection.execute(f"pragma synchronous = {mode}")
+                self._prepare(is_read_only)
+        except StoreError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with suppress(sqlite3.Error):
+            self._connection.close()
+
+    def known(self, origin: str) -> Known:
+        with self._reading() as connection:
+            row = connection.execute(
+                "select knowledge, revision from origins where origin = ?", (origin,)
+            ).fetchone()
+            return Known(_decode_knowledge(row[0]), row[1]) if row else Known(Knowledge(), 0)
+
+    def shapes(self, origin: str, operation: str) -> Iterable[Shape]:
+        with self._reading() as connection:
+            (version,) = connection.execute("pragma data_version").fetchone()
+            if version != self._seen_version:  # another process has written
+                self._shapes.clear()
+                self._seen_version = version
+            known = self._shapes.get((origin, operation))
+            if known is None:
+                rows = connection.execute(
+                    "select shape from shapes where origin = ? and operation = ?", (origin, operation)
+                )
+                known = self._shapes[origin, operation] = tuple(_decode_shape(shape) for (shape,) in rows)
+            return known
+
+    def at(self, places: Sequence[str]) -> list[Entry]:
+        with self._reading() as connection:
+            found = [
+                _decode_entry(entry)
+                for place in places
+                for (entry,) in connection.execute(
+                    "select entry from entries where place = ?", (bytes.fromhex(place),)
+                )
+            ]
+        return sorted(found, key=lambda entry: entry.learned_at) if len(found) > 1 else found
+
+    def tagged(self, origin: str, tag: str) -> list[Entry]:
+        with self._reading() as connection:
+            rows = connection.execute(
+                "select entry from tags join entries using (number) where tag = ?", (_tag(origin, tag),)
+            )
+            return [_decode_entry(entry) for (entry,) in rows]
+
+    def count(self, origin: str, tag: str) -> int:
+        with self._reading() as connection:
+            (count,) = connection.execute(
+                "select count(*) from tags where tag = ?", (_tag(origin, tag),)
+            ).fetchone()
+            return int(count)
+
+    def write(
+        self,
+        origin: str,
+        revision: int,
+        knowledge: Knowledge,
+        *,
+        drop: Iterable[str] = (),
+        drop_ids: Iterable[str] = (),
+        put: Sequence[tuple[Entry, Sequence[str]]] = (),
+        is_beside: bool = False,
+        capacity: int | None = None,
+    ) -> Written | None:
+        with self._failing("written"), self._lock, self._transaction() as connection:
+            if self.known(origin).revision != revision:
+                return None
+            connection.execute(
+                "insert or replace into origins values (?, ?, ?)", (origin, revision + 1, _encode(knowledge))
+            )
+            written = Written([], [])
+            for tag in drop:
+                numbers = connection.execute(
+                    "select number from tags where tag = ?", (_tag(origin, tag),)
+                ).fetchall()
+                written.dropped.extend((self._remove(connection, number), tag) for (number,) in numbers)
+            for id in drop_ids:
+                same = self._number_of(connection, id)
+                if same is not None:
+                    written.dropped.append((self._remove(connection, same), id))
+            for entry, tags in put:
+                self._put(connection, entry, tags, is_beside, written)
+            if put and capacity is not None:
+                self._note_use(connection)
+                self._trim(connection, capacity, written)
+            return written
+
+    def used(self, ids: Iterable[str]) -> None:
+        with self._lock:
+            for id in ids:
+                self._noted.pop(id, None)
+                self._noted[id] = None
+            if len(self._noted) >= _MOST_NOTED:
+                with self._failing("written"), self._transaction() as connection:
+                    self._note_use(connection)
+
+    def entries(self) -> Iterator[Entry]:
+        last = -1
+        while True:
+            with self._reading() as connection:
+                rows = connection.execute(
+                    "select number, entry from entries where number > ? order by number limit 1000", (last,)
+                ).fetchall()
+            if not rows:
+                return
+            yield from (_decode_entry(entry) for _, entry in rows)
+            last = rows[-1][0]
+
+    def _put(
+        self,
+        connection: sqlite3.Connection,
+        entry: Entry,
+        tags: Sequence[str],
+        is_beside: bool,
+        written: Written,
+    ) -> None:
+        id, slot = entry.id, entry.slot
+        if is_beside:
+            if self._number_of(connection, id) is not None:
+                return
+        else:
+            numbers = connection.execute(
+                "select number from entries where slot = ?", (bytes.fromhex(slot),)
+            ).fetchall()
+            rivals = [(self._remove(connection, number), "") for (number,) in numbers]
+            written.dropped.extend(rival for rival in rivals if rival[0].id != id)
+        hashed = sorted({_tag(entry.origin, tag) for tag in tags})
+        blobs = (bytes.fromhex(id), bytes.fromhex(entry.place), bytes.fromhex(slot))
+        number = connection.execute(
+            "insert into entries (id, place, slot, used, tags, entry)"
+            " values (?, ?, ?, (select coalesce(max(used), 0) + 1 from entries), ?, ?)",
+            (*blobs, _encode(hashed), _encode(entry)),
+        ).lastrowid
+        connection.executemany("insert into tags values (?, ?)", [(tag, number) for tag in hashed])
+        shape = shape_of(entry.when)
+        known = self._shapes.get((entry.origin, entry.operation))
+        if known is None or shape not in known:
+            connection.execute(
+                "insert or ignore into shapes values (?, ?, ?)",
+                (entry.origin, entry.operation, _encode(shape)),
+            )
+            self._shapes.pop((entry.origin, entry.operation), None)
+
+    def _remove(self, connection: sqlite3.Connection, number: int) -> Entry:
+        tags, entry = connection.execute(
+            "select tags, entry from entries where number = ?", (number,)
+        ).fetchone()
+        connection.execute("delete from entries where number = ?", (number,))
+        connection.executemany(
+            "delete from tags where tag = ? and number = ?", [(tag, number) for tag in _decode_tags(tags)]
+        )
+        return _decode_entry(entry)
+
+    def _number_of(self, connection: sqlite3.Connection, id: str) -> int | None:
+        row = connection.execute("select number from entries where id = ?", (bytes.fromhex(id),)).fetchone()
+        return row[0] if row else None
+
+    def _note_use(self, connection: sqlite3.Connection) -> None:
+        (newest,) = connection.execute("select coalesce(max(used), 0) from entries").fetchone()
+        connection.executemany(
+            "update entries set used = ? where id = ?",
+            [(newest + age, bytes.fromhex(id)) for age, id in enumerate(self._noted, start=1)],
+        )
+        self._noted.clear()
+
+    def _trim(self, connection: sqlite3.Connection, capacity: int, written: Written) -> None:
+        (count,) = connection.execute("select count(*) from entries").fetchone()
+        numbers = connection.execute(
+            "select number from entries order by used limit ?", (max(0, count - capacity),)
+        ).fetchall()
+        written.trimmed.extend(self._remove(connection, number) for (number,) in numbers)
+
+    def _prepare(self, is_read_only: bool) -> None:
+        connection = self._connection
+        (application_id,) = connection.execute("pragma application_id").fetchone()
+        if application_id == 0 and not is_read_only:
+            with self._transaction():
+                (table_count,) = connection.execute("select count(*) from sqlite_master").fetchone()
+                (application_id,) = connection.execute("pragma application_id").fetchone()
+                if not table_count:
+                    for statement in _SCHEMA.split(";"):
+                        connection.execute(statement)
+                    connection.execute(f"pragma application_id = {_APPLICATION_ID}")
+                    connection.execute(f"pragma user_version = {_FORMAT}")
+                    return
+        if application_id != _APPLICATION_ID:
+            raise StoreError(f"{self.path} is a database, but not a memory")
+        (format_version,) = connection.execute("pragma user_version").fetchone()
+        if format_version > _FORMAT:
+            raise StoreError(
+                f"the memory {self.path} has format {format_version}; this version of shelflife reads up to {_FORMAT}"
+            )
+        for older in range(format_version, _FORMAT):
+            with self._transaction():
+                _MIGRATIONS[older](connection)
+                connection.execute(f"pragma user_version = {older + 1}")
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        with self._failing("read"), self._lock:
+            yield self._connection
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        self._connection.execute("begin immediate")
+        try:
+            yield self._connection
+            self._connection.execute("commit")
+        except BaseException:
+            self._shapes.clear()
+            with suppress(sqlite3.Error):
+                self._connection.execute("rollback")
+            raise
+
+    @contextmanager
+    def _failing(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise StoreError(f"the memory {self.path} cannot be {what}: {error}") from error
+
+
+_MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {}
+"""What turns a file of one format into one of the next, by the format it has."""
+
+
+def _tag(origin: str, tag: str) -> int:
+    """A tag as a number of 64 bits. Two that met would only drop an entry too many."""
+    digest = hashlib.blake2b(f"{origin} {tag}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)

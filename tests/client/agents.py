@@ -1,0 +1,50 @@
+"""An agent's hands for the tests: it calls a real server and lets a memory watch."""
+
+import httpx2
+
+from shelflife.client.memory import Exchange, Fetched, Memory
+from shelflife.client.strategies import EXACT
+
+
+class Agent:
+    """Calls one operation of a server, and has a memory."""
+
+    def __init__(self, address, operation="POST /subscriptions", strategy=EXACT, http=None, **options):
+        self.origin = address
+        self.operation = operation
+        self.events = []
+        self.asked = []
+        self.http = http or httpx2.Client(trust_env=False, timeout=30)
+        self.memory = Memory(strategy=strategy, fetch=self.fetch, on_event=self.events.append, **options)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.http.close()
+
+    def fetch(self, url):
+        self.asked.append(url)
+        try:
+            response = self.http.get(url)
+        except httpx2.TransportError:
+            return None
+        return Fetched(response.status_code, response.content)
+
+    def call(self, request):
+        """Make the request as it is; the memory observes the response."""
+        method, path = self.operation.split(" ")
+        response = self.http.request(method, self.origin + path, json=request)
+        self.memory.observe(self.exchange(request, response))
+        return response
+
+    def exchange(self, request, response):
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        return Exchange(self.origin, self.operation, request, response.status_code, headers, response.content)
+
+    def recall(self, request, **options):
+        return self.memory.recall(self.origin, self.operation, request, **options)
+
+    def of(self, kind):
+        """The events of a kind, in order."""
+        return [event for event in self.events if isinstance(event, kind)]

@@ -1,0 +1,361 @@
+"""One suite over all stores: shared tests, a machine that demands agreement with a plain model, laws."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from shelflife.client.entries import Entry, Knowledge, place_of
+from shelflife.client.in_process import InProcessStore
+from shelflife.client.sqlite import SqliteStore
+from shelflife.client.stores import StoreError
+from tests.processes import started
+
+ORIGIN = "https://a.example"
+OTHER = "https://b.example"
+
+
+def entry(plan="basic", value="P1", *, origin=ORIGIN, type="USE_PROMO", at=0.0, **changes):
+    members = {
+        "origin": origin,
+        "operation": "POST /x",
+        "type": type,
+        "parameters": {"promo": value},
+        "when": {"plan": plan},
+        "tables": ("codes",),
+        "rows": (f"codes:{plan}",),
+        "rules": (),
+        "learned_at": at,
+    }
+    return Entry(**(members | changes))
+
+
+@pytest.fixture(params=["in process", "sqlite"])
+def store(request, tmp_path):
+    if request.param == "in process":
+        yield InProcessStore()
+    else:
+        store = SqliteStore(tmp_path / "memory.db")
+        yield store
+        store.close()
+
+
+def put(store, *entries, tags=("t",), origin=ORIGIN, **options):
+    known = store.known(origin)
+    return store.write(
+        origin, known.revision, known.knowledge, put=[(one, tags) for one in entries], **options
+    )
+
+
+def found(store, plan="basic"):
+    return store.at([place_of(ORIGIN, "POST /x", {"plan": plan})])
+
+
+def test_what_was_put_is_found_at_its_place(store):
+    put(store, entry())
+    assert found(store) == [entry()]
+    assert found(store, "other") == []
+    assert list(store.entries()) == [entry()]
+    assert list(store.shapes(ORIGIN, "POST /x")) == [("plan",)]
+    assert list(store.shapes(OTHER, "POST /x")) == []
+
+
+def test_a_second_value_takes_the_slot_of_the_first(store):
+    put(store, entry(value="P1"))
+    written = put(store, entry(value="P2"))
+    assert written.dropped == [(entry(value="P1"), "")]
+    assert found(store) == [entry(value="P2")]
+
+
+def test_a_second_value_may_stand_beside_the_first_oldest_first(store):
+    put(store, entry(value="P1", at=1.0), is_beside=True)
+    put(store, entry(value="P2", at=2.0), is_beside=True)
+    put(store, entry(value="P1", at=3.0), is_beside=True)
+    assert [one.parameters["promo"] for one in found(store)] == ["P1", "P2"]
+    assert found(store)[0].learned_at == 1.0
+
+
+def test_fixes_of_two_types_share_a_place(store):
+    put(store, entry(type="A"), entry(type="B"))
+    assert {one.type for one in found(store)} == {"A", "B"}
+
+
+def test_what_bears_a_tag_is_dropped_and_nothing_else(store):
+    put(store, entry("a"), tags=["x", "all"])
+    put(store, entry("b"), tags=["y", "all"])
+    put(store, entry("c"), tags=["x", "y", "all"])
+    assert store.count(ORIGIN, "x") == 2
+    known = store.known(ORIGIN)
+    written = store.write(ORIGIN, known.revision, known.knowledge, drop=["x", "nothing"])
+    assert {one.when["plan"] for one, tag in written.dropped} == {"a", "c"}
+    assert {tag for _, tag in written.dropped} == {"x"}
+    assert [one.when["plan"] for one in store.entries()] == ["b"]
+    assert (store.count(ORIGIN, "x"), store.count(ORIGIN, "y"), store.count(ORIGIN, "all")) == (0, 1, 1)
+    assert [one.when["plan"] for one in store.tagged(ORIGIN, "y")] == ["b"]
+
+
+def test_entries_can_be_dropped_by_id(store):
+    put(store, entry("a"), entry("b"))
+    known = store.known(ORIGIN)
+    written = store.write(ORIGIN, known.revision, known.knowledge, drop_ids=[entry("a").id, "00" * 16])
+    assert written.dropped == [(entry("a"), entry("a").id)]
+
+
+def test_the_tags_of_one_origin_are_not_those_of_another(store):
+    put(store, entry())
+    put(store, entry(origin=OTHER), origin=OTHER)
+    known = store.known(OTHER)
+    store.write(OTHER, known.revision, known.knowledge, drop=["t"])
+    assert [one.origin for one in store.entries()] == [ORIGIN]
+
+
+def test_a_write_on_what_has_changed_meanwhile_does_nothing(store):
+    stale = store.known(ORIGIN)
+    put(store, entry())
+    assert store.write(ORIGIN, stale.revision, Knowledge({"codes": "9"}), drop=["t"]) is None
+    assert found(store) == [entry()]
+    assert store.known(ORIGIN).knowledge == Knowledge()
+
+
+def test_knowledge_is_kept_by_origin(store):
+    knowledge = Knowledge({"codes": "1"}, "abc", "tag")
+    store.write(ORIGIN, 0, knowledge)
+    assert store.known(ORIGIN) == (knowledge, 1)
+    assert store.known(OTHER) == (Knowledge(), 0)
+
+
+def test_the_longest_unused_leave_first(store):
+    for plan in "abcd":
+        put(store, entry(plan))
+    store.used([entry("a").id])
+    store.used([entry("b").id])
+    written = put(store, entry("e"), capacity=3)
+    assert [one.when["plan"] for one in written.trimmed] == ["c", "d"]
+    assert {one.when["plan"] for one in store.entries()} == {"a", "b", "e"}
+
+
+def test_a_capacity_of_nothing_holds_nothing(store):
+    assert put(store, entry(), capacity=0).trimmed == [entry()]
+    assert list(store.entries()) == []
+
+
+def test_threads_lose_nothing(store):
+    def learn(worker):
+        for number in range(25):
+            while put(store, entry(f"{worker}-{number}")) is None:
+                pass
+
+    threads = [threading.Thread(target=learn, args=(worker,)) for worker in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(list(store.entries())) == 100
+    assert store.count(ORIGIN, "t") == 100
+    assert store.known(ORIGIN).revision == 100
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Both stores agree with each other and with lists that are searched from end to end."""
+
+    @initialize()
+    def start(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.path = Path(self.folder.name) / "memory.db"
+        self.stores = [InProcessStore(), SqliteStore(self.path)]
+        self.model = []
+        self.revisions = {ORIGIN: 0, OTHER: 0}
+
+    def teardown(self):
+        if hasattr(self, "stores"):
+            self.stores[1].close()
+            self.folder.cleanup()
+
+    @rule(
+        origin=st.sampled_from([ORIGIN, OTHER]),
+        plan=st.sampled_from("ab"),
+        value=st.sampled_from(["P1", "P2"]),
+        type=st.sampled_from(["A", "B"]),
+        tags=st.sets(st.sampled_from("xyz"), min_size=1),
+        is_beside=st.booleans(),
+    )
+    def put(self, origin, plan, value, type, tags, is_beside):
+        one = entry(plan, value, origin=origin, type=type, at=float(sum(self.revisions.values())))
+        outcomes = [
+            store.write(
+                origin,
+                self.revisions[origin],
+                Knowledge({"codes": value}),
+                put=[(one, sorted(tags))],
+                is_beside=is_beside,
+            )
+            for store in self.stores
+        ]
+        assert outcomes[0] == outcomes[1]
+        self.revisions[origin] += 1
+        if is_beside and any(held.id == one.id for held, _ in self.model):
+            return
+        gone = "id" if is_beside else "slot"
+        self.model = [(held, t) for held, t in self.model if getattr(held, gone) != getattr(one, gone)]
+        self.model.append((one, tags))
+
+    @rule(origin=st.sampled_from([ORIGIN, OTHER]), tags=st.lists(st.sampled_from("xyz"), max_size=2))
+    def drop(self, origin, tags):
+        outcomes = [
+            store.write(origin, self.revisions[origin], Knowledge(), drop=tags) for store in self.stores
+        ]
+        dropped = [sorted(one.id for one, _ in outcome.dropped) for outcome in outcomes]
+        doomed = [held for held, t in self.model if held.origin == origin and t & set(tags)]
+        assert dropped[0] == dropped[1] == sorted(held.id for held in doomed)
+        self.revisions[origin] += 1
+        self.model = [(held, t) for held, t in self.model if held not in doomed]
+
+    @rule(origin=st.sampled_from([ORIGIN, OTHER]))
+    def write_too_late(self, origin):
+        for store in self.stores:
+            assert store.write(origin, self.revisions[origin] + 1, Knowledge(), drop=["x"]) is None
+
+    @rule()
+    def open_again(self):
+        self.stores[1].close()
+        self.stores[1] = SqliteStore(self.path)
+
+    @invariant()
+    def they_agree(self):
+        if not hasattr(self, "stores"):
+            return
+        for store in self.stores:
+            assert sorted(one.id for one in store.entries()) == sorted(held.id for held, _ in self.model)
+            for origin in (ORIGIN, OTHER):
+                assert store.known(origin).revision == self.revisions[origin]
+                for plan in "ab":
+                    place = place_of(origin, "POST /x", {"plan": plan})
+                    expected = sorted(held.id for held, _ in self.model if held.place == place)
+                    assert sorted(one.id for one in store.at([place])) == expected
+                for tag in "xyz":
+                    count = sum(held.origin == origin and tag in t for held, t in self.model)
+                    assert store.count(origin, tag) == count == len(store.tagged(origin, tag))
+
+
+StoreMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=20)
+TestStoreMachine = StoreMachine.TestCase
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "memory.db"
+
+
+def test_a_file_is_there_again_after_a_restart(path):
+    store = SqliteStore(path)
+    put(store, entry())
+    store.close()
+    again = SqliteStore(path)
+    assert found(again) == [entry()]
+    assert list(again.shapes(ORIGIN, "POST /x")) == [("plan",)]
+    again.close()
+
+
+def test_two_stores_on_one_file_see_each_other(path):
+    one, other = SqliteStore(path), SqliteStore(path)
+    assert list(other.shapes(ORIGIN, "POST /x")) == []
+    put(one, entry())
+    assert list(other.shapes(ORIGIN, "POST /x")) == [("plan",)]
+    assert found(other) == [entry()]
+    known = one.known(ORIGIN)
+    one.write(ORIGIN, known.revision, known.knowledge, drop=["t"])
+    assert found(other) == []
+    one.close()
+    other.close()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.write_bytes(b"this is no database, but a text of some length" * 100),
+        lambda path: (path.unlink(), path.mkdir()),
+        lambda path: edit(path, "drop table entries"),
+        lambda path: edit(path, "update entries set entry = 'x'"),
+        lambda path: edit(path, "pragma user_version = 99"),
+        lambda path: edit(path, "pragma application_id = 7"),
+    ],
+)
+def test_a_damaged_file_is_a_store_error_in_one_sentence(path, damage):
+    store = SqliteStore(path)
+    put(store, entry())
+    store.close()
+    damage(path)
+    with pytest.raises(StoreError) as refusal:
+        found(SqliteStore(path))
+    assert str(path) in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def edit(path, statement):
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute(statement)
+    connection.close()
+
+
+def test_a_locked_file_is_a_store_error(path):
+    store = SqliteStore(path, busy_timeout_s=0.05)
+    rival = sqlite3.connect(path, isolation_level=None)
+    rival.execute("begin immediate")
+    with pytest.raises(StoreError, match="locked"):
+        put(store, entry())
+    rival.execute("rollback")
+    assert put(store, entry()) is not None
+    rival.close()
+    store.close()
+
+
+def test_a_file_opened_to_be_looked_at_is_not_written(path):
+    with pytest.raises(StoreError, match="unable to open"):
+        SqliteStore(path, is_read_only=True)
+    store = SqliteStore(path)
+    put(store, entry())
+    looking = SqliteStore(path, is_read_only=True)
+    assert list(looking.entries()) == [entry()]
+    with pytest.raises(StoreError, match="readonly"):
+        put(looking, entry("b"))
+    looking.close()
+    store.close()
+
+
+LEARNER = """
+import sys
+from shelflife.client.sqlite import SqliteStore
+from tests.client.test_stores import entry, put
+
+store = SqliteStore(sys.argv[1])
+print("up", flush=True)
+for number in range(100_000):
+    put(store, entry(str(number)))
+    print(number, flush=True)
+"""
+
+
+def test_a_kill_in_a_burst_of_writes_loses_at_most_the_one_in_flight(path):
+    with started([sys.executable, "-c", LEARNER, path], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "up\n"
+        for _ in range(50):
+            process.stdout.readline()
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        rest = process.stdout.read().split()
+        last = int(rest[-1]) if rest else 49
+    store = SqliteStore(path)
+    held = {int(one.when["plan"]) for one in store.entries()}
+    assert held in (set(range(last + 1)), set(range(last + 2)))
+    assert store.count(ORIGIN, "t") == len(held)
+    store.close()
