@@ -3,6 +3,8 @@
 import ast
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import jsonschema
@@ -10,6 +12,7 @@ import pytest
 
 from shelflife.apis.acme import ROTATED_CODES, acme_app, acme_provider
 from shelflife.contract.schemas import message_schema
+from shelflife.testing import serving
 from tests.calling import ADMIN, TOKEN, calling
 from tests.schema_files import FOLDER, schema_texts
 
@@ -97,25 +100,42 @@ def test_what_the_server_sends_fits_the_schemas():
         check_against_schema("Rejection", answers["Problem"] | {"success": True})
 
 
-def readme_block(language):
-    text = (ROOT / "README.md").read_text("utf-8")
+def readme_block(language, section):
+    """The block of code in this language that stands under a heading of the README."""
+    text = (ROOT / "README.md").read_text("utf-8").partition(f"## {section}")[2].partition("\n## ")[0]
     [block] = re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
     return block
 
 
 def test_the_readme_gives_a_provider_about_ten_lines_and_they_work():
-    block = readme_block("python")
+    block = readme_block("python", "For an API provider")
     statements = [line for line in block.splitlines() if line.strip() and not line.strip().startswith("#")]
     assert len(statements) <= 22
     names = {}
     exec(compile(block, "README.md", "exec"), names)
     with calling(names["app"]) as client:
         refused = client.post("/subscriptions", json={"plan": "growth"})
-        assert refused.json() == json.loads(readme_block("json"))
+        assert refused.json() == json.loads(readme_block("json", "For an API provider"))
         [suggestion] = refused.json()["recovery_feedback"]["suggestions"]
         made = client.post("/subscriptions", json={"plan": "growth", **suggestion["parameters"]})
         assert made.status_code == 200
         assert set(made.json()["table_versions"]) == {"codes"}
+
+
+def test_the_agent_of_the_readme_learns_uses_and_replaces_a_fix(tmp_path):
+    provider = acme_provider()
+    with serving(acme_app(provider)) as address:
+        program = readme_block("python", "For an agent builder").replace("http://127.0.0.1:8000", address)
+
+        def run():
+            outcome = subprocess.run(
+                [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
+            )
+            return ast.literal_eval(outcome.stdout)
+
+        assert [run(), run()] == [(2, "SUMMERSALE25"), (1, "SUMMERSALE25")]
+        provider.registry.reload_table("active_csm_codes", set=ROTATED_CODES)
+        assert [run(), run()] == [(2, "WINTERLAUNCH26"), (1, "WINTERLAUNCH26")]
 
 
 def test_the_lock_names_no_address():

@@ -19,7 +19,13 @@ PUBLIC = {
         " State StateFile StateFileError TableSource TableView Tables UnknownTable UsageError VersionTaken Violation"
         " csv_file fix json_file sql_query toml_file".split()
     ),
+    "shelflife.client": set(
+        "ARMS EXACT MERGE_INSTRUCTION Alerted Amended Applied Entry Event Evicted Exchange Fetched Guard Ignored"
+        " InProcessStore Memory Notified OnRules OnTable Reason Refused Restamped SqliteStore Statistics Store"
+        " StoreError StoreFailed Stored Strategy amended_input memory_block".split()
+    ),
     "shelflife.integrations.asgi": {"ContractMiddleware"},
+    "shelflife.integrations.httpx": {"AsyncMemoryTransport", "MemoryTransport"},
     "shelflife.integrations.fastapi": {"install"},
     "shelflife.testing": {"serving"},
     "shelflife.apis.acme": {"ROTATED_CODES", "acme_app", "acme_provider"},
@@ -53,8 +59,10 @@ def test_importing_the_package_does_no_work():
     assert outcome.stdout.split() == ["shelflife"]
 
 
-def test_the_contract_needs_msgspec_alone():
-    outcome = run("import shelflife.contract", *EXTRAS, "rpds")
+def test_the_contract_and_the_agent_side_need_msgspec_alone():
+    outcome = run(
+        "import shelflife.contract, shelflife.client, shelflife.integrations.httpx", *EXTRAS, "rpds"
+    )
     assert (outcome.returncode, outcome.stderr) == (0, "")
 
 

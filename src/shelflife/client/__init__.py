@@ -1,1 +1,56 @@
 """The agent side: a memory that forgets exactly what went stale. It knows only the contract."""
+
+from shelflife.client.entries import Entry
+from shelflife.client.events import (
+    Alerted,
+    Applied,
+    Event,
+    Evicted,
+    Ignored,
+    Notified,
+    Reason,
+    Refused,
+    Restamped,
+    Stored,
+    StoreFailed,
+)
+from shelflife.client.guard import Amended, Guard
+from shelflife.client.in_process import InProcessStore
+from shelflife.client.memory import Exchange, Fetched, Memory, Statistics
+from shelflife.client.prompts import MERGE_INSTRUCTION, amended_input, memory_block
+from shelflife.client.sqlite import SqliteStore
+from shelflife.client.stores import Store, StoreError
+from shelflife.client.strategies import ARMS, EXACT, OnRules, OnTable, Strategy
+
+__all__ = [
+    "ARMS",
+    "EXACT",
+    "MERGE_INSTRUCTION",
+    "Alerted",
+    "Amended",
+    "Applied",
+    "Entry",
+    "Event",
+    "Evicted",
+    "Exchange",
+    "Fetched",
+    "Guard",
+    "Ignored",
+    "InProcessStore",
+    "Memory",
+    "Notified",
+    "OnRules",
+    "OnTable",
+    "Reason",
+    "Refused",
+    "Restamped",
+    "SqliteStore",
+    "Statistics",
+    "Store",
+    "StoreError",
+    "StoreFailed",
+    "Stored",
+    "Strategy",
+    "amended_input",
+    "memory_block",
+]

@@ -18,7 +18,7 @@ from shelflife.client.memory import Exchange, Fetched, Memory
 __all__ = ["AsyncMemoryTransport", "MemoryTransport"]
 
 _LARGEST_WATCHED = 1024 * 1024
-_APPLIED_HEADER = "shelflife_applied"
+_EXTENSION = "shelflife"
 
 OperationOf = Callable[[Any], str]
 """Names the operation of a request; by default its method and path."""
@@ -46,7 +46,7 @@ class _Watching:
         if fields is None or self._guard is None:
             return request, fields
         amended = self.memory.amend(_origin(request), self._operation(request), fields, self._guard)
-        request.extensions[_APPLIED_HEADER] = amended
+        request.extensions[_EXTENSION] = amended
         return _with_fields(request, amended), amended.request
 
     def _exchange(self, request: Any, fields: Mapping[str, Any] | None, response: Any) -> Exchange:

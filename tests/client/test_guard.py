@@ -1,0 +1,131 @@
+"""Amending outgoing requests: only what holds, only what is allowed, each fix once."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shelflife.client.events import Applied, Refused
+from shelflife.client.guard import Guard, amend, merged
+from shelflife.client.memory import Memory
+from tests.client.test_stores import entry
+
+
+def amended(request, *entries, guard=None):
+    return amend(request, lambda fields: [one for one in entries if one.applies_to(fields)], guard or Guard())
+
+
+def fixing(parameters, when=None, **changes):
+    return entry(parameters=parameters, when={"plan": "basic"} if when is None else when, **changes)
+
+
+def test_a_fix_that_holds_is_merged_and_logged():
+    one = fixing({"promo": "P1", "note": None})
+    outcome = amended({"plan": "basic", "note": "x"}, one)
+    assert outcome.request == {"plan": "basic", "promo": "P1"}
+    assert outcome.events == [Applied(one, {"promo": "P1", "note": None})]
+
+
+def test_a_fix_that_does_not_hold_is_left_alone():
+    request = {"plan": "pro"}
+    assert amended(request, fixing({"promo": "P1"})).request == request
+
+
+def test_what_a_fix_brings_about_may_call_for_another():
+    first = fixing({"country": "de"}, {"city": "Berlin"})
+    second = fixing({"currency": "eur"}, {"country": "de"}, type="CURRENCY")
+    outcome = amended({"city": "Berlin"}, first, second)
+    assert outcome.request == {"city": "Berlin", "country": "de", "currency": "eur"}
+    assert [done.entry for done in outcome.applied] == [first, second]
+
+
+def test_two_fixes_that_undo_each_other_come_to_an_end():
+    there = fixing({"x": 2}, {"x": 1})
+    back = fixing({"x": 1}, {"x": 2}, type="BACK")
+    outcome = amended({"x": 1}, there, back)
+    assert outcome.request == {"x": 2}
+    assert [refusal.why for refusal in outcome.refused] == [
+        "another remembered fix sets 'x' to something else"
+    ]
+
+
+def test_where_two_fixes_contradict_neither_is_applied():
+    outcome = amended({"plan": "basic"}, fixing({"promo": "P1"}), fixing({"promo": "P2"}, type="OTHER"))
+    assert outcome.request == {"plan": "basic"}
+    assert [type(event) for event in outcome.events] == [Refused, Refused]
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("password", "credential"),
+        ("Authorization", "credential"),
+        ("api_key", "credential"),
+        ("client-secret", "credential"),
+        ("access_token", "credential"),
+        ("url", "address"),
+        ("callback_url", "address"),
+        ("host", "address"),
+    ],
+)
+def test_credentials_and_addresses_are_never_set(name, why):
+    outcome = amended({"plan": "basic"}, fixing({name: "evil"}))
+    assert outcome.request == {"plan": "basic"}
+    assert why in outcome.refused[0].why
+
+
+def test_a_payment_token_is_no_credential():
+    assert amended({"plan": "basic"}, fixing({"payment_method_token": "pm_1"})).applied
+
+
+def test_the_user_says_which_operations_and_fields():
+    one = fixing({"promo": "P1"})
+    for guard, is_applied in (
+        (Guard(operations=frozenset({"POST /x"})), True),
+        (Guard(operations=frozenset({"POST /y"})), False),
+        (Guard(fields={"POST /x": frozenset({"promo"})}), True),
+        (Guard(fields={"POST /x": frozenset({"note"})}), False),
+        (Guard(fields={}), False),
+    ):
+        assert bool(amended({"plan": "basic"}, one, guard=guard).applied) is is_applied
+
+
+def test_a_fix_that_is_too_large_is_refused():
+    assert "too large" in amended({"plan": "basic"}, fixing({"promo": "x" * 20_000})).refused[0].why
+
+
+def test_a_memory_amends_and_tells():
+    events = []
+    memory = Memory(on_event=events.append)
+    assert memory.amend("http://h", "POST /x", {"plan": "basic"}).request == {"plan": "basic"}
+    known = memory.store.known("https://a.example")
+    memory.store.write("https://a.example", known.revision, known.knowledge, put=[(entry(), ["all"])])
+    outcome = memory.amend("https://a.example", "POST /x", {"plan": "basic"})
+    assert outcome.request == {"plan": "basic", "promo": "P1"}
+    assert events == [Applied(entry(), {"promo": "P1"})]
+    assert memory.statistics.applied == 1
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+)
+objects = st.dictionaries(st.sampled_from("abc"), json_values, max_size=3)
+
+
+def merge_by_the_book(target, patch):
+    """The pseudo-code of RFC 7396."""
+    if not isinstance(patch, dict):
+        return patch
+    target = dict(target) if isinstance(target, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            target.pop(name, None)
+        else:
+            target[name] = merge_by_the_book(target.get(name), value)
+    return target
+
+
+@pytest.mark.spec("3.2")
+@given(objects, objects)
+def test_merging_is_that_of_the_rfc(target, patch):
+    assert merged(target, patch) == merge_by_the_book(target, patch)

@@ -1,0 +1,93 @@
+"""A memory behind a real HTTP client, blocking and async."""
+
+import asyncio
+
+import httpx2
+import pytest
+
+from shelflife.apis.acme import ROTATED_CODES, acme_app, acme_provider
+from shelflife.client.events import Applied
+from shelflife.client.guard import Guard
+from shelflife.client.memory import Memory
+from shelflife.integrations.httpx import AsyncMemoryTransport, MemoryTransport
+from shelflife.testing import serving
+
+GOVERNED = {
+    "customer": "cus_1",
+    "plan": "plan_partner_growth",
+    "amount": 100,
+    "currency": "usd",
+    "payment_method_token": "acme_pm_visa_credit",
+}
+
+
+@pytest.fixture
+def provider():
+    return acme_provider()
+
+
+@pytest.fixture
+def address(provider):
+    with serving(acme_app(provider)) as address:
+        yield address
+
+
+def test_a_fix_is_learned_applied_and_replaced_with_nothing_else_changed(address, provider):
+    memory = Memory()
+    transport = MemoryTransport(memory, guard=Guard())
+    with httpx2.Client(base_url=address, transport=transport) as client:
+        assert client.post("/subscriptions", json=GOVERNED).status_code == 422
+        made = client.post("/subscriptions", json=GOVERNED)
+        assert made.status_code == 201
+        assert made.json()["subscription"]["promo_code"] == "SUMMERSALE25"
+        [applied] = made.request.extensions["shelflife"].applied
+        assert isinstance(applied, Applied)
+        provider.registry.reload_table("active_csm_codes", set=ROTATED_CODES)
+        assert client.post("/subscriptions", json=GOVERNED).status_code == 422
+        made = client.post("/subscriptions", json=GOVERNED)
+        assert made.json()["subscription"]["promo_code"] == "WINTERLAUNCH26"
+    assert memory.statistics.evictions == {"row_changed": 1}
+
+
+def test_without_a_guard_requests_are_only_watched(address):
+    memory = Memory()
+    with httpx2.Client(base_url=address, transport=MemoryTransport(memory)) as client:
+        for _ in range(2):
+            assert client.post("/subscriptions", json=GOVERNED).status_code == 422
+        assert len(memory.recall(address, "POST /subscriptions", GOVERNED)) == 1
+
+
+def test_async_clients_have_the_same(address, provider):
+    async def story():
+        memory = Memory()
+        transport = AsyncMemoryTransport(memory, guard=Guard())
+        async with httpx2.AsyncClient(base_url=address, transport=transport) as client:
+            statuses = [(await client.post("/subscriptions", json=GOVERNED)).status_code for _ in range(2)]
+            provider.registry.reload_table("active_csm_codes", set=ROTATED_CODES)
+            statuses += [(await client.post("/subscriptions", json=GOVERNED)).status_code for _ in range(2)]
+        return statuses, memory.statistics
+
+    statuses, statistics = asyncio.run(story())
+    assert statuses == [422, 201, 422, 201]
+    assert statistics.evictions == {"row_changed": 1}
+
+
+def test_what_is_no_json_goes_through_untouched(address):
+    with httpx2.Client(base_url=address, transport=MemoryTransport(Memory(), guard=Guard())) as client:
+        assert client.get("/docs").status_code == 200
+        assert (
+            client.post(
+                "/subscriptions", content=b"\xff", headers={"content-type": "application/json"}
+            ).status_code
+            == 400
+        )
+        with client.stream("GET", "/openapi.json") as response:
+            assert b"".join(response.iter_bytes()).startswith(b"{")
+
+
+def test_an_operation_can_be_named_by_its_template(address):
+    memory = Memory()
+    transport = MemoryTransport(memory, operation=lambda request: "subscribe")
+    with httpx2.Client(base_url=address, transport=transport) as client:
+        client.post("/subscriptions", json=GOVERNED)
+    assert len(memory.recall(address, "subscribe", GOVERNED)) == 1
