@@ -178,9 +178,10 @@ class Request(Mapping[str, Any]):
 class RowView(Mapping[str, Any]):
     """One row, as a policy sees it."""
 
-    __slots__ = ("_reads", "_row", "_tables", "key", "table")
+    __slots__ = ("_leads_to", "_reads", "_row", "_tables", "key", "table")
 
     def __init__(self, tables: "Tables", table: str, key: str, row: Row) -> None:
+        self._leads_to: dict[str, RowView | None] = {}
         self._tables = tables
         self._reads = tables._reads
         self._row = row
@@ -206,9 +207,11 @@ class RowView(Mapping[str, Any]):
 
     def follow(self, relation: str) -> "RowView | None":
         """The row that this one leads to by the relation: None when no such rule is declared, or no row is there."""
-        for row in self._followed(relation):
-            return row
-        return None
+        if self._reads is not None:
+            return next(self._followed(relation), None)
+        if relation not in self._leads_to:
+            self._leads_to[relation] = next(self._followed(relation), None)
+        return self._leads_to[relation]
 
     def follow_all(self, relation: str) -> "list[RowView]":
         """All the rows that this one leads to by the relation."""

@@ -1,0 +1,164 @@
+"""`shelflife memory`: look into a memory, and make it forget."""
+
+import argparse
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from shelflife.cli.errors import CommandError
+from shelflife.client import Entry, Memory, SqliteStore, StoreError
+
+__all__ = ["add_to"]
+
+_SHORT_ID = 12
+_LONGEST_CELL = 60
+
+
+def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command to the parser."""
+    parser = commands.add_parser(
+        "memory", help="look into a memory, and make it forget", description="Work with a memory file."
+    )
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+
+    def verb(name: str, help: str, run: Callable[[argparse.Namespace], None]) -> argparse.ArgumentParser:
+        one = verbs.add_parser(name, help=help, description=help[0].upper() + help[1:] + ".")
+        one.add_argument("file", help="the memory file")
+        one.set_defaults(run=run)
+        return one
+
+    for name, help, run in (
+        ("list", "list the remembered fixes", _list),
+        ("stats", "count what is remembered", _stats),
+    ):
+        one = verb(name, help, run)
+        _add_choice(one)
+        one.add_argument("--json", action="store_true", help="for programs")
+    one = verb("show", "show one fix and what it rests on", _show)
+    one.add_argument("id", help="its id, or the beginning of it")
+    one.add_argument("--json", action="store_true", help="for programs")
+    _add_choice(verb("export", "write every fix as a line of JSON", _export))
+    one = verb("forget", "drop fixes: all that match", _forget)
+    _add_choice(one)
+    one.add_argument("--all", action="store_true", help="really everything, when nothing else is said")
+
+
+def _add_choice(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--origin", help="only those of one server, e.g. https://api.example:443")
+    parser.add_argument("--operation", help="only those for one operation, e.g. 'POST /subscriptions'")
+    parser.add_argument("--type", help="only those of one type")
+
+
+def _list(options: argparse.Namespace) -> None:
+    with _reading(options) as entries:
+        chosen = list(entries)
+    if options.json:
+        print(json.dumps([_as_json(entry) for entry in chosen]))
+        return
+    rows = [
+        (entry.id[:_SHORT_ID], entry.operation, entry.type, _short(entry.parameters), _short(entry.when))
+        for entry in chosen
+    ]
+    _print_table(("id", "operation", "type", "sets", "when"), rows)
+    print(f"{len(rows)} remembered")
+
+
+def _stats(options: argparse.Namespace) -> None:
+    with _reading(options) as entries:
+        chosen = list(entries)
+    counts = {
+        "entries": len(chosen),
+        "origins": dict(Counter(entry.origin for entry in chosen)),
+        "operations": dict(Counter(entry.operation for entry in chosen)),
+        "types": dict(Counter(entry.type for entry in chosen)),
+        "tables": dict(Counter(table for entry in chosen for table in entry.tables)),
+    }
+    if options.json:
+        print(json.dumps(counts))
+        return
+    print(f"{len(chosen)} remembered")
+    for what in ("origins", "operations", "types", "tables"):
+        print(f"\nby {what}")
+        for name, count in sorted(counts[what].items()):  # type: ignore[attr-defined]
+            print(f"  {count:>8}  {name}")
+
+
+def _show(options: argparse.Namespace) -> None:
+    with _opened(options.file, is_read_only=True) as store:
+        found = [entry for entry in store.entries() if entry.id.startswith(options.id)]
+    if len(found) != 1:
+        raise CommandError(
+            f"{len(found) or 'no'} remembered fixes have an id that begins with {options.id!r}"
+        )
+    [entry] = found
+    if options.json:
+        print(json.dumps(_as_json(entry)))
+        return
+    learned = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.learned_at))
+    for name, value in (_as_json(entry) | {"learned_at": learned}).items():
+        print(f"{name:<11} {value if isinstance(value, str) else json.dumps(value)}")
+
+
+def _export(options: argparse.Namespace) -> None:
+    with _reading(options) as entries:
+        for entry in entries:
+            print(json.dumps(_as_json(entry)))
+
+
+def _forget(options: argparse.Namespace) -> None:
+    if not (options.all or options.origin or options.operation or options.type):
+        raise CommandError("say what to forget with --origin, --operation or --type, or --all")
+    with _opened(options.file, is_read_only=False) as store:
+        memory = Memory(store)
+        origins = [options.origin] if options.origin else sorted({entry.origin for entry in store.entries()})
+        count = sum(memory.forget(origin, options.operation, options.type) for origin in origins)
+    print(f"{count} forgotten")
+
+
+@contextmanager
+def _opened(path: str, *, is_read_only: bool) -> Iterator[SqliteStore]:
+    try:
+        if not is_read_only:
+            SqliteStore(path, is_read_only=True).close()  # a file that is not there is not to be made
+        store = SqliteStore(path, is_read_only=is_read_only)
+    except StoreError as error:
+        raise CommandError(str(error)) from error
+    try:
+        yield store
+    except StoreError as error:
+        raise CommandError(str(error)) from error
+    finally:
+        store.close()
+
+
+@contextmanager
+def _reading(options: argparse.Namespace) -> Iterator[Iterable[Entry]]:
+    with _opened(options.file, is_read_only=True) as store:
+        yield (
+            entry
+            for entry in store.entries()
+            if options.origin in (None, entry.origin)
+            and options.operation in (None, entry.operation)
+            and options.type in (None, entry.type)
+        )
+
+
+def _as_json(entry: Entry) -> dict[str, Any]:
+    members: dict[str, Any] = msgspec.to_builtins(entry)
+    return {"id": entry.id, **members}
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= _LONGEST_CELL else text[: _LONGEST_CELL - 1] + "…"
+
+
+def _print_table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    for row in (heads, *rows):
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

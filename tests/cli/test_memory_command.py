@@ -1,0 +1,83 @@
+"""`shelflife memory`, on a real file."""
+
+import json
+
+import pytest
+
+from shelflife.cli import main
+from shelflife.client import SqliteStore
+from shelflife.client.decisions import tags_of
+from tests.client.test_stores import ORIGIN, OTHER, entry
+
+
+@pytest.fixture
+def path(tmp_path):
+    store = SqliteStore(tmp_path / "memory.db")
+    for origin, one in (
+        (ORIGIN, entry("basic")),
+        (ORIGIN, entry("pro", "P2")),
+        (OTHER, entry(origin=OTHER, type="B")),
+    ):
+        known = store.known(origin)
+        store.write(origin, known.revision, known.knowledge, put=[(one, tags_of(one))])
+    store.close()
+    return str(tmp_path / "memory.db")
+
+
+def run(capsys, *arguments):
+    status = main(["memory", *arguments])
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_list_is_a_table_for_people_and_json_for_programs(path, capsys):
+    _, out, _ = run(capsys, "list", path)
+    assert out.splitlines()[0].split() == ["id", "operation", "type", "sets", "when"]
+    assert '{"promo": "P2"}' in out
+    assert out.endswith("3 remembered\n")
+    _, out, _ = run(capsys, "list", path, "--json", "--origin", ORIGIN)
+    assert [one["when"] for one in json.loads(out)] == [{"plan": "basic"}, {"plan": "pro"}]
+
+
+def test_show_tells_what_a_fix_rests_on(path, capsys):
+    _, out, _ = run(capsys, "show", path, entry("pro", "P2").id[:8])
+    assert 'rows        ["codes:pro"]' in out
+    _, out, _ = run(capsys, "show", path, entry("pro", "P2").id, "--json")
+    assert json.loads(out)["rows"] == ["codes:pro"]
+
+
+def test_stats_count(path, capsys):
+    _, out, _ = run(capsys, "stats", path)
+    assert out.startswith("3 remembered\n")
+    _, out, _ = run(capsys, "stats", path, "--json")
+    assert json.loads(out)["types"] == {"USE_PROMO": 2, "B": 1}
+
+
+def test_export_writes_a_line_for_each(path, capsys):
+    _, out, _ = run(capsys, "export", path, "--type", "B")
+    [line] = out.splitlines()
+    assert json.loads(line)["origin"] == OTHER
+
+
+def test_forget_drops_what_matches(path, capsys):
+    assert run(capsys, "forget", path, "--type", "B")[1] == "1 forgotten\n"
+    assert run(capsys, "forget", path, "--all")[1] == "2 forgotten\n"
+    assert run(capsys, "list", path)[1].endswith("0 remembered\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["list", "nowhere.db"], "unable to open database file"),
+        (["forget", "nowhere.db", "--all"], "unable to open database file"),
+        (["forget", "{path}"], "say what to forget"),
+        (["show", "{path}", "zzz"], "no remembered fixes have an id that begins with 'zzz'"),
+        (["show", "{path}", ""], "3 remembered fixes have an id"),
+        (["list", __file__], "file is not a database"),
+    ],
+)
+def test_mistakes_are_told_in_one_sentence(path, capsys, arguments, sentence):
+    status, out, err = run(capsys, *(argument.format(path=path) for argument in arguments))
+    assert (status, out) == (1, "")
+    assert sentence in err
+    assert err.count("\n") == 1
