@@ -138,6 +138,12 @@ def test_the_agent_of_the_readme_learns_uses_and_replaces_a_fix(tmp_path):
         assert [run(), run()] == [(2, "WINTERLAUNCH26"), (1, "WINTERLAUNCH26")]
 
 
+def test_every_link_between_documents_leads_somewhere():
+    for path in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")):
+        for link in re.findall(r"\]\(([^)#:]+)\)", path.read_text("utf-8")):
+            assert (path.parent / link).exists(), f"{path.name}: {link}"
+
+
 def test_the_lock_names_no_address():
     assert "://" not in (ROOT / "requirements.lock").read_text()
 

@@ -117,7 +117,7 @@ def test_the_same_versions_have_the_same_tag_on_every_server(client):
         assert other.get("/contract/state").headers["etag"] == client.get("/contract/state").headers["etag"]
 
 
-@pytest.mark.spec("9.2", "9.3", "9.4")
+@pytest.mark.spec("9.2", "9.3", "9.4", "9.6")
 def test_changes_are_composed_and_what_is_not_known_is_said(client):
     reload(client, table="codes", set={"growth": {"code": "WINTER"}, "scale": {}}, version="2")
     reload(client, table="codes", set={"growth": {"code": "SUMMER"}}, version="3")

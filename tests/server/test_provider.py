@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from shelflife.contract.when import holds
-from shelflife.server import PolicyFailed, Provider, Rejected, UsageError, fix
+from shelflife.server import PolicyFailed, Provider, Rejected, UnknownTable, UsageError, fix
 
 PLANS = {"basic": {"promo": "P1"}}
 
@@ -171,6 +171,8 @@ def test_a_source_is_read_again_on_refresh():
     assert provider.refresh("plans").changed == ("basic",)
     with pytest.raises(UsageError, match="fixed was not given as a source"):
         provider.refresh("fixed")
+    with pytest.raises(UnknownTable, match="no table called 'plants'"):
+        provider.refresh("plants")
 
 
 @pytest.mark.parametrize(

@@ -141,7 +141,12 @@ def test_the_walk_uses_the_graph_from_before_the_reload():
         (lambda reg: reg.reload_table("codes", {"k" * 1025: {}}), BadRow, "longer than 1024"),
         (lambda reg: reg.reload_table("codes", {"\ud800": {}}), BadRow, "not valid Unicode"),
         (lambda reg: reg.reload_table("codes", {"x": {"y": object()}}), BadRow, "cannot be written as JSON"),
-        (lambda reg: reg.reload_table("codes", {"x": {"y": "\ud800"}}), BadRow, "cannot be written as JSON"),
+        (lambda reg: reg.reload_table("codes", {"x": {"y": "\ud800"}}), BadRow, "is not valid Unicode"),
+        (
+            lambda reg: reg.reload_table("codes", {"x": {"y": ["\ud800"]}}),
+            BadRow,
+            "cannot be written as JSON",
+        ),
         (
             lambda reg: reg.reload_table("codes", {"x": {"y": [math.nan]}}),
             BadRow,

@@ -62,20 +62,26 @@ def run(options: argparse.Namespace) -> None:
     }
     try:
         if options.api == "acme":
-            app = acme_app(acme_provider(**settings), _gateway(options))
+            gateway = _gateway(options)
+            provider = acme_provider(**settings)
+            app = acme_app(provider, gateway)
         elif options.gateway != "in-process":
             raise CommandError("only acme has a gateway")
         else:
-            app = recipes_app(recipes_provider(**settings))
+            provider = recipes_provider(**settings)
+            app = recipes_app(provider)
     except ServerError as error:
         raise CommandError(str(error)) from error
     with _listener(options.host, options.port) as listener:
         host, port = listener.getsockname()[:2]
         admin = "on" if token else "off: no admin token"
         print(f"{app.title} on http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
-        print(f"Level {options.level}, admin endpoints {admin}. Ctrl-C ends it.", flush=True)
+        print(f"Level {options.level}, admin endpoints {admin}; docs at /docs. Ctrl-C ends it.", flush=True)
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
-        server.run(sockets=[listener])
+        try:
+            server.run(sockets=[listener])
+        finally:
+            provider.close()
 
 
 def _gateway(options: argparse.Namespace) -> "Gateway":
@@ -101,5 +107,7 @@ def _listener(host: str, port: int) -> socket.socket:
     try:
         return listening_on(host, port)
     except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise CommandError(f"cannot listen on {host} port {port}: {reason}") from error
+        reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+        raise CommandError(
+            f"cannot listen on {host} port {port}: {reason}; --port 0 takes a free one"
+        ) from error

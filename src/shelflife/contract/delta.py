@@ -4,6 +4,7 @@ Rows are compared as JSON, not as Python values: `1`, `1.0` and `true` differ, t
 """
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any, Self
 
 import msgspec
@@ -12,6 +13,9 @@ __all__ = ["Delta", "Diff", "Row", "same_json"]
 
 Row = dict[str, Any]
 """The values of one row: a JSON object."""
+
+_COMPARED_AT_ONCE = 128
+"""Most rows of a new content are as they were, and comparing many at once is cheaper than one by one."""
 
 _encode = msgspec.json.Encoder().encode
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
@@ -71,13 +75,18 @@ class Delta(msgspec.Struct, frozen=True):
         after: dict[str, Row | None] = {}
         added_count = 0
         look_up = old.get
-        for key, row in new.items():
-            old_row = look_up(key)
-            if old_row is None:
-                added_count += 1
-            elif old_row is row or _encode(old_row) == _encode(row) or same_json(old_row, row):
+        items = iter(new.items())
+        while chunk := list(islice(items, _COMPARED_AT_ONCE)):
+            old_rows = [look_up(key) for key, _ in chunk]
+            is_all_known = None not in old_rows
+            if is_all_known and _encode_sorted(old_rows) == _encode_sorted([row for _, row in chunk]):
                 continue
-            before[key], after[key] = old_row, row
+            for (key, row), old_row in zip(chunk, old_rows, strict=True):
+                if old_row is None:
+                    added_count += 1
+                elif same_json(old_row, row):
+                    continue
+                before[key], after[key] = old_row, row
         if len(old) + added_count != len(new):
             for key, old_row in old.items():
                 if key not in new:

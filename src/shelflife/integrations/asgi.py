@@ -60,7 +60,11 @@ class ContractMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self.app(scope, receive, send)
+            try:
+                await self.app(scope, receive, send)
+            finally:
+                if scope["type"] == "lifespan":
+                    self.provider.close()
             return
         path = scope["path"]
         if root_path := scope.get("root_path"):

@@ -68,6 +68,6 @@ class StateFileError(ServerError):
 class PolicyFailed(ServerError):
     """A policy raised, or returned what is not a fix. The cause is for the log, never for the wire."""
 
-    def __init__(self, policy: str) -> None:
-        super().__init__(f"the policy {policy} failed")
+    def __init__(self, policy: str, cause: Exception) -> None:
+        super().__init__(f"the policy {policy} failed: {type(cause).__name__}: {cause}")
         self.policy = policy

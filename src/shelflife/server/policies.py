@@ -53,8 +53,9 @@ class Policy(NamedTuple):
 
     @classmethod
     def from_function(cls, function: PolicyFunction, operation: str | None) -> "Policy":
+        name = getattr(function, "__name__", repr(function))
         if not inspect.isroutine(function) or inspect.iscoroutinefunction(function):
-            raise UsageError(f"{function!r} cannot be a policy; policies are ordinary functions")
+            raise UsageError(f"{name} cannot be a policy; policies are ordinary functions, and not async")
         return cls(function, operation)
 
 
@@ -99,7 +100,7 @@ def evaluate(policies: Iterable[Policy], fields: Mapping[str, Any], state: State
                 if result is not None:
                     violations.append(Violation(policy, _suggestion(result, reads, state)))
         except Exception as error:
-            raise PolicyFailed(policy.name) from error
+            raise PolicyFailed(policy.name, error) from error
     return violations
 
 

@@ -11,7 +11,7 @@ from typing import Any, overload
 import msgspec
 
 from shelflife.contract import Level, ReloadReport, Row, Rule
-from shelflife.server.errors import PolicyFailed, UsageError
+from shelflife.server.errors import PolicyFailed, UnknownTable, UsageError
 from shelflife.server.feedback import ErrorForm, Feedback
 from shelflife.server.policies import Policy, PolicyFunction, Rejected, Violation, evaluate
 from shelflife.server.registry import Registry
@@ -55,7 +55,8 @@ class Provider:
 
         `versions` are the tables' first versions; where none is given it is made from the content, so that other
         rows after a restart are another version. Without an `admin_token` the operator's endpoints are off. With a
-        `state_file` reloads survive a restart; rows that differ from those declared at the last start count as a reload.
+        `state_file` reloads survive a restart; those rows that are declared otherwise than at the last start are set
+        anew, as by a reload, and no others.
         """
         if admin_token is not None and not re.fullmatch(r"[\x21-\x7e]+", admin_token):
             raise UsageError(
@@ -66,7 +67,7 @@ class Provider:
         try:
             self.feedback = Feedback(Level(level), errors, paper_only)
         except ValueError:
-            raise UsageError(f"there is no wire level {level}; there are 0, 1, 4, 5 and 6") from None
+            raise UsageError(f"there is no wire level {level!r}; there are 0, 1, 4, 5 and 6") from None
         self.admin_token = admin_token
         self.most_reload_bytes = most_reload_bytes
         self._sources = {name: rows for name, rows in tables.items() if callable(rows)}
@@ -109,7 +110,7 @@ class Provider:
         """Make a function a policy, for every checked request or for those of one operation.
 
         It gets the request's fields and the tables, and returns a `fix(...)`, or None when all is well. The first line of its
-        docstring is what a person is told.
+        docstring is what a person is told, at Level 0 and in the `detail` of a problem.
         """
 
         def register(function: PolicyFunction) -> PolicyFunction:
@@ -140,6 +141,8 @@ class Provider:
 
     def refresh(self, table: str, version: str | None = None) -> ReloadReport:
         """Read a table again from its source, and reload it."""
+        if table not in self.registry.state.tables:
+            raise UnknownTable(table)
         if table not in self._sources:
             raise UsageError(f"the table {table} was not given as a source that can be read again")
         with self._refreshing:

@@ -191,7 +191,10 @@ class RowView(Mapping[str, Any]):
     def __getitem__(self, column: str) -> Any:
         if self._reads is not None:
             self._reads.table(self.table)
-        value = self._row[column]
+        try:
+            value = self._row[column]
+        except KeyError:
+            raise KeyError(f"row {self.key} of {self.table} has no column {column}") from None
         return value if type(value) in _SCALARS else deepcopy(value)
 
     def __iter__(self) -> Iterator[str]:
@@ -306,6 +309,8 @@ class Tables:
     def __getitem__(self, name: str) -> TableView:
         view = self._views.get(name)
         if view is None:
+            if name not in self._state.tables:
+                raise KeyError(f"there is no table called {name}")
             view = self._views[name] = TableView(self, name, self._state.tables[name])
         return view
 

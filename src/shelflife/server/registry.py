@@ -139,15 +139,14 @@ class Registry:
         )
 
     def _take_up(self, state_file: StateFile, explicit_versions: Mapping[str, str]) -> None:
-        """Go on from the file; where the declared content is not what it was at the last start, it counts as
-        a reload."""
+        """Go on from the file; rows and rules that are declared otherwise than at the last start count as a reload."""
         declared = self.state
         with state_file.at_once():
             stored = state_file.open(declared)
             self.state = stored.state
-            for name in stored.redeclared_tables:
+            for name, redeclared in stored.redeclared_tables.items():
                 table = self.state.tables[name]
-                delta = Delta.between(table.rows, declared.tables[name].rows)
+                delta = Delta.setting(table.rows, redeclared.rows, redeclared.removed)
                 version = explicit_versions.get(name)
                 self._apply(table, delta, None if version in table.used_versions else version)
             if stored.are_rules_redeclared:

@@ -34,6 +34,7 @@ create table steps (
 create table step_rows (
     table_name text, number integer, key text, row blob, primary key (table_name, number, key)
 ) without rowid;
+create table declared (table_name text, key text, digest text not null, primary key (table_name, key)) without rowid;
 create table rules (
     only_row integer primary key check (only_row = 0), rules blob not null, older_rules blob not null,
     declared text not null
@@ -47,12 +48,19 @@ _decode_rules = msgspec.json.Decoder(tuple[Rule, ...]).decode
 _decode_rule_sets = msgspec.json.Decoder(tuple[tuple[Rule, ...], ...]).decode
 
 
+class Redeclared(NamedTuple):
+    """What the code declares otherwise than at the last start."""
+
+    rows: dict[str, Row]
+    removed: list[str]
+
+
 class StoredState(NamedTuple):
     """What a state file holds, for the tables that the code declares."""
 
     state: State
-    redeclared_tables: list[str]
-    """Tables whose declared content is not what it was when the file was last opened."""
+    redeclared_tables: dict[str, "Redeclared"]
+    """Tables whose declared content is not what it was when the file was last opened, and how it differs."""
     are_rules_redeclared: bool
 
 
@@ -93,7 +101,7 @@ class StateFile:
                 for name, version, digest in connection.execute("select name, version, declared from tables")
             }
             tables: dict[str, Table] = {}
-            redeclared: list[str] = []
+            redeclared: dict[str, Redeclared] = {}
             for name, table in declared.tables.items():
                 if name not in known:
                     self._insert_table(connection, table)
@@ -102,7 +110,7 @@ class StateFile:
                 version, digest = known[name]
                 tables[name] = _read_table(connection, name, version)
                 if digest != digest_of(table.rows):
-                    redeclared.append(name)
+                    redeclared[name] = _redeclared(connection, table)
             rules, older_rules, digest = self._read_rules(connection, declared)
             return StoredState(
                 State(tables, rules, older_rules), redeclared, digest != declared.rules.version
@@ -111,10 +119,11 @@ class StateFile:
     def mark_declared(self, declared: State) -> None:
         """Remember what the code declares now, to tell next time whether it has changed."""
         with self._failing("written"), self._transaction() as connection:
-            connection.executemany(
-                "update tables set declared = ? where name = ?",
-                [(digest_of(table.rows), name) for name, table in declared.tables.items()],
-            )
+            for name, table in declared.tables.items():
+                _write_declared(connection, name, _redeclared(connection, table))
+                connection.execute(
+                    "update tables set declared = ? where name = ?", (digest_of(table.rows), name)
+                )
             connection.execute("update rules set declared = ?", (declared.rules.version,))
 
     def write_table(self, table: Table, delta: Delta) -> None:
@@ -207,9 +216,11 @@ class StateFile:
         try:
             yield
         except (sqlite3.Error, msgspec.MsgspecError, ContractError, TypeError, ValueError) as error:
-            raise StateFileError(
-                f"the state file {self.path} cannot be {what}: {error}; nothing has changed"
-            ) from error
+            if "locked" in str(error):
+                reason = "another process holds it, and only one may (with several workers, give each its own file)"
+            else:
+                reason = str(error)
+            raise StateFileError(f"the state file {self.path} cannot be {what}: {reason}") from error
 
 
 def _read_table(connection: sqlite3.Connection, name: str, version: str) -> Table:
@@ -237,6 +248,22 @@ def _read_table(connection: sqlite3.Connection, name: str, version: str) -> Tabl
         version,
         history=tuple(history),
         used_versions=HashTrieSet(used for (used,) in versions),
+    )
+
+
+def _redeclared(connection: sqlite3.Connection, table: Table) -> Redeclared:
+    known = dict(connection.execute("select key, digest from declared where table_name = ?", (table.name,)))
+    changed = {key: row for key, row in table.rows.items() if known.get(key) != digest_of({key: row})}
+    return Redeclared(changed, [key for key in known if key not in table.rows])
+
+
+def _write_declared(connection: sqlite3.Connection, table: str, redeclared: Redeclared) -> None:
+    connection.executemany(
+        "insert or replace into declared values (?, ?, ?)",
+        [(table, key, digest_of({key: row})) for key, row in redeclared.rows.items()],
+    )
+    connection.executemany(
+        "delete from declared where table_name = ? and key = ?", [(table, key) for key in redeclared.removed]
     )
 
 

@@ -14,6 +14,7 @@ from shelflife.contract.names import check_key, check_name, check_version, shown
 __all__ = ["RowMap", "Step", "Table", "clean_delta", "clean_rows", "digest_of"]
 
 _DEEPEST_ROW = 16
+_PLAIN = frozenset({str, int, bool, type(None)})
 _MOST_STEPS = 256
 _MOST_REMEMBERED_ROWS = 100_000
 
@@ -191,6 +192,12 @@ def clean_delta(table: str, rows: RowMap, new_rows: Mapping[str, Any]) -> Delta:
 def _clean_row(table: str, key: str, row: Any) -> Row:
     if not isinstance(row, Mapping):
         raise BadRow(f"row {shown(key)} of table {table} is {shown(row)}; a row is an object")
+    if type(row) is dict and _PLAIN.issuperset(map(type, row.values())) and {str}.issuperset(map(type, row)):
+        try:
+            _encode_sorted(row)
+        except UnicodeEncodeError as error:
+            raise BadRow(f"row {shown(key)} of table {table} is not valid Unicode") from error
+        return {column: row[column] for column in sorted(row)}
     if not _is_finite(row, _DEEPEST_ROW):
         raise BadRow(
             f"row {shown(key)} of table {table} holds an infinite number or none at all,"

@@ -53,13 +53,22 @@ RULES = (
 ROTATED_CODES = {"plan_partner_growth": {"code": "WINTERLAUNCH26"}}
 """The rows that the paper's rotation sets in `active_csm_codes`."""
 
+EXAMPLE: dict[str, Any] = {
+    "customer": "cus_ada",
+    "plan": "plan_partner_growth",
+    "amount": 12000,
+    "currency": "usd",
+    "payment_method_token": "acme_pm_visa_credit",
+}
+"""A request that lacks the code its plan needs."""
+
 Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9_.:-]+$")]
 
 
 class Subscription(BaseModel):
     """A subscription that somebody wants."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [EXAMPLE]})
 
     customer: Name
     plan: Name

@@ -40,13 +40,24 @@ RULES = (
 ROTATED_BRANDS = {"soy_sauce": {"brand": "tamari_clearspring_gf"}}
 """The rows that a rotation sets in `celiac_safe_brands`."""
 
+EXAMPLE: dict[str, Any] = {
+    "recipe": "ramen",
+    "ingredient": "soy_sauce",
+    "brand": "kikkoman_classic",
+    "quantity": 30,
+    "unit": "ml",
+    "servings": 4,
+    "celiac": True,
+}
+"""A request that names a brand that is not safe."""
+
 Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[a-z0-9_]+$")]
 
 
 class Conversion(BaseModel):
     """A conversion that somebody wants."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [EXAMPLE]})
 
     recipe: Name
     ingredient: Name
