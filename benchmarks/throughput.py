@@ -156,6 +156,11 @@ def measure(is_quick: bool) -> Iterator[Figure]:
     )
     yield median_figure(
         _SUBJECT,
+        "its share of a core; well below 1, others were at work here",
+        [cost.responses_per_s * cost.server_cpu_s for cost in costs],
+    )
+    yield median_figure(
+        _SUBJECT,
         "the load generator's CPU per response",
         [cost.load_cpu_s * _MICROSECONDS for cost in costs],
         "µs",
