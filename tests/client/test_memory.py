@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -23,6 +25,7 @@ from shelflife.client.strategies import ARMS, EXACT
 from shelflife.contract import Rule
 from shelflife.testing import serving
 from tests.client.agents import Agent
+from tests.processes import started
 
 BASE = {"customer": "cus_1", "amount": 100, "currency": "usd", "payment_method_token": "acme_pm_visa_credit"}
 GOVERNED = BASE | {"plan": "plan_partner_growth"}
@@ -415,17 +418,36 @@ def test_a_store_that_fails_is_a_miss_and_is_told_once():
     assert [type(event) for event in events] == [StoreFailed]
 
 
+OTHER_PROCESS = """
+import json, sys
+from shelflife.client import Memory, SqliteStore
+
+memory = Memory(SqliteStore(sys.argv[1]))
+for line in sys.stdin:
+    found = memory.recall(sys.argv[2], "POST /subscriptions", json.loads(line))
+    print(json.dumps([entry.parameters for entry in found]), flush=True)
+"""
+
+
 def test_what_one_process_evicts_the_other_never_recalls(address, provider, tmp_path):
-    stores = [SqliteStore(tmp_path / "memory.db") for _ in range(2)]
-    with Agent(address, store=stores[0]) as one, Agent(address, store=stores[1]) as other:
+    path = tmp_path / "memory.db"
+    store = SqliteStore(path)
+    command = [sys.executable, "-c", OTHER_PROCESS, path, address]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with Agent(address, store=store) as one, started(command, **pipes) as process:
+
+        def other_knows(request):
+            print(json.dumps(request), file=process.stdin, flush=True)
+            return json.loads(process.stdout.readline())
+
+        assert other_knows(GOVERNED) == []
         learn(one, *LEARNED)
-        assert knows(other, GOVERNED) == [{"promo_code": "SUMMERSALE25"}]
+        assert other_knows(GOVERNED) == [{"promo_code": "SUMMERSALE25"}]
         rotate(provider)
         one.call(FREE)
-        assert knows(other, GOVERNED) == []
-        assert knows(other, CONTROL)
-    for store in stores:
-        store.close()
+        assert other_knows(GOVERNED) == []
+        assert other_knows(CONTROL) == [{"currency": "eur"}]
+    store.close()
 
 
 def test_observing_asynchronously_is_the_same(address, provider):
