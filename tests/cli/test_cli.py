@@ -117,7 +117,7 @@ def test_help_does_not_show_the_token():
     assert "s3cret-token" not in outcome.stdout
 
 
-def one_sentence(outcome, sentence):
+def assert_one_sentence(outcome, sentence):
     assert outcome.returncode == 1
     assert outcome.stderr.startswith("shelflife: ")
     assert sentence in outcome.stderr
@@ -127,30 +127,32 @@ def one_sentence(outcome, sentence):
 def test_a_port_that_is_taken_is_told_in_one_sentence():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = str(listener.getsockname()[1])
-        one_sentence(
+        assert_one_sentence(
             run("serve", "acme", "--port", port),
             f"cannot listen on 127.0.0.1 port {port}: Address already in use",
         )
-    one_sentence(run("serve", "acme", "--port", "99999"), "cannot listen on 127.0.0.1 port 99999")
+    assert_one_sentence(run("serve", "acme", "--port", "99999"), "cannot listen on 127.0.0.1 port 99999")
 
 
 def test_a_wrong_state_file_is_told_in_one_sentence(tmp_path):
     (tmp_path / "text").write_text("no database" * 1000)
-    one_sentence(run("serve", "acme", "--state", str(tmp_path / "text")), "file is not a database")
-    one_sentence(run("serve", "acme", "--state", str(tmp_path / "no" / "x")), "unable to open database file")
+    assert_one_sentence(run("serve", "acme", "--state", str(tmp_path / "text")), "file is not a database")
+    assert_one_sentence(
+        run("serve", "acme", "--state", str(tmp_path / "no" / "x")), "unable to open database file"
+    )
 
 
 def test_a_bad_token_is_told_in_one_sentence():
-    one_sentence(run("serve", "acme", "--admin-token", "a b"), "an admin token is printable ASCII")
+    assert_one_sentence(run("serve", "acme", "--admin-token", "a b"), "an admin token is printable ASCII")
 
 
 def test_the_stripe_gateway_needs_a_key_and_an_address_that_is_one():
     stripe = ("serve", "acme", "--gateway", "stripe")
-    one_sentence(run(*stripe), "needs an API key in $STRIPE_API_KEY")
-    one_sentence(
+    assert_one_sentence(run(*stripe), "needs an API key in $STRIPE_API_KEY")
+    assert_one_sentence(
         run(*stripe, "--stripe-address", "nowhere", STRIPE_API_KEY="k"), "starts with http:// or https://"
     )
-    one_sentence(run("serve", "recipes", "--gateway", "stripe"), "only acme has a gateway")
+    assert_one_sentence(run("serve", "recipes", "--gateway", "stripe"), "only acme has a gateway")
 
 
 def test_the_stripe_gateway_that_cannot_be_reached_is_a_502():
