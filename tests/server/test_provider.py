@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import gc
 import threading
 
 import msgspec
@@ -9,7 +10,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from shelflife.contract.when import holds
-from shelflife.server import PolicyFailed, Provider, Rejected, UnknownTable, UsageError, fix
+from shelflife.server import PolicyFailed, Provider, Rejected, Rule, State, UnknownTable, UsageError, fix
 
 PLANS = {"basic": {"promo": "P1"}}
 
@@ -163,6 +164,35 @@ def test_a_reload_during_a_check_does_not_mix_states():
         provider.check({})
     [suggestion] = rejected.value.suggestions
     assert suggestion.tables[0].version == rejected.value.state.table_versions["plans"] == "1"
+
+
+def test_an_old_state_goes_without_waiting_for_the_collector():
+    ring = {"a": {"next": "b"}, "b": {"next": "a"}}
+    tie = Rule(from_table="ring_of_plans", to_table="ring_of_plans", relation="leads", via="next")
+    provider = Provider({"ring_of_plans": ring}, [tie])
+
+    @provider.policy
+    def follows(request, tables):
+        row = tables.ring_of_plans["a"].follow("leads")
+        return None if row.follow("leads") else fix("F")
+
+    gc.collect()
+    gc.disable()
+    try:
+        for number in range(10):
+            provider.check({})
+            provider.registry.reload_table("ring_of_plans", set={"c": {"number": number}})
+        provider.check({})
+        states = [one for one in gc.get_objects() if type(one) is State and "ring_of_plans" in one.tables]
+    finally:
+        gc.enable()
+    assert states == [provider.registry.state]
+
+
+def test_a_table_may_be_called_state():
+    provider = Provider({"state": {"ny": {}}})
+    provider.policy(lambda request, tables: fix("F") if "ny" in tables.state else None)
+    assert provider.violations({})[0].suggestion.rows == ("state:ny",)
 
 
 def test_a_source_is_read_again_on_refresh():

@@ -85,13 +85,17 @@ class Rejected(Exception):
         return tuple(violation.policy.sentence for violation in self.violations)
 
 
-def evaluate(policies: Iterable[Policy], fields: Mapping[str, Any], state: State) -> list[Violation]:
+def evaluate(
+    policies: Iterable[Policy], fields: Mapping[str, Any], state: State, views: Tables | None = None
+) -> list[Violation]:
     """Run the policies against a request on one state; `PolicyFailed` when one of them has a bug.
+
+    `views` are that state's tables without a record, where they are at hand.
 
     A policy that returns a fix runs once more, under a record of its reads; what it returns then counts.
     """
     violations = []
-    request, tables = Request(fields), _unrecorded(state)
+    request, tables = Request(fields), views or Tables(state)
     for policy in policies:
         try:
             if policy.function(request, tables) is not None:
@@ -102,14 +106,6 @@ def evaluate(policies: Iterable[Policy], fields: Mapping[str, Any], state: State
         except Exception as error:
             raise PolicyFailed(policy.name, error) from error
     return violations
-
-
-def _unrecorded(state: State) -> Tables:
-    """The views of a state that keep no record, made once."""
-    if state.views is None:
-        state.views = Tables(state)
-    views: Tables = state.views
-    return views
 
 
 def _suggestion(result: Fix, reads: Reads, state: State) -> Suggestion:

@@ -14,6 +14,7 @@ from shelflife.contract import Level, ReloadReport, Row, Rule
 from shelflife.server.errors import PolicyFailed, UnknownTable, UsageError
 from shelflife.server.feedback import ErrorForm, Feedback
 from shelflife.server.policies import Policy, PolicyFunction, Rejected, Violation, evaluate
+from shelflife.server.reads import Tables
 from shelflife.server.registry import Registry
 from shelflife.server.state import State
 from shelflife.server.statefile import StateFile
@@ -80,6 +81,8 @@ class Provider:
             raise
         self._policies: list[Policy] = []
         self._concerned: dict[str | None, list[Policy]] = {}
+        self._views = (self.registry.state, Tables(self.registry.state))
+        """What policies see of a state at first. Kept in the state itself it would keep that alive in a cycle."""
         self._refreshing = threading.Lock()
         self.pinned: ContextVar[Pin | None] = ContextVar("shelflife_pin", default=None)
         """What the request at hand sees; set by the middleware."""
@@ -164,7 +167,10 @@ class Provider:
             concerned = self._concerned[operation] = [
                 policy for policy in self._policies if policy.operation in (None, operation)
             ]
-        return evaluate(concerned, _fields_of(request), state)
+        views = self._views
+        if views[0] is not state:
+            views = self._views = (state, Tables(state))
+        return evaluate(concerned, _fields_of(request), state, views[1])
 
 
 def _fields_of(request: Any) -> Mapping[str, Any]:
@@ -172,6 +178,8 @@ def _fields_of(request: Any) -> Mapping[str, Any]:
         return request
     if hasattr(request, "model_dump"):
         fields = request.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        if type(fields) is dict:
+            return fields
     else:
         fields = request if isinstance(request, Mapping) else msgspec.to_builtins(request)
     if not isinstance(fields, Mapping):

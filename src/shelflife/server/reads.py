@@ -9,6 +9,7 @@ so that neither a policy's mistake nor the way a value came about can leak into 
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from typing import Any
+from weakref import ref
 
 from shelflife.contract import Row, Rule, node_id, same_json
 from shelflife.contract.names import key_of
@@ -180,10 +181,10 @@ class RowView(Mapping[str, Any]):
 
     __slots__ = ("_leads_to", "_reads", "_row", "_tables", "key", "table")
 
-    def __init__(self, tables: "Tables", table: str, key: str, row: Row) -> None:
+    def __init__(self, tables: "ref[Tables]", reads: Reads | None, table: str, key: str, row: Row) -> None:
         self._leads_to: dict[str, RowView | None] = {}
         self._tables = tables
-        self._reads = tables._reads
+        self._reads = reads
         self._row = row
         self.table = table
         self.key = key
@@ -221,12 +222,15 @@ class RowView(Mapping[str, Any]):
         return list(self._followed(relation))
 
     def _followed(self, relation: str) -> "Iterator[RowView]":
-        rule = self._tables._rule(self.table, relation)
+        tables = self._tables()
+        if tables is None:
+            raise ReferenceError("a row can be followed only while the tables it came from are in use")
+        rule = tables._rule(self.table, relation)
         if rule is None:
             return
         if self._reads is not None:
             self._reads.table(self.table)
-        target = self._tables[rule.to_table]
+        target = tables[rule.to_table]
         for key in target_keys(rule, self._row):
             row = target.get(key)
             if row is not None:
@@ -239,7 +243,7 @@ class TableView(Mapping[str, RowView]):
     __slots__ = ("_name", "_reads", "_seen", "_table", "_tables")
 
     def __init__(self, tables: "Tables", name: str, table: Table) -> None:
-        self._tables = tables
+        self._tables = ref(tables)  # weak, so that an old state goes at once
         self._reads = tables._reads
         self._name = name
         self._table = table
@@ -265,7 +269,7 @@ class TableView(Mapping[str, RowView]):
         row = self._table.rows.get(row_key)
         if row is None:
             return default
-        view = RowView(self._tables, self._name, row_key, row)
+        view = RowView(self._tables, self._reads, self._name, row_key, row)
         if len(self._seen) < _MOST_KEPT_VIEWS:
             self._seen[row_key] = view
         return view

@@ -111,7 +111,7 @@ class Registry:
                 state = self.state.with_rules(new)
                 if self._state_file is not None:
                     self._state_file.write_rules(new, state.older_rules)
-                self._swap_for(state)
+                self.state = state
             return RulesReport(
                 old_version=old.version,
                 new_version=new.version,
@@ -127,7 +127,7 @@ class Registry:
             new_table = table.after(delta, new_version, affected)
             if self._state_file is not None:
                 self._state_file.write_table(new_table, delta)
-            self._swap_for(self.state.with_table(new_table))
+            self.state = self.state.with_table(new_table)
         return ReloadReport(
             table=table.name,
             old_version=table.version,
@@ -137,10 +137,6 @@ class Registry:
             changed=diff.changed,
             affected_downstream=affected,
         )
-
-    def _swap_for(self, state: State) -> None:
-        old, self.state = self.state, state
-        old.views = None  # they refer back to the state, which would otherwise wait for the collector
 
     def _take_up(self, state_file: StateFile, explicit_versions: Mapping[str, str]) -> None:
         """Go on from the file; rows and rules that are declared otherwise than at the last start count as a reload."""

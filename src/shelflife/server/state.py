@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
@@ -51,7 +50,7 @@ class Stamp:
 class State:
     """All tables and rules at one moment. Immutable."""
 
-    __slots__ = ("_stamps", "older_rules", "rules", "tables", "views")
+    __slots__ = ("_stamps", "older_rules", "rules", "tables")
 
     def __init__(
         self,
@@ -64,8 +63,6 @@ class State:
         self.older_rules = older_rules[-_MOST_RULE_SETS:]
         """The rule sets that held before, oldest first, bounded."""
         self._stamps: dict[Level, Stamp] = {}
-        self.views: Any = None
-        """What policies see of this state, kept here by `policies` so that it is made once."""
 
     def with_table(self, table: Table) -> "State":
         """This state with one table in another version."""
