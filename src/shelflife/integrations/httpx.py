@@ -32,9 +32,21 @@ def method_and_path(request: Any) -> str:
 class _Watching:
     """What both transports share: everything but waiting."""
 
+    _default_transport: str
+
     def __init__(
-        self, memory: Memory, transport: Any, *, guard: Guard | None, operation: OperationOf
+        self,
+        memory: Memory,
+        transport: Any = None,
+        *,
+        guard: Guard | None = None,
+        operation: OperationOf = method_and_path,
     ) -> None:
+        """Watch `transport`, by default one of httpx2's; with a `guard`, amend requests too."""
+        if transport is None:
+            import httpx2
+
+            transport = getattr(httpx2, self._default_transport)()
         self.memory = memory
         self._transport = transport
         self._guard = guard
@@ -64,19 +76,7 @@ class _Watching:
 class MemoryTransport(_Watching):
     """Watches the responses of another transport, and amends requests when it is given a guard."""
 
-    def __init__(
-        self,
-        memory: Memory,
-        transport: Any = None,
-        *,
-        guard: Guard | None = None,
-        operation: OperationOf = method_and_path,
-    ) -> None:
-        if transport is None:
-            import httpx2
-
-            transport = httpx2.HTTPTransport()
-        super().__init__(memory, transport, guard=guard, operation=operation)
+    _default_transport = "HTTPTransport"
 
     def handle_request(self, request: Any) -> Any:
         request.read()
@@ -110,19 +110,7 @@ class MemoryTransport(_Watching):
 class AsyncMemoryTransport(_Watching):
     """The same for async clients."""
 
-    def __init__(
-        self,
-        memory: Memory,
-        transport: Any = None,
-        *,
-        guard: Guard | None = None,
-        operation: OperationOf = method_and_path,
-    ) -> None:
-        if transport is None:
-            import httpx2
-
-            transport = httpx2.AsyncHTTPTransport()
-        super().__init__(memory, transport, guard=guard, operation=operation)
+    _default_transport = "AsyncHTTPTransport"
 
     async def handle_async_request(self, request: Any) -> Any:
         await request.aread()
