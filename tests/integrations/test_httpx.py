@@ -1,7 +1,8 @@
-"""A memory behind a real HTTP client, blocking and async."""
+"""A memory behind a real HTTP client, blocking and async, of either library."""
 
 import asyncio
 
+import httpx
 import httpx2
 import pytest
 
@@ -32,10 +33,15 @@ def address(provider):
         yield address
 
 
-def test_a_fix_is_learned_applied_and_replaced_with_nothing_else_changed(address, provider):
+@pytest.fixture(params=[httpx2, httpx], ids=["httpx2", "httpx"])
+def library(request):
+    return request.param
+
+
+def test_a_fix_is_learned_applied_and_replaced_with_nothing_else_changed(address, provider, library):
     memory = Memory()
-    transport = MemoryTransport(memory, guard=Guard())
-    with httpx2.Client(base_url=address, transport=transport) as client:
+    transport = MemoryTransport(memory, library.HTTPTransport(), guard=Guard())
+    with library.Client(base_url=address, transport=transport) as client:
         assert client.post("/subscriptions", json=GOVERNED).status_code == 422
         made = client.post("/subscriptions", json=GOVERNED)
         assert made.status_code == 201
@@ -49,19 +55,21 @@ def test_a_fix_is_learned_applied_and_replaced_with_nothing_else_changed(address
     assert memory.statistics.evictions == {"row_changed": 1}
 
 
-def test_without_a_guard_requests_are_only_watched(address):
+def test_without_a_guard_requests_are_only_watched(address, library):
     memory = Memory()
-    with httpx2.Client(base_url=address, transport=MemoryTransport(memory)) as client:
+    with library.Client(
+        base_url=address, transport=MemoryTransport(memory, library.HTTPTransport())
+    ) as client:
         for _ in range(2):
             assert client.post("/subscriptions", json=GOVERNED).status_code == 422
         assert len(memory.recall(address, "POST /subscriptions", GOVERNED)) == 1
 
 
-def test_async_clients_have_the_same(address, provider):
+def test_async_clients_have_the_same(address, provider, library):
     async def story():
         memory = Memory()
-        transport = AsyncMemoryTransport(memory, guard=Guard())
-        async with httpx2.AsyncClient(base_url=address, transport=transport) as client:
+        transport = AsyncMemoryTransport(memory, library.AsyncHTTPTransport(), guard=Guard())
+        async with library.AsyncClient(base_url=address, transport=transport) as client:
             statuses = [(await client.post("/subscriptions", json=GOVERNED)).status_code for _ in range(2)]
             provider.registry.reload_table("active_csm_codes", set=ROTATED_CODES)
             statuses += [(await client.post("/subscriptions", json=GOVERNED)).status_code for _ in range(2)]
@@ -72,8 +80,10 @@ def test_async_clients_have_the_same(address, provider):
     assert statistics.evictions == {"row_changed": 1}
 
 
-def test_what_is_no_json_goes_through_untouched(address):
-    with httpx2.Client(base_url=address, transport=MemoryTransport(Memory(), guard=Guard())) as client:
+def test_what_is_no_json_goes_through_untouched(address, library):
+    with library.Client(
+        base_url=address, transport=MemoryTransport(Memory(), library.HTTPTransport(), guard=Guard())
+    ) as client:
         assert client.get("/docs").status_code == 200
         assert (
             client.post(
@@ -85,9 +95,9 @@ def test_what_is_no_json_goes_through_untouched(address):
             assert b"".join(response.iter_bytes()).startswith(b"{")
 
 
-def test_an_operation_can_be_named_by_its_template(address):
+def test_an_operation_can_be_named_by_its_template(address, library):
     memory = Memory()
-    transport = MemoryTransport(memory, operation=lambda request: "subscribe")
-    with httpx2.Client(base_url=address, transport=transport) as client:
+    transport = MemoryTransport(memory, library.HTTPTransport(), operation=lambda request: "subscribe")
+    with library.Client(base_url=address, transport=transport) as client:
         client.post("/subscriptions", json=GOVERNED)
     assert len(memory.recall(address, "subscribe", GOVERNED)) == 1

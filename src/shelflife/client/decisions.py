@@ -82,8 +82,11 @@ class Movement(msgspec.Struct, frozen=True):
         return bool(self.tables) or self.has_rules_moved or self.is_untold
 
 
-def has_moved(knowledge: Knowledge, contract: Contract) -> Movement:
-    """What moved between the knowledge and the contract; what the contract does not say has not."""
+def has_moved(knowledge: Knowledge, contract: Contract, *, is_doubted: bool = False) -> Movement:
+    """What moved between the knowledge and the contract; what the contract does not say has not.
+
+    Doubted is knowledge of which a response was seen that could not be dealt with: the server must be asked for its state.
+    """
     tables: dict[str, str | None] = {}
     if contract.table_versions is not None:
         for table in {**knowledge.table_versions, **contract.table_versions}:
@@ -93,9 +96,12 @@ def has_moved(knowledge: Knowledge, contract: Contract) -> Movement:
     return Movement(
         tables,
         contract.rules_version is not None and rules[0] is not None and rules[0] != rules[1],
-        contract.table_versions is None
-        and contract.state_tag is not None
-        and contract.state_tag != knowledge.state_tag,
+        is_doubted
+        or (
+            contract.table_versions is None
+            and contract.state_tag is not None
+            and contract.state_tag != knowledge.state_tag
+        ),
     )
 
 
@@ -111,10 +117,13 @@ class Disposal(msgspec.Struct):
 
 
 def dispose(
-    knowledge: Knowledge, contract: Contract, strategy: Strategy, changes: Changes | None
+    knowledge: Knowledge,
+    contract: Contract,
+    strategy: Strategy,
+    changes: Changes | None,
+    movement: Movement,
 ) -> Disposal:
     """What follows from a response. `changes` is what the server told about the movement; None when it could not."""
-    movement = has_moved(knowledge, contract)
     disposal = Disposal(_known_after(knowledge, contract, changes), {}, [])
     if strategy.on_table is OnTable.NOTHING:
         return disposal

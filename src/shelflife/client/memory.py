@@ -1,15 +1,18 @@
 """The memory: recall, observe, forget. It owns no storage, and does no I/O but through its store and its fetcher."""
 
 import logging
+import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import msgspec
 
 from shelflife.client import decisions
+from shelflife.client.decisions import Movement
 from shelflife.client.entries import Entry, Knowledge, place_of
 from shelflife.client.events import (
     Alerted,
@@ -25,7 +28,7 @@ from shelflife.client.events import (
 )
 from shelflife.client.guard import Amended, Guard, amend
 from shelflife.client.in_process import InProcessStore
-from shelflife.client.stores import Store, StoreError, Written
+from shelflife.client.stores import Known, Store, StoreError, Written
 from shelflife.client.strategies import EXACT, OnRules, OnTable, Strategy
 from shelflife.contract import BadMessage, Changes, ContractState
 from shelflife.contract.reading import Contract, read_contract
@@ -37,6 +40,7 @@ _log = logging.getLogger("shelflife.memory")
 
 _MOST_TRIES = 8
 _MOST_CONSUMED = 10_000
+_MOST_GONE = 10_000
 _LONGEST_QUERY = 6000
 
 
@@ -87,6 +91,26 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
     evictions: dict[str, int]
     """By reason."""
 
+    confirmed: int
+    """Of these evictions, those after which the server gave another value for the same."""
+
+    needless: int
+    """Those after which it gave the same value again."""
+
+    @property
+    def precision(self) -> float | None:
+        """The share of evictions that were right, among those of which it is known; None when it is of none."""
+        judged = self.confirmed + self.needless
+        return self.confirmed / judged if judged else None
+
+
+class _Told(NamedTuple):
+    """What a server has said with a response and when asked about it."""
+
+    contract: Contract
+    changes: Changes | None
+    movement: Movement
+
 
 _STALE = {
     Reason.ROW_CHANGED,
@@ -128,6 +152,10 @@ class Memory:
         self._counts: Counter[str] = Counter()
         self._evictions: Counter[Reason] = Counter()
         self._consumers: OrderedDict[str, dict[str, None]] = OrderedDict()
+        self._gone: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._lock = threading.Lock()
+        self._settling: Counter[str] = Counter()
+        self._doubts: dict[str, int] = {}
         self._is_store_failing = False
 
     def recall(
@@ -135,9 +163,13 @@ class Memory:
     ) -> list[Entry]:
         """The fixes that hold for this request, oldest first.
 
-        A `consumer` who gives a name is told, by a `Notified` event, when an entry it has recalled is evicted.
+        There are none while it is being found out what a movement of the server's data makes stale; when that fails there are none
+        until a later response of the origin has been dealt with. A `consumer` who gives a name is told, by a `Notified` event, when an entry it has recalled is evicted.
         """
         if not self.strategy.is_remembering:
+            return []
+        if origin in self._doubts or self._settling[origin]:
+            self._counts["misses"] += 1
             return []
         try:
             places = [
@@ -167,23 +199,23 @@ class Memory:
     def observe(self, exchange: Exchange, fetch: Fetcher | None = None) -> list[Event]:
         """Learn from a response: drop what it shows to be stale, keep the fixes it gives. Returns what happened."""
         fetch = fetch or self._fetch
-        steps = self._observing(exchange)
-        try:
-            url = next(steps)
-            while True:
-                url = steps.send(fetch(url) if fetch else None)
-        except StopIteration as outcome:
-            return list(outcome.value)
+        with closing(self._observing(exchange)) as steps:
+            try:
+                url = next(steps)
+                while True:
+                    url = steps.send(fetch(url) if fetch else None)
+            except StopIteration as outcome:
+                return list(outcome.value)
 
     async def observe_async(self, exchange: Exchange, fetch: AsyncFetcher | None = None) -> list[Event]:
         """The same, asking the server through an async fetcher. The store is used directly: its verbs take microseconds."""
-        steps = self._observing(exchange)
-        try:
-            url = next(steps)
-            while True:
-                url = steps.send(await fetch(url) if fetch else None)
-        except StopIteration as outcome:
-            return list(outcome.value)
+        with closing(self._observing(exchange)) as steps:
+            try:
+                url = next(steps)
+                while True:
+                    url = steps.send(await fetch(url) if fetch else None)
+            except StopIteration as outcome:
+                return list(outcome.value)
 
     def forget(self, origin: str, operation: str | None = None, type: str | None = None) -> int:
         """Drop the entries of an origin, or of one operation or type of it; tells how many there were."""
@@ -217,6 +249,8 @@ class Memory:
             applied=self._counts["applied"],
             stale_prevented=sum(count for reason, count in self._evictions.items() if reason in _STALE),
             evictions={reason.name.lower(): count for reason, count in sorted(self._evictions.items())},
+            confirmed=self._counts["confirmed"],
+            needless=self._counts["needless"],
         )
 
     def _observing(self, exchange: Exchange) -> Generator[str, Fetched | None, list[Event]]:
@@ -229,28 +263,57 @@ class Memory:
             return self._emit([Ignored(exchange.origin, str(error))])
         if not contract:
             return []
+        origin = exchange.origin
+        doubt = self._doubts.get(origin)
         try:
             for _ in range(_MOST_TRIES):
-                known = self.store.known(exchange.origin)
-                contract, changes = yield from self._informed(exchange.origin, known.knowledge, contract)
-                events = self._carry_out(exchange, contract, changes, known.knowledge, known.revision)
+                known = self.store.known(origin)
+                movement = decisions.has_moved(known.knowledge, contract, is_doubted=doubt is not None)
+                with self._settling_what_moved(origin, movement):
+                    told = yield from self._told(origin, known.knowledge, contract, movement)
+                    events = self._carry_out(exchange, told, known)
                 if events is not None:
+                    with self._lock:
+                        if self._doubts.get(origin) == doubt:
+                            self._doubts.pop(origin, None)
                     self._is_store_failing = False
                     return self._emit(events)
             raise StoreError("too many others are writing to the memory at the same time")
         except StoreError as error:
+            self._doubt(origin)
             self._store_failed(error)
             return []
+        except BaseException:
+            self._doubt(origin)
+            raise
 
-    def _informed(
-        self, origin: str, knowledge: Knowledge, contract: Contract
-    ) -> Generator[str, Fetched | None, tuple[Contract, Changes | None]]:
-        """The contract, and what the server tells when asked about a movement."""
-        movement = decisions.has_moved(knowledge, contract)
+    @contextmanager
+    def _settling_what_moved(self, origin: str, movement: Movement) -> Iterator[None]:
+        """While this lasts, another thread or task that recalls from the origin gets nothing: it might be what goes."""
+        if not movement:
+            yield
+            return
+        with self._lock:
+            self._settling[origin] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._settling[origin] -= 1
+
+    def _doubt(self, origin: str) -> None:
+        """A response of the origin was seen that has not been dealt with."""
+        with self._lock:
+            self._doubts[origin] = self._doubts.get(origin, 0) + 1
+
+    def _told(
+        self, origin: str, knowledge: Knowledge, contract: Contract, movement: Movement
+    ) -> Generator[str, Fetched | None, _Told]:
+        """What the server has said, with what it tells when asked about a movement."""
         if movement.is_untold:
             state = _decoded((yield f"{origin}/contract/state"), ContractState)
             if state is None:
-                return contract, None
+                return _Told(contract, None, movement)
             contract = msgspec.structs.replace(
                 contract, table_versions=state.table_versions, rules_version=state.rules_version or None
             )
@@ -262,20 +325,16 @@ class Memory:
             asked.append(f"rules={quote(knowledge.rules_version or '')}")
         query = "&".join(asked)
         if not query or len(query) > _LONGEST_QUERY:
-            return contract, None
-        return contract, _decoded((yield f"{origin}/contract/changes?{query}"), Changes)
+            return _Told(contract, None, movement)
+        changes = _decoded((yield f"{origin}/contract/changes?{query}"), Changes)
+        return _Told(contract, changes, movement)
 
-    def _carry_out(
-        self,
-        exchange: Exchange,
-        contract: Contract,
-        changes: Changes | None,
-        knowledge: Knowledge,
-        revision: int,
-    ) -> list[Event] | None:
+    def _carry_out(self, exchange: Exchange, told: _Told, known: Known) -> list[Event] | None:
         """Write what follows from a response; None when somebody else has written meanwhile."""
         origin = exchange.origin
-        disposal = decisions.dispose(knowledge, contract, self.strategy, changes)
+        contract = told.contract
+        knowledge, revision = known
+        disposal = decisions.dispose(knowledge, contract, self.strategy, told.changes, told.movement)
         lessons = self._lessons(exchange, contract, disposal.knowledge)
         shrunk: dict[str, Reason] = {}
         grown: list[Entry] = []
@@ -352,13 +411,16 @@ class Memory:
             match event:
                 case Evicted(entry, reason):
                     self._evictions[reason] += 1
+                    if reason in _STALE:
+                        self._note_gone(entry)
                     consumers = self._consumers.pop(entry.id, {})
                     if self.strategy.is_notifying:
                         told += (Notified(consumer, entry) for consumer in consumers)
                 case Applied():
                     self._counts["applied"] += 1
-                case Stored():
+                case Stored(entry):
                     self._counts["stored"] += 1
+                    self._judge_eviction(entry)
                 case Restamped():
                     self._counts["restamped"] += event.count
                 case _:
@@ -375,6 +437,16 @@ class Memory:
             self._consumers.move_to_end(entry.id)
         while len(self._consumers) > _MOST_CONSUMED:
             self._consumers.popitem(last=False)
+
+    def _note_gone(self, entry: Entry) -> None:
+        self._gone[entry.slot] = entry.parameters
+        while len(self._gone) > _MOST_GONE:
+            self._gone.popitem(last=False)
+
+    def _judge_eviction(self, entry: Entry) -> None:
+        before = self._gone.pop(entry.slot, None) if self._gone else None
+        if before is not None:
+            self._counts["needless" if before == entry.parameters else "confirmed"] += 1
 
     def _store_failed(self, error: StoreError) -> None:
         if not self._is_store_failing:

@@ -1,0 +1,215 @@
+"""A response that was seen but not dealt with: the memory must not go on as though it had not been."""
+
+import asyncio
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from shelflife.apis.acme import acme_app, acme_provider
+from shelflife.client.events import Evicted, Reason, StoreFailed
+from shelflife.client.memory import Memory
+from shelflife.client.sqlite import SqliteStore
+from shelflife.testing import serving
+from tests.client.agents import Agent
+from tests.client.test_memory import CONTROL, FIX, FREE, FUNDING_1, GOVERNED, knows, learn, rotate, said
+from tests.processes import started
+
+
+@pytest.fixture
+def provider():
+    return acme_provider()
+
+
+@pytest.fixture
+def address(provider):
+    with serving(acme_app(provider)) as address:
+        yield address
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "memory.db"
+
+
+@pytest.fixture
+def agent(address, path):
+    store = SqliteStore(path, busy_timeout_s=0.05)
+    with Agent(address, store=store) as agent:
+        yield agent
+    store.close()
+
+
+class Locked:
+    """Somebody else is writing to the file for as long as the block runs."""
+
+    def __init__(self, path):
+        self.connection = sqlite3.connect(path, isolation_level=None)
+
+    def __enter__(self):
+        self.connection.execute("begin immediate")
+
+    def __exit__(self, *exception):
+        self.connection.execute("rollback")
+        self.connection.close()
+
+
+def test_an_eviction_that_cannot_be_written_is_not_recalled_and_made_up_for_exactly(agent, provider, path):
+    learn(agent, GOVERNED, CONTROL)
+    rotate(provider)
+    with Locked(path):
+        agent.call(FREE)
+        assert knows(agent, GOVERNED) == []
+        assert knows(agent, CONTROL) == []
+        agent.call(FREE)
+    assert len(agent.of(StoreFailed)) == 1
+    assert knows(agent, GOVERNED) == []
+    agent.call(FREE)
+    assert [event.reason for event in agent.of(Evicted)] == [Reason.ROW_CHANGED]
+    assert knows(agent, GOVERNED) == []
+    assert knows(agent, CONTROL) == [{"currency": "eur"}]
+
+
+def test_a_late_response_does_not_lift_the_doubt(agent, provider, path):
+    learn(agent, GOVERNED)
+    late = agent.exchange(FREE, agent.http.post(agent.origin + "/subscriptions", json=FREE))
+    rotate(provider)
+    with Locked(path):
+        agent.call(FREE)
+    agent.memory.observe(late)
+    assert knows(agent, GOVERNED) == []
+
+
+def test_in_doubt_and_with_nobody_to_ask_everything_of_the_origin_goes(agent, provider, path):
+    learn(agent, GOVERNED, CONTROL)
+    rotate(provider)
+    with Locked(path):
+        agent.call(FREE)
+    agent.memory.observe(
+        agent.exchange(FREE, agent.http.post(agent.origin + "/subscriptions", json=FREE)),
+        fetch=lambda url: None,
+    )
+    assert {event.reason for event in agent.of(Evicted)} == {Reason.TABLE_MOVED}
+    assert knows(agent, CONTROL) == []
+
+
+def test_a_file_that_was_locked_while_nothing_moved_costs_nothing_afterwards(agent, path):
+    learn(agent, GOVERNED)
+    with Locked(path):
+        agent.call(CONTROL)
+        assert knows(agent, GOVERNED) == []
+    agent.call(FREE)
+    assert knows(agent, GOVERNED) == [{"promo_code": "SUMMERSALE25"}]
+    assert agent.of(Evicted) == []
+
+
+def test_a_fetcher_that_raises_leaves_the_origin_in_doubt(agent, provider):
+    def broken(url):
+        raise RuntimeError("no such luck")
+
+    learn(agent, GOVERNED)
+    rotate(provider)
+    response = agent.http.post(agent.origin + "/subscriptions", json=FREE)
+    with pytest.raises(RuntimeError, match="no such luck"):
+        agent.memory.observe(agent.exchange(FREE, response), broken)
+    assert knows(agent, GOVERNED) == []
+    agent.call(FREE)
+    assert [event.reason for event in agent.of(Evicted)] == [Reason.ROW_CHANGED]
+
+
+def test_an_observation_that_is_cancelled_leaves_the_origin_in_doubt(agent, provider):
+    learn(agent, GOVERNED)
+    rotate(provider)
+    exchange = agent.exchange(FREE, agent.http.post(agent.origin + "/subscriptions", json=FREE))
+
+    async def story():
+        is_asking = asyncio.Event()
+
+        async def never_answered(url):
+            is_asking.set()
+            await asyncio.Event().wait()
+
+        observing = asyncio.create_task(agent.memory.observe_async(exchange, never_answered))
+        await is_asking.wait()
+        observing.cancel()
+        await asyncio.gather(observing, return_exceptions=True)
+
+    asyncio.run(story())
+    assert knows(agent, GOVERNED) == []
+
+
+def test_while_the_server_is_being_asked_nobody_recalls(agent, provider):
+    learn(agent, GOVERNED, FUNDING_1)
+    rotate(provider)
+    exchange = agent.exchange(FREE, agent.http.post(agent.origin + "/subscriptions", json=FREE))
+    is_asking, may_answer = threading.Event(), threading.Event()
+
+    def slow(url):
+        is_asking.set()
+        may_answer.wait(30)
+        return agent.fetch(url)
+
+    observing = threading.Thread(target=agent.memory.observe, args=(exchange, slow))
+    observing.start()
+    is_asking.wait(30)
+    assert knows(agent, GOVERNED) == []
+    may_answer.set()
+    observing.join()
+    assert knows(agent, GOVERNED) == []
+    assert len(knows(agent, FUNDING_1)) == 1
+
+
+def test_precision_is_told_once_the_server_has_given_the_value_again(address, provider):
+    with Agent(address) as agent:
+        agent.memory = Memory()
+        assert agent.memory.statistics.precision is None
+        learn(agent, GOVERNED, FUNDING_1)
+        rotate(provider)
+        provider.registry.reload_table("recommended_credit_token", set={}, version="2.0.0")
+        agent.call(FREE)
+        assert agent.memory.statistics.precision is None
+        agent.call(GOVERNED)
+        assert agent.memory.statistics.precision == 1.0
+        agent.call(FUNDING_1)
+        assert agent.memory.statistics.precision == 0.5
+
+
+OBSERVER = """
+import sys
+from shelflife.client import Memory, SqliteStore
+from tests.client.test_doubt import rejection_number
+
+memory = Memory(SqliteStore(sys.argv[1]))
+print("up", flush=True)
+for number in range(100_000):
+    memory.observe(rejection_number(number))
+    print(number, flush=True)
+"""
+
+
+def rejection_number(number):
+    """A response that teaches one fix; every tenth also moves the table, so that all the fixes before it go."""
+    version = str(number // 10)
+    fix = FIX | {"tables": [{"table": "t", "version": version}], "when": {"a": number}}
+    return said({"recovery_feedback": {"suggestions": [fix]}, "table_versions": {"t": version}})
+
+
+def test_a_kill_in_a_burst_of_observes_loses_at_most_the_one_in_flight(path):
+    with started([sys.executable, "-c", OBSERVER, path], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "up\n"
+        for _ in range(73):
+            process.stdout.readline()
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        rest = process.stdout.read().split()
+        last = int(rest[-1]) if rest else 72
+    store = SqliteStore(path)
+    held = [entry.when["a"] for entry in store.entries()]
+    expected = [list(range(end // 10 * 10, end + 1)) for end in (last, last + 1)]
+    assert held in expected
+    assert store.known("http://h").knowledge.table_versions == {"t": f"{held[-1] // 10}"}
+    store.close()
