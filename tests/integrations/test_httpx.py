@@ -101,3 +101,52 @@ def test_an_operation_can_be_named_by_its_template(address, library):
     with library.Client(base_url=address, transport=transport) as client:
         client.post("/subscriptions", json=GOVERNED)
     assert len(memory.recall(address, "subscribe", GOVERNED)) == 1
+
+
+class Enormous:
+    """An ASGI app that has a movement to tell of with every response, and when asked about it never comes to an end."""
+
+    def __init__(self):
+        self.count = 0
+        self.asked_with = []
+
+    async def __call__(self, scope, receive, send):
+        headers = dict(scope["headers"])
+        is_question = scope["path"].startswith("/contract/")
+        content_type = (b"content-type", b"application/json")
+        if is_question:
+            self.asked_with.append(headers)
+            await send({"type": "http.response.start", "status": 200, "headers": [content_type]})
+            for _ in range(64):
+                await send({"type": "http.response.body", "body": b" " * 1024 * 1024, "more_body": True})
+            await send({"type": "http.response.body", "body": b"{}"})
+            return
+        self.count += 1
+        body = b'{"table_versions": {"t": "%d"}}' % self.count
+        length = (b"content-length", str(len(body)).encode())
+        await send({"type": "http.response.start", "status": 200, "headers": [content_type, length]})
+        await send({"type": "http.response.body", "body": body})
+
+
+def test_the_server_is_asked_with_the_callers_credentials_and_not_listened_to_for_ever(library):
+    app = Enormous()
+    headers = {"Authorization": "Bearer me", "Idempotency-Key": "1"}
+    with serving(app) as address:
+        transport = MemoryTransport(Memory(), library.HTTPTransport())
+        with library.Client(base_url=address, transport=transport, headers=headers) as client:
+            for _ in range(2):
+                assert client.post("/x", json={}).status_code == 200
+
+        async def story():
+            transport = AsyncMemoryTransport(Memory(), library.AsyncHTTPTransport())
+            async with library.AsyncClient(base_url=address, transport=transport, headers=headers) as client:
+                for _ in range(2):
+                    assert (await client.post("/x", json={})).status_code == 200
+
+        asyncio.run(story())
+    assert len(app.asked_with) == 2
+    for asked in app.asked_with:
+        assert asked[b"authorization"] == b"Bearer me"
+        assert asked[b"host"].decode() in address
+        assert b"idempotency-key" not in asked
+        assert b"content-length" not in asked

@@ -8,6 +8,7 @@ The transports wrap another one and hand on whatever library's requests and resp
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from typing import Any
 
 import msgspec
@@ -18,6 +19,8 @@ from shelflife.client.memory import Exchange, Fetched, Memory
 __all__ = ["AsyncMemoryTransport", "MemoryTransport"]
 
 _LARGEST_WATCHED = 1024 * 1024
+_LARGEST_ANSWER = 8 * 1024 * 1024
+_OF_THE_BODY = ("content-", "transfer-encoding", "expect", "if-", "range", "idempotency-key", "prefer")
 _EXTENSION = "shelflife"
 
 OperationOf = Callable[[Any], str]
@@ -87,8 +90,12 @@ class MemoryTransport(_Watching):
 
         def fetch(url: str) -> Fetched | None:
             try:
-                answer = self._transport.handle_request(type(request)("GET", url))
-                return Fetched(answer.status_code, answer.read())
+                answer = self._transport.handle_request(_question(request, url))
+                with closing(answer):
+                    body = bytearray()
+                    for chunk in answer.iter_bytes():
+                        body += _bounded(chunk, body)
+                return Fetched(answer.status_code, bytes(body))
             except Exception:  # noqa: BLE001 - whatever the transport raises, the server could not tell
                 return None
 
@@ -121,8 +128,14 @@ class AsyncMemoryTransport(_Watching):
 
         async def fetch(url: str) -> Fetched | None:
             try:
-                answer = await self._transport.handle_async_request(type(request)("GET", url))
-                return Fetched(answer.status_code, await answer.aread())
+                answer = await self._transport.handle_async_request(_question(request, url))
+                try:
+                    body = bytearray()
+                    async for chunk in answer.aiter_bytes():
+                        body += _bounded(chunk, body)
+                finally:
+                    await answer.aclose()
+                return Fetched(answer.status_code, bytes(body))
             except Exception:  # noqa: BLE001 - whatever the transport raises, the server could not tell
                 return None
 
@@ -146,6 +159,23 @@ def _origin(request: Any) -> str:
     default = {"http": 80, "https": 443}.get(url.scheme)
     host = f"[{url.host}]" if ":" in url.host else url.host
     return f"{url.scheme}://{host}:{url.port or default}"
+
+
+def _question(request: Any, url: str) -> Any:
+    """A question to the server that a request went to: with its credentials and its time-outs, and without its body."""
+    headers = [
+        (name, value)
+        for name, value in request.headers.multi_items()
+        if not name.lower().startswith(_OF_THE_BODY)
+    ]
+    timeout = request.extensions.get("timeout") or dict.fromkeys(("connect", "read", "write", "pool"), 5.0)
+    return type(request)("GET", url, headers=headers, extensions={"timeout": timeout})
+
+
+def _bounded(chunk: bytes, before: bytearray) -> bytes:
+    if len(before) + len(chunk) > _LARGEST_ANSWER:
+        raise ValueError("the answer is too large")
+    return chunk
 
 
 def _is_watched(headers: Mapping[str, str]) -> bool:
