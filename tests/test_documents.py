@@ -6,11 +6,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import jsonschema
 import pytest
 
 from shelflife.apis.acme import ROTATED_CODES, acme_app, acme_provider
+from shelflife.client import Event
 from shelflife.contract.schemas import message_schema
 from shelflife.testing import serving
 from tests.calling import ADMIN, TOKEN, calling
@@ -128,14 +130,39 @@ def test_the_agent_of_the_readme_learns_uses_and_replaces_a_fix(tmp_path):
         program = readme_block("python", "For an agent builder").replace("http://127.0.0.1:8000", address)
 
         def run():
-            outcome = subprocess.run(
-                [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
-            )
-            return ast.literal_eval(outcome.stdout)
+            return ast.literal_eval(output_of(program, tmp_path))
 
         assert [run(), run()] == [(2, "SUMMERSALE25"), (1, "SUMMERSALE25")]
         provider.registry.reload_table("active_csm_codes", set=ROTATED_CODES)
         assert [run(), run()] == [(2, "WINTERLAUNCH26"), (1, "WINTERLAUNCH26")]
+
+
+def output_of(program, folder):
+    outcome = subprocess.run(
+        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=True
+    )
+    return outcome.stdout
+
+
+def test_the_loop_written_by_hand_does_the_same(tmp_path):
+    text = (ROOT / "docs" / "agents.md").read_text("utf-8")
+    loop, *rest = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    provider = acme_provider()
+    with serving(acme_app(provider)) as address:
+        loop = loop.replace("http://127.0.0.1:8000", address)
+        first, second = (output_of(loop, tmp_path).strip() for _ in range(2))
+        assert f"The first run prints `{first}`, the second `{second}`." in text
+        *_, block, input, amended = output_of(loop + "\n".join(rest), tmp_path).split("\n\n")
+        assert '{"promo_code":"SUMMERSALE25"}' in block + input
+        assert amended.strip() == "[{'promo_code': 'SUMMERSALE25'}] []"
+        provider.registry.reload_table("active_csm_codes", set=ROTATED_CODES)
+        assert output_of(loop, tmp_path).strip() == "(2, 'WINTERLAUNCH26')"
+
+
+def test_the_documents_name_every_event():
+    text = (ROOT / "docs" / "agents.md").read_text("utf-8")
+    named = re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
+    assert sorted(named) == sorted(event.__name__ for event in get_args(Event))
 
 
 def test_every_link_between_documents_leads_somewhere():

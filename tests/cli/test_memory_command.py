@@ -81,3 +81,12 @@ def test_mistakes_are_told_in_one_sentence(path, capsys, arguments, sentence):
     assert (status, out) == (1, "")
     assert sentence in err
     assert err.count("\n") == 1
+
+
+def test_a_memory_can_be_named_by_its_url(path, capsys):
+    _, out, _ = run(capsys, "stats", f"sqlite:///{path}")
+    assert out.startswith("3 remembered\n")
+    for address in ("redis://somewhere", "sqlite://somewhere", "sqlite:///"):
+        status, _, told = run(capsys, "stats", address)
+        assert status != 0
+        assert "give a file, or sqlite:///" in told

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 
@@ -28,7 +29,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 
     def verb(name: str, help: str, run: Callable[[argparse.Namespace], None]) -> argparse.ArgumentParser:
         one = verbs.add_parser(name, help=help, description=help[0].upper() + help[1:] + ".")
-        one.add_argument("file", help="the memory file")
+        one.add_argument("file", help="the memory: a file, or its URL (sqlite:///memory.db)")
         one.set_defaults(run=run)
         return one
 
@@ -121,7 +122,14 @@ def _forget(options: argparse.Namespace) -> None:
 
 
 @contextmanager
-def _opened(path: str, *, is_read_only: bool) -> Iterator[SqliteStore]:
+def _opened(file: str, *, is_read_only: bool) -> Iterator[SqliteStore]:
+    scheme, separator, path = file.partition("://")
+    if not separator:
+        path = file
+    elif scheme == "sqlite" and path.startswith("/") and len(path) > 1:
+        path = unquote(path[1:])
+    else:
+        raise CommandError(f"{file!r} is not a memory; give a file, or sqlite:/// and its path")
     try:
         if not is_read_only:
             SqliteStore(path, is_read_only=True).close()  # a file that is not there is not to be made
