@@ -35,6 +35,11 @@ class Reason(StrEnum):
     CAPACITY = "the memory was full, and it had not been used for the longest time"
     FORGOTTEN = "somebody asked to forget it"
 
+    @property
+    def is_invalidation(self) -> bool:
+        """Whether the entry left because something that it rests on has changed, or may have."""
+        return self not in (Reason.REPLACED, Reason.CAPACITY, Reason.FORGOTTEN)
+
 
 class Stored(msgspec.Struct, frozen=True, tag=True):
     """A fix was learned."""

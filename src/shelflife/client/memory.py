@@ -112,16 +112,6 @@ class _Told(NamedTuple):
     movement: Movement
 
 
-_STALE = {
-    Reason.ROW_CHANGED,
-    Reason.DOWNSTREAM,
-    Reason.TABLE_MOVED,
-    Reason.RULE_CHANGED,
-    Reason.RULES_MOVED,
-    Reason.VECTOR_SHRANK,
-}
-
-
 class Memory:
     """What an agent holds across episodes.
 
@@ -247,7 +237,7 @@ class Memory:
             stored=self._counts["stored"],
             restamped=self._counts["restamped"],
             applied=self._counts["applied"],
-            stale_prevented=sum(count for reason, count in self._evictions.items() if reason in _STALE),
+            stale_prevented=sum(count for reason, count in self._evictions.items() if reason.is_invalidation),
             evictions={reason.name.lower(): count for reason, count in sorted(self._evictions.items())},
             confirmed=self._counts["confirmed"],
             needless=self._counts["needless"],
@@ -411,7 +401,7 @@ class Memory:
             match event:
                 case Evicted(entry, reason):
                     self._evictions[reason] += 1
-                    if reason in _STALE:
+                    if reason.is_invalidation:
                         self._note_gone(entry)
                     consumers = self._consumers.pop(entry.id, {})
                     if self.strategy.is_notifying:

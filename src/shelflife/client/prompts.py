@@ -48,12 +48,19 @@ def amended_input(task_input: Mapping[str, Any], entries: Sequence[Entry]) -> st
             if value not in values.setdefault(name, []):
                 values[name].append(value)
     amended = merged(task_input, {name: oldest for name, (oldest, *_) in values.items()})
-    lines = [f"- {name}: {' | '.join(map(_json, alternatives))}" for name, alternatives in values.items()]
+    lines = [
+        f"- {name}: {' | '.join(map(_json, alternatives))} ({_before(task_input, name)})"
+        for name, alternatives in values.items()
+    ]
     return (
         "Input, with amendments already made:\n"
         f"{_json(amended)}\n"
         "Amended fields (null: taken away):\n" + "\n".join(lines) + "\n"
     )
+
+
+def _before(task_input: Mapping[str, Any], name: str) -> str:
+    return f"was {_json(task_input[name])}" if name in task_input else "was not there"
 
 
 def _can_be_shown(entry: Entry) -> bool:
