@@ -4,6 +4,7 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.14 python3.13 python3.12 py
 	$(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
 BIN := .venv/bin
 READY := .venv/.ready
+VENDORS := tests/lab/vendors
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help setup demo test check format bench schemas lock clean
@@ -13,12 +14,13 @@ help:  ## Show what there is to make
 
 setup: $(READY)  ## Do only the set-up, into .venv
 
-$(READY): requirements.lock pyproject.toml
+$(READY): requirements.lock pyproject.toml $(VENDORS)/package-lock.json
 	@test -n "$(PYTHON)" || { echo "No Python 3.11 or newer was found; install one, or say make PYTHON=/path/to/python."; exit 1; }
-	@echo "Setting up .venv (once; about a minute)"
+	@echo "Setting up .venv (once; about two minutes)"
 	@test -x $(BIN)/python && $(BIN)/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear .venv
 	@$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements.lock
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@cd $(VENDORS) && $(CURDIR)/$(BIN)/npm ci --silent --no-audit --no-fund
 	@touch $(READY)
 
 demo: $(READY)  ## Play the story of one fix on a real server
@@ -32,7 +34,7 @@ check: $(READY)  ## Check format, lint, types, the import sentence and the lock
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
-	@! grep -n '://' requirements.lock || { echo "requirements.lock names an address"; exit 1; }
+	@! grep -n '://' requirements.lock $(VENDORS)/package-lock.json || { echo "a lock names an address"; exit 1; }
 
 format: $(READY)  ## Put the code into its format
 	@$(BIN)/ruff format .
@@ -48,4 +50,4 @@ lock:  ## Resolve the dependencies anew (needs uv)
 	uv export --quiet --all-groups --all-extras --no-header --no-emit-project --output-file requirements.lock
 
 clean:  ## Remove everything that was made
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist $(VENDORS)/node_modules

@@ -90,11 +90,10 @@ def _missing(asked: Asked, message: str) -> str:
         extra = _EXTRAS.get(package[1])
         wanted = f"'shelflife[{extra}]'" if extra else package[1]
         return f"{asked.model} needs the package {package[1]}: pip install {wanted}"
-    variables = re.findall(r"\b[A-Z]+(?:_[A-Z]+)+\b", message)
-    if any(name.endswith("_BASE_URL") for name in variables):
-        return f"{asked.model} needs an address: give its base URL or set {variables[0]}"
-    if variables:
-        return f"{asked.model} needs a key: set {' or '.join(dict.fromkeys(variables))}"
+    variable = re.search(r"\b[A-Z][A-Z0-9_]*_(API_KEY|BASE_URL)\b", message)
+    if variable:
+        need = "a key: set" if variable[1] == "API_KEY" else "an address: give its base URL or set"
+        return f"{asked.model} needs {need} {variable[0]}"
     return f"{asked.model} cannot be asked: {message}"
 
 

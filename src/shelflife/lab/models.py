@@ -91,6 +91,7 @@ class ModelPlanner:
                 attempt_timeout=timeout_s,
                 max_retries=max_retries,
                 cache_prompt=False,  # what a call costs must not depend on the calls before it
+                reasoning_summary="none",  # else a model of OpenAI's is first asked, unrecorded, whether it gives one
                 adaptive_connections=False,
             )
             try:
@@ -172,8 +173,10 @@ def _inspect_ai() -> Any:
     try:
         import inspect_ai.model
     except ImportError as error:
+        package = (error.name or "inspect_ai").partition(".")[0]
         raise PlannerError(
-            f"a model as a planner needs more than is installed: pip install 'shelflife[models]' ({error.name} is missing)"
+            "a model as a planner needs more than is installed: pip install 'shelflife[models]'"
+            f" ({package} is missing)"
         ) from None
     for name in ("inspect_ai", "google_genai"):
         if not logging.getLogger(name).handlers:
