@@ -4,6 +4,8 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.14 python3.13 python3.12 py
 	$(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
 BIN := .venv/bin
 READY := .venv/.ready
+VENDORS := tests/lab/vendors
+VENDORS_READY := $(VENDORS)/node_modules/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help setup demo test check format bench schemas lock clean
@@ -15,16 +17,20 @@ setup: $(READY)  ## Do only the set-up, into .venv
 
 $(READY): requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "No Python 3.11 or newer was found; install one, or say make PYTHON=/path/to/python."; exit 1; }
-	@echo "Setting up .venv (once; about a minute)"
+	@echo "Setting up .venv (once; about two minutes)"
 	@test -x $(BIN)/python && $(BIN)/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear .venv
 	@$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements.lock
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $(READY)
 
+$(VENDORS_READY): $(READY) $(VENDORS)/package-lock.json
+	@cd $(VENDORS) && $(CURDIR)/$(BIN)/npm ci --silent --no-audit --no-fund
+	@touch $(VENDORS_READY)
+
 demo: $(READY)  ## Play the story of one fix on a real server
 	@$(BIN)/shelflife demo
 
-test: $(READY)  ## Run the whole suite
+test: $(READY) $(VENDORS_READY)  ## Run the whole suite
 	@$(BIN)/pytest --numprocesses=2 --dist=loadgroup -q
 
 check: $(READY)  ## Check format, lint, types, the import sentence and the lock
@@ -32,7 +38,7 @@ check: $(READY)  ## Check format, lint, types, the import sentence and the lock
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
-	@! grep -n '://' requirements.lock || { echo "requirements.lock names an address"; exit 1; }
+	@! grep -n '://' requirements.lock $(VENDORS)/package-lock.json || { echo "a lock names an address"; exit 1; }
 
 format: $(READY)  ## Put the code into its format
 	@$(BIN)/ruff format .
@@ -48,4 +54,4 @@ lock:  ## Resolve the dependencies anew (needs uv)
 	uv export --quiet --all-groups --all-extras --no-header --no-emit-project --output-file requirements.lock
 
 clean:  ## Remove everything that was made
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist $(VENDORS)/node_modules
