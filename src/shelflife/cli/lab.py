@@ -1,0 +1,223 @@
+"""`shelflife lab`: play streams, and look at what came of them."""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shelflife.cli.errors import CommandError, needing
+from shelflife.cli.progress import Progress
+
+if TYPE_CHECKING:
+    from shelflife.lab.grid import Job, Outcome
+    from shelflife.lab.scores import RunScore
+
+__all__ = ["add_to"]
+
+_DEFAULT_ARMS = ["A0", "A1", "A2", "A2D"]
+
+
+def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command to the parser."""
+    parser = commands.add_parser(
+        "lab",
+        help="measure memory, servers and planners",
+        description="Play streams of tasks through a real server with a real memory, and score what happens.",
+    )
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+
+    run = verbs.add_parser("run", help="play one stream or more", description="Play streams.")
+    run.add_argument(
+        "streams", nargs="+", metavar="STREAM", help="a stream that comes with the lab, or a .toml file"
+    )
+    run.add_argument("--arm", action="append", help="the client's strategy, e.g. A2D; may be repeated")
+    run.add_argument(
+        "--planner",
+        action="append",
+        help="compliant, compliant-last, conservative, forgetful, seeded:add=0.5, sim:MODEL, or a model"
+        " such as openai/gpt-5-mini; may be repeated",
+    )
+    run.add_argument("--seed", action="append", type=int, help="may be repeated; 0 by default")
+    run.add_argument(
+        "--consume",
+        choices=["2", "3", "apply"],
+        default="3",
+        help="how a remembered fix reaches the request: listed, as an amended input, or written in by the client",
+    )
+    run.add_argument("--level", type=int, choices=[0, 1, 4, 5, 6], default=6, help="of the server's wire")
+    run.add_argument("--base-url", metavar="URL", help="of a model's API")
+    run.add_argument("--json", action="store_true", help="print the scores for programs")
+    _add_playing(run, worker_count=1)
+    run.set_defaults(run=_run)
+
+    grid = verbs.add_parser(
+        "grid",
+        help="play the whole evaluation of the paper, simulated",
+        description="Play the paper's 250 runs with simulated planners that are tuned to its models.",
+    )
+    _add_playing(grid, worker_count=os.cpu_count() or 1)
+    grid.set_defaults(run=_grid)
+
+    check = verbs.add_parser("check", help="tell what is wrong with a stream", description="Check a stream.")
+    check.add_argument("stream", help="a .toml file, or a stream that comes with the lab")
+    check.set_defaults(run=_check)
+
+
+def _add_playing(parser: argparse.ArgumentParser, *, worker_count: int) -> None:
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="keep the records here; runs that are there already are not played again",
+    )
+    parser.add_argument(
+        "--jobs", type=_positive, default=worker_count, metavar="N", help="play so many at once"
+    )
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number
+
+
+def _run(options: argparse.Namespace) -> None:
+    with _lab():
+        from shelflife.lab.grid import Job
+        from shelflife.lab.scores import as_json
+    jobs = [
+        Job(stream, arm, planner, seed, options.consume, options.level, options.base_url)
+        for stream in options.streams
+        for planner in options.planner or ["compliant"]
+        for arm in options.arm or _DEFAULT_ARMS
+        for seed in options.seed or [0]
+    ]
+    outcome = _played(jobs, options)
+    if options.json:
+        print(json.dumps({"runs": [as_json(score) for score in outcome.scores]}))
+    else:
+        _print_scores(outcome.scores)
+    _tell_failures(outcome)
+
+
+def _grid(options: argparse.Namespace) -> None:
+    with _lab():
+        from shelflife.lab.grid import paper_grid
+    outcome = _played(paper_grid(), options)
+    spent = [score.spent for score in outcome.scores]
+    episode_count = sum(score.episodes for score in outcome.scores)
+    print(f"{len(outcome.scores)} runs, {episode_count:,} episodes (simulated, tuned to the paper)")
+    parts = {
+        "server": sum(one.server_s for one in spent),
+        "memory": sum(one.memory_s for one in spent),
+        "planner": sum(one.planner_s for one in spent),
+        "HTTP": sum(one.http_s for one in spent),
+    }
+    whole_s = sum(one.whole_s for one in spent)
+    parts["starting servers and the rest"] = whole_s - sum(parts.values())
+    print("where the time went: " + ", ".join(f"{name} {s / whole_s:.0%}" for name, s in parts.items()))
+    if options.out:
+        print(f"records are in {options.out}; make the report with: shelflife lab report {options.out}")
+    _tell_failures(outcome)
+
+
+def _check(options: argparse.Namespace) -> None:
+    with _lab():
+        from shelflife.lab.checking import problems_of
+        from shelflife.lab.scenarios import ScenarioError, load
+    try:
+        scenario = load(options.stream)
+    except ScenarioError as error:
+        raise CommandError(f"{options.stream} is no stream:\n  " + "\n  ".join(error.problems)) from error
+    problems = problems_of(scenario)
+    if problems:
+        raise CommandError(f"{options.stream} cannot be played:\n  " + "\n  ".join(problems))
+    print(
+        f"{scenario.name}: {len(scenario.order)} episodes on {scenario.api}, {len(scenario.drift)} drifts,"
+        f" {len(scenario.eligible)} episodes eligible for compliance"
+    )
+
+
+def _played(jobs: "list[Job]", options: argparse.Namespace) -> "Outcome":
+    from shelflife.lab.grid import execute
+    from shelflife.lab.planners import PlannerError
+    from shelflife.lab.records import RecordsError
+    from shelflife.lab.runner import LabError
+    from shelflife.lab.scenarios import ScenarioError, load
+
+    try:
+        episode_count = sum(len(load(job.stream).order) for job in jobs)
+        with _folder(options.out) as folder, Progress(episode_count, "episodes") as progress:
+            return execute(jobs, folder, worker_count=options.jobs, on_episodes=progress.advance)
+    except (LabError, PlannerError, RecordsError, ScenarioError) as error:
+        raise CommandError(str(error)) from error
+
+
+@contextmanager
+def _folder(out: Path | None) -> Iterator[Path]:
+    if out is not None:
+        yield out
+        return
+    with tempfile.TemporaryDirectory(prefix="shelflife-lab-") as folder:
+        yield Path(folder)
+
+
+@contextmanager
+def _lab() -> Iterator[None]:
+    with needing("lab"):
+        yield
+
+
+def _print_scores(scores: "list[RunScore]") -> None:
+    heads = [
+        "stream",
+        "planner",
+        "arm",
+        "seed",
+        "done",
+        "first-try",
+        "retries",
+        "evictions",
+        "precision",
+        "restamps",
+        "compliance",
+        "tokens",
+    ]
+    rows = [
+        (
+            score.stream,
+            score.planner,
+            score.arm,
+            str(score.seed),
+            f"{score.completed}/{score.episodes}",
+            str(score.first_try),
+            str(score.retries),
+            " + ".join(map(str, score.evictions_by_event)) if score.evictions else "0",
+            "-" if score.eviction_precision is None else f"{score.eviction_precision:.2f}",
+            str(score.restamps),
+            "-" if score.compliance is None else f"{score.compliance:.1f} %",
+            f"{score.tokens.prompt + score.tokens.completion:,}",
+        )
+        for score in scores
+    ]
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    for row in (heads, *rows):
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    kinds = {"simulated" if score.planner_kind == "simulated" else "measured" for score in scores}
+    if kinds:
+        print(f"\nPlanners: {' and '.join(sorted(kinds))}. Server, memory and wire are real.")
+
+
+def _tell_failures(outcome: "Outcome") -> None:
+    for failure in outcome.failures:
+        print(f"{failure.job.stream} {failure.job.planner} {failure.job.arm}: {failure.why}", file=sys.stderr)
+    if outcome.failures:
+        raise CommandError(
+            f"{len(outcome.failures)} runs could not be played to their end; the same command goes on"
+        )
