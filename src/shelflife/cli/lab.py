@@ -63,6 +63,22 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     _add_playing(grid, worker_count=os.cpu_count() or 1)
     grid.set_defaults(run=_grid)
 
+    preflight = verbs.add_parser(
+        "preflight",
+        help="tell whether memory will pay with a planner",
+        description="Try a planner with valid fixes of every shape, shown in the prompt and applied by the client.",
+    )
+    preflight.add_argument(
+        "--planner", required=True, help="as for run: compliant, conservative, …, or a model"
+    )
+    preflight.add_argument(
+        "--trials", type=_positive, default=8, metavar="N", help="for each shape and way; 8 by default"
+    )
+    preflight.add_argument("--seed", type=int, default=0, help="of a seeded planner")
+    preflight.add_argument("--base-url", metavar="URL", help="of a model's API")
+    preflight.add_argument("--json", action="store_true", help="print the findings for programs")
+    preflight.set_defaults(run=_preflight)
+
     check = verbs.add_parser("check", help="tell what is wrong with a stream", description="Check a stream.")
     check.add_argument("stream", help="a .toml file, or a stream that comes with the lab")
     check.set_defaults(run=_check)
@@ -127,8 +143,45 @@ def _grid(options: argparse.Namespace) -> None:
     _tell_failures(outcome)
 
 
+def _preflight(options: argparse.Namespace) -> None:
+    with _lab():
+        import msgspec
+
+        from shelflife.lab.planners import PlannerError
+        from shelflife.lab.planning import conditional_fields, planner_for
+        from shelflife.lab.preflight import CallCount, preflight
+        from shelflife.lab.scenarios import load
+    fields = conditional_fields(load("undrifted"))
+    try:
+        with (
+            planner_for(options.planner, options.seed, fields, options.base_url) as planned,
+            Progress(CallCount(options.trials).calls, "calls") as progress,
+        ):
+            found = preflight(planned.planner, trials=options.trials, on_call=progress.advance)
+    except PlannerError as error:
+        raise CommandError(str(error)) from error
+    if options.json:
+        print(json.dumps(msgspec.to_builtins(found)))
+        return
+    print(f"{found.planner} ({found.planner_kind}), {found.trials} valid fixes of each shape in each way\n")
+    print(f"{'shape':<20}  {'way':<8}  {'complied':>8}  {'95 % interval':>13}  {'expected saving':>15}")
+    ways = {"2": "Level 2", "3": "Level 3", "apply": "apply"}
+    for shape in found.shapes:
+        for finding in shape.findings:
+            interval = f"{100 * finding.low:.0f} to {100 * finding.high:.0f} %"
+            saving = "-" if finding.expected_saving is None else f"{100 * finding.expected_saving:.0f} %"
+            print(
+                f"{shape.shape:<20}  {ways[finding.consume]:<8}  {100 * finding.compliance:>6.0f} %"
+                f"  {interval:>13}  {saving:>15}"
+            )
+    print()
+    for shape in found.shapes:
+        print(shape.recommendation)
+
+
 def _check(options: argparse.Namespace) -> None:
     with _lab():
+        from shelflife.lab.audit import leaks_in
         from shelflife.lab.checking import problems_of
         from shelflife.lab.scenarios import ScenarioError, load
     try:
@@ -138,6 +191,10 @@ def _check(options: argparse.Namespace) -> None:
     problems = problems_of(scenario)
     if problems:
         raise CommandError(f"{options.stream} cannot be played:\n  " + "\n  ".join(problems))
+    leaks = [*leaks_in(scenario, "A0"), *leaks_in(scenario, "A1")]
+    if leaks:
+        told = [f"episode {leak.episode}, attempt {leak.attempt}: {leak.value}" for leak in leaks]
+        raise CommandError(f"{options.stream} gives answers away in its prompts:\n  " + "\n  ".join(told))
     print(
         f"{scenario.name}: {len(scenario.order)} episodes on {scenario.api}, {len(scenario.drift)} drifts,"
         f" {len(scenario.eligible)} episodes eligible for compliance"
