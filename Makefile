@@ -5,6 +5,7 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.14 python3.13 python3.12 py
 BIN := .venv/bin
 READY := .venv/.ready
 VENDORS := tests/lab/vendors
+STANDINS := $(VENDORS)/node_modules/.package-lock.json
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help setup demo test check format bench schemas lock clean
@@ -12,21 +13,24 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help:  ## Show what there is to make
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
 
-setup: $(READY)  ## Do only the set-up, into .venv
+setup: $(READY) $(STANDINS)  ## Do only the set-up, into .venv
 
-$(READY): requirements.lock pyproject.toml $(VENDORS)/package-lock.json
+$(READY): requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "No Python 3.11 or newer was found; install one, or say make PYTHON=/path/to/python."; exit 1; }
 	@echo "Setting up .venv (once; about two minutes)"
 	@test -x $(BIN)/python && $(BIN)/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear .venv
 	@$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements.lock
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
-	@cd $(VENDORS) && $(CURDIR)/$(BIN)/npm ci --silent --no-audit --no-fund
 	@touch $(READY)
+
+$(STANDINS): $(VENDORS)/package-lock.json | $(READY)
+	@cd $(VENDORS) && $(CURDIR)/$(BIN)/npm ci --loglevel=error --no-audit --no-fund >/dev/null
+	@touch $@
 
 demo: $(READY)  ## Play the story of one fix on a real server
 	@$(BIN)/shelflife demo
 
-test: $(READY)  ## Run the whole suite
+test: $(READY) $(STANDINS)  ## Run the whole suite
 	@$(BIN)/pytest --numprocesses=2 --dist=loadgroup -q
 
 check: $(READY)  ## Check format, lint, types, the import sentence and the lock
@@ -46,8 +50,9 @@ bench: $(READY)  ## Run the benchmarks, into benchmarks/results
 schemas: $(READY)  ## Write the JSON Schemas anew from the types
 	@$(BIN)/python -m tests.schema_files
 
-lock:  ## Resolve the dependencies anew (needs uv)
+lock: $(READY)  ## Resolve the dependencies anew (needs uv)
 	uv export --quiet --all-groups --all-extras --no-header --no-emit-project --output-file requirements.lock
+	cd $(VENDORS) && $(CURDIR)/$(BIN)/npm install --package-lock-only --loglevel=error --no-audit --no-fund
 
 clean:  ## Remove everything that was made
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist $(VENDORS)/node_modules

@@ -5,7 +5,9 @@ import re
 import socket
 import subprocess
 import sys
+import threading
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -168,6 +170,28 @@ def test_planners_share_a_loop_and_outlive_one_another(llmock):
         assert three.propose(CALLED).served == "three"
 
 
+def test_a_planner_can_be_asked_from_several_threads_at_once(llmock):
+    with planner_for("openai-api/local/any", llmock.base_url()) as planner, ThreadPoolExecutor(4) as threads:
+        proposals = list(threads.map(planner.propose, [CALLED] * 12))
+    assert {proposal.served for proposal in proposals} == {"any"}
+    assert len(llmock.requests) == 12
+
+
+def test_a_closed_planner_says_so_and_may_be_closed_again(llmock):
+    planner = planner_for("openai-api/local/any", llmock.base_url())
+    planner.close()
+    planner.close()
+    assert failing(planner.probe) == "the planner for openai-api/local/any is closed"
+
+
+def test_a_planner_that_nobody_holds_any_more_is_closed(llmock):
+    before = threading.active_count()
+    planner = planner_for("openai-api/local/any", llmock.base_url())
+    assert threading.active_count() == before + 1
+    del planner
+    assert threading.active_count() == before
+
+
 def test_the_hook_for_uncaught_errors_stays_the_users(llmock):
     hook = sys.excepthook
     with planner_for("openai-api/local/any", llmock.base_url()):
@@ -301,7 +325,7 @@ def test_a_server_that_does_not_answer_in_time():
         address = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
         with planner_for("openai-api/local/any", address, timeout_s=1, max_retries=0) as planner:
             sentence = failing(planner.propose, CALLED)
-    assert sentence == "openai-api/local/any did not answer within 1 s, in 1 tries"
+    assert sentence == "openai-api/local/any did not answer within 1 s, in one try"
 
 
 @pytest.mark.parametrize(
@@ -311,7 +335,7 @@ def test_a_server_that_does_not_answer_in_time():
         ("say nothing", "openai-api/local/any gave an empty answer"),
         (
             "think too long",
-            "openai-api/local/any used up its 2048 tokens before it came to an answer; allow it more",
+            "openai-api/local/any used up its 4096 tokens before it came to an answer; allow it more",
         ),
     ],
 )
