@@ -147,7 +147,7 @@ def test_a_rate_limit_is_waited_out_as_long_as_the_vendor_asks(llmock):
 
 @pytest.mark.parametrize("model", ["openai/gpt-5-mini", "anthropic/claude-sonnet-5-5"])
 def test_a_failure_of_the_server_is_tried_again(llmock, model):
-    llmock.fail(503)
+    llmock.fail(503, retry_after=0)
     with planner_for(model) as planner:
         assert planner.propose(CALLED).text
     assert len(llmock.requests) == 2
@@ -284,7 +284,7 @@ def test_a_model_that_is_not_there(llmock):
 
 @pytest.mark.parametrize("model", ["openai/gpt-4.1-mini", "anthropic/claude-sonnet-5-5"])
 def test_a_rate_limit_that_does_not_end(llmock, model):
-    llmock.fail(429, times=None, message="Slow down.")
+    llmock.fail(429, times=None, retry_after=0, message="Slow down.")
     with planner_for(model) as planner:
         assert failing(planner.propose, CALLED) == f"{model} limits the rate (429), in 2 tries: Slow down."
     assert len(llmock.requests) == 2
@@ -299,7 +299,7 @@ def test_a_wait_that_is_too_long_to_sit_out(llmock):
 
 
 def test_a_server_that_is_down(llmock):
-    llmock.outage()
+    llmock.fail(503, times=None, retry_after=0)
     with planner_for("openai/gpt-4.1-mini") as planner:
         sentence = failing(planner.propose, CALLED)
     assert sentence.startswith("openai/gpt-4.1-mini failed (503), in 2 tries: ")

@@ -101,7 +101,7 @@ class ModelPlanner:
                 raise PlannerError(explained(self._asked, error)) from None
             resources.callback(_run, self._portal, _close_client, self._model)
             _bound_retries(self._model, backoff_s)
-            # Also at the latest moment, the end of the program, at which the loop would be waited for in vain.
+            # `finalize` also runs before the program ends; after that the loop's thread is gone, and closing would hang.
             self._close = weakref.finalize(self, resources.pop_all().close)
 
     def propose(self, messages: Sequence[Message]) -> Proposal:
@@ -240,11 +240,12 @@ def _bound_retries(model: Any, backoff_s: float) -> None:
 def _usage(output: Any, messages: Sequence[Message]) -> Usage:
     """The billed tokens. inspect-ai counts what a cache gave or took apart from the prompt, and reasoning within the completion."""
     billed = output.usage
-    if billed is None or not billed.input_tokens + (billed.input_tokens_cache_read or 0):
-        written = sum(len(message.content) for message in messages)
-        return Usage(_estimated(written), _estimated(len(output.completion)), "estimated")
-    cached = (billed.input_tokens_cache_read or 0) + (billed.input_tokens_cache_write or 0)
-    return Usage(billed.input_tokens + cached, billed.output_tokens, "vendor")
+    cached = (billed.input_tokens_cache_read or 0, billed.input_tokens_cache_write or 0) if billed else ()
+    prompt = billed.input_tokens + sum(cached) if billed else 0
+    if prompt:
+        return Usage(prompt, billed.output_tokens, "vendor")
+    written = sum(len(message.content) for message in messages)
+    return Usage(_estimated(written), _estimated(len(output.completion)), "estimated")
 
 
 def _estimated(characters: int) -> int:
