@@ -5,7 +5,7 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.14 python3.13 python3.12 py
 BIN := .venv/bin
 READY := .venv/.ready
 VENDORS := tests/lab/vendors
-VENDORS_READY := $(VENDORS)/node_modules/.ready
+STANDINS := $(VENDORS)/node_modules/.package-lock.json
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help setup demo test check format bench schemas lock clean
@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help:  ## Show what there is to make
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
 
-setup: $(READY)  ## Do only the set-up, into .venv
+setup: $(READY) $(STANDINS)  ## Do only the set-up, into .venv
 
 $(READY): requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "No Python 3.11 or newer was found; install one, or say make PYTHON=/path/to/python."; exit 1; }
@@ -23,14 +23,14 @@ $(READY): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $(READY)
 
-$(VENDORS_READY): $(READY) $(VENDORS)/package-lock.json
-	@cd $(VENDORS) && $(CURDIR)/$(BIN)/npm ci --silent --no-audit --no-fund
-	@touch $(VENDORS_READY)
+$(STANDINS): $(VENDORS)/package-lock.json | $(READY)
+	@cd $(VENDORS) && $(CURDIR)/$(BIN)/npm ci --loglevel=error --no-audit --no-fund >/dev/null
+	@touch $@
 
 demo: $(READY)  ## Play the story of one fix on a real server
 	@$(BIN)/shelflife demo
 
-test: $(READY) $(VENDORS_READY)  ## Run the whole suite
+test: $(READY) $(STANDINS)  ## Run the whole suite
 	@$(BIN)/pytest --numprocesses=2 --dist=loadgroup -q
 
 check: $(READY)  ## Check format, lint, types, the import sentence and the lock
@@ -50,8 +50,9 @@ bench: $(READY)  ## Run the benchmarks, into benchmarks/results
 schemas: $(READY)  ## Write the JSON Schemas anew from the types
 	@$(BIN)/python -m tests.schema_files
 
-lock:  ## Resolve the dependencies anew (needs uv)
+lock: $(READY)  ## Resolve the dependencies anew (needs uv)
 	uv export --quiet --all-groups --all-extras --no-header --no-emit-project --output-file requirements.lock
+	cd $(VENDORS) && $(CURDIR)/$(BIN)/npm install --package-lock-only --loglevel=error --no-audit --no-fund
 
 clean:  ## Remove everything that was made
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist $(VENDORS)/node_modules

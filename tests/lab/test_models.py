@@ -5,7 +5,9 @@ import re
 import socket
 import subprocess
 import sys
+import threading
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -145,7 +147,7 @@ def test_a_rate_limit_is_waited_out_as_long_as_the_vendor_asks(llmock):
 
 @pytest.mark.parametrize("model", ["openai/gpt-5-mini", "anthropic/claude-sonnet-5-5"])
 def test_a_failure_of_the_server_is_tried_again(llmock, model):
-    llmock.fail(503)
+    llmock.fail(503, retry_after=0)
     with planner_for(model) as planner:
         assert planner.propose(CALLED).text
     assert len(llmock.requests) == 2
@@ -166,6 +168,28 @@ def test_planners_share_a_loop_and_outlive_one_another(llmock):
         assert one.propose(CALLED).served == "one"
     with planner_for("openai-api/local/three", llmock.base_url()) as three:
         assert three.propose(CALLED).served == "three"
+
+
+def test_a_planner_can_be_asked_from_several_threads_at_once(llmock):
+    with planner_for("openai-api/local/any", llmock.base_url()) as planner, ThreadPoolExecutor(4) as threads:
+        proposals = list(threads.map(planner.propose, [CALLED] * 12))
+    assert {proposal.served for proposal in proposals} == {"any"}
+    assert len(llmock.requests) == 12
+
+
+def test_a_closed_planner_says_so_and_may_be_closed_again(llmock):
+    planner = planner_for("openai-api/local/any", llmock.base_url())
+    planner.close()
+    planner.close()
+    assert failing(planner.probe) == "the planner for openai-api/local/any is closed"
+
+
+def test_a_planner_that_nobody_holds_any_more_is_closed(llmock):
+    before = threading.active_count()
+    planner = planner_for("openai-api/local/any", llmock.base_url())
+    assert threading.active_count() == before + 1
+    del planner
+    assert threading.active_count() == before
 
 
 def test_the_hook_for_uncaught_errors_stays_the_users(llmock):
@@ -260,7 +284,7 @@ def test_a_model_that_is_not_there(llmock):
 
 @pytest.mark.parametrize("model", ["openai/gpt-4.1-mini", "anthropic/claude-sonnet-5-5"])
 def test_a_rate_limit_that_does_not_end(llmock, model):
-    llmock.fail(429, times=None, message="Slow down.")
+    llmock.fail(429, times=None, retry_after=0, message="Slow down.")
     with planner_for(model) as planner:
         assert failing(planner.propose, CALLED) == f"{model} limits the rate (429), in 2 tries: Slow down."
     assert len(llmock.requests) == 2
@@ -275,7 +299,7 @@ def test_a_wait_that_is_too_long_to_sit_out(llmock):
 
 
 def test_a_server_that_is_down(llmock):
-    llmock.outage()
+    llmock.fail(503, times=None, retry_after=0)
     with planner_for("openai/gpt-4.1-mini") as planner:
         sentence = failing(planner.propose, CALLED)
     assert sentence.startswith("openai/gpt-4.1-mini failed (503), in 2 tries: ")
@@ -301,7 +325,7 @@ def test_a_server_that_does_not_answer_in_time():
         address = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
         with planner_for("openai-api/local/any", address, timeout_s=1, max_retries=0) as planner:
             sentence = failing(planner.propose, CALLED)
-    assert sentence == "openai-api/local/any did not answer within 1 s, in 1 tries"
+    assert sentence == "openai-api/local/any did not answer within 1 s, in one try"
 
 
 @pytest.mark.parametrize(
@@ -311,7 +335,7 @@ def test_a_server_that_does_not_answer_in_time():
         ("say nothing", "openai-api/local/any gave an empty answer"),
         (
             "think too long",
-            "openai-api/local/any used up its 2048 tokens before it came to an answer; allow it more",
+            "openai-api/local/any used up its 4096 tokens before it came to an answer; allow it more",
         ),
     ],
 )

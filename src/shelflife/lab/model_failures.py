@@ -54,7 +54,7 @@ def explained(asked: Asked, error: BaseException) -> str:
         host = urlsplit(asked.base_url or "").netloc.rpartition("@")[2]
         return f"{name} cannot be reached: nobody answers" + (f" at {host}" if host else "")
     is_exhausted = type(error).__name__ == "RetryError"
-    tries = f"in {asked.tries} tries" if is_exhausted else "and trying again would not help"
+    tries = _tries(asked.tries) if is_exhausted else "and trying again would not help"
     status = _status(errors)
     if status is not None:
         return _refused(asked, status, tries, _quoted(asked, errors))
@@ -81,6 +81,10 @@ def refuses(error: BaseException, parameter: str) -> bool:
     """Whether the vendor refuses a request on account of a parameter."""
     errors = list(_chain(error))
     return _status(errors) == _BAD_REQUEST and any(parameter in str(one) for one in errors)
+
+
+def _tries(count: int) -> str:
+    return "in one try" if count == 1 else f"in {count} tries"
 
 
 def _missing(asked: Asked, message: str) -> str:

@@ -13,8 +13,9 @@ import logging
 import math
 import os
 import sys
+import weakref
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -59,7 +60,7 @@ class ModelPlanner:
         api_key: str | None = None,
         temperature: float | None = 0.0,
         seed: int | None = None,
-        max_tokens: int = 2048,
+        max_tokens: int = 4096,
         timeout_s: int = 120,
         max_retries: int = 4,
         backoff_s: float = 3.0,
@@ -95,12 +96,13 @@ class ModelPlanner:
                 adaptive_connections=False,
             )
             try:
-                self._model = self._run(self._made, config)
+                self._model = _run(self._portal, self._made, config)
             except Exception as error:  # noqa: BLE001 - each provider has its own way of saying what it lacks
                 raise PlannerError(explained(self._asked, error)) from None
-            resources.callback(self._run, self._model.api.aclose)
+            resources.callback(_run, self._portal, _close_client, self._model)
             _bound_retries(self._model, backoff_s)
-            self._resources = resources.pop_all()
+            # `finalize` also runs before the program ends; after that the loop's thread is gone, and closing would hang.
+            self._close = weakref.finalize(self, resources.pop_all().close)
 
     def propose(self, messages: Sequence[Message]) -> Proposal:
         """Ask the model; `PlannerError` when there is no answer after all retries."""
@@ -118,7 +120,7 @@ class ModelPlanner:
 
     def close(self) -> None:
         """Close the connections to the vendor. A closed planner cannot be asked any more."""
-        self._resources.close()
+        self._close()
 
     def __enter__(self) -> "ModelPlanner":
         return self
@@ -142,6 +144,8 @@ class ModelPlanner:
 
     def _generated(self, messages: Sequence[Message], **changes: Any) -> Any:
         """The model's output; without a temperature from the moment the vendor has refused one."""
+        if not self._close.alive:
+            raise PlannerError(f"the planner for {self.name} is closed")
         config = self._inspect.GenerateConfig(temperature=self._temperature, **changes)
         spoken = {
             "system": self._inspect.ChatMessageSystem,
@@ -150,23 +154,28 @@ class ModelPlanner:
         }
         conversation = [spoken[message.role](content=message.content) for message in messages]
         try:
-            return self._run(
-                functools.partial(self._model.generate, conversation, config=config, cache=False)
-            )
+            asking = functools.partial(self._model.generate, conversation, config=config, cache=False)
+            return _run(self._portal, asking)
         except Exception as error:  # noqa: BLE001 - each SDK raises its own, and none may reach people as a traceback
             if self._temperature is None or not refuses(error, "temperature"):
                 raise PlannerError(explained(self._asked, error)) from None
         self._temperature = None
         return self._generated(messages, **changes)
 
-    def _run(self, function: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
-        """Run on the shared loop, and end it there when it is interrupted here."""
-        future = self._portal.start_task_soon(function, *arguments)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
+
+def _run(portal: Any, function: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
+    """Run on the shared loop, and end it there when it is interrupted here."""
+    future = portal.start_task_soon(function, *arguments)
+    try:
+        return future.result()
+    except BaseException:
+        future.cancel()
+        raise
+
+
+async def _close_client(model: Any) -> None:
+    with suppress(Exception):
+        await model.api.aclose()
 
 
 def _inspect_ai() -> Any:
@@ -185,13 +194,9 @@ def _inspect_ai() -> Any:
     return inspect_ai.model
 
 
-def _shared_loop() -> Any:
-    """The one event loop; it runs while there are planners."""
-    return _portals()
-
-
 @functools.cache
-def _portals() -> Any:
+def _shared_loop() -> Any:
+    """The one event loop; its thread runs while there are planners."""
     from anyio.from_thread import BlockingPortalProvider
 
     return BlockingPortalProvider()
@@ -235,11 +240,12 @@ def _bound_retries(model: Any, backoff_s: float) -> None:
 def _usage(output: Any, messages: Sequence[Message]) -> Usage:
     """The billed tokens. inspect-ai counts what a cache gave or took apart from the prompt, and reasoning within the completion."""
     billed = output.usage
-    if billed is None or not billed.input_tokens + (billed.input_tokens_cache_read or 0):
-        written = sum(len(message.content) for message in messages)
-        return Usage(_estimated(written), _estimated(len(output.completion)), "estimated")
-    cached = (billed.input_tokens_cache_read or 0) + (billed.input_tokens_cache_write or 0)
-    return Usage(billed.input_tokens + cached, billed.output_tokens, "vendor")
+    cached = (billed.input_tokens_cache_read or 0, billed.input_tokens_cache_write or 0) if billed else ()
+    prompt = billed.input_tokens + sum(cached) if billed else 0
+    if prompt:
+        return Usage(prompt, billed.output_tokens, "vendor")
+    written = sum(len(message.content) for message in messages)
+    return Usage(_estimated(written), _estimated(len(output.completion)), "estimated")
 
 
 def _estimated(characters: int) -> int:
