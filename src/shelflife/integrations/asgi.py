@@ -15,7 +15,7 @@ from shelflife.server.errors import PolicyFailed
 from shelflife.server.feedback import Answer, form_asked_for, stamped
 from shelflife.server.policies import Rejected
 from shelflife.server.provider import Pin, Provider
-from shelflife.server.state import Stamp, State
+from shelflife.server.state import CompactStamp, Stamp, State
 
 __all__ = ["ContractMiddleware"]
 
@@ -41,6 +41,9 @@ _TELLING = {
 """Headers that tell whether a body may be added to; the last ones vouch for its very bytes."""
 
 _SERVER_ERROR = 500
+_CACHED = frozenset({"GET", "HEAD"})
+"""Methods whose responses a cache may give to another client, who knows another epoch."""
+
 _BODILESS = frozenset({204, 205, 206, 304})
 """Statuses of responses that have no body, or only a part of one."""
 
@@ -75,7 +78,7 @@ class ContractMiddleware:
         provider = self.provider
         pin = Pin(provider.registry.state)
         token = provider.pinned.set(pin)
-        stamp = pin.state.stamp(self._level) if self._level else None
+        stamp = self._stamp(scope, pin.state) if self._level else None
         response = _Response(send, scope["method"], stamp, pin, path not in self._left_alone)
         try:
             await self.app(scope, receive, response.send)
@@ -86,13 +89,26 @@ class ContractMiddleware:
         finally:
             provider.pinned.reset(token)
         if response.is_withheld and pin.failure is not None:
-            await _send_answer(send, self._answer_to(pin.failure, scope, pin.state), scope["method"])
+            await _send_answer(send, self._answer_to(pin.failure, scope, pin.state, stamp), scope["method"])
 
-    def _answer_to(self, failure: Rejected | PolicyFailed, scope: Scope, state: State) -> Answer:
+    def _stamp(self, scope: Scope, state: State) -> Stamp | CompactStamp:
+        """What the response carries: the full form, unless the client says which epoch it knows."""
+        for name, value in scope["headers"]:
+            if name == b"contract-epoch":
+                return state.compact_stamp(self._level, value.decode("latin-1")) or state.stamp(self._level)
+        return state.stamp(self._level)
+
+    def _answer_to(
+        self,
+        failure: Rejected | PolicyFailed,
+        scope: Scope,
+        state: State,
+        stamp: Stamp | CompactStamp | None,
+    ) -> Answer:
         feedback = self.provider.feedback
         form = form_asked_for(_header(scope, b"accept"), feedback.error_form)
         if isinstance(failure, Rejected):
-            return feedback.rejection(failure, form)
+            return feedback.rejection(failure, form, stamp)
         _log.error("%s; the request was answered with 500", failure, exc_info=failure.__cause__)
         return feedback.failure(state, form)
 
@@ -120,7 +136,9 @@ class _Response:
     _headers: list[tuple[bytes, bytes]]
     _length_at: int
 
-    def __init__(self, send: Send, method: str, stamp: Stamp | None, pin: Pin, may_change: bool) -> None:
+    def __init__(
+        self, send: Send, method: str, stamp: Stamp | CompactStamp | None, pin: Pin, may_change: bool
+    ) -> None:
         self._send = send
         self._pin = pin
         self._method = method
@@ -159,6 +177,8 @@ class _Response:
             await self._send({**start, "headers": headers})
         elif message["type"] == "http.response.start" and stamp is not None:
             headers = list(message.get("headers", ()))
+            if stamp.is_compact and self._method in _CACHED:
+                headers.append((b"vary", b"contract-epoch"))
             if self._is_changeable(message["status"], headers):
                 self._start, self._headers = message, headers
                 return
@@ -194,7 +214,7 @@ class _Response:
 
 
 @lru_cache(maxsize=4)
-def _encoded(stamp: Stamp) -> list[tuple[bytes, bytes]]:
+def _encoded(stamp: Stamp | CompactStamp) -> list[tuple[bytes, bytes]]:
     return [(name.lower().encode(), value.encode()) for name, value in stamp.headers]
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,13 +18,15 @@ from shelflife.contract import (
     TableChanges,
     table_versions_header,
 )
+from shelflife.contract.compact import EPOCH_HEADER, epoch_of, moved_between
 from shelflife.contract.stamps import quoted
 from shelflife.server.tables import Table
 
-__all__ = ["Stamp", "State"]
+__all__ = ["CompactStamp", "Stamp", "State"]
 
 _LONGEST_HEADER = 4096
 _MOST_RULE_SETS = 256
+_MOST_EPOCHS = 64
 _encode = msgspec.json.Encoder().encode
 
 
@@ -31,6 +34,7 @@ class Stamp:
     """What every response of one state carries at one level, encoded once."""
 
     __slots__ = ("headers", "members", "message", "tag")
+    is_compact = False
 
     def __init__(self, message: ContractState) -> None:
         self.message = message
@@ -47,30 +51,63 @@ class Stamp:
             self.headers.append((RULES_HEADER, quoted(message.rules_version)))
 
 
+class CompactStamp:
+    """The same for a client that has said which state it knows."""
+
+    __slots__ = ("headers", "members")
+    is_compact = True
+
+    def __init__(self, epoch: bytes, headers: list[tuple[str, str]]) -> None:
+        self.members = b'"epoch":' + epoch
+        self.headers = headers
+
+
+class _Versions(NamedTuple):
+    """The versions of a state."""
+
+    tables: dict[str, str]
+    rules: str
+
+    def epoch(self, level: Level) -> str:
+        return epoch_of(self.tables, self.rules if level >= Level.FINGERPRINT else None)
+
+
 class State:
     """All tables and rules at one moment. Immutable."""
 
-    __slots__ = ("_stamps", "older_rules", "rules", "tables")
+    __slots__ = ("_compact_stamps", "_older", "_older_epochs", "_stamps", "older_rules", "rules", "tables")
 
     def __init__(
         self,
         tables: Mapping[str, Table],
         rules: RuleSet,
         older_rules: tuple[RuleSet, ...] = (),
+        older: tuple[_Versions, ...] = (),
     ) -> None:
         self.tables = tables
         self.rules = rules
         self.older_rules = older_rules[-_MOST_RULE_SETS:]
         """The rule sets that held before, oldest first, bounded."""
+        self._older = older[-_MOST_EPOCHS:]
+        self._older_epochs: dict[Level, dict[str, _Versions]] = {}
         self._stamps: dict[Level, Stamp] = {}
+        self._compact_stamps: dict[tuple[Level, str], CompactStamp | None] = {}
 
     def with_table(self, table: Table) -> "State":
         """This state with one table in another version."""
-        return State({**self.tables, table.name: table}, self.rules, self.older_rules)
+        return State({**self.tables, table.name: table}, self.rules, self.older_rules, self._with_this)
 
     def with_rules(self, rules: RuleSet) -> "State":
         """This state under other rules."""
-        return State(self.tables, rules, (*self.older_rules, self.rules))
+        return State(self.tables, rules, (*self.older_rules, self.rules), self._with_this)
+
+    @property
+    def _versions(self) -> _Versions:
+        return _Versions(self.table_versions, self.rules.version)
+
+    @property
+    def _with_this(self) -> tuple[_Versions, ...]:
+        return (*self._older, self._versions)
 
     @property
     def table_versions(self) -> dict[str, str]:
@@ -85,6 +122,34 @@ class State:
             message = ContractState(table_versions=self.table_versions, rules_version=fingerprint)
             stamp = self._stamps[level] = Stamp(message)
         return stamp
+
+    def compact_stamp(self, level: Level, epoch: str) -> CompactStamp | None:
+        """What a response carries to a client that knows an epoch; None when the client needs the full form."""
+        key = level, epoch
+        if key in self._compact_stamps:
+            return self._compact_stamps[key]
+        if epoch == self._versions.epoch(level):
+            stamp: CompactStamp | None = CompactStamp(b"1", [(EPOCH_HEADER, "1")])
+        else:
+            stamp = self._stamp_since(level, epoch)
+            if stamp is None:
+                return None
+        self._compact_stamps[key] = stamp
+        return stamp
+
+    def _stamp_since(self, level: Level, epoch: str) -> CompactStamp | None:
+        epochs = self._older_epochs.get(level)
+        if epochs is None:
+            epochs = {versions.epoch(level): versions for versions in self._older}
+            self._older_epochs[level] = epochs
+        known = epochs.get(epoch)
+        if known is None:
+            return None
+        moved = {name: old for name, old in known.tables.items() if self.table_versions.get(name) != old}
+        changes = self.changes_since(moved, known.rules, level)
+        full = self.stamp(level)
+        members = _encode(moved_between(known.tables, known.rules, changes))
+        return CompactStamp(members, full.headers) if len(members) <= len(full.members) else None
 
     def changes_since(self, versions: Mapping[str, str], rules_version: str | None, level: Level) -> Changes:
         """What happened since these versions of tables and, from Level 6 on, of the rules."""
