@@ -120,9 +120,10 @@ def test_a_whole_conversation_is_sent(llmock):
     assert (sent["model"], sent["temperature"], sent["seed"], sent["max_tokens"]) == ("any", 0, 7, 300)
 
 
-def test_tokens_of_caches_and_of_reasoning_are_billed(aimock):
+@pytest.mark.parametrize("wish", ["think with a cache", "fill a cache"])
+def test_tokens_of_caches_and_of_reasoning_are_billed(aimock, wish):
     with planner_for("openrouter/any/model", f"{aimock}/api/v1", api_key=KEY) as planner:
-        proposal = planner.propose([Message("user", "think with a cache")])
+        proposal = planner.propose([Message("user", wish)])
     assert proposal.usage == Usage(1000, 90, "vendor")
 
 
