@@ -50,7 +50,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         help="how a remembered fix reaches the request: listed, as an amended input, or written in by the client",
     )
     run.add_argument("--level", type=int, choices=[0, 1, 4, 5, 6], default=6, help="of the server's wire")
-    run.add_argument("--base-url", metavar="URL", help="of a model's API")
+    _add_model(run)
     run.add_argument("--json", action="store_true", help="print the scores for programs")
     _add_playing(run, worker_count=1)
     run.set_defaults(run=_run)
@@ -75,13 +75,24 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         "--trials", type=_positive, default=8, metavar="N", help="for each shape and way; 8 by default"
     )
     preflight.add_argument("--seed", type=int, default=0, help="of a seeded planner")
-    preflight.add_argument("--base-url", metavar="URL", help="of a model's API")
+    _add_model(preflight)
     preflight.add_argument("--json", action="store_true", help="print the findings for programs")
     preflight.set_defaults(run=_preflight)
 
     check = verbs.add_parser("check", help="tell what is wrong with a stream", description="Check a stream.")
     check.add_argument("stream", help="a .toml file, or a stream that comes with the lab")
     check.set_defaults(run=_check)
+
+
+def _add_model(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--base-url", metavar="URL", help="of a model's API")
+    parser.add_argument(
+        "--timeout",
+        type=_positive,
+        default=120,
+        metavar="S",
+        help="wait so long for a model's answer; 120 by default",
+    )
 
 
 def _add_playing(parser: argparse.ArgumentParser, *, worker_count: int) -> None:
@@ -108,7 +119,7 @@ def _run(options: argparse.Namespace) -> None:
         from shelflife.lab.grid import Job
         from shelflife.lab.scores import as_json
     jobs = [
-        Job(stream, arm, planner, seed, options.consume, options.level, options.base_url)
+        Job(stream, arm, planner, seed, options.consume, options.level, options.base_url, options.timeout)
         for stream in options.streams
         for planner in options.planner or ["compliant"]
         for arm in options.arm or _DEFAULT_ARMS
@@ -154,7 +165,7 @@ def _preflight(options: argparse.Namespace) -> None:
     fields = conditional_fields(load("undrifted"))
     try:
         with (
-            planner_for(options.planner, options.seed, fields, options.base_url) as planned,
+            planner_for(options.planner, options.seed, fields, options.base_url, options.timeout) as planned,
             Progress(CallCount(options.trials).calls, "calls") as progress,
         ):
             found = preflight(planned.planner, trials=options.trials, on_call=progress.advance)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shelflife.lab.planners import PlannerError
-from shelflife.lab.planning import conditional_fields, planner_for
+from shelflife.lab.planning import LONGEST_ANSWER_S, conditional_fields, planner_for
 from shelflife.lab.prompting import Consume
 from shelflife.lab.records import Attempted, Record, RecordFile, RunStarted, read_records
 from shelflife.lab.runner import LabError, play, strategy_of
@@ -29,6 +29,7 @@ class Job(NamedTuple):
     consume: str = Consume.LEVEL_3.value
     level: int = 6
     base_url: str | None = None
+    timeout_s: int = LONGEST_ANSWER_S
 
     @property
     def file_name(self) -> str:
@@ -99,7 +100,7 @@ def _played(job: Job, folder: Path, on_episodes: Callable[[int], None]) -> Failu
         scenario = load(job.stream)
         fields = conditional_fields(scenario)
         with (
-            planner_for(job.planner, job.seed, fields, job.base_url) as planned,
+            planner_for(job.planner, job.seed, fields, job.base_url, job.timeout_s) as planned,
             RecordFile(path) as record,
         ):
             play(

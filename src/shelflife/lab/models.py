@@ -26,6 +26,8 @@ from shelflife.lab.planners import Message, PlannerError, Proposal, Usage
 
 __all__ = ["ModelPlanner", "Probe"]
 
+_log = logging.getLogger("shelflife.lab")
+
 _ON_THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
 _LONGEST_WAIT_S = 60.0
 _CHARACTERS_PER_TOKEN = 4
@@ -105,12 +107,13 @@ class ModelPlanner:
             self._close = weakref.finalize(self, resources.pop_all().close)
 
     def propose(self, messages: Sequence[Message]) -> Proposal:
-        """Ask the model; `PlannerError` when there is no answer after all retries."""
+        """Ask the model; `PlannerError` when it cannot be reached after all retries. An answer that it withholds is empty, and was billed."""
         output = self._generated(messages)
         problem = silence(self._asked, output.completion, output.stop_reason)
         if problem is not None:
-            raise PlannerError(problem)
-        return Proposal(output.completion, _usage(output, messages), output.model or None)
+            _log.warning("%s", problem)
+        text = output.completion if problem is None else ""
+        return Proposal(text, _usage(output, messages), output.model or None)
 
     def probe(self) -> Probe:
         """Make one tiny call, to learn whether the model can be used and which one is served."""

@@ -9,7 +9,10 @@ from shelflife.lab.records import Model
 from shelflife.lab.scenarios import Scenario
 from shelflife.lab.simulated import simulated_planner
 
-__all__ = ["Planned", "conditional_fields", "planner_for"]
+__all__ = ["LONGEST_ANSWER_S", "Planned", "conditional_fields", "planner_for"]
+
+
+LONGEST_ANSWER_S = 120
 
 
 class Planned(NamedTuple):
@@ -22,7 +25,11 @@ class Planned(NamedTuple):
 
 @contextmanager
 def planner_for(
-    spec: str, seed: int, fields: frozenset[str], base_url: str | None = None
+    spec: str,
+    seed: int,
+    fields: frozenset[str],
+    base_url: str | None = None,
+    timeout_s: int = LONGEST_ANSWER_S,
 ) -> Iterator[Planned]:
     """A planner for as long as a block runs; a model is probed first.
 
@@ -34,7 +41,7 @@ def planner_for(
         return
     from shelflife.lab.models import ModelPlanner  # not everyone has it installed
 
-    with ModelPlanner(spec, base_url=base_url, seed=seed) as planner:
+    with ModelPlanner(spec, base_url=base_url, seed=seed, timeout_s=timeout_s) as planner:
         probed = planner.probe()
         yield Planned(planner, Model(probed.requested, probed.served))
 
