@@ -12,17 +12,15 @@ reaches the caller: the server may have carried the request out.
 import json
 import logging
 import re
-import sys
-import zlib
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
-from functools import cache
 from typing import Any
 
 from shelflife.client.entries import Entry, digest_of
 from shelflife.client.guard import Amended, Guard
 from shelflife.client.memory import Exchange, Fetched, Memory
 from shelflife.client.origins import origin_of
+from shelflife.integrations.reading_ahead import library_of, read_ahead, read_ahead_async
 
 __all__ = ["AsyncMemoryTransport", "MemoryTransport"]
 
@@ -32,7 +30,7 @@ _LARGEST_WATCHED = 1024 * 1024
 _LARGEST_ANSWER = 8 * 1024 * 1024
 _EXTENSION = "shelflife"
 _BODY_NOT_UNDERSTOOD = " with a body that is no JSON object"
-_VOUCHING = re.compile(r"(?i)digest|signature|content-md5|content-sha256")
+_VOUCHING = re.compile(r"(?i)[^:]*(digest|signature|content-md5|content-sha256)|authorization: .*signature=")
 _NOT_OF_A_QUESTION = re.compile(
     r"(?i)content-|transfer-encoding|expect|if-|range|idempotency-key|prefer|accept-encoding|digest|signature"
 )
@@ -125,13 +123,13 @@ class MemoryTransport(_Watching):
     def handle_request(self, request: Any) -> Any:
         sent, fields = self._prepared(request)
         response = self._transport.handle_request(sent)
-        body = _read_ahead(response, _LARGEST_WATCHED) if _is_json(response.headers) else b""
+        body = read_ahead(response, _LARGEST_WATCHED) if _is_json(response.headers) else b""
 
         def fetch(url: str) -> Fetched | None:
             try:
                 answer = self._transport.handle_request(_question(request, url))
                 try:
-                    told = _read_ahead(answer, _LARGEST_ANSWER)
+                    told = read_ahead(answer, _LARGEST_ANSWER)
                 finally:
                     answer.close()
                 return None if told is None else Fetched(answer.status_code, told)
@@ -164,13 +162,13 @@ class AsyncMemoryTransport(_Watching):
     async def handle_async_request(self, request: Any) -> Any:
         sent, fields = self._prepared(request)
         response = await self._transport.handle_async_request(sent)
-        body = await _read_ahead_async(response, _LARGEST_WATCHED) if _is_json(response.headers) else b""
+        body = await read_ahead_async(response, _LARGEST_WATCHED) if _is_json(response.headers) else b""
 
         async def fetch(url: str) -> Fetched | None:
             try:
                 answer = await self._transport.handle_async_request(_question(request, url))
                 try:
-                    told = await _read_ahead_async(answer, _LARGEST_ANSWER)
+                    told = await read_ahead_async(answer, _LARGEST_ANSWER)
                 finally:
                     await answer.aclose()
                 return None if told is None else Fetched(answer.status_code, told)
@@ -193,11 +191,6 @@ class AsyncMemoryTransport(_Watching):
 
     async def __aexit__(self, *exception: Any) -> None:
         await self._transport.__aexit__(*exception)
-
-
-def _library(message: Any) -> Any:
-    """The library that a request or response is of."""
-    return sys.modules[type(message).__mro__[-2].__module__.partition(".")[0]]
 
 
 def _origin(request: Any) -> str:
@@ -229,7 +222,8 @@ def _is_json(headers: Mapping[str, str]) -> bool:
 
 def _content(request: Any) -> bytes | None:
     """The body of a request where it is in memory anyway; None for an upload that is still to be read."""
-    content: bytes = request.read() if isinstance(request.stream, _library(request).ByteStream) else None
+    is_in_memory = isinstance(request.stream, library_of(request).ByteStream)
+    content: bytes | None = request.read() if is_in_memory else None
     return content
 
 
@@ -246,10 +240,7 @@ def _fields(request: Any) -> dict[str, Any] | None:
 
 def _why_hands_off(request: Any) -> str | None:
     """Why the body of a request must go out as it is; None when it may be written anew."""
-    if (
-        any(_VOUCHING.search(name) for name in request.headers)
-        or "signature=" in request.headers.get("authorization", "").lower()
-    ):
+    if any(_VOUCHING.match(f"{name}: {value}") for name, value in request.headers.items()):
         return "a header of the request vouches for its body as it is"
     try:
         json.loads(request.content, object_pairs_hook=_members_once, parse_float=_exact)
@@ -288,117 +279,3 @@ def _with_fields(request: Any, amended: Amended) -> Any:
     return type(request)(
         request.method, request.url, headers=headers, content=content, extensions=request.extensions
     )
-
-
-def _read_ahead(response: Any, largest: int) -> bytes | None:
-    """The decoded body of a response, which is left as though nobody had read it; None when that is too much or fails."""
-    stream = response.stream
-    head: list[bytes] = []
-    rest: Iterable[bytes] = iter(stream)
-    is_whole = False
-    try:
-        for chunk in rest:
-            head.append(chunk)
-            if sum(map(len, head)) > largest:
-                break
-        else:
-            is_whole = True
-            stream.close()  # the connection may be needed for a question
-    except Exception as error:  # noqa: BLE001 - the caller gets it, where it occurred
-        rest = _Failing(error)
-    response.stream = _of_library(_Replayed, _library(response).SyncByteStream)(head, rest, stream)
-    return _decoded(b"".join(head), response.headers, largest) if is_whole else None
-
-
-async def _read_ahead_async(response: Any, largest: int) -> bytes | None:
-    """The same for async responses."""
-    stream = response.stream
-    head: list[bytes] = []
-    rest: AsyncIterable[bytes] = aiter(stream)
-    is_whole = False
-    try:
-        async for chunk in rest:
-            head.append(chunk)
-            if sum(map(len, head)) > largest:
-                break
-        else:
-            is_whole = True
-            await stream.aclose()
-    except Exception as error:  # noqa: BLE001 - the caller gets it, where it occurred
-        rest = _Failing(error)
-    response.stream = _of_library(_AsyncReplayed, _library(response).AsyncByteStream)(head, rest, stream)
-    return _decoded(b"".join(head), response.headers, largest) if is_whole else None
-
-
-class _Replayed:
-    """The stream of a response once more: what was read ahead, then the rest."""
-
-    def __init__(self, head: list[bytes], rest: Iterable[bytes], stream: Any) -> None:
-        self._head = head
-        self._rest = rest
-        self._stream = stream
-
-    def __iter__(self) -> Iterator[bytes]:
-        yield from self._head
-        yield from self._rest
-
-    def close(self) -> None:
-        self._stream.close()
-
-
-class _AsyncReplayed:
-    """The same for async responses."""
-
-    def __init__(self, head: list[bytes], rest: AsyncIterable[bytes], stream: Any) -> None:
-        self._head = head
-        self._rest = rest
-        self._stream = stream
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        for chunk in self._head:
-            yield chunk
-        async for chunk in self._rest:
-            yield chunk
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-
-class _Failing:
-    """The rest of a stream that broke off."""
-
-    def __init__(self, error: Exception) -> None:
-        self._error = error
-
-    def __iter__(self) -> Iterator[bytes]:
-        raise self._error
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        raise self._error
-
-
-@cache
-def _of_library(stream: type, base: type) -> Any:
-    """A kind of stream as a class of the library, which looks for its own."""
-    return type(stream.__name__, (stream, base), {})
-
-
-def _decoded(content: bytes, headers: Mapping[str, str], largest: int) -> bytes | None:
-    """A body without its encodings; None when one of them is not known, or what it holds is too large or broken."""
-    decoded: bytes | None = content
-    for encoding in reversed(headers.get("content-encoding", "").lower().split(",")):
-        if decoded and encoding.strip() not in ("", "identity"):
-            decoded = _inflated(decoded, encoding.strip(), largest)
-    return decoded
-
-
-def _inflated(content: bytes, encoding: str, largest: int) -> bytes | None:
-    windows = {"gzip": (31,), "x-gzip": (31,), "deflate": (15, -15)}
-    for window in windows.get(encoding, ()):
-        inflating = zlib.decompressobj(window)
-        try:
-            inflated = inflating.decompress(content, largest)
-        except zlib.error:
-            continue
-        return inflated if inflating.eof else None
-    return None
