@@ -182,12 +182,14 @@ def test_a_response_that_breaks_off_does_so_for_the_caller_where_it_did(library)
 
     async def waiting():
         transport = AsyncMemoryTransport(memory, library.MockTransport(answer))
-        async with library.AsyncClient(transport=transport) as client:
-            async with client.stream("POST", "http://h/x") as response:
-                chunks = response.aiter_raw()
-                assert await anext(chunks) == b'{"table_versions":'
-                with pytest.raises(library.ReadError, match="gone"):
-                    await anext(chunks)
+        async with (
+            library.AsyncClient(transport=transport) as client,
+            client.stream("POST", "http://h/x") as response,
+        ):
+            chunks = response.aiter_raw()
+            assert await anext(chunks) == b'{"table_versions":'
+            with pytest.raises(library.ReadError, match="gone"):
+                await anext(chunks)
 
     memory = Memory(on_event=events.append)
     with (
