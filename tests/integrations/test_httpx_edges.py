@@ -116,7 +116,7 @@ def test_a_bomb_is_not_unpacked(library):
         with client.stream("POST", "http://h/x"):
             peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-    assert peak < 20_000_000
+    assert peak < 5_000_000
 
 
 class Chunked:

@@ -30,6 +30,9 @@ _LARGEST_WATCHED = 1024 * 1024
 _LARGEST_ANSWER = 8 * 1024 * 1024
 _EXTENSION = "shelflife"
 _BODY_NOT_UNDERSTOOD = " with a body that is no JSON object"
+_UNREAD = b"{"
+"""Stands for a body that was not read to its end: malformed, which a memory tells and takes as a reason for doubt."""
+
 _VOUCHING = re.compile(r"(?i)[^:]*(digest|signature|content-md5|content-sha256)|authorization: .*signature=")
 _NOT_OF_A_QUESTION = re.compile(
     r"(?i)content-|transfer-encoding|expect|if-|range|idempotency-key|prefer|accept-encoding|digest|signature"
@@ -89,8 +92,9 @@ class _Watching:
             why = _why_hands_off(request)
             guard = self._guard if why is None else _HandsOff(why=why)
             amended = self.memory.amend(_origin(request), self._operation(request), fields, guard)
+            sent = _with_fields(request, amended)
             request.extensions[_EXTENSION] = amended
-            return _with_fields(request, amended), amended.request
+            return sent, amended.request
         except Exception:  # noqa: BLE001 - an agent's request does not fail for want of memory
             _log.warning("a request could not be amended and is sent as it is", exc_info=True)
             return request, fields
@@ -101,17 +105,13 @@ class _Watching:
         operation = self._operation(request)
         if fields is None and _content(request) != b"":
             operation += _BODY_NOT_UNDERSTOOD  # so that nothing is taken for the fix of an empty request
-        if body is None:
-            body = b"{".ljust(
-                _LARGEST_ANSWER
-            )  # too large for a memory, which then says so and is on its guard
         return Exchange(
             origin=_origin(request),
             operation=operation,
             request=fields or {},
             status=response.status_code,
             headers={name.lower(): value for name, value in response.headers.items()},
-            body=body,
+            body=_UNREAD if body is None else body,
         )
 
 
