@@ -93,7 +93,7 @@ class _Watching:
             guard = self._guard if why is None else _HandsOff(why=why)
             amended = self.memory.amend(_origin(request), self._operation(request), fields, guard)
             sent = _with_fields(request, amended)
-            request.extensions[_EXTENSION] = amended
+            request.extensions[_EXTENSION] = sent.extensions[_EXTENSION] = amended
             return sent, amended.request
         except Exception:  # noqa: BLE001 - an agent's request does not fail for want of memory
             _log.warning("a request could not be amended and is sent as it is", exc_info=True)
