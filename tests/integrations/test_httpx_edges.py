@@ -341,8 +341,9 @@ def test_the_host_header_says_which_server_it_is(library):
         memory = Memory()
         transport = MemoryTransport(memory, library.HTTPTransport())
         with library.Client(base_url=address, transport=transport) as client:
+            app.chunks = [json.dumps(COARSE).encode()]
             client.post("/x", headers={"Host": "A.example"})
-            app.chunks[1] = b'{"t": "2"}}'
+            app.chunks = [b'{"table_versions": {"t": "2"}}']
             client.post("/x", headers={"Host": f"b.example:{port}"})
             assert app.asked_of == []
             client.post("/x", headers={"Host": "A.example"})
