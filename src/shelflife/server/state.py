@@ -27,6 +27,8 @@ __all__ = ["CompactStamp", "Stamp", "State"]
 _LONGEST_HEADER = 4096
 _MOST_RULE_SETS = 256
 _MOST_EPOCHS = 64
+_COST_OF_A_QUESTION = 1024
+"""What a client that gets the full form has to send and receive in bytes, about, to learn what changed."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -149,7 +151,8 @@ class State:
         changes = self.changes_since(moved, known.rules, level)
         full = self.stamp(level)
         members = _encode(moved_between(known.tables, known.rules, changes))
-        return CompactStamp(members, full.headers) if len(members) <= len(full.members) else None
+        is_worth_it = len(members) <= len(full.members) + _COST_OF_A_QUESTION
+        return CompactStamp(members, full.headers) if is_worth_it else None
 
     def changes_since(self, versions: Mapping[str, str], rules_version: str | None, level: Level) -> Changes:
         """What happened since these versions of tables and, from Level 6 on, of the rules."""
