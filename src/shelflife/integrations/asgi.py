@@ -10,10 +10,13 @@ from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from functools import lru_cache
 from typing import Any
 
+from shelflife.contract import BadMessage
+from shelflife.contract.preconditions import Precondition
 from shelflife.server.endpoints import Call, Endpoints
 from shelflife.server.errors import PolicyFailed
 from shelflife.server.feedback import Answer, form_asked_for, stamped
 from shelflife.server.policies import Rejected
+from shelflife.server.preconditions import is_met, refusal_of_malformed, unmet
 from shelflife.server.provider import Pin, Provider
 from shelflife.server.state import CompactStamp, Stamp, State
 
@@ -41,6 +44,7 @@ _TELLING = {
 """Headers that tell whether a body may be added to; the last ones vouch for its very bytes."""
 
 _SERVER_ERROR = 500
+_LARGEST_REPAIRED = 1024 * 1024
 _CACHED = frozenset({"GET", "HEAD"})
 """Methods whose responses a cache may give to another client, who knows another epoch."""
 
@@ -79,6 +83,12 @@ class ContractMiddleware:
         pin = Pin(provider.registry.state)
         token = provider.pinned.set(pin)
         stamp = self._stamp(scope, pin.state) if self._level else None
+        if stamp is not None and (value := _header(scope, b"contract-precondition")):
+            refusal = await self._unmet_precondition(value, scope, path, receive, pin.state, stamp)
+            if refusal is not None:
+                provider.pinned.reset(token)
+                await _send_answer(send, refusal, scope["method"])
+                return
         response = _Response(send, scope["method"], stamp, pin, path not in self._left_alone)
         try:
             await self.app(scope, receive, response.send)
@@ -97,6 +107,27 @@ class ContractMiddleware:
             if name == b"contract-epoch":
                 return state.compact_stamp(self._level, value.decode("latin-1")) or state.stamp(self._level)
         return state.stamp(self._level)
+
+    async def _unmet_precondition(
+        self,
+        value: str,
+        scope: Scope,
+        path: str,
+        receive: Receive,
+        state: State,
+        stamp: Stamp | CompactStamp,
+    ) -> Answer | None:
+        """The refusal of a request whose remembered values may have gone stale; None when it may go on."""
+        try:
+            precondition = Precondition.from_header(value)
+        except BadMessage as error:
+            return refusal_of_malformed(error)
+        if is_met(precondition, self.provider, state):
+            return None
+        body = await _read_body(receive, _LARGEST_REPAIRED)
+        form = form_asked_for(_header(scope, b"accept"), self.provider.feedback.error_form)
+        operation = f"{scope['method']} {path}"
+        return unmet(precondition, self.provider, state, operation, body, form, stamp)
 
     def _answer_to(
         self,

@@ -18,6 +18,8 @@ JSON = "application/json"
 PROBLEM_JSON = "application/problem+json"
 PLAIN_TEXT = "text/plain; charset=utf-8"
 
+_REJECTED = 422
+_TITLES = {_REJECTED: "Unprocessable Content", 412: "Precondition Failed"}
 _encode = msgspec.json.Encoder().encode
 
 
@@ -39,11 +41,15 @@ class Feedback(NamedTuple):
     """Leave out the members that the paper does not know."""
 
     def rejection(
-        self, rejected: Rejected, form: ErrorForm, stamp: Stamp | CompactStamp | None = None
+        self,
+        rejected: Rejected,
+        form: ErrorForm,
+        stamp: Stamp | CompactStamp | None = None,
+        status: int = _REJECTED,
     ) -> Answer:
-        """The answer to a request that violates policies: 422 with the fixes, and a stamp if not of the full form."""
+        """The answer to a request that violates policies: the fixes, with a stamp if not of the full form."""
         if self.level == Level.PLAIN_TEXT:
-            return Answer(422, PLAIN_TEXT, "\n".join((*rejected.sentences, "")).encode())
+            return Answer(status, PLAIN_TEXT, "\n".join((*rejected.sentences, "")).encode())
         stamp = stamp or rejected.state.stamp(self.level)
         suggestions = [
             suggestion.at_level(self.level, paper_only=self.paper_only) for suggestion in rejected.suggestions
@@ -51,10 +57,10 @@ class Feedback(NamedTuple):
         told = [compacted(suggestion) for suggestion in suggestions] if stamp.is_compact else suggestions
         members = b'"success":false,"recovery_feedback":{"suggestions":' + _encode(told) + b"}"
         if form == "problem":
-            problem = Problem(title="Unprocessable Content", status=422, detail=" ".join(rejected.sentences))
+            problem = Problem(title=_TITLES[status], status=status, detail=" ".join(rejected.sentences))
             members = _encode(problem)[1:-1] + b"," + members
         body = stamped(b"{" + members + b"}", stamp.members)
-        return Answer(422, PROBLEM_JSON if form == "problem" else JSON, body)
+        return Answer(status, PROBLEM_JSON if form == "problem" else JSON, body)
 
     def failure(self, state: State, form: ErrorForm) -> Answer:
         """The answer when a policy has a bug: 500, and nothing about why."""

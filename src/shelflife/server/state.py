@@ -1,7 +1,7 @@
 """One consistent state of the world: what a request sees from start to end."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -19,6 +19,7 @@ from shelflife.contract import (
     table_versions_header,
 )
 from shelflife.contract.compact import EPOCH_HEADER, epoch_of, moved_between
+from shelflife.contract.names import split_node_id
 from shelflife.contract.stamps import quoted
 from shelflife.server.tables import Table
 
@@ -103,6 +104,10 @@ class State:
         """This state under other rules."""
         return State(self.tables, rules, (*self.older_rules, self.rules), self._with_this)
 
+    def epoch(self, level: Level) -> str:
+        """The state's name in the compact form."""
+        return self._versions.epoch(level)
+
     @property
     def _versions(self) -> _Versions:
         return _Versions(self.table_versions, self.rules.version)
@@ -139,12 +144,41 @@ class State:
         self._compact_stamps[key] = stamp
         return stamp
 
-    def _stamp_since(self, level: Level, epoch: str) -> CompactStamp | None:
+    def has_moved(self, level: Level, epoch: str, rows: Iterable[str], rules: Iterable[str]) -> bool:
+        """Whether one of these rows or rules is another one than at an epoch, or may be."""
+        if epoch == self._versions.epoch(level):
+            return False
+        known = self._at_epoch(level, epoch)
+        if known is None:
+            return True
+        return any(self._has_row_moved(row, known) for row in rows) or any(
+            self._has_rule_moved(rule, known) for rule in rules
+        )
+
+    def _has_row_moved(self, row: str, known: "_Versions") -> bool:
+        name, key = split_node_id(row)
+        table = self.tables.get(name)
+        history = table.delta_since(known.tables.get(name, "")) if table else None
+        if history is None:
+            return True
+        delta, _ = history
+        return key in delta.after if key is not None else bool(delta)
+
+    def _has_rule_moved(self, rule: str, known: "_Versions") -> bool:
+        if known.rules == self.rules.version:
+            return False
+        told = self._rules_changes(known.rules)
+        return not told.known or any(rule == one.id for one in (*(told.added or ()), *(told.removed or ())))
+
+    def _at_epoch(self, level: Level, epoch: str) -> "_Versions | None":
         epochs = self._older_epochs.get(level)
         if epochs is None:
             epochs = {versions.epoch(level): versions for versions in self._older}
             self._older_epochs[level] = epochs
-        known = epochs.get(epoch)
+        return epochs.get(epoch)
+
+    def _stamp_since(self, level: Level, epoch: str) -> CompactStamp | None:
+        known = self._at_epoch(level, epoch)
         if known is None:
             return None
         moved = {name: old for name, old in known.tables.items() if self.table_versions.get(name) != old}
