@@ -1,15 +1,16 @@
 """The fixes that the memory benchmarks remember: about 300 bytes each, each resting on two of fifty tables and on one row.
 
 Fix number n is the answer to request number n. Most have a row of their own; one in twenty shares its row with 9 others and one in
-twenty with 999, all of them scattered over the store as they would be after months of learning.
+ten with 999, all of them scattered over the store as they would be after months of learning.
 """
 
+import random
 from typing import Any
 
 import msgspec
 
 from shelflife.client import Entry, Exchange, Fetched, Store
-from shelflife.client.decisions import tags_of
+from shelflife.client.decisions import row_tag, tags_of
 from shelflife.client.entries import Knowledge
 
 __all__ = [
@@ -18,13 +19,12 @@ __all__ = [
     "evicting",
     "fill",
     "fix",
+    "number_that_stays",
     "request",
-    "row_key",
-    "shared_rows",
-    "table_of_row",
+    "row_tag_of",
+    "rows_with",
     "teaching",
     "unchanged",
-    "versions",
 ]
 
 ORIGIN = "https://api.example.com"
@@ -32,7 +32,8 @@ OPERATION = "POST /subscriptions"
 RULES_VERSION = "4f53cda18c2b"
 _TABLE_COUNT = 50
 _TABLES = tuple(f"reference_table_{number:02d}" for number in range(_TABLE_COUNT))
-_SHARING_EVERY = 20
+_SHARING = {10: (20, 1), 1000: (10, 2)}
+"""By the number of fixes that share a row: every how many fixes there is one that shares, and with which remainder."""
 _WRITTEN_AT_ONCE = 50_000
 _JSON = {"content-type": "application/json"}
 
@@ -50,8 +51,8 @@ def request(number: int) -> dict[str, Any]:
 
 def fix(number: int, size: int) -> Entry:
     """What is remembered for that request, in a memory of this size."""
-    row = row_key(number, size)
-    table = table_of_row(row)
+    row = _row_key(number, size)
+    table = _table_of_row(row)
     return Entry(
         origin=ORIGIN,
         operation=OPERATION,
@@ -66,29 +67,39 @@ def fix(number: int, size: int) -> Entry:
     )
 
 
-def row_key(number: int, size: int) -> str:
+def _row_key(number: int, size: int) -> str:
     """The row that fix `number` rests on."""
-    for sharer_count, lane in ((10, 1), (1000, 2)):
-        row_count = size // _SHARING_EVERY // sharer_count
-        nth = number // _SHARING_EVERY
-        if number % _SHARING_EVERY == lane and nth < row_count * sharer_count:
+    for sharer_count, (every, remainder) in _SHARING.items():
+        row_count = size // every // sharer_count
+        nth = number // every
+        if number % every == remainder and nth < row_count * sharer_count:
             return f"shared-{sharer_count}-{nth % row_count}"
     return f"own-{number}"
 
 
-def shared_rows(sharer_count: int, size: int) -> list[str]:
-    """The rows on which just so many fixes rest."""
-    if sharer_count == 1:
-        return [f"own-{number}" for number in range(0, size, _SHARING_EVERY)]
-    return [f"shared-{sharer_count}-{row}" for row in range(size // _SHARING_EVERY // sharer_count)]
+def rows_with(fix_count: int, size: int) -> list[str]:
+    """Rows on which just so many fixes rest: some of those with one, all of those with more."""
+    if fix_count == 1:
+        return [f"own-{number}" for number in range(0, size, _SHARING[10][0])]
+    return [f"shared-{fix_count}-{row}" for row in range(size // _SHARING[fix_count][0] // fix_count)]
 
 
-def table_of_row(row: str) -> int:
+def number_that_stays(chance: random.Random, size: int) -> int:
+    """A fix at random that rests on none of these rows."""
+    return chance.randrange(size // 10) * 10 + chance.randrange(3, 10)
+
+
+def row_tag_of(row: str) -> str:
+    """The tag under which stores know what rests on the row."""
+    return row_tag(f"{_TABLES[_table_of_row(row)]}:{row}")
+
+
+def _table_of_row(row: str) -> int:
     """The table that has the row."""
     return int(row.rpartition("-")[2]) % _TABLE_COUNT
 
 
-def versions(moved_counts: dict[int, int] | None = None) -> dict[str, str]:
+def _versions(moved_counts: dict[int, int] | None = None) -> dict[str, str]:
     """The versions of all tables, after each has moved so many times."""
     moved = moved_counts or {}
     return {name: f"1.0.{moved.get(table, 0)}-9f3c21ab" for table, name in enumerate(_TABLES)}
@@ -96,7 +107,7 @@ def versions(moved_counts: dict[int, int] | None = None) -> dict[str, str]:
 
 def fill(store: Store, size: int) -> None:
     """Put fixes 0 to `size` into the store, past the memory: a million responses would take their time."""
-    knowledge = Knowledge(versions(), RULES_VERSION)
+    knowledge = Knowledge(_versions(), RULES_VERSION)
     for first in range(0, size, _WRITTEN_AT_ONCE):
         entries = (fix(number, size) for number in range(first, min(first + _WRITTEN_AT_ONCE, size)))
         put = [(entry, tags_of(entry)) for entry in entries]
@@ -106,13 +117,13 @@ def fill(store: Store, size: int) -> None:
 
 def unchanged(moved_counts: dict[int, int] | None = None) -> Exchange:
     """A success with the stamps of all fifty tables."""
-    return _exchange(request(0), 201, success=True, table_versions=versions(moved_counts))
+    return _exchange(request(0), 201, success=True, table_versions=_versions(moved_counts))
 
 
-def teaching(number: int, size: int) -> Exchange:
+def teaching(number: int, size: int, moved_counts: dict[int, int] | None = None) -> Exchange:
     """A rejection that gives fix `number`."""
     entry = fix(number, size)
-    now = versions()
+    now = _versions(moved_counts)
     suggestion = {
         "type": entry.type,
         "parameters": entry.parameters,
@@ -129,11 +140,11 @@ def teaching(number: int, size: int) -> Exchange:
 
 def evicting(row: str, moved_counts: dict[int, int]) -> tuple[Exchange, Fetched]:
     """A success from which a memory sees that a table has moved, and the server's answer when asked which row it was."""
-    table = table_of_row(row)
+    table = _table_of_row(row)
     name = _TABLES[table]
-    before = versions(moved_counts)
+    before = _versions(moved_counts)
     moved_counts[table] = moved_counts.get(table, 0) + 1
-    now = versions(moved_counts)
+    now = _versions(moved_counts)
     told = {"since": before[name], "version": now[name], "known": True, "changed": [row]}
     changes = {"tables": {name: told}, "table_versions": now}
     return unchanged(moved_counts), Fetched(200, msgspec.json.encode(changes))

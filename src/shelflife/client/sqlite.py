@@ -8,6 +8,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 
@@ -162,17 +163,8 @@ class SqliteStore:
         capacity: int | None = None,
     ) -> Written | None:
         with self._failing("written"), self._lock, self._transaction() as connection:
-            known = self._known_now(connection, origin)
-            if known.revision != revision:
+            if not self._record(connection, origin, revision, knowledge):
                 return None
-            if known.knowledge == knowledge and revision:
-                connection.execute("update origins set revision = ? where origin = ?", (revision + 1, origin))
-            else:
-                connection.execute(
-                    "insert or replace into origins values (?, ?, ?)",
-                    (origin, revision + 1, _encode(knowledge)),
-                )
-            self._seen.known[origin] = Known(knowledge, revision + 1)
             written = Written([], [])
             for tag in drop:
                 numbers = connection.execute(
@@ -210,6 +202,27 @@ class SqliteStore:
             yield from (_decode_entry(entry) for _, entry in rows)
             last = rows[-1][0]
 
+    def _record(
+        self, connection: sqlite3.Connection, origin: str, revision: int, knowledge: Knowledge
+    ) -> bool:
+        """Put the knowledge on record; False when the origin is not at the revision any more."""
+        known = self._seen.known.get(origin)
+        if known is not None and known == (knowledge, revision):  # only the revision moves
+            changed = connection.execute(
+                "update origins set revision = revision + 1 where origin = ? and revision = ?",
+                (origin, revision),
+            )
+            if not changed.rowcount:
+                return False
+        elif self._known_now(connection, origin).revision != revision:
+            return False
+        else:
+            connection.execute(
+                "insert or replace into origins values (?, ?, ?)", (origin, revision + 1, _encode(knowledge))
+            )
+        self._seen.known[origin] = Known(knowledge, revision + 1)
+        return True
+
     def _put(
         self,
         connection: sqlite3.Connection,
@@ -237,15 +250,18 @@ class SqliteStore:
         connection.executemany("insert into tags values (?, ?)", [(tag, number) for tag in hashed])
         self._seen.count(hashed, 1)
         shape = shape_of(entry.when)
-        if shape not in self._shapes_now(connection, entry.origin, entry.operation):
+        if shape not in self._seen.shapes.get((entry.origin, entry.operation), ()):
             connection.execute(
                 "insert or ignore into shapes values (?, ?, ?)",
                 (entry.origin, entry.operation, _encode(shape)),
             )
-            del self._seen.shapes[entry.origin, entry.operation]
+            self._seen.shapes.pop((entry.origin, entry.operation), None)
+            self._shapes_now(connection, entry.origin, entry.operation)
 
     def _remove(self, connection: sqlite3.Connection, numbers: Sequence[tuple[int]]) -> list[Entry]:
         """Take entries out. Their tags go in the order of the index, so that neighbours go together."""
+        if not numbers:
+            return []
         removed: list[Entry] = []
         hashed: list[tuple[int, int]] = []
         for (number,) in numbers:
@@ -382,6 +398,7 @@ _MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {}
 """What turns a file of one format into one of the next, by the format it has."""
 
 
+@lru_cache(maxsize=4096)
 def _tag(origin: str, tag: str) -> int:
     """A tag as a number of 64 bits. Two that met would only drop an entry too many."""
     digest = hashlib.blake2b(f"{origin} {tag}".encode(), digest_size=8).digest()
