@@ -4,6 +4,7 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.14 python3.13 python3.12 py
 	$(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
 BIN := .venv/bin
 READY := .venv/.ready
+RIVALS_READY := .venv/.rivals-ready
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help setup demo test check format bench schemas lock clean
@@ -32,20 +33,26 @@ check: $(READY)  ## Check format, lint, types, the import sentence and the lock
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
-	@! grep -n '://' requirements.lock || { echo "requirements.lock names an address"; exit 1; }
+	@! grep -n '://' requirements.lock benchmarks/requirements.lock || { echo "a lock names an address"; exit 1; }
 
 format: $(READY)  ## Put the code into its format
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-bench: $(READY)  ## Run the benchmarks, into benchmarks/results
+$(RIVALS_READY): $(READY) benchmarks/requirements.lock
+	@echo "Installing what the memory is compared with"
+	@$(BIN)/python -m pip install --quiet --require-hashes --requirement benchmarks/requirements.lock
+	@touch $(RIVALS_READY)
+
+bench: $(RIVALS_READY)  ## Run the benchmarks, into benchmarks/results
 	@$(BIN)/python -m benchmarks
 
 schemas: $(READY)  ## Write the JSON Schemas anew from the types
 	@$(BIN)/python -m tests.schema_files
 
 lock:  ## Resolve the dependencies anew (needs uv)
-	uv export --quiet --all-groups --all-extras --no-header --no-emit-project --output-file requirements.lock
+	uv export --quiet --all-groups --no-group bench --all-extras --no-header --no-emit-project --output-file requirements.lock
+	uv export --quiet --only-group bench --no-header --no-emit-project --output-file benchmarks/requirements.lock
 
 clean:  ## Remove everything that was made
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

@@ -20,7 +20,9 @@ __all__ = [
     "fill",
     "fix",
     "number_that_stays",
+    "numbers_resting_on",
     "request",
+    "row_node",
     "row_tag_of",
     "rows_with",
     "teaching",
@@ -61,7 +63,7 @@ def fix(number: int, size: int) -> Entry:
         when={"customer": f"cus_{number:08d}", "plan": f"plan_{number % 1000:03d}"},
         unless={"promo_code": (_code(number),)},
         tables=(_TABLES[table], _TABLES[(table + 1 + number % (_TABLE_COUNT - 1)) % _TABLE_COUNT]),
-        rows=(f"{_TABLES[table]}:{row}",),
+        rows=(row_node(row),),
         rules=(),
         learned_at=1_700_000_000.0 + number,
     )
@@ -89,9 +91,22 @@ def number_that_stays(chance: random.Random, size: int) -> int:
     return chance.randrange(size // 10) * 10 + chance.randrange(3, 10)
 
 
+def numbers_resting_on(row: str, size: int) -> list[int]:
+    """The fixes that rest on a shared row."""
+    _, fix_count, nth = row.split("-")
+    every, remainder = _SHARING[int(fix_count)]
+    row_count = size // every // int(fix_count)
+    return [(int(nth) + row_count * step) * every + remainder for step in range(int(fix_count))]
+
+
+def row_node(row: str) -> str:
+    """The row as `table:key`."""
+    return f"{_TABLES[_table_of_row(row)]}:{row}"
+
+
 def row_tag_of(row: str) -> str:
     """The tag under which stores know what rests on the row."""
-    return row_tag(f"{_TABLES[_table_of_row(row)]}:{row}")
+    return row_tag(row_node(row))
 
 
 def _table_of_row(row: str) -> int:
