@@ -15,7 +15,7 @@ from shelflife.client import Exchange, Fetched, InProcessStore, Memory, SqliteSt
 __all__ = ["Contender", "contenders"]
 
 _URL = f"{ORIGIN}/subscriptions"
-_NAMESPACE = ("fixes", "api.example.com")
+_NAMESPACE = ("fixes", "subscriptions")
 _ROOM_FOR_ALL = 10_000_000
 
 
@@ -25,6 +25,9 @@ class Contender(Protocol):
     name: str
     is_durable: bool
     """Whether it keeps fixes in a file."""
+
+    most_fixes: int
+    """How many it is given at most; fewer where to fill it would take minutes."""
 
     evictions_wanted: int
     """How often precise eviction is tried; less often where it takes long."""
@@ -68,6 +71,7 @@ def contenders(folder: Path, *, only_ours: bool) -> list[Contender]:
 class _Ours:
     """`memory.recall`, and `memory.observe` of a response that teaches or of one that shows a movement."""
 
+    most_fixes = _ROOM_FOR_ALL
     evictions_wanted = 20
 
     def __init__(self, name: str, store: Store, *, is_durable: bool) -> None:
@@ -103,7 +107,8 @@ class _RequestsCache:
 
     name = "requests-cache, SQLite"
     is_durable = True
-    evictions_wanted = 1
+    most_fixes = 10_000
+    evictions_wanted = 2
 
     def __init__(self, path: Path) -> None:
         from requests_cache.backends import SQLiteCache
@@ -117,7 +122,7 @@ class _RequestsCache:
 
     async def recall(self, wanted: dict[str, Any]) -> dict[str, Any] | None:
         response = self._cache.get_response(self._cache.create_key(self._request(wanted)))
-        parameters: dict[str, Any] | None = response.json()["parameters"] if response else None
+        parameters: dict[str, Any] | None = response.json()["parameters"] if response is not None else None
         return parameters
 
     def lesson(self, number: int, size: int) -> Any:
@@ -126,12 +131,13 @@ class _RequestsCache:
 
         sent = self._request(request(number))
         response = Response()
-        response.status_code, response.url, response.request = 422, _URL, sent
+        # Its `filter` leaves out what is no success, so the rejection goes in as one.
+        response.status_code, response.url, response.request = 200, _URL, sent
         response.headers["content-type"] = "application/json"
         response.raw = HTTPResponse(
             BytesIO(json.dumps(_as_json(number, size)).encode()),
             response.headers,
-            status=422,
+            status=200,
             preload_content=False,
         )
         return response
@@ -157,6 +163,7 @@ class _Cashews:
 
     name = "cashews, in process"
     is_durable = False
+    most_fixes = _ROOM_FOR_ALL
     evictions_wanted = 20
 
     def __init__(self) -> None:
@@ -191,6 +198,7 @@ class _Cashews:
 class _LangGraph:
     """The long-term memory of an agent framework: `get`, `put`, and for a row `search` with a filter, then `delete`."""
 
+    most_fixes = _ROOM_FOR_ALL
     evictions_wanted = 3
     _MOST_FOUND: ClassVar[int] = 1000
 
