@@ -30,6 +30,9 @@ REMARKS = {
         " nothing back of what it drops; tags need its in-process or Redis backend, and a tag keeps naming keys that were replaced.",
         "langgraph (`InMemoryStore`, and `SqliteStore` with WAL): `get`, `put`; for a row `search` with a filter over the namespace, then"
         " `delete` of each. A filter compares one field with one value, so a fix that rests on two rows cannot be found by both.",
+        "Where ours is behind: cashews and langgraph recall by one look at a key that is the whole request, while ours works out the place"
+        " from the fields that matter, checks that the fix holds and notes its use; cashews evicts without reading a response or telling what"
+        " went; langgraph puts into one table and keeps no way from a row to its fixes, which its eviction pays for.",
     )
 }
 
