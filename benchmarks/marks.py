@@ -48,10 +48,12 @@ _MARKS: dict[str, Target] = {
 
 REMARKS = {
     _SUBJECT: (
+        "Measured elsewhere is another machine. What is hand-made here is an index of the same kind on this machine, in turns with ours: how far"
+        " it is from the marks is due to the machine and to who else was at work on it, how far ours is from it is due to us.",
         "The hand-made index looks a key up and hands out bytes. `memory.recall` works out the place from the request, asks whether another"
         " process has written, decodes the fix, checks that it holds, and notes its use.",
         "A put of the hand-made index touches a fix, its key and three tags. Ours also replaces what was in the slot, keeps the order of"
-        " use, five tags and the revision that guards against a second writer: ten pages instead of six, and pages are what a commit costs.",
+        " use, five tags and the revision that guards against a second writer: twelve pages of the log instead of eight, and most of a put is its commit.",
         "Eviction here is the store's `write` alone, for a like comparison; above it is `memory.observe` from end to end.",
     )
 }
