@@ -48,18 +48,15 @@ _decode_tags = msgspec.json.Decoder(list[int]).decode
 _decode_shape = msgspec.json.Decoder(Shape).decode
 
 
-class _Seen:
+class _Seen(msgspec.Struct):
     """What a store has seen of its file, so as not to look again until another process writes."""
 
-    __slots__ = ("entry_count", "known", "shapes", "tag_counts", "version")
-
-    def __init__(self, version: int = -1) -> None:
-        self.version = version
-        self.known: dict[str, Known] = {}
-        self.shapes: dict[tuple[str, str], tuple[Shape, ...]] = {}
-        self.tag_counts: dict[int, int] = {}
-        """Of tags that somebody has asked about."""
-        self.entry_count: int | None = None
+    version: int = -1
+    known: dict[str, Known] = {}
+    shapes: dict[tuple[str, str], tuple[Shape, ...]] = {}
+    entry_count: int | None = None
+    tag_counts: dict[int, int] = {}
+    """Of tags that somebody has asked about."""
 
     def count(self, tags: Iterable[int], change: int) -> None:
         """An entry with these tags has come (1) or gone (-1)."""
