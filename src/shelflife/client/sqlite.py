@@ -169,7 +169,7 @@ class SqliteStore:
                 ).fetchall()
                 written.dropped.extend((entry, tag) for entry in self._remove(connection, numbers))
             for id in drop_ids:
-                same = self._numbers_of(connection, id)
+                same = _numbers_of(connection, id)
                 written.dropped.extend((entry, id) for entry in self._remove(connection, same))
             for entry, tags in put:
                 self._put(connection, entry, tags, is_beside, written)
@@ -230,7 +230,7 @@ class SqliteStore:
     ) -> None:
         place, slot = bytes.fromhex(entry.place), bytes.fromhex(entry.slot)
         if is_beside:
-            if self._numbers_of(connection, entry.id):
+            if _numbers_of(connection, entry.id):
                 return
         else:
             numbers = connection.execute(
@@ -272,9 +272,6 @@ class SqliteStore:
         connection.executemany("delete from entries where number = ?", numbers)
         connection.executemany("delete from tags where tag = ? and number = ?", sorted(hashed))
         return removed
-
-    def _numbers_of(self, connection: sqlite3.Connection, id: str) -> list[tuple[int]]:
-        return connection.execute("select number from entries where id = ?", (bytes.fromhex(id),)).fetchall()
 
     def _known_now(self, connection: sqlite3.Connection, origin: str) -> Known:
         """What is on record, read again only when its revision is another one."""
@@ -369,12 +366,7 @@ class SqliteStore:
 
 
 class _Reading:
-    """The connection of a store, for its thread alone; what SQLite raises becomes a `StoreError`.
-
-    A class of its own because a recall enters it twice and a generator would cost as much as the reading.
-    """
-
-    __slots__ = ("_store",)
+    """The connection of a store; what SQLite raises is a `StoreError`. A recall enters it twice, and a generator would cost more."""
 
     def __init__(self, store: SqliteStore) -> None:
         self._store = store
@@ -393,6 +385,10 @@ class _Reading:
 
 _MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {}
 """What turns a file of one format into one of the next, by the format it has."""
+
+
+def _numbers_of(connection: sqlite3.Connection, id: str) -> list[tuple[int]]:
+    return connection.execute("select number from entries where id = ?", (bytes.fromhex(id),)).fetchall()
 
 
 @lru_cache(maxsize=4096)
