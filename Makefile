@@ -6,6 +6,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 VENDORS := tests/lab/vendors
 STANDINS := $(VENDORS)/node_modules/.package-lock.json
+RIVALS_READY := .venv/.rivals-ready
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help setup demo test check format bench schemas lock clean
@@ -38,20 +39,26 @@ check: $(READY)  ## Check format, lint, types, the import sentence and the lock
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
-	@! grep -n '://' requirements.lock $(VENDORS)/package-lock.json || { echo "a lock names an address"; exit 1; }
+	@! grep -n '://' requirements.lock benchmarks/requirements.lock $(VENDORS)/package-lock.json || { echo "a lock names an address"; exit 1; }
 
 format: $(READY)  ## Put the code into its format
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-bench: $(READY)  ## Run the benchmarks, into benchmarks/results
+$(RIVALS_READY): $(READY) benchmarks/requirements.lock
+	@echo "Installing what the memory is compared with"
+	@$(BIN)/python -m pip install --quiet --require-hashes --requirement benchmarks/requirements.lock
+	@touch $(RIVALS_READY)
+
+bench: $(RIVALS_READY)  ## Run the benchmarks, into benchmarks/results
 	@$(BIN)/python -m benchmarks
 
 schemas: $(READY)  ## Write the JSON Schemas anew from the types
 	@$(BIN)/python -m tests.schema_files
 
 lock: $(READY)  ## Resolve the dependencies anew (needs uv)
-	uv export --quiet --all-groups --all-extras --no-header --no-emit-project --output-file requirements.lock
+	uv export --quiet --all-groups --no-group bench --all-extras --no-header --no-emit-project --output-file requirements.lock
+	uv export --quiet --only-group bench --no-header --no-emit-project --output-file benchmarks/requirements.lock
 	cd $(VENDORS) && $(CURDIR)/$(BIN)/npm install --package-lock-only --loglevel=error --no-audit --no-fund
 
 clean:  ## Remove everything that was made
