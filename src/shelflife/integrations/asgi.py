@@ -12,7 +12,8 @@ from typing import Any
 
 from shelflife.contract import BadMessage
 from shelflife.contract.preconditions import Precondition
-from shelflife.server.endpoints import Call, Endpoints
+from shelflife.integrations.feed import Feed
+from shelflife.server.endpoints import CHANGES_PATH, Call, Endpoints
 from shelflife.server.errors import PolicyFailed
 from shelflife.server.feedback import Answer, form_asked_for, stamped
 from shelflife.server.policies import Rejected
@@ -64,6 +65,7 @@ class ContractMiddleware:
         self._left_alone = frozenset(left_alone)
         self._level = provider.level
         self._endpoints = Endpoints(provider)
+        self.feed = Feed(provider)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -77,6 +79,9 @@ class ContractMiddleware:
         if root_path := scope.get("root_path"):
             path = path.removeprefix(root_path.rstrip("/"))
         if path in self._endpoints.paths:
+            if path == CHANGES_PATH and b"text/event-stream" in _accepted(scope) and not self.feed.is_full:
+                await self.feed.stream(scope, receive, send)
+                return
             await _send_answer(send, await self._own_endpoint(scope, path, receive), scope["method"])
             return
         provider = self.provider
@@ -254,6 +259,10 @@ def _is_json(content_type: bytes) -> bool:
     media_type, *parameters = content_type.lower().replace(b" ", b"").replace(b'"', b"").split(b";")
     charsets = {parameter for parameter in parameters if parameter.startswith(b"charset=")}
     return media_type in (b"application/json", b"application/problem+json") and charsets <= {b"charset=utf-8"}
+
+
+def _accepted(scope: Scope) -> bytes:
+    return _header(scope, b"accept").encode("latin-1") if scope["method"] == "GET" else b""
 
 
 def _header(scope: Scope, name: bytes) -> str:
