@@ -3,8 +3,10 @@
 import hashlib
 import hmac
 import json
+import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
@@ -169,22 +171,45 @@ class Endpoints:
     def _reload_table(self, call: Call) -> Answer:
         message = read_message(call.body, ReloadTable)
         whole = message.rows is not msgspec.UNSET
-        report = self._provider.registry.reload_table(
-            message.table,
-            message.rows or {} if whole else None,
-            set=None if whole else message.set or {},
-            remove=message.remove or (),
-            version=message.version,
-        )
+        with self._within_limit():
+            report = self._provider.registry.reload_table(
+                message.table,
+                message.rows or {} if whole else None,
+                set=None if whole else message.set or {},
+                remove=message.remove or (),
+                version=message.version,
+            )
         return Answer(200, JSON, _encode(report.at_level(self._provider.level)))
+
+    @contextmanager
+    def _within_limit(self) -> Iterator[None]:
+        """A reload counts when it changes something; one too many is refused before it begins."""
+        limit = self._provider.reload_limit
+        if limit is None:
+            yield
+            return
+        if wait_s := limit.wait_s():
+            seconds = math.ceil(wait_s)
+            raise _Refusal(
+                429,
+                f"there were too many reloads; try again in {seconds} s",
+                (("Retry-After", str(seconds)),),
+            )
+        before = self._provider.registry.state
+        try:
+            yield
+        finally:
+            if self._provider.registry.state is before:
+                limit.give_back()
 
     def _reload_rules(self, call: Call) -> Answer:
         message = read_message(call.body, ReloadRules)
-        report = self._provider.registry.reload_rules(
-            None if message.rules is msgspec.UNSET else message.rules,
-            add=message.add or (),
-            remove=message.remove or (),
-        )
+        with self._within_limit():
+            report = self._provider.registry.reload_rules(
+                None if message.rules is msgspec.UNSET else message.rules,
+                add=message.add or (),
+                remove=message.remove or (),
+            )
         return Answer(200, JSON, _encode(report))
 
     def _graph(self, call: Call) -> Answer:
@@ -211,6 +236,7 @@ _TITLES = {
     409: "Conflict",
     413: "Content Too Large",
     422: "Unprocessable Content",
+    429: "Too Many Requests",
     503: "Service Unavailable",
 }
 

@@ -13,6 +13,7 @@ import msgspec
 from shelflife.contract import Level, ReloadReport, Row, Rule
 from shelflife.server.errors import PolicyFailed, UnknownTable, UsageError
 from shelflife.server.feedback import ErrorForm, Feedback
+from shelflife.server.limits import ReloadLimit
 from shelflife.server.policies import Policy, PolicyFunction, Rejected, Violation, evaluate
 from shelflife.server.reads import Tables
 from shelflife.server.registry import Registry
@@ -51,13 +52,14 @@ class Provider:
         admin_token: str | None = None,
         state_file: str | Path | None = None,
         most_reload_bytes: int = 64 * 1024 * 1024,
+        reloads_per_minute: int | None = None,
     ) -> None:
         """Declare what the API's policies consult.
 
         `versions` are the tables' first versions; where none is given it is made from the content, so that other
         rows after a restart are another version. Without an `admin_token` the operator's endpoints are off. With a
         `state_file` reloads survive a restart; those rows that are declared otherwise than at the last start are set
-        anew, as by a reload, and no others.
+        anew, as by a reload, and no others. `reloads_per_minute` bounds the reloads over HTTP that change something.
         """
         if admin_token is not None and not re.fullmatch(r"[\x21-\x7e]+", admin_token):
             raise UsageError(
@@ -71,6 +73,7 @@ class Provider:
             raise UsageError(f"there is no wire level {level!r}; there are 0, 1, 4, 5 and 6") from None
         self.admin_token = admin_token
         self.most_reload_bytes = most_reload_bytes
+        self.reload_limit = None if reloads_per_minute is None else ReloadLimit(reloads_per_minute)
         self._sources = {name: rows for name, rows in tables.items() if callable(rows)}
         rows_by_table = {name: rows() if callable(rows) else rows for name, rows in tables.items()}
         self._state_file = None if state_file is None else StateFile(state_file)
