@@ -47,5 +47,4 @@ def test_one_reload_too_many_is_refused_and_changes_nothing():
         rules = {"add": [{"from": "active_csm_codes", "to": "promo_eligibility", "relation": "r"}]}
         assert client.post("/admin/reload-rules", json=rules).status_code == 429
         assert provider.state.table_versions == before
-        assert reload(set={"x": 5}).status_code == 429
     provider.registry.reload_table("active_csm_codes", set={}, version="6")
