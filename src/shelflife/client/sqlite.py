@@ -4,21 +4,23 @@ Tags are rows of an index, not sets: putting and dropping an entry costs what th
 """
 
 import hashlib
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from shelflife.client.entries import Entry, Knowledge, Shape, shape_of
-from shelflife.client.stores import Known, StoreError, Written
+from shelflife.client.stores import MOST_SHAPES, Known, StoreError, Written
 
 __all__ = ["SqliteStore"]
 
 _APPLICATION_ID = 0x5348_4C4D
-_FORMAT = 1
+_FORMAT = 2
 _MOST_NOTED = 256
 
 _SCHEMA = """
@@ -47,14 +49,15 @@ class SqliteStore:
     """Entries in a SQLite file.
 
     A write survives the end of the process at once; with `is_safe_against_power_loss` it also survives that of the machine,
-    at the cost of waiting for the disk. `is_read_only` opens a file that is there, to look at it.
+    at the cost of waiting for the disk. The file is opened with the first verb, so that one that cannot be opened is a miss and no reason to stop,
+    and anew after a fork or when it was deleted. `is_read_only` opens a file that is there, at once, to look at it.
     """
 
     def __init__(
         self,
         path: str | Path,
         *,
-        busy_timeout_s: float = 5.0,
+        busy_timeout_s: float = 1.0,
         is_safe_against_power_loss: bool = False,
         is_read_only: bool = False,
     ) -> None:
@@ -63,26 +66,25 @@ class SqliteStore:
         self._noted: dict[str, None] = {}
         self._shapes: dict[tuple[str, str], tuple[Shape, ...]] = {}
         self._seen_version = -1
-        with self._failing("opened"):
-            where = f"{self.path.absolute().as_uri()}?mode={'ro' if is_read_only else 'rwc'}"
-            self._connection = sqlite3.connect(
-                where, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False, uri=True
-            )
-        try:
-            with self._failing("opened"):
-                if not is_read_only:
-                    self._connection.execute("pragma journal_mode = wal")
-                    mode = "full" if is_safe_against_power_loss else "normal"
-                    self._connection.execute(f"pragma synchronous = {mode}")
-                self._prepare(is_read_only)
-        except StoreError:
-            self.close()
-            raise
+        self._busy_timeout_s = busy_timeout_s
+        self._synchronous = "full" if is_safe_against_power_loss else "normal"
+        self._is_read_only = is_read_only
+        self._open: _Open | None = None
+        self._inherited: list[_Open] = []
+        if is_read_only:
+            self.open()
+
+    def open(self) -> None:
+        """Open the file now, and not with the first verb."""
+        with self._failing("opened"), self._lock:
+            self._connection()
 
     def close(self) -> None:
-        """Let go of the file."""
-        with suppress(sqlite3.Error):
-            self._connection.close()
+        """Let go of the file, until the next verb."""
+        with self._lock, suppress(sqlite3.Error):
+            opened, self._open = self._open, None
+            if opened is not None:
+                opened.connection.close()
 
     def known(self, origin: str) -> Known:
         with self._reading() as connection:
@@ -148,7 +150,7 @@ class SqliteStore:
             connection.execute(
                 "insert or replace into origins values (?, ?, ?)", (origin, revision + 1, _encode(knowledge))
             )
-            written = Written([], [])
+            written = Written([], [], [])
             for tag in drop:
                 numbers = connection.execute(
                     "select number from tags where tag = ?", (_tag(origin, tag),)
@@ -171,8 +173,9 @@ class SqliteStore:
                 self._noted.pop(id, None)
                 self._noted[id] = None
             if len(self._noted) >= _MOST_NOTED:
-                with self._failing("written"), self._transaction() as connection:
+                with suppress(StoreError), self._failing("written"), self._transaction() as connection:
                     self._note_use(connection)
+                self._noted.clear()
 
     def entries(self) -> Iterator[Entry]:
         last = -1
@@ -181,9 +184,10 @@ class SqliteStore:
                 rows = connection.execute(
                     "select number, entry from entries where number > ? order by number limit 1000", (last,)
                 ).fetchall()
+                entries = [_decode_entry(entry) for _, entry in rows]
             if not rows:
                 return
-            yield from (_decode_entry(entry) for _, entry in rows)
+            yield from entries
             last = rows[-1][0]
 
     def _put(
@@ -194,7 +198,11 @@ class SqliteStore:
         is_beside: bool,
         written: Written,
     ) -> None:
-        id, slot = entry.id, entry.slot
+        id, slot, shape = entry.id, entry.slot, shape_of(entry.when)
+        shapes = tuple(self.shapes(entry.origin, entry.operation))
+        if len(shapes) >= MOST_SHAPES and shape not in shapes:
+            return
+        is_new = True
         if is_beside:
             if self._number_of(connection, id) is not None:
                 return
@@ -202,9 +210,10 @@ class SqliteStore:
             numbers = connection.execute(
                 "select number from entries where slot = ?", (bytes.fromhex(slot),)
             ).fetchall()
-            rivals = [(self._remove(connection, number), "") for (number,) in numbers]
-            written.dropped.extend(rival for rival in rivals if rival[0].id != id)
-        hashed = sorted({_tag(entry.origin, tag) for tag in tags})
+            rivals = [self._remove(connection, number) for (number,) in numbers]
+            written.dropped.extend((rival, "") for rival in rivals if rival.id != id)
+            is_new = all(rival.id != id for rival in rivals)
+        hashed = sorted({_tag(entry.origin, tag) for tag in (*tags, _shape_tag(entry))})
         blobs = (bytes.fromhex(id), bytes.fromhex(entry.place), bytes.fromhex(slot))
         number = connection.execute(
             "insert into entries (id, place, slot, used, tags, entry)"
@@ -212,7 +221,6 @@ class SqliteStore:
             (*blobs, _encode(hashed), _encode(entry)),
         ).lastrowid
         connection.executemany("insert into tags values (?, ?)", [(tag, number) for tag in hashed])
-        shape = shape_of(entry.when)
         known = self._shapes.get((entry.origin, entry.operation))
         if known is None or shape not in known:
             connection.execute(
@@ -220,16 +228,25 @@ class SqliteStore:
                 (entry.origin, entry.operation, _encode(shape)),
             )
             self._shapes.pop((entry.origin, entry.operation), None)
+        if is_new:
+            written.stored.append(entry)
 
     def _remove(self, connection: sqlite3.Connection, number: int) -> Entry:
-        tags, entry = connection.execute(
+        tags, encoded = connection.execute(
             "select tags, entry from entries where number = ?", (number,)
         ).fetchone()
         connection.execute("delete from entries where number = ?", (number,))
         connection.executemany(
             "delete from tags where tag = ? and number = ?", [(tag, number) for tag in _decode_tags(tags)]
         )
-        return _decode_entry(entry)
+        entry = _decode_entry(encoded)
+        if not self.count(entry.origin, _shape_tag(entry)):
+            connection.execute(
+                "delete from shapes where origin = ? and operation = ? and shape = ?",
+                (entry.origin, entry.operation, _encode(shape_of(entry.when))),
+            )
+            self._shapes.pop((entry.origin, entry.operation), None)
+        return entry
 
     def _number_of(self, connection: sqlite3.Connection, id: str) -> int | None:
         row = connection.execute("select number from entries where id = ?", (bytes.fromhex(id),)).fetchone()
@@ -250,11 +267,41 @@ class SqliteStore:
         ).fetchall()
         written.trimmed.extend(self._remove(connection, number) for (number,) in numbers)
 
-    def _prepare(self, is_read_only: bool) -> None:
-        connection = self._connection
+    def _connection(self, *, is_to_be_written: bool = False) -> sqlite3.Connection:
+        """The open file: opened when it is not, or is another process's, or has been deleted since."""
+        opened = self._open
+        if opened is not None and opened.process != os.getpid():
+            self._inherited.append(opened)  # to close it here could harm the process that it belongs to
+            opened = self._open = None
+        if opened is not None and is_to_be_written and opened.file != _identity(self.path):
+            self.close()
+            opened = None
+        if opened is None:
+            self._shapes.clear()
+            self._seen_version = -1
+            connection = self._connect()
+            opened = self._open = _Open(connection, os.getpid(), _identity(self.path))
+        return opened.connection
+
+    def _connect(self) -> sqlite3.Connection:
+        where = f"{self.path.absolute().as_uri()}?mode={'ro' if self._is_read_only else 'rwc'}"
+        connection = sqlite3.connect(
+            where, timeout=self._busy_timeout_s, isolation_level=None, check_same_thread=False, uri=True
+        )
+        try:
+            if not self._is_read_only:
+                connection.execute("pragma journal_mode = wal")
+                connection.execute(f"pragma synchronous = {self._synchronous}")
+            self._prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
         (application_id,) = connection.execute("pragma application_id").fetchone()
-        if application_id == 0 and not is_read_only:
-            with self._transaction():
+        if application_id == 0 and not self._is_read_only:
+            with _transaction(connection):
                 (table_count,) = connection.execute("select count(*) from sqlite_master").fetchone()
                 (application_id,) = connection.execute("pragma application_id").fetchone()
                 if not table_count:
@@ -266,42 +313,84 @@ class SqliteStore:
         if application_id != _APPLICATION_ID:
             raise StoreError(f"{self.path} is a database, but not a memory")
         (format_version,) = connection.execute("pragma user_version").fetchone()
-        if format_version > _FORMAT:
+        if not 1 <= format_version <= _FORMAT:
             raise StoreError(
-                f"the memory {self.path} has format {format_version}; this version of shelflife reads up to {_FORMAT}"
+                f"the memory {self.path} has format {format_version}; this version of shelflife reads 1 to {_FORMAT}"
             )
-        for older in range(format_version, _FORMAT):
-            with self._transaction():
+        for older in range(format_version, _FORMAT if not self._is_read_only else 0):
+            with _transaction(connection):
                 _MIGRATIONS[older](connection)
                 connection.execute(f"pragma user_version = {older + 1}")
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
         with self._failing("read"), self._lock:
-            yield self._connection
+            yield self._connection()
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        self._connection.execute("begin immediate")
         try:
-            yield self._connection
-            self._connection.execute("commit")
+            with _transaction(self._connection(is_to_be_written=True)) as connection:
+                yield connection
         except BaseException:
             self._shapes.clear()
-            with suppress(sqlite3.Error):
-                self._connection.execute("rollback")
             raise
 
     @contextmanager
     def _failing(self, what: str) -> Iterator[None]:
         try:
             yield
-        except (sqlite3.Error, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (
+            sqlite3.Error,
+            msgspec.MsgspecError,
+            TypeError,
+            ValueError,
+        ) as error:  # or somebody has edited it
             raise StoreError(f"the memory {self.path} cannot be {what}: {error}") from error
 
 
-_MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {}
+class _Open(NamedTuple):
+    """A connection, whose it is and to which file."""
+
+    connection: sqlite3.Connection
+    process: int
+    file: tuple[int, int] | None
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Tells a file from another that is later in its place; None when there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    connection.execute("begin immediate")
+    try:
+        yield connection
+        connection.execute("commit")
+    except BaseException:
+        with suppress(sqlite3.Error):
+            connection.execute("rollback")
+        raise
+
+
+def _start_anew(connection: sqlite3.Connection) -> None:
+    """In format 1 a fix had another slot, and no strategy was on record: what it holds cannot be vouched for."""
+    for table in ("origins", "shapes", "entries", "tags"):
+        connection.execute(f"delete from {table}")  # noqa: S608 - of this list
+
+
+_MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {1: _start_anew}
 """What turns a file of one format into one of the next, by the format it has."""
+
+
+def _shape_tag(entry: Entry) -> str:
+    """Counts the entries of a shape, so that it goes with the last of them."""
+    return f"shape {entry.operation} {shape_of(entry.when)}"
 
 
 def _tag(origin: str, tag: str) -> int:
