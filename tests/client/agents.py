@@ -48,6 +48,11 @@ class Agent:
         self.memory.observe(self.exchange(request, response))
         return response
 
+    def unobserved(self, request):
+        """Make the request; the response is yet to be seen by the memory."""
+        method, path = self.operation.split(" ")
+        return self.exchange(request, self.http.request(method, self.origin + path, json=request))
+
     def exchange(self, request, response):
         headers = {name.lower(): value for name, value in response.headers.items()}
         return Exchange(self.origin, self.operation, request, response.status_code, headers, response.content)
