@@ -374,6 +374,7 @@ BAD_SUGGESTIONS = [
 ]
 
 
+@pytest.mark.spec("3.2")
 @pytest.mark.parametrize("bad", BAD_SUGGESTIONS)
 def test_a_suggestion_that_is_malformed_or_enormous_is_left_out_and_told(bad):
     memory = Memory()
