@@ -133,6 +133,23 @@ def test_what_has_passed_is_bounded():
     assert memory.store.known(ORIGIN).knowledge.superseded == {"t": tuple(str(n) for n in range(91, 99))}
 
 
+def test_no_server_makes_the_record_of_what_has_passed_grow_without_end():
+    memory = Memory()
+    for number in range(3):
+        memory.observe(said({"table_versions": {f"t{number}_{n}": "1" for n in range(800)}}))
+    assert len(memory.store.known(ORIGIN).knowledge.superseded) == 1000
+
+
+def test_in_doubt_and_with_nobody_to_ask_a_response_teaches_nothing():
+    memory = Memory()
+    memory.observe(stamped("1"))
+    memory.observe(said(b"{"))
+    memory.observe(stamped("1"))
+    assert values(memory) == []
+    memory.observe(stamped("1"))
+    assert values(memory) == ["1"]
+
+
 def test_a_server_that_denies_the_version_it_gave_is_not_believed_either_way():
     """As behind a balancer, with one replica ahead of the other."""
 

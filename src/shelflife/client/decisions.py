@@ -13,6 +13,7 @@ from shelflife.contract.reading import Contract
 
 __all__ = [
     "Disposal",
+    "Grown",
     "Movement",
     "Told",
     "compare_vectors",
@@ -21,6 +22,9 @@ __all__ = [
     "is_current",
     "tags_of",
 ]
+
+_MOST_MOVED = 1_000
+"""Of so many tables the versions that have passed are on record: those that moved last."""
 
 EVERYTHING = "all"
 """The tag of every entry of an origin."""
@@ -151,6 +155,8 @@ class Disposal(msgspec.Struct):
     """Tables that moved, and of which something may still be good."""
 
     alert: Literal["stamp", "vector"] | None = None
+    is_teaching: bool = True
+    """Whether the suggestions of the response may be of the state that is known."""
 
 
 def dispose(knowledge: Knowledge, told: Told, strategy: Strategy) -> Disposal:
@@ -158,7 +164,7 @@ def dispose(knowledge: Knowledge, told: Told, strategy: Strategy) -> Disposal:
 
     What the server says when asked counts. Where it could not be asked, a version that was never seen is taken for a new one. One that
     has passed is late or a rollback, and nobody can say which: what depends on its table goes, and nothing is learned of the table until it has a version
-    that was never seen, or the server answers. The same goes for a table of which the server denies the version that it gave in the response.
+    that was never seen, or the server answers. Nor is anything learned from a response that might be older than one that was not dealt with. The same goes for a table of which the server denies the version that it gave in the response.
     """
     disposal = Disposal(knowledge, {}, [])
     movement = told.movement
@@ -179,6 +185,7 @@ def dispose(knowledge: Knowledge, told: Told, strategy: Strategy) -> Disposal:
     if is_state_unknown:
         disposal.dropped = {EVERYTHING: Reason.TABLE_MOVED}
         disposal.restamped = []
+        disposal.is_teaching = False
     disposal.knowledge = after.knowledge(told.contract, told.state)
     return disposal
 
@@ -215,9 +222,11 @@ class _After:
 
     def _supersede(self, of: str, now: str | None, passed: Iterable[str | None]) -> None:
         before = self._superseded.pop(of, ())
-        versions = [version for version in dict.fromkeys((*before, *passed)) if version not in (None, now)]
+        versions = [v for v in dict.fromkeys((*before, *passed)) if v is not None and v != now]
         if versions:
-            self._superseded[of] = tuple(version for version in versions if version)[-MOST_SUPERSEDED:]
+            self._superseded[of] = tuple(versions[-MOST_SUPERSEDED:])
+        if len(self._superseded) > _MOST_MOVED:
+            del self._superseded[next(iter(self._superseded))]
 
     def knowledge(self, contract: Contract, state: ContractState | None) -> Knowledge:
         """All of it, with the name of the state only where that is certain: versions and name came together, or nothing moved."""
@@ -319,19 +328,23 @@ def is_current(suggestion: Suggestion, contract: Contract, knowledge: Knowledge)
     )
 
 
-def compare_vectors(
-    suggestion: Suggestion, family: Sequence[Entry]
-) -> tuple[list[Entry], list[tuple[Entry, list[str]]]]:
-    """Of remembered fixes of its type: those that name a table it no longer depends on, and those whose vector grew.
+class Grown(NamedTuple):
+    """A remembered fix whose kind has come to depend on more tables."""
 
-    The latter with the new vector, and with what is new in it; which rows of the new tables they rest on is not known.
-    """
+    entry: Entry
+    """With the new vector; which rows of the new tables it rests on is not known."""
+
+    new_tables: tuple[str, ...]
+
+
+def compare_vectors(suggestion: Suggestion, family: Sequence[Entry]) -> tuple[list[Entry], list[Grown]]:
+    """Of remembered fixes of its type: those that name a table it no longer depends on, and those whose vector grew."""
     vector = suggestion.depends_on
     shrunk = [entry for entry in family if set(entry.tables).difference(vector)]
     grown = [
-        (
+        Grown(
             msgspec.structs.replace(entry, tables=vector, rows=None),
-            [table for table in dict.fromkeys(vector) if table not in entry.tables],
+            tuple(table for table in dict.fromkeys(vector) if table not in entry.tables),
         )
         for entry in family
         if set(entry.tables) < set(vector)

@@ -307,9 +307,9 @@ class Memory:
         disposal = decisions.dispose(knowledge, told, self.strategy)
         if known.revision and knowledge.strategy != known.knowledge.strategy:
             disposal.dropped[decisions.EVERYTHING] = Reason.ANOTHER_STRATEGY
-        lessons = self._lessons(exchange, contract, disposal.knowledge)
+        lessons = self._lessons(exchange, contract, disposal.knowledge) if disposal.is_teaching else []
         shrunk: dict[str, Reason] = {}
-        grown: dict[str, list[Entry]] = {}
+        grown: list[decisions.Grown] = []
         if self.strategy.is_comparing_vectors:
             shrunk, grown = self._compare_vectors(exchange, contract, disposal)
         if (shrunk or grown) and self.strategy.on_rules is OnRules.NOTHING:
@@ -318,15 +318,14 @@ class Memory:
             return []
         if self._is_backing_off():
             raise StoreError("the memory could not be written a moment ago")
-        put = {entry.id: entry for entries in grown.values() for entry in entries}
-        put |= {entry.id: entry for entry in lessons}
+        put = [*(one.entry for one in grown), *lessons]
         written = self.store.write(
             origin,
             known.revision,
             disposal.knowledge,
             drop=disposal.dropped,
             drop_ids=shrunk,
-            put=[(entry, decisions.tags_of(entry)) for entry in put.values()],
+            put=[(entry, decisions.tags_of(entry)) for entry in put],
             is_beside=self.strategy.keeps_older_values,
             capacity=self._capacity,
         )
@@ -339,7 +338,8 @@ class Memory:
         events += _departures(written, {**disposal.dropped, **shrunk})
         events += (Stored(entry) for entry in written.stored)
         events += self._restamps(origin, disposal, lessons)
-        events += (Restamped(origin, table, len(entries)) for table, entries in grown.items())
+        grown_count = Counter(table for one in grown for table in one.new_tables)
+        events += (Restamped(origin, table, count) for table, count in grown_count.items())
         return events
 
     def _restamps(self, origin: str, disposal: Disposal, lessons: Iterable[Entry]) -> Iterator[Restamped]:
@@ -365,18 +365,18 @@ class Memory:
                         learned_at=self._clock(),
                         strategy=self.strategy.name,
                     )
-                    if entry.id:
-                        lessons.append(entry)
+                    place_of(entry.origin, entry.operation, entry.when)
                 except _NOT_JSON:
                     continue
+                lessons.append(entry)
         return lessons
 
     def _compare_vectors(
         self, exchange: Exchange, contract: Contract, disposal: Disposal
-    ) -> tuple[dict[str, Reason], dict[str, list[Entry]]]:
+    ) -> tuple[dict[str, Reason], list[decisions.Grown]]:
         """What suggestions of the known state show about remembered fixes of their type, but for those that go in any case."""
         shrunk: dict[str, Reason] = {}
-        grown: dict[str, list[Entry]] = {}
+        grown: list[decisions.Grown] = []
         for suggestion in contract.suggestions:
             if not suggestion.tables or not decisions.is_current(suggestion, contract, disposal.knowledge):
                 continue
@@ -388,9 +388,7 @@ class Memory:
             ]
             shorter, longer = decisions.compare_vectors(suggestion, family)
             shrunk |= {entry.id: Reason.VECTOR_SHRANK for entry in shorter}
-            for entry, new_tables in longer:
-                for table in new_tables:
-                    grown.setdefault(table, []).append(entry)
+            grown += longer
         return shrunk, grown
 
     def _emit(self, events: Iterable[Event]) -> list[Event]:
