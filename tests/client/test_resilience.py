@@ -100,6 +100,7 @@ def test_a_failing_write_is_told_once_however_many_reads_succeed(clock):
     assert [type(event) for event in events] == [StoreFailed]
     store.verbs.clear()
     clock.now += 10
+    memory.observe(said(STAMPS))
     memory.observe(said(rejection()))
     store.verbs.add("write")
     memory.observe(said(rejection(when={"a": 9})))
@@ -208,6 +209,7 @@ def test_a_memory_over_a_file_that_cannot_be_opened_goes_on_without_and_finds_it
     assert memory.observe(said(rejection())) == []
     path.parent.mkdir()
     clock.now += 10
+    memory.observe(said(STAMPS))
     memory.observe(said(rejection()))
     assert len(memory.recall(ORIGIN, OPERATION, {})) == 1
     memory.store.close()
