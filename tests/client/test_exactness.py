@@ -1,6 +1,7 @@
 """Exactness, through the real server: nothing recalled that the server would not say now, nothing dropped whose reads stand."""
 
 import random
+from itertools import cycle
 
 import httpx2
 import pytest
@@ -181,3 +182,33 @@ def test_the_default_strategy_is_exact(
                 s.type for s in suggestions_now(world, request).values() if s.cache_hint == "cacheable"
             }
             assert remembered == cacheable
+
+
+@settings(max_examples=HISTORIES // 3)
+@given(
+    content=dense_worlds,
+    declared=rule_lists,
+    program_list=st.lists(programs, min_size=1, max_size=2),
+    requests=st.lists(dense_fields, min_size=1, max_size=2),
+    rounds=st.lists(drifts, min_size=1, max_size=4),
+    answered=st.lists(st.booleans(), min_size=1, max_size=5),
+)
+def test_nothing_stale_is_recalled_however_seldom_the_server_answers(
+    world, address, http, content, declared, program_list, requests, rounds, answered
+):
+    world.make(content, declared, program_list)
+    agent = Agent(address, "POST /x", http=http)
+    is_answered = cycle(answered)
+    agent.memory._fetch = lambda url: agent.fetch(url) if next(is_answered) else None
+    delayed = []
+    for events in rounds:
+        for request in requests:
+            agent.call(request)
+        delayed.append(agent.unobserved(requests[0]))
+        for event in events:
+            world.drift(event)
+        agent.call({"unrelated": True})
+        assert_nothing_stale(world, agent, requests)
+        for late in delayed:
+            agent.memory.observe(late)
+            assert_nothing_stale(world, agent, requests)
