@@ -391,6 +391,17 @@ def test_a_file_that_was_deleted_is_made_anew_with_the_next_write(path):
     store.close()
 
 
+def test_a_file_stays_where_it_was_when_the_process_goes_to_another_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    store = SqliteStore("memory.db")
+    put(store, entry("a"))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    put(store, entry("b"))
+    assert {one.when["plan"] for one in store.entries()} == {"a", "b"}
+    store.close()
+
+
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_fork_opens_the_file_for_itself(path):
     store = SqliteStore(path)

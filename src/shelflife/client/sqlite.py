@@ -62,6 +62,7 @@ class SqliteStore:
         is_read_only: bool = False,
     ) -> None:
         self.path = Path(path)
+        self._file = self.path.absolute()
         self._lock = threading.RLock()
         self._noted: dict[str, None] = {}
         self._shapes: dict[tuple[str, str], tuple[Shape, ...]] = {}
@@ -273,18 +274,18 @@ class SqliteStore:
         if opened is not None and opened.process != os.getpid():
             self._inherited.append(opened)  # to close it here could harm the process that it belongs to
             opened = self._open = None
-        if opened is not None and is_to_be_written and opened.file != _identity(self.path):
+        if opened is not None and is_to_be_written and opened.file != _identity(self._file):
             self.close()
             opened = None
         if opened is None:
             self._shapes.clear()
             self._seen_version = -1
             connection = self._connect()
-            opened = self._open = _Open(connection, os.getpid(), _identity(self.path))
+            opened = self._open = _Open(connection, os.getpid(), _identity(self._file))
         return opened.connection
 
     def _connect(self) -> sqlite3.Connection:
-        where = f"{self.path.absolute().as_uri()}?mode={'ro' if self._is_read_only else 'rwc'}"
+        where = f"{self._file.as_uri()}?mode={'ro' if self._is_read_only else 'rwc'}"
         connection = sqlite3.connect(
             where, timeout=self._busy_timeout_s, isolation_level=None, check_same_thread=False, uri=True
         )
@@ -317,7 +318,7 @@ class SqliteStore:
             raise StoreError(
                 f"the memory {self.path} has format {format_version}; this version of shelflife reads 1 to {_FORMAT}"
             )
-        for older in range(format_version, _FORMAT if not self._is_read_only else 0):
+        for older in range(format_version, format_version if self._is_read_only else _FORMAT):
             with _transaction(connection):
                 _MIGRATIONS[older](connection)
                 connection.execute(f"pragma user_version = {older + 1}")
