@@ -4,6 +4,9 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.14 python3.13 python3.12 py
 	$(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
 BIN := .venv/bin
 READY := .venv/.ready
+VENDORS := tests/lab/vendors
+STANDINS := $(VENDORS)/node_modules/.package-lock.json
+RIVALS_READY := .venv/.rivals-ready
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help setup demo test check format bench schemas lock clean
@@ -11,20 +14,24 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help:  ## Show what there is to make
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
 
-setup: $(READY)  ## Do only the set-up, into .venv
+setup: $(READY) $(STANDINS)  ## Do only the set-up, into .venv
 
 $(READY): requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "No Python 3.11 or newer was found; install one, or say make PYTHON=/path/to/python."; exit 1; }
-	@echo "Setting up .venv (once; about a minute)"
+	@echo "Setting up .venv (once; about two minutes)"
 	@test -x $(BIN)/python && $(BIN)/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear .venv
 	@$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements.lock
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $(READY)
 
+$(STANDINS): $(VENDORS)/package-lock.json | $(READY)
+	@cd $(VENDORS) && $(CURDIR)/$(BIN)/npm ci --loglevel=error --no-audit --no-fund >/dev/null
+	@touch $@
+
 demo: $(READY)  ## Play the story of one fix on a real server
 	@$(BIN)/shelflife demo
 
-test: $(READY)  ## Run the whole suite
+test: $(READY) $(STANDINS)  ## Run the whole suite
 	@$(BIN)/pytest --numprocesses=2 --dist=loadgroup -q
 
 check: $(READY)  ## Check format, lint, types, the import sentence and the lock
@@ -32,20 +39,27 @@ check: $(READY)  ## Check format, lint, types, the import sentence and the lock
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
-	@! grep -n '://' requirements.lock || { echo "requirements.lock names an address"; exit 1; }
+	@! grep -n '://' requirements.lock benchmarks/requirements.lock $(VENDORS)/package-lock.json || { echo "a lock names an address"; exit 1; }
 
 format: $(READY)  ## Put the code into its format
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-bench: $(READY)  ## Run the benchmarks, into benchmarks/results
+$(RIVALS_READY): $(READY) benchmarks/requirements.lock
+	@echo "Installing what the memory is compared with"
+	@$(BIN)/python -m pip install --quiet --require-hashes --requirement benchmarks/requirements.lock
+	@touch $(RIVALS_READY)
+
+bench: $(RIVALS_READY)  ## Run the benchmarks, into benchmarks/results
 	@$(BIN)/python -m benchmarks
 
 schemas: $(READY)  ## Write the JSON Schemas anew from the types
 	@$(BIN)/python -m tests.schema_files
 
-lock:  ## Resolve the dependencies anew (needs uv)
-	uv export --quiet --all-groups --all-extras --no-header --no-emit-project --output-file requirements.lock
+lock: $(READY)  ## Resolve the dependencies anew (needs uv)
+	uv export --quiet --all-groups --no-group bench --all-extras --no-header --no-emit-project --output-file requirements.lock
+	uv export --quiet --only-group bench --no-header --no-emit-project --output-file benchmarks/requirements.lock
+	cd $(VENDORS) && $(CURDIR)/$(BIN)/npm install --package-lock-only --loglevel=error --no-audit --no-fund
 
 clean:  ## Remove everything that was made
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist $(VENDORS)/node_modules

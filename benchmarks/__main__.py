@@ -3,17 +3,17 @@
 import argparse
 import importlib
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks.figures import Figure, Subject
+from benchmarks.pages import PAGES, Page, page_of
 from benchmarks.report import Run, printed_line
 
 __all__ = ["main"]
 
-SUBJECTS = ("throughput", "reload", "walk")
-"""Each is the module that measures it. It is imported when it runs, because every process that a benchmark spawns imports this module."""
-_ALL = "server"
+_SUBJECTS = tuple(subject for page in PAGES for subject in page.subjects)
 _RESULTS = Path(__file__).with_name("results")
 
 
@@ -23,7 +23,12 @@ def main(arguments: list[str] | None = None) -> None:
         prog="python -m benchmarks",
         description="Measure what the software costs. A missed target is told and is no failure of the run.",
     )
-    parser.add_argument("subject", nargs="?", choices=SUBJECTS, help="only this one; by default, all of them")
+    parser.add_argument(
+        "what",
+        nargs="?",
+        choices=[*(page.name for page in PAGES), *_SUBJECTS],
+        help="only this page, or only this subject; by default, all of them",
+    )
     parser.add_argument("--quick", action="store_true", help="a smoke run of some seconds; measures nothing")
     parser.add_argument(
         "--out",
@@ -32,28 +37,41 @@ def main(arguments: list[str] | None = None) -> None:
         help="where to write; by default benchmarks/results, and nowhere if --quick",
     )
     options = parser.parse_args(arguments)
-    run = _measured(options.subject, is_smoke_run=options.quick)
     folder = options.out or (None if options.quick else _RESULTS)
-    if folder is not None:
-        for path in run.write_to(folder):
-            print(f"Wrote {path}")
+    runs: list[tuple[str, Page, tuple[str, ...]]]
+    if options.what in _SUBJECTS:
+        runs = [(options.what, page_of(options.what), (options.what,))]
+    else:
+        runs = [(page.name, page, page.subjects) for page in PAGES if options.what in (None, page.name)]
+    for name, page, subjects in runs:
+        run = _measured(name, page, subjects, is_smoke_run=options.quick)
+        if folder is not None:
+            for path in run.write_to(folder):
+                print(f"Wrote {path}")
 
 
-def _measured(subject: str | None, *, is_smoke_run: bool) -> Run:
+def _measured(name: str, page: Page, subjects: Sequence[str], *, is_smoke_run: bool) -> Run:
     started_at = time.monotonic()
     figures: list[Figure] = []
-    for name in [subject] if subject else SUBJECTS:
-        print(name, flush=True)
-        measure: Subject = importlib.import_module(f"benchmarks.{name}").measure
+    remarks: dict[str, tuple[str, ...]] = {}
+    for subject in subjects:
+        print(subject, flush=True)
+        # Imported only now, because every process that a benchmark spawns imports this module.
+        module = importlib.import_module(f"benchmarks.{subject}")
+        measure: Subject = module.measure
         for figure in measure(is_smoke_run):
             figures.append(figure)
             print(printed_line(figure, is_judged=not is_smoke_run), flush=True)
+        remarks |= getattr(module, "REMARKS", {})
     return Run(
-        name=subject or _ALL,
+        name=name,
         measured_on=datetime.now(UTC).date().isoformat(),
         is_smoke_run=is_smoke_run,
         took_s=time.monotonic() - started_at,
         figures=tuple(figures),
+        about=page.about,
+        packages=page.packages,
+        remarks=remarks,
     )
 
 

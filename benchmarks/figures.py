@@ -6,7 +6,17 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["Figure", "Subject", "Target", "at_least", "at_most", "median_figure", "quantity", "shown"]
+__all__ = [
+    "Figure",
+    "Subject",
+    "Target",
+    "at_least",
+    "at_most",
+    "median_figure",
+    "quantity",
+    "shown",
+    "worst_of_a_hundred_figure",
+]
 
 _LARGE = 100
 _MIDDLING = 10
@@ -53,6 +63,8 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
 
     sample_count: int = 1
     target: Target | None = None
+    mark: Target | None = None
+    """What others have measured elsewhere, on a machine of the same kind: to be beaten, but no target."""
 
     @property
     def is_met(self) -> bool | None:
@@ -65,7 +77,12 @@ Subject = Callable[[bool], Iterator[Figure]]
 
 
 def median_figure(
-    subject: str, what: str, samples: Sequence[float], unit: str = "", target: Target | None = None
+    subject: str,
+    what: str,
+    samples: Sequence[float],
+    unit: str = "",
+    target: Target | None = None,
+    mark: Target | None = None,
 ) -> Figure:
     """The median of two or more samples, with its quartiles."""
     quartiles = statistics.quantiles(samples, n=4, method="inclusive")
@@ -78,6 +95,21 @@ def median_figure(
         high=quartiles[-1],
         sample_count=len(samples),
         target=target,
+        mark=mark,
+    )
+
+
+def worst_of_a_hundred_figure(
+    subject: str, what: str, samples: Sequence[float], unit: str, mark: Target | None = None
+) -> Figure:
+    """The 99th percentile of many samples."""
+    return Figure(
+        subject=subject,
+        what=f"{what}, 99th percentile",
+        measured=statistics.quantiles(samples, n=100, method="inclusive")[-1],
+        unit=unit,
+        sample_count=len(samples),
+        mark=mark,
     )
 
 

@@ -2,17 +2,19 @@
 
 import os
 import platform
-from importlib.metadata import version
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from benchmarks.figures import Figure, shown
+from benchmarks.figures import Figure, Target, shown
 
 __all__ = ["Run", "printed_line"]
 
-_PACKAGES = ("fastapi", "pydantic", "starlette", "uvicorn", "httptools", "msgspec", "rpds-py")
+_COLUMNS = ("what", "measured", "quartiles", "samples", "target", "met")
+_MARK_COLUMNS = ("measured elsewhere", "ours is")
 _WIDTH = 96
 
 
@@ -30,6 +32,14 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     took_s: float
     figures: tuple[Figure, ...]
+    about: str
+    """How it was measured, in a sentence or two."""
+
+    packages: tuple[str, ...]
+    """Those whose versions matter here."""
+
+    remarks: dict[str, tuple[str, ...]] = {}
+    """What must be said beside the figures, by subject."""
 
     def write_to(self, folder: Path) -> tuple[Path, Path]:
         """Write the two files."""
@@ -48,10 +58,10 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
             {**figure, "is_met": verdict}
             for figure, verdict in zip(members["figures"], verdicts, strict=True)
         ]
-        return {**members, "machine": _machine()}
+        return {**members, "machine": self._machine()}
 
     def _for_people(self) -> str:
-        machine = _machine()
+        machine = self._machine()
         packages = ", ".join(f"{name} {number}" for name, number in machine["packages"].items())
         lines = [
             f"# Benchmarks: {self.name}",
@@ -59,37 +69,50 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
             f"Measured on {self.measured_on} with Python {machine['python']} on {machine['cpu_count']} CPUs"
             f" ({machine['system']}), in {self.took_s:.0f} s; {packages}.",
             "",
-            "Each figure is the median of its samples, with the quartiles beside it. Handlers are `async def`; servers are uvicorn"
-            " (httptools, asyncio) on loopback, each in a process of its own. `make bench` writes this page anew.",
+            f"Each figure is the median of its samples, with the quartiles beside it. {self.about} `make bench` writes this page anew.",
         ]
         if self.is_smoke_run:
             lines += ["", "**This was a smoke run: sizes are tiny, and no figure means anything.**"]
         for subject in dict.fromkeys(figure.subject for figure in self.figures):
             lines += ["", f"## {subject.capitalize()}", ""]
-            lines += [
-                "| what | measured | quartiles | samples | target | met |",
-                "| --- | --- | --- | --- | --- | --- |",
-            ]
-            lines += [self._row(figure) for figure in self.figures if figure.subject == subject]
+            figures = [figure for figure in self.figures if figure.subject == subject]
+            has_marks = any(figure.mark for figure in figures)
+            head = [*_COLUMNS, *(_MARK_COLUMNS if has_marks else ())]
+            lines += [_row(head), _row(["---"] * len(head))]
+            lines += [_row(self._cells(figure)[: len(head)]) for figure in figures]
+            remarks = self.remarks.get(subject, ())
+            lines += ["", *(f"- {remark}" for remark in remarks)] if remarks else []
         return "\n".join(lines) + "\n"
 
-    def _row(self, figure: Figure) -> str:
-        quartiles = _quartiles(figure)
-        verdict = _verdict(figure, is_judged=not self.is_smoke_run)
-        cells = (
+    def _cells(self, figure: Figure) -> list[str]:
+        is_judged = not self.is_smoke_run
+        return [
             figure.what,
             shown(figure.measured, figure.unit),
-            quartiles,
+            _quartiles(figure),
             f"{figure.sample_count}",
-            _target(figure),
-            verdict,
-        )
-        return f"| {' | '.join(cells)} |"
+            _bound(figure.target, figure.unit),
+            _verdict(figure, is_judged=is_judged),
+            shown(figure.mark.value, figure.unit) if figure.mark else "",
+            _standing(figure, is_judged=is_judged),
+        ]
+
+    def _machine(self) -> dict[str, Any]:
+        return {
+            "python": platform.python_version(),
+            "cpu_count": os.cpu_count(),
+            "system": f"{platform.system()} {platform.machine()}",
+            "packages": {name: number for name in self.packages if (number := _version(name))},
+        }
 
 
 def printed_line(figure: Figure, *, is_judged: bool) -> str:
     """A figure as one line of the table that is shown while the run goes on."""
-    target = f"  {_target(figure)}: {_verdict(figure, is_judged=is_judged)}" if figure.target else ""
+    target = ""
+    if figure.target:
+        target += f"  {_bound(figure.target, figure.unit)}: {_verdict(figure, is_judged=is_judged)}"
+    if figure.mark:
+        target += f"  mark {shown(figure.mark.value, figure.unit)}: {_standing(figure, is_judged=is_judged)}"
     quartiles = f"  ({_quartiles(figure)})" if figure.low is not None else ""
     return f"  {figure.what:{_WIDTH}} {shown(figure.measured, figure.unit):>12}{quartiles}{target}"
 
@@ -106,10 +129,12 @@ def _quartiles(figure: Figure) -> str:
     )
 
 
-def _target(figure: Figure) -> str:
-    if figure.target is None:
-        return ""
-    return f"{figure.target.bound} {figure.target.value:g} {figure.unit}".strip()
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _bound(target: Target | None, unit: str) -> str:
+    return f"{target.bound} {target.value:g} {unit}".strip() if target else ""
 
 
 def _verdict(figure: Figure, *, is_judged: bool) -> str:
@@ -120,10 +145,17 @@ def _verdict(figure: Figure, *, is_judged: bool) -> str:
     return "met" if figure.is_met else "missed"
 
 
-def _machine() -> dict[str, Any]:
-    return {
-        "python": platform.python_version(),
-        "cpu_count": os.cpu_count(),
-        "system": f"{platform.system()} {platform.machine()}",
-        "packages": {name: version(name) for name in _PACKAGES},
-    }
+def _standing(figure: Figure, *, is_judged: bool) -> str:
+    """How a figure stands to the mark that others have set."""
+    if figure.mark is None:
+        return ""
+    if not is_judged:
+        return "not judged"
+    return "ahead" if figure.mark.is_met_by(figure.measured) else "behind"
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

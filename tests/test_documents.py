@@ -171,8 +171,9 @@ def test_every_link_between_documents_leads_somewhere():
             assert (path.parent / link).exists(), f"{path.name}: {link}"
 
 
-def test_the_lock_names_no_address():
-    assert "://" not in (ROOT / "requirements.lock").read_text()
+@pytest.mark.parametrize("lock", ["requirements.lock", "tests/lab/vendors/package-lock.json"])
+def test_a_lock_names_no_address(lock):
+    assert "://" not in (ROOT / lock).read_text()
 
 
 def test_every_module_says_what_it_is_and_what_it_gives():

@@ -22,7 +22,7 @@ PUBLIC = {
     "shelflife.client": set(
         "ARMS EXACT MERGE_INSTRUCTION Alerted Amended Applied Entry Event Evicted Exchange Fetched Guard Ignored"
         " InProcessStore Memory Notified OnRules OnTable Reason Refused Restamped SqliteStore Statistics Store"
-        " StoreError StoreFailed Stored Strategy amended_input memory_block".split()
+        " StoreError StoreFailed Stored Strategy amended_input memory_block origin_of".split()
     ),
     "shelflife.integrations.asgi": {"ContractMiddleware"},
     "shelflife.integrations.httpx": {"AsyncMemoryTransport", "MemoryTransport"},
@@ -30,6 +30,8 @@ PUBLIC = {
     "shelflife.testing": {"serving"},
     "shelflife.apis.acme": {"ROTATED_CODES", "acme_app", "acme_provider"},
     "shelflife.apis.recipes": {"ROTATED_BRANDS", "recipes_app", "recipes_provider"},
+    "shelflife.lab": {"Message", "Planner", "PlannerError", "Proposal", "Usage"},
+    "shelflife.lab.models": {"ModelPlanner", "Probe"},
     "shelflife.cli": {"main"},
 }
 
@@ -69,6 +71,22 @@ def test_the_contract_and_the_agent_side_need_msgspec_alone():
 def test_the_server_and_plain_asgi_need_no_framework():
     outcome = run("import shelflife.server, shelflife.integrations.asgi", *EXTRAS)
     assert (outcome.returncode, outcome.stderr) == (0, "")
+
+
+def test_a_model_planner_without_its_extra_says_what_to_install():
+    program = """
+from shelflife.lab.models import ModelPlanner
+try:
+    ModelPlanner("openai/gpt-5-mini")
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+    outcome = run(program, *EXTRAS, "inspect_ai", "anyio", "tenacity", "openai")
+    assert (outcome.stdout, outcome.stderr) == (
+        "PlannerError a model as a planner needs more than is installed: pip install 'shelflife[models]'"
+        " (inspect_ai is missing)\n",
+        "",
+    )
 
 
 @pytest.mark.parametrize("command", [["serve", "acme"], ["demo"]])

@@ -1,6 +1,9 @@
 """`shelflife memory`, on a real file."""
 
 import json
+import sqlite3
+from contextlib import closing
+from functools import partial
 
 import pytest
 
@@ -63,6 +66,28 @@ def test_forget_drops_what_matches(path, capsys):
     assert run(capsys, "forget", path, "--type", "B")[1] == "1 forgotten\n"
     assert run(capsys, "forget", path, "--all")[1] == "2 forgotten\n"
     assert run(capsys, "list", path)[1].endswith("0 remembered\n")
+
+
+def test_to_forget_in_a_file_that_somebody_else_writes_to_is_an_error(path, capsys, monkeypatch):
+    monkeypatch.setattr("shelflife.cli.memory.SqliteStore", partial(SqliteStore, busy_timeout_s=0.05))
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("begin immediate")
+        status, out, err = run(capsys, "forget", path, "--all")
+    assert (status, out) == (1, "")
+    assert "locked" in err
+    assert err.endswith("; 0 forgotten\n")
+    assert run(capsys, "list", path)[1].endswith("3 remembered\n")
+
+
+def test_what_is_not_printable_is_escaped(path, capsys):
+    hostile = entry(operation="POST /\x1b[2J\u202e\n", type="\x07", origin="http://\x1b")
+    store = SqliteStore(path)
+    store.write(hostile.origin, 0, store.known(hostile.origin).knowledge, put=[(hostile, tags_of(hostile))])
+    store.close()
+    for arguments in (["list", path], ["stats", path], ["show", path, hostile.id]):
+        _, out, _ = run(capsys, *arguments)
+        assert all(char == "\n" or char.isprintable() for char in out)
+        assert "\\x1b[2J\\u202e\\n" in out
 
 
 @pytest.mark.parametrize(

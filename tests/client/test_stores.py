@@ -197,12 +197,14 @@ class StoreMachine(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory()
         self.path = Path(self.folder.name) / "memory.db"
         self.stores = [InProcessStore(), SqliteStore(self.path)]
+        self.another = SqliteStore(self.path)
         self.model = []
         self.revisions = {ORIGIN: 0, OTHER: 0}
 
     def teardown(self):
         if hasattr(self, "stores"):
             self.stores[1].close()
+            self.another.close()
             self.folder.cleanup()
 
     @rule(
@@ -254,6 +256,10 @@ class StoreMachine(RuleBasedStateMachine):
         self.stores[1].close()
         self.stores[1] = SqliteStore(self.path)
 
+    @rule()
+    def go_on_with_another_that_has_the_file_open(self):
+        self.stores[1], self.another = self.another, self.stores[1]
+
     @invariant()
     def they_agree(self):
         if not hasattr(self, "stores"):
@@ -261,6 +267,7 @@ class StoreMachine(RuleBasedStateMachine):
         for store in self.stores:
             assert sorted(one.id for one in store.entries()) == sorted(held.id for held, _ in self.model)
             for origin in (ORIGIN, OTHER):
+                assert store.known(origin) == self.stores[0].known(origin)
                 assert store.known(origin).revision == self.revisions[origin]
                 for plan in "ab":
                     place = place_of(origin, "POST /x", {"plan": plan})
@@ -301,6 +308,30 @@ def test_two_stores_on_one_file_see_each_other(path):
     assert found(other) == []
     one.close()
     other.close()
+
+
+def test_two_stores_on_one_file_count_together_what_there_is_room_for(path):
+    one, other = SqliteStore(path), SqliteStore(path)
+    for number in range(8):
+        put(one if number % 2 else other, entry(f"plan {number}"), capacity=3)
+    assert [held.when["plan"] for held in one.entries()] == ["plan 5", "plan 6", "plan 7"]
+    assert one.count(ORIGIN, "t") == other.count(ORIGIN, "t") == 3
+    one.close()
+    other.close()
+
+
+def test_a_file_with_the_indexes_of_an_earlier_version_is_used_as_it_is(path):
+    older = SqliteStore(path)
+    older.open()
+    older.close()
+    edit(path, "drop index entries_by_place")
+    edit(path, "create index entries_by_place on entries (place)")
+    edit(path, "create index entries_by_slot on entries (slot)")
+    store = SqliteStore(path)
+    put(store, entry(value="P1"))
+    put(store, entry(value="P2"))
+    assert found(store) == [entry(value="P2")]
+    store.close()
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ from fastapi import FastAPI
 from shelflife.contract import Level, ReloadReport, Rule, Suggestion
 from shelflife.integrations.asgi import ContractMiddleware
 from shelflife.integrations.fastapi import install
+from shelflife.lab import Message, Planner, Proposal
+from shelflife.lab.models import ModelPlanner, Probe
 from shelflife.server import Fix, Provider, Rejected, Request, Tables, csv_file, fix, sql_query
 
 provider = Provider(
@@ -45,3 +47,10 @@ try:
     provider.check({"plan": "growth"}, "subscribe")
 except Rejected as rejected:
     suggestions: tuple[Suggestion, ...] = rejected.suggestions
+
+with ModelPlanner("openai-api/local/model", base_url="http://127.0.0.1:8080/v1", seed=0) as model:
+    planner: Planner = model
+    probed: Probe = model.probe()
+    proposal: Proposal = planner.propose(
+        [Message("system", "Call the API."), Message("user", "Subscribe Ada.")]
+    )

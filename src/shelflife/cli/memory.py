@@ -12,7 +12,7 @@ from urllib.parse import unquote
 import msgspec
 
 from shelflife.cli.errors import CommandError
-from shelflife.client import Entry, Memory, SqliteStore, StoreError
+from shelflife.client import Entry, Event, Memory, SqliteStore, StoreError, StoreFailed
 
 __all__ = ["add_to"]
 
@@ -62,7 +62,13 @@ def _list(options: argparse.Namespace) -> None:
         print(json.dumps([_as_json(entry) for entry in chosen]))
         return
     rows = [
-        (entry.id[:_SHORT_ID], entry.operation, entry.type, _short(entry.parameters), _short(entry.when))
+        (
+            entry.id[:_SHORT_ID],
+            _printable(entry.operation),
+            _printable(entry.type),
+            _short(entry.parameters),
+            _short(entry.when),
+        )
         for entry in chosen
     ]
     _print_table(("id", "operation", "type", "sets", "when"), rows)
@@ -86,7 +92,7 @@ def _stats(options: argparse.Namespace) -> None:
     for what in ("origins", "operations", "types", "tables"):
         print(f"\nby {what}")
         for name, count in sorted(counts[what].items()):  # type: ignore[attr-defined]
-            print(f"  {count:>8}  {name}")
+            print(f"  {count:>8}  {_printable(name)}")
 
 
 def _show(options: argparse.Namespace) -> None:
@@ -102,7 +108,7 @@ def _show(options: argparse.Namespace) -> None:
         return
     learned = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.learned_at))
     for name, value in (_as_json(entry) | {"learned_at": learned}).items():
-        print(f"{name:<11} {value if isinstance(value, str) else json.dumps(value)}")
+        print(f"{name:<11} {_printable(value) if isinstance(value, str) else json.dumps(value)}")
 
 
 def _export(options: argparse.Namespace) -> None:
@@ -115,9 +121,13 @@ def _forget(options: argparse.Namespace) -> None:
     if not (options.all or options.origin or options.operation or options.type):
         raise CommandError("say what to forget with --origin, --operation or --type, or --all")
     with _opened(options.file, is_read_only=False) as store:
-        memory = Memory(store)
+        events: list[Event] = []
+        memory = Memory(store, on_event=events.append)
         origins = [options.origin] if options.origin else sorted({entry.origin for entry in store.entries()})
         count = sum(memory.forget(origin, options.operation, options.type) for origin in origins)
+    for event in events:
+        if isinstance(event, StoreFailed):
+            raise CommandError(f"{event.why}; {count} forgotten")
     print(f"{count} forgotten")
 
 
@@ -159,6 +169,14 @@ def _reading(options: argparse.Namespace) -> Iterator[Iterable[Entry]]:
 def _as_json(entry: Entry) -> dict[str, Any]:
     members: dict[str, Any] = msgspec.to_builtins(entry)
     return {"id": entry.id, **members}
+
+
+def _printable(text: str) -> str:
+    """A text that came from a server, so that it cannot give orders to the terminal or reorder what is on it."""
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode()
+        for char in text
+    )
 
 
 def _short(value: Any) -> str:

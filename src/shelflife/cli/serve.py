@@ -77,7 +77,9 @@ def run(options: argparse.Namespace) -> None:
         admin = "on" if token else "off: no admin token"
         print(f"{app.title} on http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
         print(f"Level {options.level}, admin endpoints {admin}; docs at /docs. Ctrl-C ends it.", flush=True)
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
+        server = uvicorn.Server(
+            uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=3)
+        )
         try:
             server.run(sockets=[listener])
         finally:

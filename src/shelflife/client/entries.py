@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, Self
 
 import msgspec
@@ -32,8 +33,11 @@ def digest_of(*parts: Any) -> str:
     return hashlib.blake2b(_encode(parts), digest_size=16).hexdigest()
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One remembered suggestion: what it fixes, when it applies, what it rests on."""
+class Entry(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """One remembered suggestion: what it fixes, when it applies, what it rests on.
+
+    Its digests are worked out once, when somebody asks for them.
+    """
 
     origin: str
     """The server that gave it, as `scheme://host:port`; it is never used with another."""
@@ -89,17 +93,17 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
             strategy=strategy,
         )
 
-    @property
+    @cached_property
     def place(self) -> str:
         """Where a request finds it: its operation and the values of its fields."""
         return place_of(self.origin, self.operation, self.when)
 
-    @property
+    @cached_property
     def slot(self) -> str:
         """What it is the answer to: a second value for the same fields takes its place."""
         return digest_of(self.place, self.type, sorted(self.unless), sorted(self.parameters))
 
-    @property
+    @cached_property
     def id(self) -> str:
         """The entry itself, value and all."""
         return digest_of(self.slot, self.parameters)

@@ -1,7 +1,8 @@
 """What a remembered fix may do to an outgoing request. Fixes are untrusted input."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -12,18 +13,19 @@ from shelflife.contract import same_json
 
 __all__ = ["Amended", "Guard", "amend", "merged"]
 
+_NAME = re.compile(r"(?!__)[A-Za-z0-9_.-]+")
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _CREDENTIAL = re.compile(
-    r"(?i)(^|[_.-])(authori[sz]ation|password|passwd|secret|api[_-]?key|access[_-]?token|refresh[_-]?token"
-    r"|auth[_-]?token|bearer|cookie|session[_-]?id|private[_-]?key)s?($|[_.-])"
+    r"(password|passwd|pwd|passphrase|secret|credential|authori[sz]ation|auth|oauth|jwt|bearer|cookie"
+    r"|sessionid|apikey|privatekey|(access|refresh|auth|id)token)s?"
 )
-_ADDRESS = re.compile(
-    r"(?i)^(url|uri|host|hostname|origin|base[_-]?url|endpoint|callback[_-]?url|webhook[_-]?url)$"
-)
+_ADDRESS = re.compile(r"(.*ur[li]|host|hostname|origin|webhook|endpoint|callback|redirect)s?")
 _LARGEST_PARAMETERS = 16_384
+_MOST_LAYERS = 32
 
 
 class Guard(msgspec.Struct, frozen=True, kw_only=True):
-    """Which fixes may be applied. By default: those that name no credential and no address."""
+    """Which fixes may be applied. By default: those that name no credential and no address, at any depth."""
 
     operations: frozenset[str] | None = None
     """The operations whose requests may be amended; None for all."""
@@ -35,16 +37,47 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True):
         """Why an entry may not be applied; None when it may."""
         if self.operations is not None and entry.operation not in self.operations:
             return f"{entry.operation} is not among the operations that may be amended"
-        for name in entry.parameters:
-            if _CREDENTIAL.search(name):
-                return f"{name!a} looks like a credential"
-            if _ADDRESS.match(name):
-                return f"{name!a} looks like an address"
-            if self.fields is not None and name not in self.fields.get(entry.operation, ()):
-                return f"{name!a} is not among the fields that may be set"
+        if self.fields is not None:
+            unlisted = sorted(entry.parameters.keys() - self.fields.get(entry.operation, frozenset()))
+            if unlisted:
+                return f"{unlisted[0]!a} is not among the fields that may be set"
+        for depth, layer in enumerate(_layers(entry.parameters)):
+            if depth == _MOST_LAYERS:
+                return "its parameters are nested too deeply"
+            for name in (name for value in layer if isinstance(value, Mapping) for name in value):
+                why = _suspicion(name)
+                if why is not None:
+                    return f"{name[:64]!a} {why}"
         if len(msgspec.json.encode(entry.parameters)) > _LARGEST_PARAMETERS:
             return "its parameters are too large"
         return None
+
+
+def _layers(value: Any) -> Iterator[list[Any]]:
+    """A value, then the values in it, then those in them; not by recursion, for nobody knows how deep it goes."""
+    layer = [value]
+    while layer:
+        yield layer
+        layer = [inner for outer in layer for inner in _values_in(outer)]
+
+
+def _values_in(value: Any) -> Iterable[Any]:
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, list | tuple) else ()
+
+
+def _suspicion(name: str) -> str | None:
+    """What is wrong with a name, by its words. `apiKey`, `api_key` and `apikey` are one; a `payment_token` is no `token`."""
+    if not _NAME.fullmatch(name):
+        return "is no plain name"
+    words = [word.lower() for word in _WORD.findall(name)]
+    terms = (*words, *map("".join, pairwise(words)))
+    if words == ["token"] or any(map(_CREDENTIAL.fullmatch, terms)):
+        return "looks like a credential"
+    if words and _ADDRESS.fullmatch(words[-1]):
+        return "looks like an address"
+    return None
 
 
 class Amended(msgspec.Struct, frozen=True):
@@ -90,9 +123,22 @@ def amend(
 def _contradiction(entry: Entry, fresh: Sequence[Entry], applied: Sequence[Applied]) -> str | None:
     rivals = [*(other for other in fresh if other is not entry), *(done.entry for done in applied)]
     for other in rivals:
-        for name in entry.parameters.keys() & other.parameters.keys():
-            if not same_json(entry.parameters[name], other.parameters[name]):
-                return f"another remembered fix sets {name!a} to something else"
+        name = _contradictory_field(entry.parameters, other.parameters)
+        if name is not None:
+            return f"another remembered fix sets {name!a} to something else"
+    return None
+
+
+def _contradictory_field(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
+    """A field that two fixes set to different values; what only one of them sets inside an object is no quarrel."""
+    for name in one.keys() & other.keys():
+        mine, theirs = one[name], other[name]
+        if isinstance(mine, Mapping) and isinstance(theirs, Mapping):
+            inner = _contradictory_field(mine, theirs)
+            if inner is not None:
+                return f"{name}/{inner}"
+        elif not same_json(mine, theirs):
+            return name
     return None
 
 

@@ -353,7 +353,7 @@ class Memory:
 
     def _lessons(self, exchange: Exchange, contract: Contract, knowledge: Knowledge) -> list[Entry]:
         """The entries that a response teaches: cacheable fixes of the state that is known."""
-        lessons = []
+        lessons: dict[str, Entry] = {}
         for suggestion in contract.suggestions:
             if suggestion.cache_hint == "cacheable" and decisions.is_current(suggestion, contract, knowledge):
                 try:
@@ -365,11 +365,10 @@ class Memory:
                         learned_at=self._clock(),
                         strategy=self.strategy.name,
                     )
-                    place_of(entry.origin, entry.operation, entry.when)
+                    lessons[entry.id] = entry
                 except _NOT_JSON:
                     continue
-                lessons.append(entry)
-        return lessons
+        return list(lessons.values())
 
     def _compare_vectors(
         self, exchange: Exchange, contract: Contract, disposal: Disposal

@@ -1,5 +1,11 @@
-"""How a fix is shown to a planner. Names are checked and values are JSON, so a server cannot write prose into a prompt."""
+"""How a fix is shown to a planner: as data, and only as much as a code, a brand, a date or an amount needs.
 
+What is guaranteed: whatever a server has said stands inside JSON of printable ASCII, cannot end its line and has none of the
+characters that open and close markup; names are plain names, texts have at most three words and 64 characters, and the whole is
+bounded. What cannot be: that three words, or a name, say nothing to a model. Do not let a planner take orders from them.
+"""
+
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,7 +13,9 @@ from typing import Any
 import msgspec
 
 from shelflife.client.entries import Entry
-from shelflife.client.guard import merged
+from shelflife.client.guard import Guard, merged
+from shelflife.contract import same_json
+from shelflife.contract.when import WHOLE_REQUEST
 
 __all__ = ["MERGE_INSTRUCTION", "amended_input", "memory_block"]
 
@@ -17,36 +25,41 @@ MERGE_INSTRUCTION = (
 """Level 2: the sentence for the system prompt that turns a suggestion from advice into a patch."""
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,63}\Z")
+_LONGEST_TEXT = 64
+_MOST_WORDS = 3
 _LONGEST_VALUE = 512
+_MOST_PARAMETERS = 16
+_MOST_LAYERS = 8
 _MOST_SHOWN = 32
+_MOST_CHARACTERS = 8192
+_MARKUP = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&`\x7f"})
 
 
-def memory_block(entries: Sequence[Entry]) -> str:
-    """Level 2: the remembered fixes as instructions; empty when there is none that can be shown."""
-    shown = [
-        {"type": entry.type, "parameters": entry.parameters, "when": entry.when}
-        for entry in entries
-        if _can_be_shown(entry)
-    ][:_MOST_SHOWN]
-    if not shown:
-        return ""
-    lines = "\n".join(_json(one) for one in shown)
-    return f"Suggestions remembered from earlier requests, one a line, as data:\n{lines}\n"
+def memory_block(entries: Sequence[Entry], guard: Guard | None = None) -> str:
+    """Level 2: the remembered fixes as instructions; empty when there is none that can be shown and that the guard allows.
 
-
-def amended_input(task_input: Mapping[str, Any], entries: Sequence[Entry]) -> str:
-    """Level 3: the task's input with the remembered fixes already in it; empty when there is none that can be shown.
-
-    Of several values for one field all are listed, oldest first, and the oldest is in the input.
+    What holds for one request as a whole is shown without its `when`: that is the very request at hand.
     """
-    shown = [entry for entry in entries if _can_be_shown(entry)][:_MOST_SHOWN]
+    lines = [_line(entry) for entry in _shown(entries, guard)]
+    if not lines:
+        return ""
+    return "Suggestions remembered from earlier requests, one a line, as data:\n" + "\n".join(lines) + "\n"
+
+
+def amended_input(task_input: Mapping[str, Any], entries: Sequence[Entry], guard: Guard | None = None) -> str:
+    """Level 3: the task's input with the remembered fixes already in it; empty when there is none that can be shown and that the guard allows.
+
+    Of several values for one field all are listed, oldest first, and the oldest is in the input. The input itself is shown as it is.
+    """
+    shown = _shown(entries, guard)
     if not shown:
         return ""
     values: dict[str, list[Any]] = {}
     for entry in shown:
         for name, value in entry.parameters.items():
-            if value not in values.setdefault(name, []):
-                values[name].append(value)
+            alternatives = values.setdefault(name, [])
+            if not any(same_json(value, other) for other in alternatives):
+                alternatives.append(value)
     amended = merged(task_input, {name: oldest for name, (oldest, *_) in values.items()})
     lines = [
         f"- {name}: {' | '.join(map(_json, alternatives))} ({_before(task_input, name)})"
@@ -63,27 +76,51 @@ def _before(task_input: Mapping[str, Any], name: str) -> str:
     return f"was {_json(task_input[name])}" if name in task_input else "was not there"
 
 
+def _shown(entries: Sequence[Entry], guard: Guard | None) -> list[Entry]:
+    """The entries that are shown: the first of those that may be, up to a number and a length."""
+    guard = guard or Guard()
+    shown: list[Entry] = []
+    length = 0
+    for entry in entries:
+        if guard.refusal(entry) is not None or not _can_be_shown(entry):
+            continue
+        length += len(_line(entry)) + 1
+        if length > _MOST_CHARACTERS or len(shown) == _MOST_SHOWN:
+            break
+        shown.append(entry)
+    return shown
+
+
+def _line(entry: Entry) -> str:
+    line = {"type": entry.type, "parameters": entry.parameters}
+    return _json(line if WHOLE_REQUEST in entry.when else line | {"when": entry.when})
+
+
 def _can_be_shown(entry: Entry) -> bool:
-    names = [
-        entry.type,
-        *entry.parameters,
-        *(step for path in entry.when for step in path.split("/") if step),
-    ]
-    values = [*entry.parameters.values(), *entry.when.values()]
-    return all(_NAME.match(name) for name in names) and all(
-        len(_json(value)) <= _LONGEST_VALUE for value in values
+    when = {} if WHOLE_REQUEST in entry.when else entry.when
+    names = [entry.type, *(step for path in when for step in path.split("/") if step)]
+    return (
+        len(entry.parameters) <= _MOST_PARAMETERS
+        and all(_NAME.match(name) for name in names)
+        and _is_plain(entry.parameters)
+        and all(map(_is_plain, when.values()))
+        and all(len(_json(value)) <= _LONGEST_VALUE for value in (*entry.parameters.values(), *when.values()))
     )
 
 
+def _is_plain(value: Any, layer: int = 1) -> bool:
+    """Whether a value is scalars under plain names, with no text among them that could be a sentence."""
+    if isinstance(value, str):
+        return len(value) <= _LONGEST_TEXT and len(value.split()) <= _MOST_WORDS
+    if isinstance(value, Mapping):
+        return layer <= _MOST_LAYERS and all(
+            _NAME.match(name) and _is_plain(inner, layer + 1) for name, inner in value.items()
+        )
+    if isinstance(value, list | tuple):
+        return all(not isinstance(inner, Mapping | list | tuple) and _is_plain(inner) for inner in value)
+    return True
+
+
 def _json(value: Any) -> str:
-    """JSON in printable ASCII, so that no character can pose as another or break a line."""
-    text = msgspec.json.encode(value).decode()
-    return "".join(char if 0x20 <= ord(char) < 0x7F else _escaped(char) for char in text)
-
-
-def _escaped(char: str) -> str:
-    code = ord(char)
-    if code < 0x10000:
-        return f"\\u{code:04x}"
-    code -= 0x10000
-    return f"\\u{0xD800 + (code >> 10):04x}\\u{0xDC00 + (code & 0x3FF):04x}"
+    """JSON in printable ASCII, so that no character can pose as another, break a line or open a tag or a fence."""
+    return json.dumps(value, separators=(",", ":"), default=msgspec.to_builtins).translate(_MARKUP)

@@ -9,7 +9,9 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
+from types import TracebackType
 from typing import NamedTuple
 
 import msgspec
@@ -22,6 +24,9 @@ __all__ = ["SqliteStore"]
 _APPLICATION_ID = 0x5348_4C4D
 _FORMAT = 2
 _MOST_NOTED = 256
+_CACHED_KIBIBYTES = 16 * 1024
+_CHECKPOINT_PAGES = 4000
+"""The log is carried over into the file when it has so many pages: rarely enough that the waits for the disk are spread thin."""
 
 _SCHEMA = """
 create table origins (origin text primary key, revision integer not null, knowledge blob not null) without rowid;
@@ -32,17 +37,38 @@ create table entries (
     number integer primary key, id blob not null unique, place blob not null, slot blob not null,
     used integer not null, tags blob not null, entry blob not null
 );
-create index entries_by_place on entries (place);
-create index entries_by_slot on entries (slot);
+create index entries_by_place on entries (place, slot);
 create index entries_by_use on entries (used);
 create table tags (tag integer, number integer, primary key (tag, number)) without rowid;
 """
+
+_FAILURES = (sqlite3.Error, msgspec.MsgspecError, TypeError, ValueError)
+"""The latter two where somebody has edited the file, or a text is not Unicode."""
 
 _encode = msgspec.json.Encoder().encode
 _decode_entry = msgspec.json.Decoder(Entry).decode
 _decode_knowledge = msgspec.json.Decoder(Knowledge).decode
 _decode_tags = msgspec.json.Decoder(list[int]).decode
 _decode_shape = msgspec.json.Decoder(Shape).decode
+
+
+class _Seen(msgspec.Struct):
+    """What a store has seen of its file, so as not to look again until another process writes."""
+
+    version: int = -1
+    known: dict[str, Known] = {}
+    shapes: dict[tuple[str, str], tuple[Shape, ...]] = {}
+    entry_count: int | None = None
+    tag_counts: dict[int, int] = {}
+    """Of tags that somebody has asked about."""
+
+    def count(self, tags: Iterable[int], change: int) -> None:
+        """An entry with these tags has come (1) or gone (-1)."""
+        if self.entry_count is not None:
+            self.entry_count += change
+        for tag in tags:
+            if tag in self.tag_counts:
+                self.tag_counts[tag] += change
 
 
 class SqliteStore:
@@ -64,9 +90,9 @@ class SqliteStore:
         self.path = Path(path)
         self._file = self.path.absolute()
         self._lock = threading.RLock()
+        self._reading = _Reading(self)
         self._noted: dict[str, None] = {}
-        self._shapes: dict[tuple[str, str], tuple[Shape, ...]] = {}
-        self._seen_version = -1
+        self._seen = _Seen()
         self._busy_timeout_s = busy_timeout_s
         self._synchronous = "full" if is_safe_against_power_loss else "normal"
         self._is_read_only = is_read_only
@@ -88,50 +114,41 @@ class SqliteStore:
                 opened.connection.close()
 
     def known(self, origin: str) -> Known:
-        with self._reading() as connection:
-            row = connection.execute(
-                "select knowledge, revision from origins where origin = ?", (origin,)
-            ).fetchone()
-            return Known(_decode_knowledge(row[0]), row[1]) if row else Known(Knowledge(), 0)
+        with self._reading as connection:
+            return self._known_now(connection, origin)
 
     def shapes(self, origin: str, operation: str) -> Iterable[Shape]:
-        with self._reading() as connection:
-            (version,) = connection.execute("pragma data_version").fetchone()
-            if version != self._seen_version:  # another process has written
-                self._shapes.clear()
-                self._seen_version = version
-            known = self._shapes.get((origin, operation))
-            if known is None:
-                rows = connection.execute(
-                    "select shape from shapes where origin = ? and operation = ?", (origin, operation)
-                )
-                known = self._shapes[origin, operation] = tuple(_decode_shape(shape) for (shape,) in rows)
-            return known
+        with self._reading as connection:
+            return self._shapes_now(connection, origin, operation)
 
     def at(self, places: Sequence[str]) -> list[Entry]:
-        with self._reading() as connection:
-            found = [
-                _decode_entry(entry)
-                for place in places
-                for (entry,) in connection.execute(
-                    "select entry from entries where place = ?", (bytes.fromhex(place),)
+        found = []
+        with self._reading as connection:
+            for place in places:
+                rows = connection.execute(
+                    "select id, entry from entries where place = ?", (bytes.fromhex(place),)
                 )
-            ]
+                for id, encoded in rows:
+                    entry = _decode_entry(encoded)
+                    vars(entry)["id"] = id.hex()  # it is asked for next, and costs three digests
+                    found.append(entry)
         return sorted(found, key=lambda entry: entry.learned_at) if len(found) > 1 else found
 
     def tagged(self, origin: str, tag: str) -> list[Entry]:
-        with self._reading() as connection:
+        with self._reading as connection:
             rows = connection.execute(
                 "select entry from tags join entries using (number) where tag = ?", (_tag(origin, tag),)
             )
             return [_decode_entry(entry) for (entry,) in rows]
 
     def count(self, origin: str, tag: str) -> int:
-        with self._reading() as connection:
-            (count,) = connection.execute(
-                "select count(*) from tags where tag = ?", (_tag(origin, tag),)
-            ).fetchone()
-            return int(count)
+        with self._reading as connection:
+            number = _tag(origin, tag)
+            self._look_for_others(connection)
+            if number not in self._seen.tag_counts:
+                (count,) = connection.execute("select count(*) from tags where tag = ?", (number,)).fetchone()
+                self._seen.tag_counts[number] = count
+            return self._seen.tag_counts[number]
 
     def write(
         self,
@@ -146,21 +163,17 @@ class SqliteStore:
         capacity: int | None = None,
     ) -> Written | None:
         with self._failing("written"), self._lock, self._transaction() as connection:
-            if self.known(origin).revision != revision:
+            if not self._record(connection, origin, revision, knowledge):
                 return None
-            connection.execute(
-                "insert or replace into origins values (?, ?, ?)", (origin, revision + 1, _encode(knowledge))
-            )
             written = Written([], [], [])
             for tag in drop:
                 numbers = connection.execute(
                     "select number from tags where tag = ?", (_tag(origin, tag),)
                 ).fetchall()
-                written.dropped.extend((self._remove(connection, number), tag) for (number,) in numbers)
+                written.dropped.extend((entry, tag) for entry in self._remove(connection, numbers))
             for id in drop_ids:
-                same = self._number_of(connection, id)
-                if same is not None:
-                    written.dropped.append((self._remove(connection, same), id))
+                same = _numbers_of(connection, id)
+                written.dropped.extend((entry, id) for entry in self._remove(connection, same))
             for entry, tags in put:
                 self._put(connection, entry, tags, is_beside, written)
             if put and capacity is not None:
@@ -181,7 +194,7 @@ class SqliteStore:
     def entries(self) -> Iterator[Entry]:
         last = -1
         while True:
-            with self._reading() as connection:
+            with self._reading as connection:
                 rows = connection.execute(
                     "select number, entry from entries where number > ? order by number limit 1000", (last,)
                 ).fetchall()
@@ -191,6 +204,27 @@ class SqliteStore:
             yield from entries
             last = rows[-1][0]
 
+    def _record(
+        self, connection: sqlite3.Connection, origin: str, revision: int, knowledge: Knowledge
+    ) -> bool:
+        """Put the knowledge on record; False when the origin is not at the revision any more."""
+        known = self._seen.known.get(origin)
+        if known is not None and known == (knowledge, revision):  # only the revision moves
+            changed = connection.execute(
+                "update origins set revision = revision + 1 where origin = ? and revision = ?",
+                (origin, revision),
+            )
+            if not changed.rowcount:
+                return False
+        elif self._known_now(connection, origin).revision != revision:
+            return False
+        else:
+            connection.execute(
+                "insert or replace into origins values (?, ?, ?)", (origin, revision + 1, _encode(knowledge))
+            )
+        self._seen.known[origin] = Known(knowledge, revision + 1)
+        return True
+
     def _put(
         self,
         connection: sqlite3.Connection,
@@ -199,59 +233,92 @@ class SqliteStore:
         is_beside: bool,
         written: Written,
     ) -> None:
-        id, slot, shape = entry.id, entry.slot, shape_of(entry.when)
-        shapes = tuple(self.shapes(entry.origin, entry.operation))
+        place, slot, shape = bytes.fromhex(entry.place), bytes.fromhex(entry.slot), shape_of(entry.when)
+        shapes = self._shapes_now(connection, entry.origin, entry.operation)
         if len(shapes) >= MOST_SHAPES and shape not in shapes:
             return
         is_new = True
         if is_beside:
-            if self._number_of(connection, id) is not None:
+            if _numbers_of(connection, entry.id):
                 return
         else:
             numbers = connection.execute(
-                "select number from entries where slot = ?", (bytes.fromhex(slot),)
+                "select number from entries where place = ? and slot = ?", (place, slot)
             ).fetchall()
-            rivals = [self._remove(connection, number) for (number,) in numbers]
-            written.dropped.extend((rival, "") for rival in rivals if rival.id != id)
-            is_new = all(rival.id != id for rival in rivals)
+            rivals = self._remove(connection, numbers)
+            written.dropped.extend((rival, "") for rival in rivals if rival.id != entry.id)
+            is_new = all(rival.id != entry.id for rival in rivals)
         hashed = sorted({_tag(entry.origin, tag) for tag in (*tags, _shape_tag(entry))})
-        blobs = (bytes.fromhex(id), bytes.fromhex(entry.place), bytes.fromhex(slot))
         number = connection.execute(
             "insert into entries (id, place, slot, used, tags, entry)"
             " values (?, ?, ?, (select coalesce(max(used), 0) + 1 from entries), ?, ?)",
-            (*blobs, _encode(hashed), _encode(entry)),
+            (bytes.fromhex(entry.id), place, slot, _encode(hashed), _encode(entry)),
         ).lastrowid
         connection.executemany("insert into tags values (?, ?)", [(tag, number) for tag in hashed])
-        known = self._shapes.get((entry.origin, entry.operation))
-        if known is None or shape not in known:
+        self._seen.count(hashed, 1)
+        if shape not in self._seen.shapes.get((entry.origin, entry.operation), ()):
             connection.execute(
                 "insert or ignore into shapes values (?, ?, ?)",
                 (entry.origin, entry.operation, _encode(shape)),
             )
-            self._shapes.pop((entry.origin, entry.operation), None)
+            self._seen.shapes.pop((entry.origin, entry.operation), None)
+            self._shapes_now(connection, entry.origin, entry.operation)
         if is_new:
             written.stored.append(entry)
 
-    def _remove(self, connection: sqlite3.Connection, number: int) -> Entry:
-        tags, encoded = connection.execute(
-            "select tags, entry from entries where number = ?", (number,)
-        ).fetchone()
-        connection.execute("delete from entries where number = ?", (number,))
-        connection.executemany(
-            "delete from tags where tag = ? and number = ?", [(tag, number) for tag in _decode_tags(tags)]
-        )
-        entry = _decode_entry(encoded)
-        if not self.count(entry.origin, _shape_tag(entry)):
-            connection.execute(
-                "delete from shapes where origin = ? and operation = ? and shape = ?",
-                (entry.origin, entry.operation, _encode(shape_of(entry.when))),
-            )
-            self._shapes.pop((entry.origin, entry.operation), None)
-        return entry
+    def _remove(self, connection: sqlite3.Connection, numbers: Sequence[tuple[int]]) -> list[Entry]:
+        """Take entries out. Their tags go in the order of the index, so that neighbours go together."""
+        if not numbers:
+            return []
+        removed: list[Entry] = []
+        hashed: list[tuple[int, int]] = []
+        for (number,) in numbers:
+            tags, encoded = connection.execute(
+                "select tags, entry from entries where number = ?", (number,)
+            ).fetchone()
+            removed.append(_decode_entry(encoded))
+            tags = _decode_tags(tags)
+            hashed += ((tag, number) for tag in tags)
+            self._seen.count(tags, -1)
+        connection.executemany("delete from entries where number = ?", numbers)
+        connection.executemany("delete from tags where tag = ? and number = ?", sorted(hashed))
+        for entry in {(one.origin, _shape_tag(one)): one for one in removed}.values():
+            if not self.count(entry.origin, _shape_tag(entry)):
+                connection.execute(
+                    "delete from shapes where origin = ? and operation = ? and shape = ?",
+                    (entry.origin, entry.operation, _encode(shape_of(entry.when))),
+                )
+                self._seen.shapes.pop((entry.origin, entry.operation), None)
+        return removed
 
-    def _number_of(self, connection: sqlite3.Connection, id: str) -> int | None:
-        row = connection.execute("select number from entries where id = ?", (bytes.fromhex(id),)).fetchone()
-        return row[0] if row else None
+    def _known_now(self, connection: sqlite3.Connection, origin: str) -> Known:
+        """What is on record, read again only when its revision is another one."""
+        row = connection.execute("select revision from origins where origin = ?", (origin,)).fetchone()
+        if row is None:
+            return Known(Knowledge(), 0)
+        known = self._seen.known.get(origin)
+        if known is None or known.revision != row[0]:
+            revision, knowledge = connection.execute(
+                "select revision, knowledge from origins where origin = ?", (origin,)
+            ).fetchone()
+            known = self._seen.known[origin] = Known(_decode_knowledge(knowledge), revision)
+        return known
+
+    def _shapes_now(self, connection: sqlite3.Connection, origin: str, operation: str) -> tuple[Shape, ...]:
+        self._look_for_others(connection)
+        known = self._seen.shapes.get((origin, operation))
+        if known is None:
+            rows = connection.execute(
+                "select shape from shapes where origin = ? and operation = ?", (origin, operation)
+            )
+            known = self._seen.shapes[origin, operation] = tuple(_decode_shape(shape) for (shape,) in rows)
+        return known
+
+    def _look_for_others(self, connection: sqlite3.Connection) -> None:
+        """Forget what was seen of the file when another process has written to it."""
+        (version,) = connection.execute("pragma data_version").fetchone()
+        if version != self._seen.version:
+            self._seen = _Seen(version)
 
     def _note_use(self, connection: sqlite3.Connection) -> None:
         (newest,) = connection.execute("select coalesce(max(used), 0) from entries").fetchone()
@@ -262,11 +329,14 @@ class SqliteStore:
         self._noted.clear()
 
     def _trim(self, connection: sqlite3.Connection, capacity: int, written: Written) -> None:
-        (count,) = connection.execute("select count(*) from entries").fetchone()
-        numbers = connection.execute(
-            "select number from entries order by used limit ?", (max(0, count - capacity),)
-        ).fetchall()
-        written.trimmed.extend(self._remove(connection, number) for (number,) in numbers)
+        self._look_for_others(connection)
+        if self._seen.entry_count is None:
+            (self._seen.entry_count,) = connection.execute("select count(*) from entries").fetchone()
+        if self._seen.entry_count > capacity:
+            numbers = connection.execute(
+                "select number from entries order by used limit ?", (self._seen.entry_count - capacity,)
+            ).fetchall()
+            written.trimmed.extend(self._remove(connection, numbers))
 
     def _connection(self, *, is_to_be_written: bool = False) -> sqlite3.Connection:
         """The open file: opened when it is not, or is another process's, or has been deleted since."""
@@ -278,8 +348,7 @@ class SqliteStore:
             self.close()
             opened = None
         if opened is None:
-            self._shapes.clear()
-            self._seen_version = -1
+            self._seen = _Seen()
             connection = self._connect()
             opened = self._open = _Open(connection, os.getpid(), _identity(self._file))
         return opened.connection
@@ -290,8 +359,10 @@ class SqliteStore:
             where, timeout=self._busy_timeout_s, isolation_level=None, check_same_thread=False, uri=True
         )
         try:
+            connection.execute(f"pragma cache_size = -{_CACHED_KIBIBYTES}")
             if not self._is_read_only:
                 connection.execute("pragma journal_mode = wal")
+                connection.execute(f"pragma wal_autocheckpoint = {_CHECKPOINT_PAGES}")
                 connection.execute(f"pragma synchronous = {self._synchronous}")
             self._prepare(connection)
         except BaseException:
@@ -324,30 +395,42 @@ class SqliteStore:
                 connection.execute(f"pragma user_version = {older + 1}")
 
     @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
-        with self._failing("read"), self._lock:
-            yield self._connection()
-
-    @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         try:
             with _transaction(self._connection(is_to_be_written=True)) as connection:
                 yield connection
         except BaseException:
-            self._shapes.clear()
+            self._seen = _Seen()
             raise
 
     @contextmanager
     def _failing(self, what: str) -> Iterator[None]:
         try:
             yield
-        except (
-            sqlite3.Error,
-            msgspec.MsgspecError,
-            TypeError,
-            ValueError,
-        ) as error:  # or somebody has edited it
+        except _FAILURES as error:
             raise StoreError(f"the memory {self.path} cannot be {what}: {error}") from error
+
+
+class _Reading:
+    """The connection of a store; what SQLite raises is a `StoreError`. A recall enters it twice, and a generator would cost more."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._store = store
+
+    def __enter__(self) -> sqlite3.Connection:
+        self._store._lock.acquire()
+        try:
+            return self._store._connection()
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._store._lock.release()
+        if isinstance(error, _FAILURES):
+            raise StoreError(f"the memory {self._store.path} cannot be read: {error}") from error
 
 
 class _Open(NamedTuple):
@@ -389,11 +472,16 @@ _MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {1: _start_anew}
 """What turns a file of one format into one of the next, by the format it has."""
 
 
+def _numbers_of(connection: sqlite3.Connection, id: str) -> list[tuple[int]]:
+    return connection.execute("select number from entries where id = ?", (bytes.fromhex(id),)).fetchall()
+
+
 def _shape_tag(entry: Entry) -> str:
     """Counts the entries of a shape, so that it goes with the last of them."""
     return f"shape {entry.operation} {shape_of(entry.when)}"
 
 
+@lru_cache(maxsize=4096)
 def _tag(origin: str, tag: str) -> int:
     """A tag as a number of 64 bits. Two that met would only drop an entry too many."""
     digest = hashlib.blake2b(f"{origin} {tag}".encode(), digest_size=8).digest()

@@ -17,12 +17,17 @@ Row = dict[str, Any]
 _COMPARED_AT_ONCE = 128
 """Most rows of a new content are as they were, and comparing many at once is cheaper than one by one."""
 
+_PLAIN = {str, type(None)}
+"""Types whose values are the same as JSON when they are equal; most values are of these."""
+
 _encode = msgspec.json.Encoder().encode
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 
 def same_json(one: Any, other: Any) -> bool:
     """Whether two JSON values are the same, whatever the order of their fields."""
+    if type(one) in _PLAIN and type(other) in _PLAIN:
+        return bool(one == other)
     return _encode(one) == _encode(other) or _encode_sorted(one) == _encode_sorted(other)
 
 

@@ -10,12 +10,16 @@ from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from functools import lru_cache
 from typing import Any
 
-from shelflife.server.endpoints import Call, Endpoints
+from shelflife.contract import BadMessage
+from shelflife.contract.preconditions import Precondition
+from shelflife.integrations.feed import Feed
+from shelflife.server.endpoints import CHANGES_PATH, Call, Endpoints
 from shelflife.server.errors import PolicyFailed
 from shelflife.server.feedback import Answer, form_asked_for, stamped
 from shelflife.server.policies import Rejected
+from shelflife.server.preconditions import is_met, refusal_of_malformed, unmet
 from shelflife.server.provider import Pin, Provider
-from shelflife.server.state import Stamp, State
+from shelflife.server.state import CompactStamp, Stamp, State
 
 __all__ = ["ContractMiddleware"]
 
@@ -41,6 +45,10 @@ _TELLING = {
 """Headers that tell whether a body may be added to; the last ones vouch for its very bytes."""
 
 _SERVER_ERROR = 500
+_LARGEST_REPAIRED = 1024 * 1024
+_CACHED = frozenset({"GET", "HEAD"})
+"""Methods whose responses a cache may give to another client, who knows another epoch."""
+
 _BODILESS = frozenset({204, 205, 206, 304})
 """Statuses of responses that have no body, or only a part of one."""
 
@@ -57,6 +65,7 @@ class ContractMiddleware:
         self._left_alone = frozenset(left_alone)
         self._level = provider.level
         self._endpoints = Endpoints(provider)
+        self.feed = Feed(provider)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -70,12 +79,21 @@ class ContractMiddleware:
         if root_path := scope.get("root_path"):
             path = path.removeprefix(root_path.rstrip("/"))
         if path in self._endpoints.paths:
+            if path == CHANGES_PATH and b"text/event-stream" in _accepted(scope) and not self.feed.is_full:
+                await self.feed.stream(scope, receive, send)
+                return
             await _send_answer(send, await self._own_endpoint(scope, path, receive), scope["method"])
             return
         provider = self.provider
         pin = Pin(provider.registry.state)
         token = provider.pinned.set(pin)
-        stamp = pin.state.stamp(self._level) if self._level else None
+        stamp = self._stamp(scope, pin.state) if self._level else None
+        if stamp is not None and (value := _header(scope, b"contract-precondition")):
+            refusal = await self._unmet_precondition(value, scope, path, receive, pin.state, stamp)
+            if refusal is not None:
+                provider.pinned.reset(token)
+                await _send_answer(send, refusal, scope["method"])
+                return
         response = _Response(send, scope["method"], stamp, pin, path not in self._left_alone)
         try:
             await self.app(scope, receive, response.send)
@@ -86,13 +104,47 @@ class ContractMiddleware:
         finally:
             provider.pinned.reset(token)
         if response.is_withheld and pin.failure is not None:
-            await _send_answer(send, self._answer_to(pin.failure, scope, pin.state), scope["method"])
+            await _send_answer(send, self._answer_to(pin.failure, scope, pin.state, stamp), scope["method"])
 
-    def _answer_to(self, failure: Rejected | PolicyFailed, scope: Scope, state: State) -> Answer:
+    def _stamp(self, scope: Scope, state: State) -> Stamp | CompactStamp:
+        """What the response carries: the full form, unless the client says which epoch it knows."""
+        for name, value in scope["headers"]:
+            if name == b"contract-epoch":
+                return state.compact_stamp(self._level, value.decode("latin-1")) or state.stamp(self._level)
+        return state.stamp(self._level)
+
+    async def _unmet_precondition(
+        self,
+        value: str,
+        scope: Scope,
+        path: str,
+        receive: Receive,
+        state: State,
+        stamp: Stamp | CompactStamp,
+    ) -> Answer | None:
+        """The refusal of a request whose remembered values may have gone stale; None when it may go on."""
+        try:
+            precondition = Precondition.from_header(value)
+        except BadMessage as error:
+            return refusal_of_malformed(error)
+        if is_met(precondition, self.provider, state):
+            return None
+        body = await _read_body(receive, _LARGEST_REPAIRED)
+        form = form_asked_for(_header(scope, b"accept"), self.provider.feedback.error_form)
+        operation = f"{scope['method']} {path}"
+        return unmet(precondition, self.provider, state, operation, body, form, stamp)
+
+    def _answer_to(
+        self,
+        failure: Rejected | PolicyFailed,
+        scope: Scope,
+        state: State,
+        stamp: Stamp | CompactStamp | None,
+    ) -> Answer:
         feedback = self.provider.feedback
         form = form_asked_for(_header(scope, b"accept"), feedback.error_form)
         if isinstance(failure, Rejected):
-            return feedback.rejection(failure, form)
+            return feedback.rejection(failure, form, stamp)
         _log.error("%s; the request was answered with 500", failure, exc_info=failure.__cause__)
         return feedback.failure(state, form)
 
@@ -120,7 +172,9 @@ class _Response:
     _headers: list[tuple[bytes, bytes]]
     _length_at: int
 
-    def __init__(self, send: Send, method: str, stamp: Stamp | None, pin: Pin, may_change: bool) -> None:
+    def __init__(
+        self, send: Send, method: str, stamp: Stamp | CompactStamp | None, pin: Pin, may_change: bool
+    ) -> None:
         self._send = send
         self._pin = pin
         self._method = method
@@ -159,6 +213,8 @@ class _Response:
             await self._send({**start, "headers": headers})
         elif message["type"] == "http.response.start" and stamp is not None:
             headers = list(message.get("headers", ()))
+            if stamp.is_compact and self._method in _CACHED:
+                headers.append((b"vary", b"contract-epoch"))
             if self._is_changeable(message["status"], headers):
                 self._start, self._headers = message, headers
                 return
@@ -194,7 +250,7 @@ class _Response:
 
 
 @lru_cache(maxsize=4)
-def _encoded(stamp: Stamp) -> list[tuple[bytes, bytes]]:
+def _encoded(stamp: Stamp | CompactStamp) -> list[tuple[bytes, bytes]]:
     return [(name.lower().encode(), value.encode()) for name, value in stamp.headers]
 
 
@@ -203,6 +259,10 @@ def _is_json(content_type: bytes) -> bool:
     media_type, *parameters = content_type.lower().replace(b" ", b"").replace(b'"', b"").split(b";")
     charsets = {parameter for parameter in parameters if parameter.startswith(b"charset=")}
     return media_type in (b"application/json", b"application/problem+json") and charsets <= {b"charset=utf-8"}
+
+
+def _accepted(scope: Scope) -> bytes:
+    return _header(scope, b"accept").encode("latin-1") if scope["method"] == "GET" else b""
 
 
 def _header(scope: Scope, name: bytes) -> str:

@@ -4,32 +4,59 @@ Nothing else in the user's code changes:
 
     client = httpx2.Client(transport=MemoryTransport(Memory()))
 
-The transports wrap another one and hand on whatever library's requests and responses they are given.
+The transports wrap another one and hand on whatever library's requests and responses they are given. A JSON response is read ahead, up to
+1 MB, and put back as it came; other responses are not touched. Whatever goes wrong with the memory is logged and never
+reaches the caller: the server may have carried the request out.
 """
 
+import json
+import logging
+import re
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from decimal import Decimal
 from typing import Any
 
-import msgspec
-
+from shelflife.client.entries import Entry, digest_of
 from shelflife.client.guard import Amended, Guard
 from shelflife.client.memory import Exchange, Fetched, Memory
+from shelflife.client.origins import origin_of
+from shelflife.integrations.reading_ahead import library_of, read_ahead, read_ahead_async
 
 __all__ = ["AsyncMemoryTransport", "MemoryTransport"]
 
+_log = logging.getLogger("shelflife.memory")
+
 _LARGEST_WATCHED = 1024 * 1024
 _LARGEST_ANSWER = 8 * 1024 * 1024
-_OF_THE_BODY = ("content-", "transfer-encoding", "expect", "if-", "range", "idempotency-key", "prefer")
 _EXTENSION = "shelflife"
+_BODY_NOT_UNDERSTOOD = " with a body that is no JSON object"
+_UNREAD = b"{"
+"""Stands for a body that was not read to its end: malformed, which a memory tells and takes as a reason for doubt."""
+
+_VOUCHING = re.compile(r"(?i)[^:]*(digest|signature|content-md5|content-sha256)|authorization: .*signature=")
+_NOT_OF_A_QUESTION = re.compile(
+    r"(?i)content-|transfer-encoding|expect|if-|range|idempotency-key|prefer|accept-encoding|digest|signature"
+)
+_LONGEST_WAITS_S = {"connect": 5.0, "read": 5.0, "write": 5.0, "pool": 1.0}
+"""How long a question may take; an open stream may hold the only connection of the pool."""
 
 OperationOf = Callable[[Any], str]
-"""Names the operation of a request; by default its method and path."""
+"""Names the operation of a request; by default its method and path, and a digest of its query where it has one."""
 
 
-def method_and_path(request: Any) -> str:
-    """The operation of a request whose path holds no identifiers."""
-    return f"{request.method} {request.url.path}"
+def method_and_target(request: Any) -> str:
+    """The operation of a request whose path holds no identifiers. Of a query, which may hold a key, only a digest is kept."""
+    query = f"?{digest_of(request.url.query.decode())[:12]}" if request.url.query else ""
+    return f"{request.method} {request.url.path}{query}"
+
+
+class _HandsOff(Guard, frozen=True, kw_only=True):
+    """Allows nothing, for a reason that lies in the request."""
+
+    why: str
+
+    def refusal(self, entry: Entry) -> str | None:
+        return self.why
 
 
 class _Watching:
@@ -43,7 +70,7 @@ class _Watching:
         transport: Any = None,
         *,
         guard: Guard | None = None,
-        operation: OperationOf = method_and_path,
+        operation: OperationOf = method_and_target,
     ) -> None:
         """Watch `transport`, by default one of httpx2's; with a `guard`, amend requests too."""
         if transport is None:
@@ -56,23 +83,35 @@ class _Watching:
         self._operation = operation
 
     def _prepared(self, request: Any) -> tuple[Any, Mapping[str, Any] | None]:
-        """The request to send, amended where that is asked for, and its fields; None when it has none to watch."""
-        fields = _json_object(request.headers, request.content)
-        if fields is None or self._guard is None:
+        """The request to send, amended where that is asked for, and its fields; None when they are not understood."""
+        fields = None
+        try:
+            fields = _fields(request)
+            if fields is None or self._guard is None:
+                return request, fields
+            why = _why_hands_off(request)
+            guard = self._guard if why is None else _HandsOff(why=why)
+            amended = self.memory.amend(_origin(request), self._operation(request), fields, guard)
+            sent = _with_fields(request, amended)
+            request.extensions[_EXTENSION] = sent.extensions[_EXTENSION] = amended
+            return sent, amended.request
+        except Exception:  # noqa: BLE001 - an agent's request does not fail for want of memory
+            _log.warning("a request could not be amended and is sent as it is", exc_info=True)
             return request, fields
-        amended = self.memory.amend(_origin(request), self._operation(request), fields, self._guard)
-        request.extensions[_EXTENSION] = amended
-        return _with_fields(request, amended), amended.request
 
-    def _exchange(self, request: Any, fields: Mapping[str, Any] | None, response: Any) -> Exchange:
-        headers = {name.lower(): value for name, value in response.headers.items()}
+    def _exchange(
+        self, request: Any, fields: Mapping[str, Any] | None, response: Any, body: bytes | None
+    ) -> Exchange:
+        operation = self._operation(request)
+        if fields is None and _content(request) != b"":
+            operation += _BODY_NOT_UNDERSTOOD  # so that nothing is taken for the fix of an empty request
         return Exchange(
             origin=_origin(request),
-            operation=self._operation(request),
+            operation=operation,
             request=fields or {},
             status=response.status_code,
-            headers=headers,
-            body=response.content if _is_watched(headers) else b"",
+            headers={name.lower(): value for name, value in response.headers.items()},
+            body=_UNREAD if body is None else body,
         )
 
 
@@ -82,24 +121,25 @@ class MemoryTransport(_Watching):
     _default_transport = "HTTPTransport"
 
     def handle_request(self, request: Any) -> Any:
-        request.read()
         sent, fields = self._prepared(request)
         response = self._transport.handle_request(sent)
-        if _is_watched(response.headers):
-            response.read()
+        body = read_ahead(response, _LARGEST_WATCHED) if _is_json(response.headers) else b""
 
         def fetch(url: str) -> Fetched | None:
             try:
                 answer = self._transport.handle_request(_question(request, url))
-                with closing(answer):
-                    body = bytearray()
-                    for chunk in answer.iter_bytes():
-                        body += _bounded(chunk, body)
-                return Fetched(answer.status_code, bytes(body))
+                try:
+                    told = read_ahead(answer, _LARGEST_ANSWER)
+                finally:
+                    answer.close()
+                return None if told is None else Fetched(answer.status_code, told)
             except Exception:  # noqa: BLE001 - whatever the transport raises, the server could not tell
                 return None
 
-        self.memory.observe(self._exchange(sent, fields, response), fetch)
+        try:
+            self.memory.observe(self._exchange(sent, fields, response, body), fetch)
+        except Exception:  # noqa: BLE001 - the server has carried the request out
+            _log.warning("a response could not be observed", exc_info=True)
         return response
 
     def close(self) -> None:
@@ -120,26 +160,25 @@ class AsyncMemoryTransport(_Watching):
     _default_transport = "AsyncHTTPTransport"
 
     async def handle_async_request(self, request: Any) -> Any:
-        await request.aread()
         sent, fields = self._prepared(request)
         response = await self._transport.handle_async_request(sent)
-        if _is_watched(response.headers):
-            await response.aread()
+        body = await read_ahead_async(response, _LARGEST_WATCHED) if _is_json(response.headers) else b""
 
         async def fetch(url: str) -> Fetched | None:
             try:
                 answer = await self._transport.handle_async_request(_question(request, url))
                 try:
-                    body = bytearray()
-                    async for chunk in answer.aiter_bytes():
-                        body += _bounded(chunk, body)
+                    told = await read_ahead_async(answer, _LARGEST_ANSWER)
                 finally:
                     await answer.aclose()
-                return Fetched(answer.status_code, bytes(body))
+                return None if told is None else Fetched(answer.status_code, told)
             except Exception:  # noqa: BLE001 - whatever the transport raises, the server could not tell
                 return None
 
-        await self.memory.observe_async(self._exchange(sent, fields, response), fetch)
+        try:
+            await self.memory.observe_async(self._exchange(sent, fields, response, body), fetch)
+        except Exception:  # noqa: BLE001 - the server has carried the request out
+            _log.warning("a response could not be observed", exc_info=True)
         return response
 
     async def aclose(self) -> None:
@@ -155,53 +194,88 @@ class AsyncMemoryTransport(_Watching):
 
 
 def _origin(request: Any) -> str:
-    url = request.url
-    default = {"http": 80, "https": 443}.get(url.scheme)
-    host = f"[{url.host}]" if ":" in url.host else url.host
-    return f"{url.scheme}://{host}:{url.port or default}"
+    """The server that a request means: on a machine with several, its `Host` header says which."""
+    host = request.headers.get("host") or request.url.netloc.decode()
+    return origin_of(f"{request.url.scheme}://{host}")
 
 
 def _question(request: Any, url: str) -> Any:
-    """A question to the server that a request went to: with its credentials and its time-outs, and without its body."""
+    """A question to the server that a request went to: with its credentials, without its body, and not for long."""
     headers = [
-        (name, value)
-        for name, value in request.headers.multi_items()
-        if not name.lower().startswith(_OF_THE_BODY)
+        (name, value) for name, value in request.headers.multi_items() if not _NOT_OF_A_QUESTION.match(name)
     ]
-    timeout = request.extensions.get("timeout") or dict.fromkeys(("connect", "read", "write", "pool"), 5.0)
-    return type(request)("GET", url, headers=headers, extensions={"timeout": timeout})
+    given = request.extensions.get("timeout") or {}
+    timeout = {what: min(given.get(what) or longest, longest) for what, longest in _LONGEST_WAITS_S.items()}
+    return type(request)(
+        "GET",
+        request.url.join(url.removeprefix(_origin(request))),
+        headers=[*headers, ("accept-encoding", "gzip, deflate")],
+        extensions={"timeout": timeout},
+    )
 
 
-def _bounded(chunk: bytes, before: bytearray) -> bytes:
-    if len(before) + len(chunk) > _LARGEST_ANSWER:
-        raise ValueError("the answer is too large")
-    return chunk
-
-
-def _is_watched(headers: Mapping[str, str]) -> bool:
-    """Whether a body is read for its contract: JSON of a known and moderate length. Streams are left alone."""
+def _is_json(headers: Mapping[str, str]) -> bool:
+    """Whether a body is one JSON value; streams of them, and of events, are left alone."""
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
-    length = headers.get("content-length", "")
-    return media_type.endswith("json") and length.isdigit() and int(length) <= _LARGEST_WATCHED
+    return media_type == "application/json" or media_type.endswith("+json")
 
 
-def _json_object(headers: Mapping[str, str], content: bytes) -> Mapping[str, Any] | None:
-    if "json" not in headers.get("content-type", ""):
+def _content(request: Any) -> bytes | None:
+    """The body of a request where it is in memory anyway; None for an upload that is still to be read."""
+    is_in_memory = isinstance(request.stream, library_of(request).ByteStream)
+    content: bytes | None = request.read() if is_in_memory else None
+    return content
+
+
+def _fields(request: Any) -> dict[str, Any] | None:
+    content = _content(request) if _is_json(request.headers) else None
+    if not content or len(content) > _LARGEST_WATCHED:
         return None
     try:
-        fields = msgspec.json.decode(content)
-    except (msgspec.MsgspecError, RecursionError):
+        fields = json.loads(content.decode(), parse_constant=_refuse)
+    except (ValueError, RecursionError):
         return None
     return fields if isinstance(fields, dict) else None
+
+
+def _why_hands_off(request: Any) -> str | None:
+    """Why the body of a request must go out as it is; None when it may be written anew."""
+    if any(_VOUCHING.match(f"{name}: {value}") for name, value in request.headers.items()):
+        return "a header of the request vouches for its body as it is"
+    try:
+        json.loads(request.content, object_pairs_hook=_members_once, parse_float=_exact)
+    except ValueError:
+        return "the request has members or numbers that would not survive being written anew"
+    return None
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _members_once(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    once = dict(members)
+    if len(once) < len(members):
+        raise ValueError("a member is there twice")
+    return once
+
+
+def _exact(digits: str) -> float:
+    number = float(digits)
+    if Decimal(repr(number)) != Decimal(digits):
+        raise ValueError(f"{digits} has too many digits")
+    return number
 
 
 def _with_fields(request: Any, amended: Amended) -> Any:
     if not amended.applied:
         return request
     headers = [
-        (name, value) for name, value in request.headers.multi_items() if name.lower() != "content-length"
+        (name, value)
+        for name, value in request.headers.multi_items()
+        if name.lower() not in ("content-length", "transfer-encoding")
     ]
-    content = msgspec.json.encode(amended.request)
+    content = json.dumps(amended.request, separators=(",", ":")).encode()
     return type(request)(
         request.method, request.url, headers=headers, content=content, extensions=request.extensions
     )

@@ -135,9 +135,12 @@ class Endpoints:
             )
 
     def _state(self, call: Call) -> Answer:
-        stamp = self._provider.state.stamp(self._provider.level)
+        state, level = self._provider.state, self._provider.level
+        stamp = state.stamp(level)
         headers = (("ETag", f'"{stamp.tag}"'), ("Cache-Control", "no-cache"))
-        if _names_tag(call.headers.get("if-none-match", ""), stamp.tag):
+        known = [value for name, value in parse_qsl(call.query) if name == "known"]
+        is_known = known[-1:] == [state.epoch(level)]
+        if is_known or _names_tag(call.headers.get("if-none-match", ""), stamp.tag):
             return Answer(304, JSON, b"", headers)
         return Answer(200, JSON, b"{" + stamp.members + b"}", headers)
 

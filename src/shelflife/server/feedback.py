@@ -4,9 +4,10 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from shelflife.contract import Level, Problem, RecoveryFeedback
+from shelflife.contract import Level, Problem
+from shelflife.contract.compact import compacted
 from shelflife.server.policies import Rejected
-from shelflife.server.state import State
+from shelflife.server.state import CompactStamp, Stamp, State
 
 __all__ = ["Answer", "ErrorForm", "Feedback", "form_asked_for", "stamped"]
 
@@ -17,6 +18,8 @@ JSON = "application/json"
 PROBLEM_JSON = "application/problem+json"
 PLAIN_TEXT = "text/plain; charset=utf-8"
 
+_REJECTED = 422
+_TITLES = {_REJECTED: "Unprocessable Content", 412: "Precondition Failed"}
 _encode = msgspec.json.Encoder().encode
 
 
@@ -37,22 +40,27 @@ class Feedback(NamedTuple):
     paper_only: bool = False
     """Leave out the members that the paper does not know."""
 
-    def rejection(self, rejected: Rejected, form: ErrorForm) -> Answer:
-        """The answer to a request that violates policies: 422 with the fixes."""
+    def rejection(
+        self,
+        rejected: Rejected,
+        form: ErrorForm,
+        stamp: Stamp | CompactStamp | None = None,
+        status: int = _REJECTED,
+    ) -> Answer:
+        """The answer to a request that violates policies: the fixes, with a stamp if not of the full form."""
         if self.level == Level.PLAIN_TEXT:
-            return Answer(422, PLAIN_TEXT, "\n".join((*rejected.sentences, "")).encode())
-        feedback = RecoveryFeedback(
-            suggestions=tuple(
-                suggestion.at_level(self.level, paper_only=self.paper_only)
-                for suggestion in rejected.suggestions
-            )
-        )
-        members = b'"success":false,"recovery_feedback":' + _encode(feedback)
+            return Answer(status, PLAIN_TEXT, "\n".join((*rejected.sentences, "")).encode())
+        stamp = stamp or rejected.state.stamp(self.level)
+        suggestions = [
+            suggestion.at_level(self.level, paper_only=self.paper_only) for suggestion in rejected.suggestions
+        ]
+        told = [compacted(suggestion) for suggestion in suggestions] if stamp.is_compact else suggestions
+        members = b'"success":false,"recovery_feedback":{"suggestions":' + _encode(told) + b"}"
         if form == "problem":
-            problem = Problem(title="Unprocessable Content", status=422, detail=" ".join(rejected.sentences))
+            problem = Problem(title=_TITLES[status], status=status, detail=" ".join(rejected.sentences))
             members = _encode(problem)[1:-1] + b"," + members
-        body = stamped(b"{" + members + b"}", rejected.state.stamp(self.level).members)
-        return Answer(422, PROBLEM_JSON if form == "problem" else JSON, body)
+        body = stamped(b"{" + members + b"}", stamp.members)
+        return Answer(status, PROBLEM_JSON if form == "problem" else JSON, body)
 
     def failure(self, state: State, form: ErrorForm) -> Answer:
         """The answer when a policy has a bug: 500, and nothing about why."""
@@ -71,7 +79,7 @@ def stamped(body: bytes, members: bytes) -> bytes:
         body = body.strip()
         if not (body[:1] == b"{" and body[-1:] == b"}"):
             return b""
-    if b"_version" in body and _has_members(body):
+    if (b"_version" in body or b'"epoch"' in body) and _has_members(body):
         return b""
     if body[1:2] != b'"' and not body[1:-1].strip():
         return b"{" + members + b"}"
@@ -83,7 +91,7 @@ def _has_members(body: bytes) -> bool:
         names = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     except msgspec.MsgspecError:
         return True
-    return "table_versions" in names or "rules_version" in names
+    return not names.keys().isdisjoint(("table_versions", "rules_version", "epoch"))
 
 
 def form_asked_for(accept: str, default: ErrorForm) -> ErrorForm:

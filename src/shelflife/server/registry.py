@@ -2,7 +2,7 @@
 
 import re
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -51,8 +51,18 @@ class Registry:
         """The current state. Take it once per request, and never set it."""
         self._state_file = state_file
         self._reloading = threading.Lock()
+        self._on_change: list[Callable[[], None]] = []
         if state_file is not None:
             self._take_up(state_file, explicit_versions=versions)
+
+    def on_change(self, told: Callable[[], None]) -> None:
+        """Have a function called after every change of the state, in the thread that made it."""
+        self._on_change.append(told)
+
+    def _make_current(self, state: State) -> None:
+        self.state = state
+        for told in self._on_change:
+            told()
 
     def rows(self, name: str) -> dict[str, Row]:
         """A copy of a table's current rows, to edit and hand to `reload_table`."""
@@ -111,7 +121,7 @@ class Registry:
                 state = self.state.with_rules(new)
                 if self._state_file is not None:
                     self._state_file.write_rules(new, state.older_rules)
-                self.state = state
+                self._make_current(state)
             return RulesReport(
                 old_version=old.version,
                 new_version=new.version,
@@ -127,7 +137,7 @@ class Registry:
             new_table = table.after(delta, new_version, affected)
             if self._state_file is not None:
                 self._state_file.write_table(new_table, delta)
-            self.state = self.state.with_table(new_table)
+            self._make_current(self.state.with_table(new_table))
         return ReloadReport(
             table=table.name,
             old_version=table.version,

@@ -11,6 +11,8 @@ import uvicorn
 __all__ = ["listening_on", "serving"]
 
 _LONGEST_START_S = 30.0
+_QUIET = {"log_level": "critical", "lifespan": "off", "timeout_graceful_shutdown": 1}
+"""An open stream does not keep a server from ending."""
 
 
 def listening_on(host: str, port: int) -> socket.socket:
@@ -45,7 +47,7 @@ def serving(app: Any, *, port: int = 0, **options: Any) -> Iterator[str]:
     """
     with listening_on("127.0.0.1", port) as listener:
         address = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        config = uvicorn.Config(app, **{"log_level": "critical", "lifespan": "off", **options})
+        config = uvicorn.Config(app, **{**_QUIET, **options})
         server = _Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()

@@ -128,6 +128,6 @@ def acme_app(provider: Provider | None = None, gateway: Gateway | None = None) -
         except GatewayDown as down:
             refusal = Declination(error="gateway_down", message=str(down))
             return JSONResponse(refusal.model_dump(), status_code=502)
-        return Created(subscription={"id": receipt.id, "status": receipt.status, **order})
+        return Created(subscription={**receipt.details, "id": receipt.id, "status": receipt.status, **order})
 
     return app

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 __all__ = ["Declined", "Gateway", "GatewayDown", "InProcessGateway", "Order", "Receipt", "StripeGateway"]
 
@@ -27,6 +27,8 @@ class Receipt(NamedTuple):
 
     id: str
     status: str
+    details: dict[str, Any]
+    """All that it tells of it, in the shape of Stripe's subscriptions."""
 
 
 class Declined(Exception):
@@ -57,7 +59,71 @@ class InProcessGateway:
     def subscribe(self, order: Order) -> Receipt:
         if "declined" in order.payment_method_token:
             raise Declined("card_declined", "Your card was declined.")
-        return Receipt(f"sub_{next(self._numbers):06d}", "active")
+        number = next(self._numbers)
+        return Receipt(f"sub_{number:06d}", "active", _subscription(number, order))
+
+
+_OPENED_AT = 1_767_225_600
+_A_MONTH_S = 30 * 24 * 3600
+
+
+def _subscription(number: int, order: Order) -> dict[str, Any]:
+    """A subscription with as much to it as a gateway tells of a real one. Times are made up from its number."""
+    begins_at = _OPENED_AT + 60 * number
+    price = {
+        "id": f"price_{order.plan}_{order.amount}",
+        "object": "price",
+        "active": True,
+        "billing_scheme": "per_unit",
+        "created": _OPENED_AT,
+        "currency": order.currency,
+        "livemode": False,
+        "lookup_key": order.plan,
+        "product": f"prod_{order.plan}",
+        "recurring": {"interval": "month", "interval_count": 1, "meter": None, "usage_type": "licensed"},
+        "tax_behavior": "exclusive",
+        "type": "recurring",
+        "unit_amount": order.amount,
+    }
+    item = {
+        "id": f"si_{number:06d}",
+        "object": "subscription_item",
+        "created": begins_at,
+        "current_period_end": begins_at + _A_MONTH_S,
+        "current_period_start": begins_at,
+        "discounts": [],
+        "metadata": {},
+        "price": price,
+        "quantity": 1,
+        "subscription": f"sub_{number:06d}",
+        "tax_rates": [],
+    }
+    return {
+        "object": "subscription",
+        "automatic_tax": {"enabled": False, "liability": None},
+        "billing_cycle_anchor": begins_at,
+        "cancel_at": None,
+        "cancel_at_period_end": False,
+        "canceled_at": None,
+        "collection_method": "charge_automatically",
+        "created": begins_at,
+        "days_until_due": None,
+        "default_payment_method": order.payment_method_token,
+        "description": None,
+        "discounts": [order.promo_code] if order.promo_code else [],
+        "ended_at": None,
+        "items": {"object": "list", "data": [item], "has_more": False, "total_count": 1},
+        "latest_invoice": f"in_{number:06d}",
+        "livemode": False,
+        "metadata": {},
+        "next_pending_invoice_item_invoice": None,
+        "pause_collection": None,
+        "payment_settings": {"payment_method_options": None, "save_default_payment_method": "off"},
+        "pending_setup_intent": None,
+        "start_date": begins_at,
+        "trial_end": None,
+        "trial_start": None,
+    }
 
 
 class StripeGateway:
@@ -106,7 +172,7 @@ class StripeGateway:
                 "metadata": {"promo_code": order.promo_code or ""},
             }
         )
-        return Receipt(subscription.id, subscription.status)
+        return Receipt(subscription.id, subscription.status, subscription.to_dict(recursive=True))
 
     def _plan(self, order: Order) -> str:
         """The Stripe plan of this price, made when it is not there yet."""

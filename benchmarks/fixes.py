@@ -1,0 +1,174 @@
+"""The fixes that the memory benchmarks remember: about 300 bytes each, each resting on two of fifty tables and on one row.
+
+Fix number n is the answer to request number n. Most have a row of their own; one in twenty shares its row with 9 others and one in
+ten with 999, all of them scattered over the store as they would be after months of learning.
+"""
+
+import random
+from typing import Any
+
+import msgspec
+
+from shelflife.client import Entry, Exchange, Fetched, Store
+from shelflife.client.decisions import row_tag, tags_of
+from shelflife.client.entries import Knowledge
+
+__all__ = [
+    "OPERATION",
+    "ORIGIN",
+    "evicting",
+    "fill",
+    "fix",
+    "number_that_stays",
+    "numbers_resting_on",
+    "request",
+    "row_node",
+    "row_tag_of",
+    "rows_with",
+    "teaching",
+    "unchanged",
+]
+
+ORIGIN = "https://api.example.com"
+OPERATION = "POST /subscriptions"
+RULES_VERSION = "4f53cda18c2b"
+_TABLE_COUNT = 50
+_TABLES = tuple(f"reference_table_{number:02d}" for number in range(_TABLE_COUNT))
+_SHARING = {10: (20, 1), 1000: (10, 2)}
+"""By the number of fixes that share a row: every how many fixes there is one that shares, and with which remainder."""
+_WRITTEN_AT_ONCE = 50_000
+_JSON = {"content-type": "application/json"}
+
+
+def request(number: int) -> dict[str, Any]:
+    """A request that fix `number` is for."""
+    return {
+        "customer": f"cus_{number:08d}",
+        "plan": f"plan_{number % 1000:03d}",
+        "amount": 12000,
+        "currency": "usd",
+        "payment_method_token": "pm_visa_credit",
+    }
+
+
+def fix(number: int, size: int) -> Entry:
+    """What is remembered for that request, in a memory of this size."""
+    row = _row_key(number, size)
+    table = _table_of_row(row)
+    return Entry(
+        origin=ORIGIN,
+        operation=OPERATION,
+        type="USE_REQUIRED_PROMO",
+        parameters={"promo_code": _code(number)},
+        when={"customer": f"cus_{number:08d}", "plan": f"plan_{number % 1000:03d}"},
+        unless={"promo_code": (_code(number),)},
+        tables=(_TABLES[table], _TABLES[(table + 1 + number % (_TABLE_COUNT - 1)) % _TABLE_COUNT]),
+        rows=(row_node(row),),
+        rules=(),
+        learned_at=1_700_000_000.0 + number,
+    )
+
+
+def _row_key(number: int, size: int) -> str:
+    """The row that fix `number` rests on."""
+    for sharer_count, (every, remainder) in _SHARING.items():
+        row_count = size // every // sharer_count
+        nth = number // every
+        if number % every == remainder and nth < row_count * sharer_count:
+            return f"shared-{sharer_count}-{nth % row_count}"
+    return f"own-{number}"
+
+
+def rows_with(fix_count: int, size: int) -> list[str]:
+    """Rows on which just so many fixes rest: some of those with one, all of those with more."""
+    if fix_count == 1:
+        return [f"own-{number}" for number in range(0, size, _SHARING[10][0])]
+    return [f"shared-{fix_count}-{row}" for row in range(size // _SHARING[fix_count][0] // fix_count)]
+
+
+def number_that_stays(chance: random.Random, size: int) -> int:
+    """A fix at random that rests on none of these rows."""
+    return chance.randrange(size // 10) * 10 + chance.randrange(3, 10)
+
+
+def numbers_resting_on(row: str, size: int) -> list[int]:
+    """The fixes that rest on a shared row."""
+    _, fix_count, nth = row.split("-")
+    every, remainder = _SHARING[int(fix_count)]
+    row_count = size // every // int(fix_count)
+    return [(int(nth) + row_count * step) * every + remainder for step in range(int(fix_count))]
+
+
+def row_node(row: str) -> str:
+    """The row as `table:key`."""
+    return f"{_TABLES[_table_of_row(row)]}:{row}"
+
+
+def row_tag_of(row: str) -> str:
+    """The tag under which stores know what rests on the row."""
+    return row_tag(row_node(row))
+
+
+def _table_of_row(row: str) -> int:
+    """The table that has the row."""
+    return int(row.rpartition("-")[2]) % _TABLE_COUNT
+
+
+def _versions(moved_counts: dict[int, int] | None = None) -> dict[str, str]:
+    """The versions of all tables, after each has moved so many times."""
+    moved = moved_counts or {}
+    return {name: f"1.0.{moved.get(table, 0)}-9f3c21ab" for table, name in enumerate(_TABLES)}
+
+
+def fill(store: Store, size: int) -> None:
+    """Put fixes 0 to `size` into the store, past the memory: a million responses would take their time."""
+    knowledge = Knowledge(_versions(), RULES_VERSION)
+    for first in range(0, size, _WRITTEN_AT_ONCE):
+        entries = (fix(number, size) for number in range(first, min(first + _WRITTEN_AT_ONCE, size)))
+        put = [(entry, tags_of(entry)) for entry in entries]
+        if store.write(ORIGIN, store.known(ORIGIN).revision, knowledge, put=put) is None:
+            raise RuntimeError("somebody else has written to the store")
+
+
+def unchanged(moved_counts: dict[int, int] | None = None) -> Exchange:
+    """A success with the stamps of all fifty tables."""
+    return _exchange(request(0), 201, success=True, table_versions=_versions(moved_counts))
+
+
+def teaching(number: int, size: int, moved_counts: dict[int, int] | None = None) -> Exchange:
+    """A rejection that gives fix `number`."""
+    entry = fix(number, size)
+    now = _versions(moved_counts)
+    suggestion = {
+        "type": entry.type,
+        "parameters": entry.parameters,
+        "cache_hint": "cacheable",
+        "table": entry.tables[0],
+        "tables": [{"table": table, "version": now[table]} for table in entry.tables],
+        "rows": entry.rows,
+        "when": entry.when,
+        "unless": entry.unless,
+    }
+    feedback = {"suggestions": [suggestion]}
+    return _exchange(request(number), 422, success=False, recovery_feedback=feedback, table_versions=now)
+
+
+def evicting(row: str, moved_counts: dict[int, int]) -> tuple[Exchange, Fetched]:
+    """A success from which a memory sees that a table has moved, and the server's answer when asked which row it was."""
+    table = _table_of_row(row)
+    name = _TABLES[table]
+    before = _versions(moved_counts)
+    moved_counts[table] = moved_counts.get(table, 0) + 1
+    now = _versions(moved_counts)
+    told = {"since": before[name], "version": now[name], "known": True, "changed": [row]}
+    changes = {"tables": {name: told}, "table_versions": now}
+    return unchanged(moved_counts), Fetched(200, msgspec.json.encode(changes))
+
+
+def _exchange(fields: dict[str, Any], status: int, **body: Any) -> Exchange:
+    body["rules_version"] = RULES_VERSION
+    return Exchange(ORIGIN, OPERATION, fields, status, _JSON, msgspec.json.encode(body))
+
+
+def _code(number: int) -> str:
+    return f"SUMMER25-{number:08d}"

@@ -1,0 +1,52 @@
+"""The pages of results: what is on each, and how it was measured."""
+
+from typing import NamedTuple
+
+__all__ = ["PAGES", "Page", "page_of"]
+
+
+class Page(NamedTuple):
+    """Subjects that are told together."""
+
+    name: str
+    """The files are called after it."""
+
+    subjects: tuple[str, ...]
+    """Each is the module that measures it."""
+
+    about: str
+    packages: tuple[str, ...]
+    """Those whose versions matter here; one that is not installed is left out."""
+
+
+PAGES = (
+    Page(
+        name="server",
+        subjects=("throughput", "reload", "walk"),
+        about=(
+            "Handlers are `async def`; servers are uvicorn (httptools, asyncio) on loopback, each in a process of its own."
+        ),
+        packages=("fastapi", "pydantic", "starlette", "uvicorn", "httptools", "msgspec", "rpds-py"),
+    ),
+    Page(
+        name="memory",
+        subjects=("remembering", "marks", "rivals"),
+        about=(
+            "A fix has about 370 bytes and rests on two of fifty tables and on one row. Stores of all sizes, and whatever is compared,"
+            " are used in turns in one process, so that what else the machine does meets all of them; ratios say more than times."
+        ),
+        packages=(
+            "msgspec",
+            "requests-cache",
+            "hishel",
+            "cashews",
+            "langgraph-checkpoint",
+            "langgraph-checkpoint-sqlite",
+        ),
+    ),
+)
+
+
+def page_of(subject: str) -> Page:
+    """The page that a subject is on."""
+    return next(page for page in PAGES if subject in page.subjects)

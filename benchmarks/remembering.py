@@ -1,0 +1,201 @@
+"""What a memory costs as it grows: recall, observe and eviction, with both stores, from a thousand fixes to a million."""
+
+import random
+import statistics
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from benchmarks.figures import Figure, Target, at_most, median_figure, quantity, worst_of_a_hundred_figure
+from benchmarks.fixes import (
+    OPERATION,
+    ORIGIN,
+    evicting,
+    fill,
+    number_that_stays,
+    request,
+    rows_with,
+    teaching,
+    unchanged,
+)
+from benchmarks.processes import in_fresh_process
+from shelflife.client import Evicted, InProcessStore, Memory, SqliteStore, Store, Stored
+
+__all__ = ["REMARKS", "measure"]
+
+_MICROSECONDS = 1e6
+_MILLISECONDS = 1e3
+_ROOM_FOR_ALL = 10_000_000
+_MOST_TIMES_SLOWER_RECALL = 2.0
+_MOST_TIMES_SLOWER_EVICTION = 3.0
+
+StoreKind = Literal["in process", "SQLite"]
+Act = Literal["recall", "observe, nothing new", "observe, a new fix", "evict 1", "evict 10", "evict 1000"]
+
+REMARKS = {
+    "observe": (
+        "Each response carries the versions of all fifty tables. Nothing new: a success at versions that are known. A new fix: a"
+        " rejection whose fix is stored.",
+    ),
+    "eviction": (
+        "By `memory.observe` from end to end: a response shows that a table has moved, the (local) answer of the server names the row,"
+        " and what rests on it goes.",
+    ),
+}
+
+
+class _Sizes(NamedTuple):
+    """How many fixes the stores hold, and how often each thing is done."""
+
+    counts: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000)
+    """Eviction starts from the second: a thousand fixes have no row that is shared by many."""
+    round_count: int = 20
+    recalls_in_a_round: int = 250
+    observed_in_a_round: int = 50
+    evicted_in_a_round: int = 10
+
+
+_TINY = _Sizes((200, 2_000, 10_000), 2, recalls_in_a_round=20, observed_in_a_round=5, evicted_in_a_round=2)
+
+Samples = dict[tuple[Act, int], list[float]]
+"""Seconds, by what was done and how many fixes there were."""
+
+
+def measure(is_quick: bool) -> Iterator[Figure]:
+    """Both stores, each in a process of its own that holds all sizes."""
+    sizes = _TINY if is_quick else _Sizes()
+    by_kind: dict[StoreKind, Samples] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        kinds: tuple[StoreKind, ...] = ("in process", "SQLite")
+        for kind in kinds:
+            by_kind[kind] = in_fresh_process(_samples, kind, sizes, folder)
+    for kind, samples in by_kind.items():
+        yield from _recall_figures(kind, samples, sizes.counts)
+    for kind, samples in by_kind.items():
+        yield from _observe_figures(kind, samples, sizes.counts)
+    for kind, samples in by_kind.items():
+        yield from _eviction_figures(kind, samples, sizes.counts)
+
+
+def _samples(kind: StoreKind, sizes: _Sizes, folder: str) -> Samples:
+    users = [_User(_filled_store(kind, size, folder), size) for size in sizes.counts]
+    for _ in range(sizes.round_count):
+        for user in users:
+            for _ in range(sizes.recalls_in_a_round):
+                user.recall()
+            for _ in range(sizes.observed_in_a_round):
+                user.observe_nothing_new()
+                user.observe_a_new_fix()
+            for _ in range(sizes.evicted_in_a_round):
+                user.evict("evict 1", 1)
+            user.evict("evict 10", 10)
+            user.evict("evict 1000", 1000)
+    return {(act, user.size): took_s for user in users for act, took_s in user.took_s.items()}
+
+
+def _filled_store(kind: StoreKind, size: int, folder: str) -> Store:
+    store: Store = InProcessStore() if kind == "in process" else SqliteStore(Path(folder, f"{size}.db"))
+    fill(store, size)
+    return store
+
+
+class _User:
+    """Does to one memory what agents do, and keeps the time."""
+
+    def __init__(self, store: Store, size: int) -> None:
+        self.size = size
+        self.took_s: defaultdict[Act, list[float]] = defaultdict(list)
+        self._memory = Memory(store, capacity=_ROOM_FOR_ALL)
+        self._chance = random.Random(size)
+        self._next_number = size
+        self._moved_counts: dict[int, int] = {}
+        self._rows = {count: rows_with(count, size) for count in (1, 10, 1000)}
+        for rows in self._rows.values():
+            self._chance.shuffle(rows)
+
+    def recall(self) -> None:
+        wanted = request(number_that_stays(self._chance, self.size))
+        found = self._timed("recall", self._memory.recall, ORIGIN, OPERATION, wanted)
+        _check(len(found) == 1, f"a recall has found {len(found)} fixes")
+
+    def observe_nothing_new(self) -> None:
+        events = self._timed("observe, nothing new", self._memory.observe, unchanged(self._moved_counts))
+        _check(events == [], "a response that says nothing new has changed the memory")
+
+    def observe_a_new_fix(self) -> None:
+        exchange = teaching(self._next_number, self.size, self._moved_counts)
+        self._next_number += 1
+        events = self._timed("observe, a new fix", self._memory.observe, exchange)
+        _check([type(event) for event in events] == [Stored], "a response has not taught its fix")
+
+    def evict(self, act: Act, fix_count: int) -> None:
+        """Let the row of so many fixes change, as long as there is one."""
+        if not self._rows[fix_count]:
+            return
+        exchange, answer = evicting(self._rows[fix_count].pop(), self._moved_counts)
+        events = self._timed(act, self._memory.observe, exchange, lambda url: answer)
+        evicted_count = sum(isinstance(event, Evicted) for event in events)
+        _check(evicted_count == fix_count, f"{evicted_count} fixes were evicted instead of {fix_count}")
+
+    def _timed(self, act: Act, function: Callable[..., Any], *args: Any) -> Any:
+        started_at = time.perf_counter()
+        result = function(*args)
+        self.took_s[act].append(time.perf_counter() - started_at)
+        return result
+
+
+def _check(is_right: bool, otherwise: str) -> None:
+    """Make sure that what is measured is what was meant."""
+    if not is_right:
+        raise RuntimeError(otherwise)
+
+
+def _recall_figures(kind: StoreKind, samples: Samples, sizes: tuple[int, ...]) -> Iterator[Figure]:
+    yield from _times("recall", kind, "recall", "one fix", samples, [sizes[0], *sizes[2:]])
+    target = at_most(_MOST_TIMES_SLOWER_RECALL) if kind == "SQLite" else None
+    yield _ratio("recall", kind, "recall", samples, sizes[-1], sizes[0], target)
+
+
+def _observe_figures(kind: StoreKind, samples: Samples, sizes: tuple[int, ...]) -> Iterator[Figure]:
+    acts: tuple[Act, ...] = ("observe, nothing new", "observe, a new fix")
+    for act in acts:
+        what = act.partition(", ")[2]
+        yield from _times("observe", kind, act, what, samples, [sizes[0], *sizes[2:]])
+
+
+def _eviction_figures(kind: StoreKind, samples: Samples, sizes: tuple[int, ...]) -> Iterator[Figure]:
+    acts: tuple[Act, ...] = ("evict 1", "evict 10", "evict 1000")
+    for size in sizes[1:]:
+        for act in acts:
+            took_s = samples.get((act, size), [])
+            if len(took_s) > 1:
+                what = f"{kind}: {int(act.split()[1]):,} of {quantity(size)}"
+                yield median_figure("eviction", what, [took * _MILLISECONDS for took in took_s], "ms")
+    target = at_most(_MOST_TIMES_SLOWER_EVICTION)
+    yield _ratio("eviction", kind, "evict 1", samples, sizes[-1], sizes[1], target)
+
+
+def _times(
+    subject: str, kind: StoreKind, act: Act, what: str, samples: Samples, sizes: list[int]
+) -> Iterator[Figure]:
+    for size in sizes:
+        took_us = [took_s * _MICROSECONDS for took_s in samples[act, size]]
+        yield median_figure(subject, f"{kind}: {what}, {quantity(size)}", took_us, "µs")
+        yield worst_of_a_hundred_figure(subject, f"{kind}: {what}, {quantity(size)}", took_us, "µs")
+
+
+def _ratio(
+    subject: str, kind: StoreKind, act: Act, samples: Samples, large: int, small: int, target: Target | None
+) -> Figure:
+    one = "1 match" if act == "evict 1" else "one fix"
+    return Figure(
+        subject=subject,
+        what=f"{kind}: {one}, {quantity(large)} against {quantity(small)}: ratio of medians",
+        measured=statistics.median(samples[act, large]) / statistics.median(samples[act, small]),
+        unit="",
+        sample_count=len(samples[act, large]),
+        target=target,
+    )

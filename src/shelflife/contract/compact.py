@@ -1,0 +1,207 @@
+"""The compact form: what goes on the wire to a client that says which state it knows.
+
+A client names the state that it knows by its epoch. A server at that state answers with `"epoch": 1` in place of the stamps, one that has
+moved on with what has moved since, and one that cannot tell with the full form. Both sides work the epoch out from the versions, so it
+is never sent to tell it.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from shelflife.contract.messages import (
+    Changes,
+    RulesChanges,
+    Suggestion,
+    TableChanges,
+    TableVersion,
+)
+from shelflife.contract.names import split_node_id
+from shelflife.contract.rules import Rule
+
+__all__ = [
+    "EPOCH_HEADER",
+    "CompactSuggestion",
+    "Moved",
+    "MovedRules",
+    "MovedTable",
+    "changes_of",
+    "compacted",
+    "epoch_of",
+    "expanded",
+    "moved_between",
+]
+
+EPOCH_HEADER = "Contract-Epoch"
+
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_CHARACTERS = _LETTERS + "0123456789"
+_LENGTH = 8
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+def epoch_of(table_versions: Mapping[str, str], rules_version: str | None) -> str:
+    """Names a state, on any server and any client: a Token of RFC 9651 of eight letters and digits, a letter first."""
+    number = int.from_bytes(hashlib.sha256(_encode([table_versions, rules_version])).digest(), "big")
+    token = ""
+    for alphabet in (_LETTERS, *[_CHARACTERS] * (_LENGTH - 1)):
+        number, index = divmod(number, len(alphabet))
+        token += alphabet[index]
+    return token
+
+
+class MovedTable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A table that is at another version than the client knows; without the lists, the server cannot tell which rows."""
+
+    version: str | None
+    """The version now; null when the table is not loaded any more."""
+
+    known: bool = True
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    affected_downstream: tuple[str, ...] = ()
+
+
+class MovedRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The rules, when they are others than the client knows."""
+
+    version: str
+    known: bool = True
+    added: tuple[Rule, ...] = ()
+    removed: tuple[Rule, ...] = ()
+
+
+class Moved(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What has moved between the state that a client knows and the one that a response is of."""
+
+    tables: dict[str, MovedTable] = {}
+    rules: MovedRules | None = None
+
+
+class CompactSuggestion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A suggestion without what follows from the state, from its rows or from its parameters."""
+
+    type: str
+    parameters: dict[str, Any]
+    cache_hint: Literal["cacheable", "recompute"] = "cacheable"
+    tables: tuple[str, ...] = ()
+    """The tables that it depends on, where its rows do not tell."""
+
+    rows: tuple[str, ...] | UnsetType = UNSET
+    rules: tuple[str, ...] | UnsetType = UNSET
+    when: dict[str, Any] | UnsetType = UNSET
+    unless: dict[str, tuple[Any, ...]] | UnsetType = UNSET
+    """Absent beside rows it stands for the parameters themselves, and empty for none at all."""
+
+
+def compacted(suggestion: Suggestion) -> CompactSuggestion:
+    """A suggestion for a client that knows the state it is of."""
+    depends_on = suggestion.depends_on
+    unless = suggestion.unless or {}
+    is_implied = bool(suggestion.rows) and _encode(unless) == _encode(_not_yet(suggestion.parameters))
+    is_told = bool(suggestion.rows) and not is_implied
+    return CompactSuggestion(
+        type=suggestion.type,
+        parameters=suggestion.parameters,
+        cache_hint=suggestion.cache_hint,
+        tables=() if set(_tables_in(suggestion.rows)) == set(depends_on) else depends_on,
+        rows=suggestion.rows,
+        rules=suggestion.rules,
+        when=suggestion.when,
+        unless=unless if is_told else UNSET,
+    )
+
+
+def expanded(suggestion: CompactSuggestion, table_versions: Mapping[str, str]) -> Suggestion:
+    """The suggestion as the full form has it, but for the order of its tables; the versions are those of the state it is of."""
+    depends_on = suggestion.tables or _tables_in(suggestion.rows)
+    unless = suggestion.unless
+    if unless is UNSET and suggestion.rows:
+        unless = _not_yet(suggestion.parameters)
+    return Suggestion(
+        type=suggestion.type,
+        parameters=suggestion.parameters,
+        cache_hint=suggestion.cache_hint,
+        table=depends_on[-1] if depends_on else UNSET,
+        tables=tuple(TableVersion(table=name, version=table_versions.get(name, "")) for name in depends_on)
+        or UNSET,
+        rows=suggestion.rows,
+        rules=suggestion.rules,
+        when=suggestion.when,
+        unless=unless or UNSET,
+    )
+
+
+def moved_between(known: Mapping[str, str], known_rules: str | None, changes: Changes) -> Moved:
+    """What a client that knows these versions has to be told; `changes` are those since then of all that has moved."""
+    tables = {
+        name: MovedTable(
+            version=told.version,
+            known=told.known,
+            added=told.added or (),
+            removed=told.removed or (),
+            changed=told.changed or (),
+            affected_downstream=told.affected_downstream or (),
+        )
+        for name, told in changes.tables.items()
+    }
+    tables |= {
+        name: MovedTable(version=version, known=False)
+        for name, version in changes.table_versions.items()
+        if name not in known
+    }
+    rules = changes.rules
+    if not rules or rules.version == known_rules:
+        return Moved(tables=tables)
+    return Moved(
+        tables=tables,
+        rules=MovedRules(
+            version=rules.version, known=rules.known, added=rules.added or (), removed=rules.removed or ()
+        ),
+    )
+
+
+def changes_of(known: Mapping[str, str], known_rules: str | None, moved: Moved) -> Changes:
+    """What has moved, in the words of `GET /contract/changes`, for a client that knows these versions."""
+    tables = {
+        name: TableChanges(
+            since=known[name],
+            version=table.version,
+            known=table.known,
+            added=table.added if table.known else UNSET,
+            removed=table.removed if table.known else UNSET,
+            changed=table.changed if table.known else UNSET,
+            affected_downstream=table.affected_downstream if table.known else UNSET,
+        )
+        for name, table in moved.tables.items()
+        if name in known
+    }
+    versions = {**known, **{name: table.version for name, table in moved.tables.items()}}
+    rules = moved.rules
+    return Changes(
+        tables=tables,
+        rules=UNSET
+        if rules is None or known_rules is None
+        else RulesChanges(
+            since=known_rules,
+            version=rules.version,
+            known=rules.known,
+            added=rules.added if rules.known else UNSET,
+            removed=rules.removed if rules.known else UNSET,
+        ),
+        table_versions={name: version for name, version in versions.items() if version is not None},
+        rules_version=(rules.version if rules else known_rules) or UNSET,
+    )
+
+
+def _not_yet(parameters: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    """What a policy that asks for these values has mostly looked at: that the request does not have them yet."""
+    return {name: (value,) for name, value in parameters.items()}
+
+
+def _tables_in(rows: tuple[str, ...] | UnsetType) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(split_node_id(row)[0] for row in rows or ()))

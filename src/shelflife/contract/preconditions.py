@@ -1,0 +1,61 @@
+"""What a client asks of a server before its request is carried out: that nothing its remembered values rest on has moved."""
+
+import base64
+import binascii
+import re
+from typing import Any, Self
+
+import msgspec
+
+from shelflife.contract.errors import BadMessage
+
+__all__ = ["PRECONDITION_HEADER", "Precondition"]
+
+PRECONDITION_HEADER = "Contract-Precondition"
+
+_HEADER = re.compile(r"([A-Za-z][A-Za-z0-9]{7});on=:([A-Za-z0-9+/]*={0,2}):")
+_LONGEST = 16_384
+
+
+class _Grounds(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What stands in the parameter `on`, as JSON."""
+
+    rows: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
+    was: dict[str, Any] = {}
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(_Grounds).decode
+
+
+class Precondition(msgspec.Struct, frozen=True, kw_only=True):
+    """The grounds of a request that carries remembered values."""
+
+    epoch: str
+    """The state at which these values were known to be right."""
+
+    rows: tuple[str, ...]
+    """The rows that they rest on; a bare table name for the whole table."""
+
+    rules: tuple[str, ...]
+    was: dict[str, Any]
+    """What merging it into the request (RFC 7396) makes of it again what it was without them."""
+
+    @property
+    def header(self) -> str:
+        """The value of `Contract-Precondition`: a Token of RFC 9651 with a Byte Sequence as its parameter `on`."""
+        grounds = _Grounds(rows=self.rows, rules=self.rules, was=self.was)
+        return f"{self.epoch};on=:{base64.b64encode(_encode(grounds)).decode()}:"
+
+    @classmethod
+    def from_header(cls, value: str) -> Self:
+        """What the header says; `BadMessage` when it says nothing that can be held to."""
+        found = _HEADER.fullmatch(value.strip()) if len(value) <= _LONGEST else None
+        try:
+            grounds = _decode(base64.b64decode(found[2], validate=True)) if found else None
+        except (binascii.Error, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            grounds = None
+        if found is None or grounds is None:
+            raise BadMessage(f"{PRECONDITION_HEADER} is not an epoch with its grounds")
+        return cls(epoch=found[1], rows=grounds.rows, rules=grounds.rules, was=grounds.was)

@@ -1,0 +1,120 @@
+"""The change feed: server-sent events that tell every listener what has moved, as soon as it has.
+
+A listener is told what lies between the state that it knows and the current one, never a queue of steps: one that is slow
+misses nothing and gets nothing twice, and a thousand of them cost the encoding of one.
+"""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
+from typing import Any
+from urllib.parse import parse_qs
+
+from shelflife.contract.compact import EPOCH_HEADER
+from shelflife.server.provider import Provider
+from shelflife.server.state import State
+
+__all__ = ["Feed"]
+
+_HEADERS = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+]
+_HEARTBEAT_S = 15.0
+_MOST_LISTENERS = 10_000
+_EPOCH = EPOCH_HEADER.lower().encode()
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+class Feed:
+    """The listeners of one provider, on any number of event loops."""
+
+    def __init__(self, provider: Provider, heartbeat_s: float = _HEARTBEAT_S) -> None:
+        self._provider = provider
+        self._heartbeat_s = heartbeat_s
+        self._lock = threading.Lock()
+        self._listeners: dict[asyncio.AbstractEventLoop, set[asyncio.Event]] = {}
+        provider.registry.on_change(self._wake)
+
+    @property
+    def listener_count(self) -> int:
+        """How many are listening now."""
+        with self._lock:
+            return sum(map(len, self._listeners.values()))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether another listener would be one too many."""
+        return self.listener_count >= _MOST_LISTENERS
+
+    async def stream(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Tell one listener, until it goes away."""
+        loop, moved = asyncio.get_running_loop(), asyncio.Event()
+        with self._lock:
+            self._listeners.setdefault(loop, set()).add(moved)
+        telling = asyncio.create_task(self._tell(_known_by(scope), moved, send))
+        leaving = asyncio.create_task(_gone(receive))
+        try:
+            await asyncio.wait({telling, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            with self._lock:
+                self._listeners[loop].discard(moved)
+                if not self._listeners[loop]:
+                    del self._listeners[loop]
+            for task in (telling, leaving):
+                task.cancel()
+            await asyncio.gather(telling, leaving, return_exceptions=True)
+
+    async def _tell(self, known: str | None, moved: asyncio.Event, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+        while True:
+            moved.clear()
+            state = self._provider.registry.state
+            epoch = state.epoch(self._provider.level)
+            part = b": still here\n\n" if epoch == known else self._event(state, epoch, known)
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+            known = epoch
+            with suppress(TimeoutError):
+                await asyncio.wait_for(moved.wait(), self._heartbeat_s)
+
+    def _event(self, state: State, epoch: str, known: str | None) -> bytes:
+        stamp = None if known is None else state.compact_stamp(self._provider.level, known)
+        if stamp is None:
+            name, told = b"resync", b"{" + state.stamp(self._provider.level).members + b"}"
+        else:
+            name, told = b"moved", b"{" + stamp.members + b',"since":"' + (known or "").encode() + b'"}'
+        return b"id: " + epoch.encode() + b"\nevent: " + name + b"\ndata: " + told + b"\n\n"
+
+    def _wake(self) -> None:
+        with self._lock:
+            loops = list(self._listeners)
+        for loop in loops:
+            with suppress(RuntimeError):  # its loop has ended
+                loop.call_soon_threadsafe(self._wake_listeners, loop)
+
+    def _wake_listeners(self, loop: asyncio.AbstractEventLoop) -> None:
+        with self._lock:
+            listeners = list(self._listeners.get(loop, ()))
+        for moved in listeners:
+            moved.set()
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _known_by(scope: Scope) -> str | None:
+    """The epoch that a listener says it knows; None when it says none."""
+    headers = dict(scope["headers"])
+    said = headers.get(b"last-event-id") or headers.get(_EPOCH)
+    if said is None:
+        asked = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("known")
+        return asked[-1] if asked else None
+    text: str = said.decode("latin-1")
+    return text if text.isalnum() else None

@@ -1,0 +1,41 @@
+"""The APIs that streams are played on: how each is served, and what a planner is told of it."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from shelflife.apis.acme import acme_app, acme_provider
+from shelflife.apis.recipes import recipes_app, recipes_provider
+from shelflife.server import Provider
+
+__all__ = ["APIS", "Api"]
+
+
+class Api(NamedTuple):
+    """One API under test."""
+
+    operation: str
+    """The one call that the tasks are about."""
+
+    fields: str
+    """Its request, for the system prompt: names and types, and no value that a policy would ask for."""
+
+    provider: Callable[..., Provider]
+    app: Callable[[Provider], Any]
+
+
+APIS: dict[str, Api] = {
+    "acme": Api(
+        "POST /subscriptions",
+        "customer (string), plan (string), amount (integer, in minor units), currency (three lower-case letters), "
+        "payment_method_token (string), promo_code (string, optional)",
+        acme_provider,
+        acme_app,
+    ),
+    "recipes": Api(
+        "POST /conversions",
+        "recipe (string), ingredient (string), brand (string, optional), quantity (integer), unit (string), servings (integer), "
+        "combined_with (string, optional), diet (omnivore, pescatarian, vegetarian or vegan, optional), celiac (boolean, optional)",
+        recipes_provider,
+        recipes_app,
+    ),
+}

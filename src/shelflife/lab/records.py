@@ -1,0 +1,209 @@
+"""What a run writes down as it goes, one line of JSON a record. Scores and exhibits are made from these alone."""
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+__all__ = [
+    "Alerted",
+    "Attempted",
+    "Drifted",
+    "EpisodeEnded",
+    "Evicted",
+    "Model",
+    "Record",
+    "RecordFile",
+    "RecordsError",
+    "Restamped",
+    "RunEnded",
+    "RunStarted",
+    "Shown",
+    "read_records",
+]
+
+
+class RecordsError(Exception):
+    """Records cannot be written or read: one sentence for people."""
+
+
+class Model(msgspec.Struct, frozen=True):
+    """Which model was asked for, and which the vendor says it served."""
+
+    requested: str
+    served: str | None
+
+
+class RunStarted(msgspec.Struct, frozen=True, kw_only=True, tag="run started"):
+    """What is played, and what is needed to score it."""
+
+    stream: str
+    title: str
+    api: str
+    arm: str
+    planner: str
+    planner_kind: Literal["simulated", "model"]
+    is_tuned_to_the_paper: bool
+    model: Model | None
+    seed: int
+    consume: str
+    level: int
+    classes: list[str]
+    """The class of every episode."""
+
+    hints: dict[str, str]
+    """By class, what the server's fix does to a request."""
+
+    governed: str
+    eligible: list[int]
+    first_meetings: list[int]
+    stale_slots: list[int]
+    split_after: int | None
+    started_at: str
+    version: str
+    """Of shelflife."""
+
+
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """A remembered fix that went into a first attempt, or that was evicted."""
+
+    id: str
+    type: str
+    parameters: dict[str, Any]
+    tables: tuple[str, ...]
+    rows: tuple[str, ...] | None
+    rules: tuple[str, ...] | None
+    learned_in: int
+    """The episode."""
+
+
+class Attempted(msgspec.Struct, frozen=True, kw_only=True, tag="attempt"):
+    """One answer of the planner, and what the server said to it."""
+
+    episode: int
+    attempt: int
+    prompt: str
+    """A digest of the messages that the planner was given."""
+
+    text: str
+    """What it answered."""
+
+    served: str | None
+    prompt_tokens: int
+    completion_tokens: int
+    token_source: Literal["vendor", "estimated"]
+    shown: list[Shown]
+    """The remembered fixes that it was shown, or that were applied to its request."""
+
+    status: int | None
+    """None when there was no request in the answer."""
+
+    request_bytes: int = 0
+    response_bytes: int = 0
+    contract_bytes: int = 0
+    """Of the response: what is there only for the sake of invalidation."""
+
+
+class EpisodeEnded(msgspec.Struct, frozen=True, kw_only=True, tag="episode"):
+    """How a task came out."""
+
+    episode: int
+    in_class: str
+    attempts: int
+    is_completed: bool
+
+
+class Drifted(msgspec.Struct, frozen=True, kw_only=True, tag="drift"):
+    """What the server reported of a change of its data."""
+
+    after: int
+    says: str
+    table: str | None
+    rows: list[str]
+    """The rows that were added, removed or changed, as `table:key`."""
+
+    rules: list[str]
+    """The rules that were added or removed, as `table:relation`."""
+
+
+class Evicted(msgspec.Struct, frozen=True, kw_only=True, tag="evicted"):
+    """The memory has dropped an entry because of what the server said."""
+
+    episode: int
+    reason: str
+    entry: Shown
+
+
+class Restamped(msgspec.Struct, frozen=True, kw_only=True, tag="restamped"):
+    """The memory has found entries of a table that moved still good."""
+
+    episode: int
+    count: int
+
+
+class Alerted(msgspec.Struct, frozen=True, kw_only=True, tag="alerted"):
+    """The memory has noticed that the rules changed."""
+
+    episode: int
+    noticed_by: str
+
+
+class RunEnded(msgspec.Struct, frozen=True, kw_only=True, tag="run ended"):
+    """The run is whole, and where its time went."""
+
+    planner_s: float
+    memory_s: float
+    server_s: float
+    http_s: float
+    whole_s: float
+
+
+Record = RunStarted | Attempted | EpisodeEnded | Drifted | Evicted | Restamped | Alerted | RunEnded
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Record).decode
+
+
+class RecordFile:
+    """A file that records are added to; each is there once it was written."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("ab")
+        except OSError as error:
+            raise RecordsError(f"cannot write {path}: {os.strerror(error.errno or 0)}") from error
+        self.path = path
+
+    def __call__(self, record: Record) -> None:
+        """Add a record."""
+        try:
+            self._file.write(_encode(record) + b"\n")
+            self._file.flush()
+        except OSError as error:
+            raise RecordsError(f"cannot write {self.path}: {os.strerror(error.errno or 0)}") from error
+
+    def __enter__(self) -> "RecordFile":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._file.close()
+
+
+def read_records(path: Path) -> list[Record]:
+    """The records of a run. A last line that was cut off by the end of its process is left out."""
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise RecordsError(f"cannot read {path}: {os.strerror(error.errno or 0)}") from error
+    return list(_decoded(raw.split(b"\n")[:-1], path))
+
+
+def _decoded(lines: Iterable[bytes], path: Path) -> Iterator[Record]:
+    for number, line in enumerate(lines, start=1):
+        try:
+            yield _decode(line)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise RecordsError(f"{path}, line {number}, is no record: {error}") from None

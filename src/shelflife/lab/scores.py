@@ -1,0 +1,253 @@
+"""What a run came to, from its records alone. What is not there is None, never zero."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from shelflife.lab.records import (
+    Alerted,
+    Attempted,
+    Drifted,
+    EpisodeEnded,
+    Evicted,
+    Model,
+    Record,
+    Restamped,
+    RunEnded,
+    RunStarted,
+    Shown,
+)
+
+__all__ = ["FirstTry", "RunScore", "SavingFactors", "Tokens", "Wire", "as_json", "is_whole", "score_of"]
+
+
+class FirstTry(msgspec.Struct, frozen=True):
+    """Of so many episodes, those that succeeded at the first attempt."""
+
+    episodes: int
+    first_try: int
+
+    @property
+    def percent(self) -> float | None:
+        """The rate; None when there was no episode."""
+        return 100 * self.first_try / self.episodes if self.episodes else None
+
+
+class Tokens(msgspec.Struct, frozen=True):
+    """What the planner was sent and answered."""
+
+    prompt: int
+    completion: int
+    source: Literal["vendor", "estimated"]
+
+    @property
+    def total(self) -> int:
+        return self.prompt + self.completion
+
+
+class Wire(msgspec.Struct, frozen=True, kw_only=True):
+    """What went over the wire between agent and server."""
+
+    responses: int
+    bytes: int
+    contract_bytes: int
+    request_bytes: int
+
+    @property
+    def contract_percent(self) -> float | None:
+        """The share of the contract in the bytes of the responses."""
+        return 100 * self.contract_bytes / self.bytes if self.bytes else None
+
+
+class SavingFactors(msgspec.Struct, frozen=True, kw_only=True):
+    """The savings equation: what memory saves is what is valid of it, times what the planner makes of that.
+
+    Both over the episodes that meet a constraint not for the first time, stale slots included.
+    """
+
+    chances: int
+    """The episodes in which a memory could have helped."""
+
+    valid: int
+    """Those in which it showed something, and all it showed was true."""
+
+    complied: int
+    """Of the valid ones, those that succeeded at the first attempt."""
+
+    @property
+    def validity(self) -> float | None:
+        return self.valid / self.chances if self.chances else None
+
+    @property
+    def compliance(self) -> float | None:
+        return self.complied / self.valid if self.valid else None
+
+
+class RunScore(msgspec.Struct, frozen=True, kw_only=True):
+    """One run in numbers. The names are those of `shelflife lab run --json`."""
+
+    stream: str
+    arm: str
+    planner: str
+    planner_kind: Literal["simulated", "model"]
+    is_tuned_to_the_paper: bool
+    model: Model | None
+    seed: int
+    consume: str
+    level: int
+    episodes: int
+    completed: int
+    first_try: int
+    retries: int
+    """Attempts beyond the first."""
+
+    evictions: int
+    evictions_by_event: list[int]
+    """For each moment of drift, the evictions from then to the next."""
+
+    eviction_precision: float | None
+    """The share of evictions that were right: something that the entry rests on had changed since it was learned."""
+
+    restamps: int
+    alerts: list[int]
+    """The episodes in which the memory noticed that rules had changed."""
+
+    compliance: float | None
+    """Percent of the eligible episodes that succeeded at the first attempt; None for an arm without memory."""
+
+    eligible: int
+    eligible_first_try: int
+    classes: dict[str, FirstTry]
+    governed_scored: FirstTry
+    """The governed class without the stale slots."""
+
+    funding_pre: FirstTry | None
+    funding_post: FirstTry | None
+    hints: dict[str, str]
+    tokens: Tokens
+    wire: Wire
+    saving: SavingFactors
+    started_at: str
+    spent: RunEnded
+
+
+def is_whole(records: Sequence[Record]) -> bool:
+    """Whether a run has come to its end."""
+    return bool(records) and isinstance(records[-1], RunEnded)
+
+
+def score_of(records: Sequence[Record]) -> RunScore:
+    """The score of a whole run."""
+    start = next(record for record in records if isinstance(record, RunStarted))
+    spent = next(record for record in reversed(records) if isinstance(record, RunEnded))
+    attempts = [record for record in records if isinstance(record, Attempted)]
+    ended = {record.episode: record for record in records if isinstance(record, EpisodeEnded)}
+    evictions = [record for record in records if isinstance(record, Evicted)]
+    drifts = [record for record in records if isinstance(record, Drifted)]
+    first_try = {index for index, one in ended.items() if one.is_completed and one.attempts == 1}
+    right_count = sum(not _is_true(eviction.entry, eviction.episode, drifts) for eviction in evictions)
+    is_remembering = start.arm != "A0"
+    scored = [index for index in _of(start, start.governed) if index not in start.stale_slots]
+    eligible = [index for index in start.eligible if index in ended]
+    eligible_first_try = len(first_try.intersection(eligible))
+    return RunScore(
+        stream=start.stream,
+        arm=start.arm,
+        planner=start.planner,
+        planner_kind=start.planner_kind,
+        is_tuned_to_the_paper=start.is_tuned_to_the_paper,
+        model=start.model,
+        seed=start.seed,
+        consume=start.consume,
+        level=start.level,
+        episodes=len(ended),
+        completed=sum(one.is_completed for one in ended.values()),
+        first_try=len(first_try),
+        retries=sum(one.attempts - 1 for one in ended.values()),
+        evictions=len(evictions),
+        evictions_by_event=_by_event(evictions, drifts),
+        eviction_precision=round(right_count / len(evictions), 2) if evictions else None,
+        restamps=sum(record.count for record in records if isinstance(record, Restamped)),
+        alerts=[record.episode for record in records if isinstance(record, Alerted)],
+        compliance=(
+            round(100 * eligible_first_try / len(eligible), 1) if is_remembering and eligible else None
+        ),
+        eligible=len(eligible),
+        eligible_first_try=eligible_first_try,
+        classes={name: _rate(_of(start, name), first_try) for name in dict.fromkeys(start.classes)},
+        governed_scored=_rate(scored, first_try),
+        funding_pre=_split(start, first_try, is_after=False),
+        funding_post=_split(start, first_try, is_after=True),
+        hints=start.hints,
+        tokens=Tokens(
+            sum(one.prompt_tokens for one in attempts),
+            sum(one.completion_tokens for one in attempts),
+            attempts[0].token_source if attempts else "estimated",
+        ),
+        wire=Wire(
+            responses=sum(one.status is not None for one in attempts),
+            bytes=sum(one.response_bytes for one in attempts),
+            contract_bytes=sum(one.contract_bytes for one in attempts),
+            request_bytes=sum(one.request_bytes for one in attempts),
+        ),
+        saving=_saving(start, attempts, first_try, drifts),
+        started_at=start.started_at,
+        spent=spent,
+    )
+
+
+def _of(start: RunStarted, in_class: str) -> list[int]:
+    return [index for index, name in enumerate(start.classes) if name == in_class]
+
+
+def _rate(indexes: Iterable[int], first_try: set[int]) -> FirstTry:
+    chosen = set(indexes)
+    return FirstTry(len(chosen), len(chosen & first_try))
+
+
+def _split(start: RunStarted, first_try: set[int], *, is_after: bool) -> FirstTry | None:
+    indexes = _of(start, "funding")
+    if start.split_after is None or not indexes:
+        return None
+    return _rate((index for index in indexes if (index > start.split_after) is is_after), first_try)
+
+
+def _by_event(evictions: Sequence[Evicted], drifts: Sequence[Drifted]) -> list[int]:
+    moments = sorted({drift.after for drift in drifts})
+    latest = [max((m for m in moments if m < eviction.episode), default=None) for eviction in evictions]
+    return [latest.count(moment) for moment in moments]
+
+
+def _is_true(entry: Shown, episode: int, drifts: Sequence[Drifted]) -> bool:
+    """Whether nothing that an entry rests on had changed between its learning and an episode."""
+    since = [drift for drift in drifts if entry.learned_in <= drift.after < episode]
+    rows = {row for drift in since for row in drift.rows}
+    rules = {rule for drift in since for rule in drift.rules}
+    if entry.rows is None:
+        has_row_changed = any(row.partition(":")[0] in entry.tables for row in rows)
+    else:
+        has_row_changed = any(row in entry.rows or row.partition(":")[0] in entry.rows for row in rows)
+    return not has_row_changed and not rules.intersection(rules if entry.rules is None else entry.rules)
+
+
+def _saving(
+    start: RunStarted, attempts: Sequence[Attempted], first_try: set[int], drifts: Sequence[Drifted]
+) -> SavingFactors:
+    constrained = {index for index, name in enumerate(start.classes) if name in start.hints}
+    chances = constrained - set(start.first_meetings)
+    valid = {
+        one.episode
+        for one in attempts
+        if one.attempt == 1
+        and one.episode in chances
+        and one.shown
+        and all(_is_true(entry, one.episode, drifts) for entry in one.shown)
+    }
+    return SavingFactors(chances=len(chances), valid=len(valid), complied=len(valid & first_try))
+
+
+def as_json(score: RunScore) -> dict[str, Any]:
+    """The score as `--json` prints it."""
+    built: dict[str, Any] = msgspec.to_builtins(score)
+    return built

@@ -1,0 +1,237 @@
+"""Planners that stand in for a model. They read the same messages, and nothing else."""
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from random import Random
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from shelflife.client.guard import merged
+from shelflife.lab.planners import Message, PlannerError, Proposal, Usage
+from shelflife.lab.prompting import ANSWER, INPUT, request_in
+
+__all__ = ["PRESETS", "Rates", "SeededPlanner", "SimulatedPlanner", "simulated_planner"]
+
+_AMENDED = "Input, with amendments already made:\n"
+_AMENDMENT = re.compile(r"^- (?P<name>[\w.\-]+): (?P<values>.*) \((?P<before>was .*)\)$", re.MULTILINE)
+_ABSENT = "was not there"
+_ENCODING = "o200k_base"
+
+
+class Amendment(NamedTuple):
+    """What the memory would change of the input: a field, and its values, oldest first."""
+
+    field: str
+    values: tuple[Any, ...]
+    is_added: bool
+
+
+class _Text(NamedTuple):
+    """What can be read in the messages."""
+
+    task_input: dict[str, Any]
+    amendments: list[Amendment]
+    last_request: dict[str, Any] | None
+    suggestions: list[dict[str, Any]]
+    """The parameters of the fixes in the server's last answer."""
+
+
+class SimulatedPlanner:
+    """Applies what it is shown; subclasses decline some of it. Its tokens are estimated."""
+
+    kind: Literal["simulated", "model"] = "simulated"
+
+    def __init__(
+        self, name: str, *, takes_last: bool = False, adds: bool = True, rewrites: bool = True
+    ) -> None:
+        self.name = name
+        self._takes_last = takes_last
+        self._adds = adds
+        self._rewrites = rewrites
+
+    def propose(self, messages: Sequence[Message]) -> Proposal:
+        request = self._request(_read(messages))
+        text = msgspec.json.encode(request).decode()
+        prompt = sum(_token_count(message.content) + 4 for message in messages)
+        return Proposal(text, Usage(prompt, _token_count(text), "estimated"))
+
+    def _request(self, text: _Text) -> dict[str, Any]:
+        if text.last_request is not None:
+            request = text.last_request
+            for parameters in text.suggestions if self._follows() else ():
+                request = merged(request, parameters)
+            return request
+        request = text.task_input
+        for amendment in text.amendments:
+            if self._accepts(amendment):
+                value = amendment.values[-1 if self._prefers_last(amendment) else 0]
+                request = merged(request, {amendment.field: value})
+        return request
+
+    def _accepts(self, amendment: Amendment) -> bool:
+        return self._adds if amendment.is_added else self._rewrites
+
+    def _prefers_last(self, amendment: Amendment) -> bool:
+        return self._takes_last
+
+    def _follows(self) -> bool:
+        return True
+
+
+class Rates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How often a seeded planner does what it is shown."""
+
+    add: float = 1.0
+    """Takes over a field that the input lacks."""
+
+    rewrite: float = 1.0
+    """Takes over another value for a field that the input has."""
+
+    conditional: float = 1.0
+    """The same where the value depends on a condition."""
+
+    last: float = 0.0
+    """Of several values takes the last."""
+
+    follow: float = 1.0
+    """Follows the fix in the server's answer."""
+
+
+class SeededPlanner(SimulatedPlanner):
+    """Does what it is shown at a rate for each shape of hint, by the chance of its seed."""
+
+    def __init__(self, name: str, rates: Rates, seed: int, conditional_fields: frozenset[str]) -> None:
+        super().__init__(name)
+        self._rates = rates
+        self._conditional_fields = conditional_fields
+        self._chance = Random(f"{name}:{seed}")  # noqa: S311
+
+    def _accepts(self, amendment: Amendment) -> bool:
+        if amendment.is_added:
+            rate = self._rates.add
+        elif amendment.field in self._conditional_fields:
+            rate = self._rates.conditional
+        else:
+            rate = self._rates.rewrite
+        return self._chance.random() < rate
+
+    def _prefers_last(self, amendment: Amendment) -> bool:
+        return self._chance.random() < self._rates.last
+
+    def _follows(self) -> bool:
+        return self._chance.random() < self._rates.follow
+
+
+PRESETS: dict[str, Rates] = {
+    "claude-haiku-4-5": Rates(rewrite=0.85, last=1 / 6),
+    "claude-sonnet-4-6": Rates(add=8 / 9, rewrite=0.4),
+    "claude-sonnet-5": Rates(add=1 / 9, rewrite=0.7, follow=0.9),
+    "gpt-5.4-mini": Rates(last=1.0),
+    "deepseek-v4-flash": Rates(add=0.04, conditional=0.95),
+    "gpt-5-mini": Rates(),
+    "gemini-3.5-flash": Rates(add=7 / 9, conditional=0.15, rewrite=0.6, follow=0.45),
+}
+"""Rates that bring a planner near to what the paper reports of each model: an input to a simulation, not a finding about the model."""
+
+_PLAIN = {
+    "compliant": {},
+    "compliant-last": {"takes_last": True},
+    "conservative": {"adds": False},
+    "forgetful": {"adds": False, "rewrites": False},
+}
+
+
+def simulated_planner(spec: str, seed: int, conditional_fields: frozenset[str]) -> SimulatedPlanner | None:
+    """A simulated planner by what it is called; None when the spec names none.
+
+    `compliant`, `compliant-last`, `conservative`, `forgetful`; `seeded:add=0.5,rewrite=0.9`; `sim:` and the name of a model of the
+    paper's for a seeded planner that is tuned to it.
+    """
+    if spec in _PLAIN:
+        return SimulatedPlanner(spec, **_PLAIN[spec])
+    kind, _, rest = spec.partition(":")
+    if kind == "seeded":
+        return SeededPlanner(spec, _rates(spec, rest), seed, conditional_fields)
+    if kind == "sim":
+        if rest not in PRESETS:
+            raise PlannerError(f"there is no preset {rest!r}; there are {', '.join(PRESETS)}")
+        return SeededPlanner(spec, PRESETS[rest], seed, conditional_fields)
+    return None
+
+
+def _rates(spec: str, text: str) -> Rates:
+    try:
+        given = {
+            name.strip(): float(value)
+            for name, _, value in (part.partition("=") for part in text.split(",") if part)
+        }
+        rates = msgspec.convert(given, Rates)
+    except (ValueError, msgspec.ValidationError):
+        raise PlannerError(
+            f"{spec!r} is no seeded planner; write seeded:add=0.5,rewrite=0.9,conditional=0.7,last=0,follow=1"
+        ) from None
+    if not all(0 <= rate <= 1 for rate in given.values()):
+        raise PlannerError(f"the rates of {spec!r} must be between 0 and 1")
+    return rates
+
+
+def _read(messages: Sequence[Message]) -> _Text:
+    task = messages[1].content
+    task_input, amendments = _amended(task) if _AMENDED in task else _listed(task)
+    if len(messages) == 2:
+        return _Text(task_input, amendments, None, [])
+    reply, answer = messages[-2].content, messages[-1].content
+    suggestions: list[dict[str, Any]] = []
+    if answer.startswith(ANSWER):
+        told = request_in(answer) or {}
+        feedback = told.get("recovery_feedback") or {}
+        suggestions = [one["parameters"] for one in feedback.get("suggestions", ())]
+    return _Text(task_input, amendments, request_in(reply) or task_input, suggestions)
+
+
+def _amended(task: str) -> tuple[dict[str, Any], list[Amendment]]:
+    """Level 3: the input as it was before the amendments, and these."""
+    amended = _object_after(_AMENDED, task)
+    amendments = []
+    for found in _AMENDMENT.finditer(task):
+        values = tuple(msgspec.json.decode(value) for value in found["values"].split(" | "))
+        is_added = found["before"] == _ABSENT
+        amendments.append(Amendment(found["name"], values, is_added))
+        before = None if is_added else msgspec.json.decode(found["before"].removeprefix("was "))
+        amended = merged(amended, {found["name"]: before})
+    return amended, amendments
+
+
+def _listed(task: str) -> tuple[dict[str, Any], list[Amendment]]:
+    """Level 2, or no memory: the input, and the fixes that are listed after it."""
+    task_input = _object_after(INPUT, task)
+    values: dict[str, list[Any]] = {}
+    for line in task.partition(INPUT)[2].splitlines()[1:]:
+        listed: Mapping[str, Any] = request_in(line) or {} if line.startswith("{") else {}
+        for field, value in listed.get("parameters", {}).items():
+            values.setdefault(field, []).append(value)
+    return task_input, [
+        Amendment(field, tuple(alternatives), field not in task_input)
+        for field, alternatives in values.items()
+    ]
+
+
+def _object_after(mark: str, text: str) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.json.decode(text.partition(mark)[2].partition("\n")[0])
+    return found
+
+
+@lru_cache(maxsize=8192)
+def _token_count(text: str) -> int:
+    return len(_tokenizer().encode(text))
+
+
+@lru_cache(maxsize=1)
+def _tokenizer() -> Any:
+    try:
+        import splintr
+    except ImportError as error:
+        raise PlannerError("the lab needs the extra shelflife[lab]") from error
+    return splintr.Tokenizer.from_pretrained(_ENCODING)

@@ -1,0 +1,73 @@
+"""Requests that carry remembered values: refused before anything is done when what the values rest on has moved."""
+
+from typing import Any
+
+import msgspec
+
+from shelflife.contract import BadMessage, ErrorMessage
+from shelflife.contract.preconditions import Precondition
+from shelflife.server.errors import PolicyFailed
+from shelflife.server.feedback import JSON, Answer, ErrorForm
+from shelflife.server.policies import Rejected, Violation
+from shelflife.server.provider import Provider
+from shelflife.server.state import CompactStamp, Stamp, State
+
+__all__ = ["is_met", "refusal_of_malformed", "unmet"]
+
+_FAILED = 412
+
+
+def is_met(precondition: Precondition, provider: Provider, state: State) -> bool:
+    """Whether nothing that the request's remembered values rest on has moved."""
+    return not state.has_moved(provider.level, precondition.epoch, precondition.rows, precondition.rules)
+
+
+def unmet(
+    precondition: Precondition,
+    provider: Provider,
+    state: State,
+    operation: str,
+    body: bytes,
+    form: ErrorForm,
+    stamp: Stamp | CompactStamp,
+) -> Answer:
+    """The answer to a request whose precondition does not hold: 412, with the fixes of the request as it was without memory.
+
+    Looked at are the policies for every operation and those of `operation`, named as method and path.
+    """
+    rejected = Rejected(_violations(precondition, provider, operation, body), state)
+    return provider.feedback.rejection(rejected, form, stamp, status=_FAILED)
+
+
+def refusal_of_malformed(error: BadMessage) -> Answer:
+    """The answer to a precondition that cannot be read, and so cannot be kept."""
+    return Answer(400, JSON, msgspec.json.encode(ErrorMessage(error=str(error))))
+
+
+def _violations(
+    precondition: Precondition, provider: Provider, operation: str, body: bytes
+) -> list[Violation]:
+    try:
+        request = msgspec.json.decode(body)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return []
+    if not isinstance(request, dict):
+        return []
+    try:
+        return provider.violations(_merged(request, precondition.was), operation)
+    except PolicyFailed:
+        return []
+
+
+def _merged(target: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
+    """A request with a patch merged into it, as RFC 7396 says."""
+    result = dict(target)
+    for name, value in patch.items():
+        if value is None:
+            result.pop(name, None)
+        elif isinstance(value, dict):
+            inner = result.get(name)
+            result[name] = _merged(inner if isinstance(inner, dict) else {}, value)
+        else:
+            result[name] = value
+    return result

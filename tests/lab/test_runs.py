@@ -1,0 +1,202 @@
+"""Runs are recorded as they go, and go on where they stopped."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from shelflife.cli import main
+from shelflife.lab.grid import Job, execute, paper_grid, scores_in
+from shelflife.lab.planners import Message, PlannerError, Proposal, Usage
+from shelflife.lab.prompting import Consume, messages_for, request_in
+from shelflife.lab.records import Attempted, Model, RecordFile, RecordsError, read_records
+from shelflife.lab.runner import play
+from shelflife.lab.scenarios import load
+from shelflife.lab.scores import is_whole, score_of
+from shelflife.lab.simulated import PRESETS, simulated_planner
+from tests.processes import started
+
+
+def test_the_papers_grid_is_250_runs_over_9432_episodes():
+    jobs = paper_grid()
+    assert len(set(jobs)) == 250
+    assert sum(len(load(job.stream).order) for job in jobs) == 9432
+    assert sum(job.stream == "drifted" for job in jobs) == 114
+    assert sum(job.stream == "recipes" for job in jobs) == 36
+    assert len({job.file_name for job in jobs}) == 250
+
+
+def test_a_run_that_is_recorded_whole_is_not_played_again(tmp_path):
+    jobs = [Job("undrifted", "A2D", "compliant"), Job("undrifted", "A0", "compliant")]
+    first = execute(jobs, tmp_path)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    again = execute(jobs, tmp_path)
+    assert again == first
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == before
+    assert scores_in(tmp_path) == sorted(first.scores, key=lambda score: score.arm)
+
+
+def test_workers_play_the_same_runs(tmp_path):
+    jobs = [Job("undrifted", arm, "sim:gemini-3.5-flash", seed) for arm in ("A1", "A2D") for seed in (0, 1)]
+    done = []
+    by_workers = execute(jobs, tmp_path / "workers", worker_count=2, on_episodes=done.append)
+    alone = execute(jobs, tmp_path / "alone")
+    assert sum(done) == 4 * 36
+    for left, right in zip(by_workers.scores, alone.scores, strict=True):
+        assert (left.retries, left.tokens, left.classes) == (right.retries, right.tokens, right.classes)
+
+
+INTERRUPTED = """
+import sys
+from pathlib import Path
+from shelflife.lab.grid import Job, execute
+
+def report(count):
+    print("episode", flush=True)
+
+execute([Job("drifted", "A2D", "compliant")], Path(sys.argv[1]), on_episodes=report)
+"""
+
+
+def test_a_run_that_was_killed_leaves_its_records_and_is_played_to_its_end(tmp_path):
+    with started([sys.executable, "-c", INTERRUPTED, tmp_path], stdout=subprocess.PIPE, text=True) as process:
+        for _ in range(10):
+            process.stdout.readline()
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    [path] = tmp_path.iterdir()
+    assert not is_whole(read_records(path))
+    assert scores_in(tmp_path) == []
+    [score] = execute([Job("drifted", "A2D", "compliant")], tmp_path).scores
+    assert (score.episodes, score.retries) == (36, 7)
+
+
+class Counting:
+    """A planner that answers as the compliant one does, counts, and may lose its connection."""
+
+    name = "counting"
+    kind = "model"
+
+    def __init__(self, breaks_at=None):
+        self.count = 0
+        self.breaks_at = breaks_at
+        self.inner = simulated_planner("compliant", 0, frozenset())
+
+    def propose(self, messages):
+        self.count += 1
+        if self.count == self.breaks_at:
+            raise PlannerError("the vendor is gone")
+        proposal = self.inner.propose(messages)
+        return Proposal(proposal.text, Usage(1000, 10, "vendor"), "counting-1")
+
+
+def test_a_model_is_not_asked_again_what_it_has_answered(tmp_path):
+    scenario = load("drifted")
+    broken = Counting(breaks_at=21)
+    with RecordFile(tmp_path / "run.jsonl") as record, pytest.raises(PlannerError):
+        play(scenario, "A2D", broken, record, model=Model("counting", "counting-1"))
+    recorded = [one for one in read_records(tmp_path / "run.jsonl") if isinstance(one, Attempted)]
+    assert len(recorded) == 20
+    going_on, records = Counting(), []
+    play(scenario, "A2D", going_on, records.append, recorded=recorded, model=Model("counting", "counting-1"))
+    score = score_of(records)
+    assert score.retries == 7
+    assert going_on.count == 36 + 7 - 20
+    assert (score.tokens.prompt, score.tokens.source) == (43 * 1000, "vendor")
+    assert score.planner_kind == "model"
+    assert score.model == Model("counting", "counting-1")
+
+
+class Babbling(Counting):
+    """A planner whose first answer to every task is prose."""
+
+    def propose(self, messages):
+        if len(messages) == 2:
+            return Proposal("I would rather not.", Usage(1, 1, "vendor"))
+        return super().propose([*messages[:2]])
+
+
+def test_an_answer_without_a_request_costs_an_attempt_and_no_more():
+    records = []
+    play(load("undrifted"), "A0", Babbling(), records.append)
+    score = score_of(records)
+    assert score.first_try == 0
+    assert score.wire.responses < sum(isinstance(one, Attempted) for one in records)
+
+
+@pytest.mark.parametrize(
+    ("reply", "request_found"),
+    [
+        ('{"a": 1}', {"a": 1}),
+        ('```json\n{"a": {"b": 2}}\n```', {"a": {"b": 2}}),
+        ('Here it is: {"a": 1}. Good luck!', {"a": 1}),
+        ("no", None),
+        ("}{", None),
+        ("[1]", None),
+        ('{"a": 1} or {"a": 2}', None),
+        ("{" * 5000 + "}" * 5000, None),
+    ],
+)
+def test_the_request_is_read_out_of_a_reply(reply, request_found):
+    assert request_in(reply) == request_found
+
+
+def test_an_unknown_arm_planner_or_stream_is_one_sentence(capsys):
+    for arguments, told in (
+        ("lab run drifted --arm A9", "there is no arm 'A9'"),
+        ("lab run drfted", "no such stream; there are drifted"),
+        ("lab run drifted --planner sim:hal", "there is no preset 'hal'"),
+        ("lab run drifted --planner seeded:add=2", "between 0 and 1"),
+        ("lab run drifted --planner seeded:luck=1", "is no seeded planner"),
+    ):
+        assert main(arguments.split()) == 1
+        assert told in capsys.readouterr().err
+
+
+def test_records_that_cannot_be_written_or_read_are_one_sentence(tmp_path, capsys):
+    (tmp_path / "file").write_text("x")
+    assert main(["lab", "run", "undrifted", "--arm", "A0", "--out", str(tmp_path / "file" / "sub")]) == 1
+    assert "cannot write" in capsys.readouterr().err
+    (tmp_path / "bad.jsonl").write_text('{"type": "nonsense"}\n')
+    with pytest.raises(RecordsError, match=r"bad\.jsonl, line 1, is no record"):
+        scores_in(tmp_path)
+
+
+def test_the_table_for_people_says_what_is_simulated(tmp_path, capsys):
+    assert main(["lab", "run", "drifted", "--arm", "A2", "--out", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert "1 + 3" in shown
+    assert "Planners: simulated. Server, memory and wire are real." in shown
+    assert json.loads((next(tmp_path.iterdir())).read_text().splitlines()[0])["type"] == "run started"
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_plays_and_says_that_it_is_tuned(name, tmp_path):
+    [score] = execute([Job("undrifted", "A1", f"sim:{name}")], tmp_path).scores
+    assert score.is_tuned_to_the_paper
+    assert score.planner_kind == "simulated"
+
+
+def test_a_planner_sees_the_task_the_memory_and_the_answers_and_nothing_else():
+    from shelflife.lab.apis import APIS
+    from shelflife.lab.prompting import Exchange
+
+    [episode, *_] = load("drifted").episodes(0)
+    before = [Exchange('{"a":1}', 422, '{"success":false}'), Exchange("what?", None, "")]
+    messages = messages_for(APIS["acme"], episode, Consume.LEVEL_3, [], before)
+    assert [message.role for message in messages] == [
+        "system",
+        "user",
+        "assistant",
+        "user",
+        "assistant",
+        "user",
+    ]
+    assert messages[1] == Message(
+        "user", f"Task: {episode.task}\n\nInput:\n{json.dumps(episode.input, separators=(',', ':'))}\n"
+    )
+    assert messages[3].content.startswith('The server answered 422:\n{"success":false}\n')
+    assert messages[5].content.startswith("There was no JSON object in your reply.")

@@ -1,0 +1,116 @@
+"""Streams as data files, and what is told of a wrong one."""
+
+import pytest
+
+from shelflife.cli import main
+from shelflife.lab.checking import problems_of
+from shelflife.lab.scenarios import ScenarioError, load, parse, shipped
+
+SMALL = """\
+name = "small"
+title = "Two tasks"
+api = "acme"
+governed = "g"
+order = ["a", "b"]
+stale_slots = [1]
+
+[families.a]
+class = "g"
+hint = "add a field"
+task = "Subscribe to {plan}."
+[families.a.input]
+customer = "c"
+plan = "plan_partner_growth"
+amount = 5
+currency = "usd"
+payment_method_token = "t"
+
+[families.b]
+class = "g"
+hint = "add a field"
+task = "Again."
+input = { customer = "c", plan = "plan_partner_scale", amount = 5, currency = "usd", payment_method_token = "t" }
+
+[[drift]]
+after = 0
+table = "active_csm_codes"
+remove = ["plan_partner_scale"]
+"""
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_every_shipped_stream_can_be_played(name):
+    assert problems_of(load(name)) == []
+
+
+def test_a_stream_of_the_users_is_read_from_its_file(tmp_path):
+    path = tmp_path / "small.toml"
+    path.write_text(SMALL)
+    scenario = load(str(path))
+    assert [episode.task for episode in scenario.episodes(0)] == [
+        "Subscribe to plan_partner_growth.",
+        "Again.",
+    ]
+    assert problems_of(scenario) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ('title = "Two tasks"', "", "missing required field `title`"),
+        ("stale_slots", "stale_slot", "line 6: object contains unknown field `stale_slot`"),
+        ('table = "active', 'tabel = "active', "line 27: object contains unknown field `tabel`"),
+        ('task = "Again."', "task = 5", "line 22: expected `str`, got `int`"),
+        ('task = "Again."', 'task = "{prize}"', "line 22: the task names {prize}, which its input lacks"),
+        ('["a", "b"]', '["a", "c"]', "line 5: the order names 'c', which is no family"),
+        ('["a", "b"]', '["a", "a"]', "line 19: the family 'b' is in no episode"),
+        ("after = 0", "after = 2", "line 25: there is no episode 2 to drift after"),
+        ("[1]", "[7]", "line 6: there is no episode 7"),
+        ('governed = "g"', 'governed = "h"', "line 4: no family is of the class 'h'"),
+        ('table = "active_csm_codes"\n', "", "line 25: a drift is either of a table or of rules"),
+        ('api = "acme"', 'api = "moon"', "line 3: invalid enum value 'moon'"),
+        ('name = "small"', 'like = "nothing"', "line 1: there is no stream 'nothing' to be like"),
+        ('name = "small"', "name = ", "line 1"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_line(old, new, told):
+    assert old in SMALL
+    with pytest.raises(ScenarioError) as refusal:
+        parse(SMALL.replace(old, new, 1), "small.toml")
+    assert told in str(refusal.value)
+    assert "small.toml" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ('hint = "add a field"\ntask = "Again."', 'task = "Again."', "'b' meets a constraint"),
+        ("amount = 5\n", 'amount = "much"\n', "'a' is refused without a fix"),
+        ("active_csm_codes", "no_such_table", "refused the drift after episode 0"),
+    ],
+)
+def test_what_the_api_refuses_is_found_by_asking_it(old, new, told):
+    [problem] = problems_of(parse(SMALL.replace(old, new, 1), "small.toml"))
+    assert told in problem
+
+
+def test_the_command_tells_what_is_wrong(tmp_path, capsys):
+    path = tmp_path / "wrong.toml"
+    path.write_text(SMALL.replace("after = 0", "after = 9"))
+    assert main(["lab", "check", str(path)]) == 1
+    assert "line 25: there is no episode 9" in capsys.readouterr().err
+    assert main(["lab", "check", "drifted"]) == 0
+    assert "36 episodes on acme" in capsys.readouterr().out
+    for missing in (str(tmp_path / "none.toml"), "no-such-stream"):
+        assert main(["lab", "check", missing]) == 1
+        assert capsys.readouterr().err.startswith("shelflife: ")
+
+
+def test_seeds_vary_what_makes_no_difference_and_nothing_else():
+    scenario = load("drifted")
+    one, same, other = (list(scenario.episodes(seed)) for seed in (0, 0, 1))
+    assert one == same
+    assert one != other
+    for left, right in zip(one, other, strict=True):
+        kept = {"plan", "currency", "payment_method_token"}
+        assert {k: left.input[k] for k in kept} == {k: right.input[k] for k in kept}

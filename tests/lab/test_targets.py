@@ -1,0 +1,143 @@
+"""The numbers of the paper that depend on no model, played through the real server over HTTP."""
+
+import functools
+import json
+
+import pytest
+
+from shelflife.cli import main
+from shelflife.lab.prompting import Consume
+from shelflife.lab.runner import play
+from shelflife.lab.scenarios import load
+from shelflife.lab.scores import score_of
+from shelflife.lab.simulated import simulated_planner
+
+
+@functools.cache
+def played(stream, arm, planner="compliant", consume="3"):
+    records = []
+    how = Consume(consume)
+    planner = simulated_planner(planner, 0, frozenset())
+    play(load(stream), arm, planner, records.append, consume=how)
+    return score_of(records)
+
+
+def first_tries(score):
+    return (
+        score.governed_scored.first_try,
+        score.funding_pre.first_try,
+        score.funding_post.first_try,
+        score.classes["control"].first_try,
+        score.classes["free"].first_try,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arm", "planner", "retries", "evictions", "precision", "restamps", "compliance", "by_class"),
+    [
+        ("A0", "compliant", 27, 0, None, 0, None, (0, 0, 0, 0, 9)),
+        ("A1", "compliant", 14, 0, None, 0, 33.3, (3, 3, 2, 5, 9)),
+        ("A1", "compliant-last", 7, 0, None, 0, 100.0, (9, 3, 2, 5, 9)),
+        ("A2", "compliant", 9, 4, 0.25, 0, 100.0, (9, 3, 0, 5, 9)),
+        ("A2D", "compliant", 7, 1, 1.0, 3, 100.0, (9, 3, 2, 5, 9)),
+        ("A2DC", "compliant", 7, 1, 1.0, 3, 100.0, (9, 3, 2, 5, 9)),
+        ("A2DG", "compliant", 7, 1, 1.0, 3, 100.0, (9, 3, 2, 5, 9)),
+    ],
+)
+def test_the_ladder_on_the_drifted_stream(
+    arm, planner, retries, evictions, precision, restamps, compliance, by_class
+):
+    score = played("drifted", arm, planner)
+    assert (score.retries, score.evictions, score.eviction_precision) == (retries, evictions, precision)
+    assert (score.restamps, score.compliance, score.eligible) == (restamps, compliance, 9)
+    assert first_tries(score) == by_class
+    assert (score.governed_scored.episodes, score.classes["governed"].episodes) == (10, 12)
+    assert (score.funding_pre.episodes, score.funding_post.episodes) == (6, 3)
+    assert (score.classes["control"].episodes, score.classes["free"].episodes) == (6, 9)
+    assert (score.episodes, score.completed) == (36, 36)
+
+
+@pytest.mark.parametrize(
+    ("arm", "first_try", "retries", "evictions", "restamps", "alerts"),
+    [
+        ("A2D", 30, 6, [0, 0], 0, []),
+        ("A2DC", 28, 8, [2, 0], 3, [13, 25]),
+        ("A2DR", 22, 14, [4, 5], 0, [12, 24]),
+        ("A2DRC", 28, 8, [2, 0], 3, [12, 24]),
+        ("A2DO", 27, 9, [3, 0], 3, [12, 24]),
+    ],
+)
+def test_the_detection_policies_on_the_rule_stream(arm, first_try, retries, evictions, restamps, alerts):
+    score = played("rules", arm)
+    assert (score.first_try, score.retries) == (first_try, retries)
+    assert score.evictions_by_event == evictions
+    assert (score.restamps, score.alerts) == (restamps, alerts)
+
+
+@pytest.mark.parametrize(
+    ("stream", "eligible"), [("undrifted", 11), ("rotations-1", 9), ("rotations-2", 7), ("rotations-3", 5)]
+)
+def test_the_eligible_episodes_of_the_other_streams(stream, eligible):
+    score = played(stream, "A2D")
+    assert (score.eligible, score.compliance) == (eligible, 100.0)
+
+
+def test_recipes_have_forty_eight_episodes_and_the_rotation_is_noticed_row_by_row():
+    score = played("recipes", "A2D")
+    assert {name: rate.episodes for name, rate in score.classes.items()} == {
+        "celiac": 20,
+        "incompatible": 20,
+        "control": 4,
+        "free": 4,
+    }
+    assert (score.evictions, score.eviction_precision, score.compliance) == (1, 1.0, 100.0)
+    assert score.funding_pre is None
+
+
+@pytest.mark.parametrize("planner", ["compliant", "conservative", "forgetful"])
+def test_with_apply_every_planner_complies_at_the_retries_of_the_compliant_one(planner):
+    score = played("drifted", "A2D", planner, consume="apply")
+    assert (score.compliance, score.retries) == (100.0, 7)
+
+
+def test_shown_in_the_prompt_the_conservative_planner_adds_nothing():
+    for consume in ("2", "3"):
+        score = played("drifted", "A2D", "conservative", consume=consume)
+        assert (score.compliance, score.completed) == (0.0, 36)
+        assert score.funding_post.first_try == 2
+
+
+def test_level_2_leads_a_compliant_planner_to_the_same():
+    assert played("drifted", "A2D", consume="2").retries == 7
+
+
+def test_the_default_of_users_does_as_well_as_the_best_arm():
+    assert played("drifted", "exact").retries == 7
+
+
+def test_validity_times_compliance_is_the_share_of_chances_taken():
+    for arm, valid in (("A0", 0), ("A1", 13), ("A2", 18), ("A2D", 20)):
+        saving = played("drifted", arm).saving
+        assert (saving.chances, saving.valid) == (21, valid)
+    saving = played("drifted", "A2D", "conservative").saving
+    assert saving.validity == 20 / 21
+    assert saving.compliance == 10 / 20
+
+
+def test_the_json_has_the_documented_fields(capsys):
+    assert main("lab run drifted --arm A2 --arm A0 --seed 3 --json".split()) == 0
+    runs = json.loads(capsys.readouterr().out)["runs"]
+    assert [run["arm"] for run in runs] == ["A2", "A0"]
+    run = runs[0]
+    assert run["evictions_by_event"] == [1, 3]
+    assert run["seed"] == 3
+    assert run["classes"]["governed"] == {"episodes": 12, "first_try": 10}
+    assert run["governed_scored"] == {"episodes": 10, "first_try": 9}
+    assert run["funding_post"] == {"episodes": 3, "first_try": 0}
+    assert run["tokens"]["source"] == "estimated"
+    assert run["tokens"]["prompt"] > run["tokens"]["completion"] > 0
+    assert run["wire"]["responses"] == 36 + 9
+    assert 0 < run["wire"]["contract_bytes"] < run["wire"]["bytes"]
+    assert (run["planner_kind"], run["model"]) == ("simulated", None)
+    assert runs[1]["compliance"] is None
+    assert runs[1]["eviction_precision"] is None
