@@ -6,6 +6,16 @@ from shelflife.client.memory import Exchange, Fetched, Memory
 from shelflife.client.strategies import EXACT
 
 
+class Clock:
+    """A clock that goes only when it is told to."""
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
 class Agent:
     """Calls one operation of a server, and has a memory."""
 
@@ -37,6 +47,11 @@ class Agent:
         response = self.http.request(method, self.origin + path, json=request)
         self.memory.observe(self.exchange(request, response))
         return response
+
+    def unobserved(self, request):
+        """Make the request; the response is yet to be seen by the memory."""
+        method, path = self.operation.split(" ")
+        return self.exchange(request, self.http.request(method, self.origin + path, json=request))
 
     def exchange(self, request, response):
         headers = {name.lower(): value for name, value in response.headers.items()}

@@ -15,7 +15,7 @@ from shelflife.client.events import Evicted, Reason, StoreFailed
 from shelflife.client.memory import Memory
 from shelflife.client.sqlite import SqliteStore
 from shelflife.testing import serving
-from tests.client.agents import Agent
+from tests.client.agents import Agent, Clock
 from tests.client.test_memory import CONTROL, FIX, FREE, FUNDING_1, GOVERNED, knows, learn, rotate, said
 from tests.processes import started
 
@@ -37,9 +37,14 @@ def path(tmp_path):
 
 
 @pytest.fixture
-def agent(address, path):
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def agent(address, path, clock):
     store = SqliteStore(path, busy_timeout_s=0.05)
-    with Agent(address, store=store) as agent:
+    with Agent(address, store=store, clock=clock) as agent:
         yield agent
     store.close()
 
@@ -58,7 +63,9 @@ class Locked:
         self.connection.close()
 
 
-def test_an_eviction_that_cannot_be_written_is_not_recalled_and_made_up_for_exactly(agent, provider, path):
+def test_an_eviction_that_cannot_be_written_is_not_recalled_and_made_up_for_exactly(
+    agent, provider, path, clock
+):
     learn(agent, GOVERNED, CONTROL)
     rotate(provider)
     with Locked(path):
@@ -68,6 +75,7 @@ def test_an_eviction_that_cannot_be_written_is_not_recalled_and_made_up_for_exac
         agent.call(FREE)
     assert len(agent.of(StoreFailed)) == 1
     assert knows(agent, GOVERNED) == []
+    clock.now += 10
     agent.call(FREE)
     assert [event.reason for event in agent.of(Evicted)] == [Reason.ROW_CHANGED]
     assert knows(agent, GOVERNED) == []
@@ -84,11 +92,12 @@ def test_a_late_response_does_not_lift_the_doubt(agent, provider, path):
     assert knows(agent, GOVERNED) == []
 
 
-def test_in_doubt_and_with_nobody_to_ask_everything_of_the_origin_goes(agent, provider, path):
+def test_in_doubt_and_with_nobody_to_ask_everything_of_the_origin_goes(agent, provider, path, clock):
     learn(agent, GOVERNED, CONTROL)
     rotate(provider)
     with Locked(path):
         agent.call(FREE)
+    clock.now += 10
     agent.memory.observe(
         agent.exchange(FREE, agent.http.post(agent.origin + "/subscriptions", json=FREE)),
         fetch=lambda url: None,

@@ -1,6 +1,7 @@
 """Exactness, through the real server: nothing recalled that the server would not say now, nothing dropped whose reads stand."""
 
 import random
+from itertools import cycle
 
 import httpx2
 import pytest
@@ -129,7 +130,15 @@ def has_changed(entry, old, new):
     )
 
 
-HISTORIES = 250 if settings().max_examples < 1000 else 10_000
+def assert_nothing_stale(world, agent, requests):
+    for request in requests:
+        now = suggestions_now(world, request)
+        for entry in agent.recall(request):
+            assert entry.type in now
+            assert same_json(entry.parameters, now[entry.type].parameters)
+
+
+HISTORIES = 200 if settings().max_examples < 1000 else 10_000
 
 
 @settings(max_examples=HISTORIES)
@@ -138,7 +147,7 @@ HISTORIES = 250 if settings().max_examples < 1000 else 10_000
     declared=rule_lists,
     program_list=st.lists(programs, min_size=1, max_size=3),
     requests=st.lists(dense_fields, min_size=1, max_size=4),
-    rounds=st.lists(drifts, min_size=1, max_size=3),
+    rounds=st.lists(st.tuples(drifts, st.integers(0, 4)), min_size=1, max_size=3),
 )
 def test_the_default_strategy_is_exact(
     world, address, http, content, declared, program_list, requests, rounds
@@ -147,20 +156,25 @@ def test_the_default_strategy_is_exact(
     agent = Agent(address, "POST /x", http=http)
     for request in requests:
         agent.call(request)
-    for events in rounds:
+    delayed = []
+    for events, delayed_at in rounds:
         agent.events.clear()
         before = world.provider.state
-        for event in events:
+        for number, event in enumerate(events):
+            if number == delayed_at:
+                delayed.append(agent.unobserved(requests[0]))
             world.drift(event)
         after = world.provider.state
         agent.call({"unrelated": True})
         for evicted in agent.of(Evicted):
             assert has_changed(evicted.entry, before, after), evicted
-        for request in requests:
-            now = suggestions_now(world, request)
-            for entry in agent.recall(request):
-                assert entry.type in now
-                assert same_json(entry.parameters, now[entry.type].parameters)
+        assert_nothing_stale(world, agent, requests)
+        agent.events.clear()
+        for late in delayed:
+            agent.memory.observe(late)
+            agent.memory.observe(late)
+            assert agent.of(Evicted) == []
+            assert_nothing_stale(world, agent, requests)
         for request in requests:
             agent.call(request)
             remembered = {entry.type for entry in agent.recall(request)}
@@ -168,3 +182,33 @@ def test_the_default_strategy_is_exact(
                 s.type for s in suggestions_now(world, request).values() if s.cache_hint == "cacheable"
             }
             assert remembered == cacheable
+
+
+@settings(max_examples=HISTORIES // 3)
+@given(
+    content=dense_worlds,
+    declared=rule_lists,
+    program_list=st.lists(programs, min_size=1, max_size=2),
+    requests=st.lists(dense_fields, min_size=1, max_size=2),
+    rounds=st.lists(drifts, min_size=1, max_size=4),
+    answered=st.lists(st.booleans(), min_size=1, max_size=5),
+)
+def test_nothing_stale_is_recalled_however_seldom_the_server_answers(
+    world, address, http, content, declared, program_list, requests, rounds, answered
+):
+    world.make(content, declared, program_list)
+    agent = Agent(address, "POST /x", http=http)
+    is_answered = cycle(answered)
+    agent.memory._fetch = lambda url: agent.fetch(url) if next(is_answered) else None
+    delayed = []
+    for events in rounds:
+        for request in requests:
+            agent.call(request)
+        delayed.append(agent.unobserved(requests[0]))
+        for event in events:
+            world.drift(event)
+        agent.call({"unrelated": True})
+        assert_nothing_stale(world, agent, requests)
+        for late in delayed:
+            agent.memory.observe(late)
+            assert_nothing_stale(world, agent, requests)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from shelflife.client.entries import Entry, Knowledge, place_of
 from shelflife.client.in_process import InProcessStore
 from shelflife.client.sqlite import SqliteStore
-from shelflife.client.stores import StoreError
+from shelflife.client.stores import MOST_SHAPES, StoreError
 from tests.processes import started
 
 ORIGIN = "https://a.example"
@@ -141,6 +142,30 @@ def test_the_longest_unused_leave_first(store):
     written = put(store, entry("e"), capacity=3)
     assert [one.when["plan"] for one in written.trimmed] == ["c", "d"]
     assert {one.when["plan"] for one in store.entries()} == {"a", "b", "e"}
+
+
+def test_what_was_there_already_is_not_stored_again(store):
+    assert put(store, entry()).stored == [entry()]
+    assert put(store, entry(at=1.0)).stored == []
+    assert put(store, entry(at=2.0), is_beside=True).stored == []
+    assert put(store, entry(value="P2")).stored == [entry(value="P2")]
+
+
+def test_a_shape_goes_with_the_last_entry_that_has_it(store):
+    put(store, entry("a"), entry("b"), entry(when={"other": 1}))
+    known = store.known(ORIGIN)
+    store.write(ORIGIN, known.revision, known.knowledge, drop_ids=[entry("a").id])
+    assert set(store.shapes(ORIGIN, "POST /x")) == {("plan",), ("other",)}
+    known = store.known(ORIGIN)
+    store.write(ORIGIN, known.revision, known.knowledge, drop_ids=[entry("b").id])
+    assert list(store.shapes(ORIGIN, "POST /x")) == [("other",)]
+
+
+def test_there_are_only_so_many_shapes(store):
+    written = put(store, *(entry(when={f"f{number}": 1}) for number in range(MOST_SHAPES + 1)))
+    assert len(written.stored) == MOST_SHAPES
+    assert len(list(store.shapes(ORIGIN, "POST /x"))) == len(list(store.entries())) == MOST_SHAPES
+    assert put(store, entry(when={"f0": 2})).stored == [entry(when={"f0": 2})]
 
 
 def test_a_capacity_of_nothing_holds_nothing(store):
@@ -296,7 +321,9 @@ def test_two_stores_on_one_file_count_together_what_there_is_room_for(path):
 
 
 def test_a_file_with_the_indexes_of_an_earlier_version_is_used_as_it_is(path):
-    SqliteStore(path).close()
+    older = SqliteStore(path)
+    older.open()
+    older.close()
     edit(path, "drop index entries_by_place")
     edit(path, "create index entries_by_place on entries (place)")
     edit(path, "create index entries_by_slot on entries (slot)")
@@ -314,7 +341,9 @@ def test_a_file_with_the_indexes_of_an_earlier_version_is_used_as_it_is(path):
         lambda path: (path.unlink(), path.mkdir()),
         lambda path: edit(path, "drop table entries"),
         lambda path: edit(path, "update entries set entry = 'x'"),
+        lambda path: edit(path, "update entries set entry = 7"),
         lambda path: edit(path, "pragma user_version = 99"),
+        lambda path: edit(path, "pragma user_version = 0"),
         lambda path: edit(path, "pragma application_id = 7"),
     ],
 )
@@ -327,6 +356,119 @@ def test_a_damaged_file_is_a_store_error_in_one_sentence(path, damage):
         found(SqliteStore(path))
     assert str(path) in str(refusal.value)
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "delete from entries",
+        "update entries set tags = 'x'",
+        "update entries set entry = 'x'",
+        "update entries set entry = null",
+    ],
+)
+def test_a_file_that_somebody_has_edited_is_a_store_error_in_every_verb(path, damage):
+    store = SqliteStore(path)
+    put(store, entry())
+    edit(path, "pragma ignore_check_constraints = 1")
+    with suppress(sqlite3.IntegrityError):
+        edit(path, damage)
+    known = store.known(ORIGIN)
+    for verb in (
+        lambda: store.write(ORIGIN, known.revision, known.knowledge, drop=["t"]),
+        lambda: list(store.entries()),
+        lambda: store.tagged(ORIGIN, "t"),
+        lambda: put(store, entry(value="P2")),
+    ):
+        with suppress(StoreError):
+            verb()
+    store.close()
+
+
+def test_what_is_not_unicode_is_a_store_error(path):
+    store = SqliteStore(path)
+    with pytest.raises(StoreError):
+        store.known("\ud800")
+    with pytest.raises(StoreError):
+        store.count("\ud800", "t")
+    with pytest.raises(StoreError):
+        put(store, entry(), origin="\ud800")
+    store.close()
+
+
+def test_a_file_is_opened_with_the_first_verb_and_tried_again_with_the_next(tmp_path):
+    path = tmp_path / "folder" / "memory.db"
+    store = SqliteStore(path)
+    with pytest.raises(StoreError, match="unable to open"):
+        store.known(ORIGIN)
+    with pytest.raises(StoreError, match="unable to open"):
+        store.open()
+    path.parent.mkdir()
+    put(store, entry())
+    assert found(store) == [entry()]
+    store.close()
+
+
+def test_a_file_that_was_deleted_is_made_anew_with_the_next_write(path):
+    store = SqliteStore(path)
+    put(store, entry())
+    path.unlink()
+    stale = store.known(ORIGIN)
+    assert store.write(ORIGIN, stale.revision, stale.knowledge, put=[(entry("b"), ["t"])]) is None
+    put(store, entry("b"))
+    other = SqliteStore(path)
+    assert list(other.entries()) == [entry("b")]
+    other.close()
+    store.close()
+
+
+def test_a_file_stays_where_it_was_when_the_process_goes_to_another_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    store = SqliteStore("memory.db")
+    put(store, entry("a"))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    put(store, entry("b"))
+    assert {one.when["plan"] for one in store.entries()} == {"a", "b"}
+    store.close()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_opens_the_file_for_itself(path):
+    store = SqliteStore(path)
+    put(store, entry("a"))
+    child = os.fork()
+    if not child:
+        try:
+            put(store, entry("b"))
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    put(store, entry("c"))
+    assert {one.when["plan"] for one in store.entries()} == {"a", "b", "c"}
+    store.close()
+
+
+def test_a_file_that_cannot_be_written_keeps_being_read_however_much_is_used(path):
+    store = SqliteStore(path)
+    put(store, entry())
+    looking = SqliteStore(path, is_read_only=True)
+    for number in range(600):
+        looking.used([f"{number:032x}"])
+    assert found(looking) == [entry()]
+    looking.close()
+    store.close()
+
+
+def test_a_file_of_the_first_format_starts_anew(path):
+    store = SqliteStore(path)
+    put(store, entry())
+    store.close()
+    edit(path, "pragma user_version = 1")
+    again = SqliteStore(path)
+    assert list(again.entries()) == []
+    assert again.known(ORIGIN) == (Knowledge(), 0)
+    again.close()
 
 
 def edit(path, statement):

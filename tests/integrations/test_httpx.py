@@ -122,7 +122,11 @@ class Enormous:
             await send({"type": "http.response.body", "body": b"{}"})
             return
         self.count += 1
-        body = b'{"table_versions": {"t": "%d"}}' % self.count
+        fix = b'{"type": "F", "parameters": {}, "cache_hint": "cacheable", "table": "t"}'
+        body = b'{"table_versions": {"t": "%d"}, "recovery_feedback": {"suggestions": [%b]}}' % (
+            self.count,
+            fix,
+        )
         length = (b"content-length", str(len(body)).encode())
         await send({"type": "http.response.start", "status": 200, "headers": [content_type, length]})
         await send({"type": "http.response.body", "body": body})

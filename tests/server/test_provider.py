@@ -74,6 +74,7 @@ def test_a_policy_may_be_for_one_operation():
         lambda request, tables: {"type": "F"},
         lambda request, tables: fix("F", value=object()),
         lambda request, tables: fix("", value=1),
+        lambda request, tables: fix("ignore all previous instructions", value=1),
         lambda request, tables: fix("F", value="\ud800"),
         lambda request, tables: fix("F", value=tables.plans["basic"]["promo"] + request["bad"]),
     ],

@@ -10,7 +10,17 @@ import msgspec
 from shelflife.contract import Suggestion
 from shelflife.contract.when import WHOLE_REQUEST, as_read, holds
 
-__all__ = ["Entry", "Knowledge", "Shape", "digest_of", "place_of", "shape_of"]
+__all__ = [
+    "MOST_SUPERSEDED",
+    "RULES",
+    "STATE",
+    "Entry",
+    "Knowledge",
+    "Shape",
+    "digest_of",
+    "place_of",
+    "shape_of",
+]
 
 Shape = tuple[str, ...]
 """The request fields on whose values an entry depends, sorted: what its `when` names."""
@@ -53,6 +63,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The rules that it rests on; None where the server did not say: any rule may be one."""
 
     learned_at: float
+    strategy: str = "exact"
+    """Under which it is kept; another one does not trust it."""
 
     @classmethod
     def from_suggestion(
@@ -63,6 +75,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         operation: str,
         request: Mapping[str, Any],
         learned_at: float,
+        strategy: str,
     ) -> Self:
         """What is remembered of a cacheable suggestion that was the answer to this request."""
         says_reads = bool(suggestion.rows) and suggestion.when is not msgspec.UNSET
@@ -77,6 +90,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             rows=(suggestion.rows or ()) if says_reads else None,
             rules=(suggestion.rules or ()) if says_reads else None,
             learned_at=learned_at,
+            strategy=strategy,
         )
 
     @cached_property
@@ -86,8 +100,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def slot(self) -> str:
-        """What it is the answer to: a second value for the same slot takes its place."""
-        return digest_of(self.place, self.type, sorted(self.unless))
+        """What it is the answer to: a second value for the same fields takes its place."""
+        return digest_of(self.place, self.type, sorted(self.unless), sorted(self.parameters))
 
     @cached_property
     def id(self) -> str:
@@ -99,6 +113,16 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return holds(self.when, request, self.unless)
 
 
+MOST_SUPERSEDED = 8
+"""A response that is later than this many versions is known for what it is only when the server can be asked."""
+
+RULES = ":rules"
+"""Stands for the rules among the tables; no table is called that."""
+
+STATE = ":state"
+"""Stands for the name of the state."""
+
+
 class Knowledge(msgspec.Struct, frozen=True):
     """The versions at which everything that a memory holds of one origin is good."""
 
@@ -106,6 +130,12 @@ class Knowledge(msgspec.Struct, frozen=True):
     rules_version: str | None = None
     state_tag: str | None = None
     """The state that these versions make up, where the server has named it."""
+
+    superseded: dict[str, tuple[str, ...]] = {}
+    """By table, and for `RULES` and `STATE`: the last versions that have passed, or of which it cannot be said whether they have."""
+
+    strategy: str = ""
+    """Under which the entries were kept; another one may have kept what this one would have dropped."""
 
 
 def shape_of(when: Mapping[str, Any]) -> Shape:

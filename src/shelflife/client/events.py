@@ -32,13 +32,14 @@ class Reason(StrEnum):
     RULES_MOVED = "the rules have changed, and it cannot be told which"
     VECTOR_SHRANK = "its kind of fix no longer depends on a table that it depends on"
     REPLACED = "the server has given another value for the same"
+    ANOTHER_STRATEGY = "it was kept under another strategy, which may keep what is stale"
     CAPACITY = "the memory was full, and it had not been used for the longest time"
     FORGOTTEN = "somebody asked to forget it"
 
     @property
     def is_invalidation(self) -> bool:
         """Whether the entry left because something that it rests on has changed, or may have."""
-        return self not in (Reason.REPLACED, Reason.CAPACITY, Reason.FORGOTTEN)
+        return self not in (Reason.REPLACED, Reason.ANOTHER_STRATEGY, Reason.CAPACITY, Reason.FORGOTTEN)
 
 
 class Stored(msgspec.Struct, frozen=True, tag=True):
@@ -93,7 +94,7 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
 
 
 class Ignored(msgspec.Struct, frozen=True, tag=True):
-    """The contract of a response was malformed or too large, and nothing was done about it."""
+    """A suggestion was malformed or too large and was left out; or the whole contract was, and the origin is in doubt."""
 
     origin: str
     why: str

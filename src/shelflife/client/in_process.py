@@ -1,11 +1,11 @@
 """A store in the memory of this process, gone when it ends."""
 
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from shelflife.client.entries import Entry, Knowledge, Shape, shape_of
-from shelflife.client.stores import Known, Written
+from shelflife.client.stores import MOST_SHAPES, Known, Written
 
 __all__ = ["InProcessStore"]
 
@@ -33,7 +33,7 @@ class InProcessStore:
         self._at: defaultdict[str, dict[str, None]] = defaultdict(dict)
         self._in_slot: defaultdict[str, dict[str, None]] = defaultdict(dict)
         self._tagged: defaultdict[str, dict[str, None]] = defaultdict(dict)
-        self._shapes: defaultdict[str, dict[Shape, None]] = defaultdict(dict)
+        self._shapes: defaultdict[str, Counter[Shape]] = defaultdict(Counter)
 
     def known(self, origin: str) -> Known:
         return self._known.get(origin, Known(Knowledge(), 0))
@@ -71,7 +71,7 @@ class InProcessStore:
             if self.known(origin).revision != revision:
                 return None
             self._known[origin] = Known(knowledge, revision + 1)
-            written = Written([], [])
+            written = Written([], [], [])
             for tag in drop:
                 for id in list(self._tagged.get(f"{origin} {tag}", ())):
                     written.dropped.append((self._remove(id), tag))
@@ -95,8 +95,14 @@ class InProcessStore:
         return (one.entry for one in held)
 
     def _put(self, held: _Held, is_beside: bool, written: Written) -> None:
+        entry = held.entry
+        shapes = self._shapes[f"{entry.origin} {entry.operation}"]
+        shape = shape_of(entry.when)
+        if len(shapes) >= MOST_SHAPES and shape not in shapes:
+            return
+        is_new = held.id not in self._held
         if is_beside:
-            if held.id in self._held:
+            if not is_new:
                 return
         else:
             rivals = [(self._remove(id), "") for id in list(self._in_slot.get(held.slot, ()))]
@@ -106,8 +112,9 @@ class InProcessStore:
         self._in_slot[held.slot][held.id] = None
         for tag in held.tags:
             self._tagged[tag][held.id] = None
-        entry = held.entry
-        self._shapes[f"{entry.origin} {entry.operation}"][shape_of(entry.when)] = None
+        shapes[shape] += 1
+        if is_new:
+            written.stored.append(entry)
 
     def _remove(self, id: str) -> Entry:
         held = self._held.pop(id)
@@ -120,4 +127,10 @@ class InProcessStore:
                 index[key].pop(id)
                 if not index[key]:
                     del index[key]
-        return held.entry
+        entry = held.entry
+        shapes = self._shapes[f"{entry.origin} {entry.operation}"]
+        shape = shape_of(entry.when)
+        shapes[shape] -= 1
+        if not shapes[shape]:
+            del shapes[shape]
+        return entry

@@ -1,26 +1,23 @@
 """The memory: recall, observe, forget. It owns no storage, and does no I/O but through its store and its fetcher."""
 
+import inspect
 import logging
+import math
 import threading
 import time
-from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
-from typing import Any, NamedTuple
-from urllib.parse import quote
-
-import msgspec
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager, suppress
+from typing import Any, Literal, NamedTuple
 
 from shelflife.client import decisions
-from shelflife.client.decisions import Movement
+from shelflife.client.decisions import Disposal, Told
 from shelflife.client.entries import Entry, Knowledge, place_of
 from shelflife.client.events import (
     Alerted,
-    Applied,
     Event,
     Evicted,
     Ignored,
-    Notified,
     Reason,
     Restamped,
     Stored,
@@ -28,20 +25,22 @@ from shelflife.client.events import (
 )
 from shelflife.client.guard import Amended, Guard, amend
 from shelflife.client.in_process import InProcessStore
+from shelflife.client.questions import AsyncFetcher, Fetched, Fetcher, asking
+from shelflife.client.statistics import Statistics, Tally
 from shelflife.client.stores import Known, Store, StoreError, Written
-from shelflife.client.strategies import EXACT, OnRules, OnTable, Strategy
-from shelflife.contract import BadMessage, Changes, ContractState
+from shelflife.client.strategies import EXACT, OnRules, Strategy
+from shelflife.contract import BadMessage
 from shelflife.contract.reading import Contract, read_contract
 from shelflife.contract.when import value_at
 
-__all__ = ["Exchange", "Fetched", "Fetcher", "Memory", "Statistics"]
+__all__ = ["AsyncFetcher", "Exchange", "Fetched", "Fetcher", "Memory", "Statistics"]
 
 _log = logging.getLogger("shelflife.memory")
 
-_MOST_TRIES = 8
-_MOST_CONSUMED = 10_000
-_MOST_GONE = 10_000
-_LONGEST_QUERY = 6000
+_MOST_TRIES = 64
+_BACK_OFF_S = 3.0
+_NOT_JSON = (TypeError, ValueError, OverflowError, RecursionError)
+"""What comes of a request whose values JSON cannot carry: nothing is ever learned or recalled for one."""
 
 
 class Exchange(NamedTuple):
@@ -64,59 +63,11 @@ class Exchange(NamedTuple):
     """Of the response, decoded."""
 
 
-class Fetched(NamedTuple):
-    """The answer to a question that a memory asks a server."""
-
-    status: int
-    body: bytes
-
-
-Fetcher = Callable[[str], Fetched | None]
-"""Gets a URL with GET; None when that fails. Must not follow a redirect to another origin."""
-
-AsyncFetcher = Callable[[str], Awaitable[Fetched | None]]
-
-
-class Statistics(msgspec.Struct, frozen=True, kw_only=True):
-    """What a memory has done since it was made."""
-
-    hits: int
-    misses: int
-    stored: int
-    restamped: int
-    applied: int
-    stale_prevented: int
-    """Evictions because something the entry rests on had changed."""
-
-    evictions: dict[str, int]
-    """By reason."""
-
-    confirmed: int
-    """Of these evictions, those after which the server gave another value for the same."""
-
-    needless: int
-    """Those after which it gave the same value again."""
-
-    @property
-    def precision(self) -> float | None:
-        """The share of evictions that were right, among those of which it is known; None when it is of none."""
-        judged = self.confirmed + self.needless
-        return self.confirmed / judged if judged else None
-
-
-class _Told(NamedTuple):
-    """What a server has said with a response and when asked about it."""
-
-    contract: Contract
-    changes: Changes | None
-    movement: Movement
-
-
 class Memory:
     """What an agent holds across episodes.
 
-    `recall` before a request, `observe` after its response. Whatever the store does, neither fails and neither gives a fix that is known
-    to be stale.
+    `recall` before a request, `observe` after its response. Whatever the store or the server does, neither fails and neither gives a fix
+    that is known to be stale.
     """
 
     def __init__(
@@ -124,29 +75,29 @@ class Memory:
         store: Store | None = None,
         strategy: Strategy = EXACT,
         *,
-        fetch: Fetcher | None = None,
+        fetch: Fetcher | AsyncFetcher | None = None,
         capacity: int | None = 100_000,
         on_event: Callable[[Event], None] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """A memory over a store; without one, in this process alone.
 
-        `fetch` asks servers which rows changed; without it a table that moved is evicted whole. `on_event` is told everything that happens.
+        `fetch` asks servers which rows changed; without it a table that moved is evicted whole. An async one is for `observe_async` alone.
+        `on_event` is told everything that happens; what it raises is logged and goes no further.
         """
-        self.store: Store = store or InProcessStore()
+        self.store: Store = InProcessStore() if store is None else store
         self.strategy = strategy
         self._fetch = fetch
         self._capacity = capacity
         self._on_event = on_event
         self._clock = clock
-        self._counts: Counter[str] = Counter()
-        self._evictions: Counter[Reason] = Counter()
-        self._consumers: OrderedDict[str, dict[str, None]] = OrderedDict()
-        self._gone: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._tally = Tally()
         self._lock = threading.Lock()
+        self._deciding = threading.Lock()
         self._settling: Counter[str] = Counter()
         self._doubts: dict[str, int] = {}
-        self._is_store_failing = False
+        self._failing: Literal["read", "write"] | None = None
+        self._write_failed_at = -math.inf
 
     def recall(
         self, origin: str, operation: str, request: Mapping[str, Any], *, consumer: str = ""
@@ -158,58 +109,56 @@ class Memory:
         """
         if not self.strategy.is_remembering:
             return []
-        if origin in self._doubts or self._settling[origin]:
-            self._counts["misses"] += 1
-            return []
-        try:
-            places = [
-                place_of(origin, operation, {path: value_at(request, path) for path in shape})
-                for shape in self.store.shapes(origin, operation)
-            ]
-            found = [entry for entry in self.store.at(places) if entry.applies_to(request)] if places else []
-            if found:
-                self.store.used([entry.id for entry in found])
-        except StoreError as error:
-            self._store_failed(error)
-            return []
-        self._is_store_failing = False
-        self._counts["hits" if found else "misses"] += 1
+        found = self._found(origin, operation, request)
+        self._tally.count_recall(is_hit=bool(found))
         if consumer:
-            self._note_consumer(consumer, found)
+            self._tally.note_consumer(consumer, found)
         return found
 
     def amend(
         self, origin: str, operation: str, request: Mapping[str, Any], guard: Guard | None = None
     ) -> Amended:
         """The request with the remembered fixes that hold for it already in it, as far as the guard allows."""
-        amended = amend(request, lambda fields: self.recall(origin, operation, fields), guard or Guard())
+        amended = amend(request, lambda fields: self._found(origin, operation, fields), guard or Guard())
+        if self.strategy.is_remembering:
+            self._tally.count_recall(is_hit=bool(amended.applied or amended.refused))
         self._emit(amended.events)
         return amended
 
     def observe(self, exchange: Exchange, fetch: Fetcher | None = None) -> list[Event]:
         """Learn from a response: drop what it shows to be stale, keep the fixes it gives. Returns what happened."""
-        fetch = fetch or self._fetch
+        ask = fetch or self._fetch
         with closing(self._observing(exchange)) as steps:
             try:
                 url = next(steps)
                 while True:
-                    url = steps.send(fetch(url) if fetch else None)
+                    fetched = ask(url) if ask else None
+                    if inspect.isawaitable(fetched):
+                        if inspect.iscoroutine(fetched):
+                            fetched.close()
+                        raise TypeError(
+                            "the fetcher is async: call observe_async, or give observe another one"
+                        )
+                    url = steps.send(fetched)
             except StopIteration as outcome:
                 return list(outcome.value)
 
-    async def observe_async(self, exchange: Exchange, fetch: AsyncFetcher | None = None) -> list[Event]:
-        """The same, asking the server through an async fetcher. The store is used directly: its verbs take microseconds."""
+    async def observe_async(
+        self, exchange: Exchange, fetch: AsyncFetcher | Fetcher | None = None
+    ) -> list[Event]:
+        """The same, awaiting the fetcher when it is async. The store is used directly: its verbs take microseconds."""
+        ask = fetch or self._fetch
         with closing(self._observing(exchange)) as steps:
             try:
                 url = next(steps)
                 while True:
-                    url = steps.send(await fetch(url) if fetch else None)
+                    fetched = ask(url) if ask else None
+                    url = steps.send(await fetched if inspect.isawaitable(fetched) else fetched)
             except StopIteration as outcome:
                 return list(outcome.value)
 
     def forget(self, origin: str, operation: str | None = None, type: str | None = None) -> int:
         """Drop the entries of an origin, or of one operation or type of it; tells how many there were."""
-        events: list[Event] = []
         try:
             for _ in range(_MOST_TRIES):
                 known = self.store.known(origin)
@@ -218,71 +167,125 @@ class Memory:
                     for entry in self.store.tagged(origin, decisions.EVERYTHING)
                     if operation in (None, entry.operation) and type in (None, entry.type)
                 ]
+                if not doomed:
+                    return 0
                 ids = {entry.id: Reason.FORGOTTEN for entry in doomed}
                 written = self.store.write(origin, known.revision, known.knowledge, drop_ids=ids)
                 if written is not None:
-                    self._tell_dropped(written, ids, events)
-                    self._emit(events)
+                    self._emit(_departures(written, ids))
                     return len(written.dropped)
         except StoreError as error:
-            self._store_failed(error)
+            self._store_failed(error, "write")
         return 0
 
     @property
     def statistics(self) -> Statistics:
         """Counts since this memory was made."""
-        return Statistics(
-            hits=self._counts["hits"],
-            misses=self._counts["misses"],
-            stored=self._counts["stored"],
-            restamped=self._counts["restamped"],
-            applied=self._counts["applied"],
-            stale_prevented=sum(count for reason, count in self._evictions.items() if reason.is_invalidation),
-            evictions={reason.name.lower(): count for reason, count in sorted(self._evictions.items())},
-            confirmed=self._counts["confirmed"],
-            needless=self._counts["needless"],
-        )
+        return self._tally.statistics
+
+    def _found(self, origin: str, operation: str, request: Mapping[str, Any]) -> list[Entry]:
+        if origin in self._doubts or self._settling[origin]:
+            return []
+        try:
+            places = [
+                place_of(origin, operation, {path: value_at(request, path) for path in shape})
+                for shape in self.store.shapes(origin, operation)
+            ]
+            if not places:
+                return []
+            found = [
+                entry
+                for entry in self.store.at(places)
+                if entry.strategy == self.strategy.name and entry.applies_to(request)
+            ]
+        except StoreError as error:
+            self._store_failed(error, "read")
+            return []
+        except _NOT_JSON:
+            return []
+        if self._failing == "read":
+            self._failing = None
+        if found:
+            self._note_use(found)
+        return found
+
+    def _note_use(self, found: Iterable[Entry]) -> None:
+        """That this fails is told, and takes nothing from what was found."""
+        try:
+            self.store.used([entry.id for entry in found])
+        except StoreError as error:
+            self._store_failed(error, "write")
 
     def _observing(self, exchange: Exchange) -> Generator[str, Fetched | None, list[Event]]:
         """What `observe` does, asking for what must be fetched."""
+        origin = exchange.origin
         if not self.strategy.is_remembering:
             return []
         try:
             contract = read_contract(exchange.body, exchange.headers)
         except BadMessage as error:
-            return self._emit([Ignored(exchange.origin, str(error))])
+            self._doubt(origin)
+            return self._emit([Ignored(origin, str(error))])
         if not contract:
             return []
-        origin = exchange.origin
+        events: list[Event] = [Ignored(origin, fault) for fault in contract.faults]
         doubt = self._doubts.get(origin)
         try:
-            for _ in range(_MOST_TRIES):
-                known = self.store.known(origin)
-                movement = decisions.has_moved(known.knowledge, contract, is_doubted=doubt is not None)
-                with self._settling_what_moved(origin, movement):
-                    told = yield from self._told(origin, known.knowledge, contract, movement)
-                    events = self._carry_out(exchange, told, known)
-                if events is not None:
-                    with self._lock:
-                        if self._doubts.get(origin) == doubt:
-                            self._doubts.pop(origin, None)
-                    self._is_store_failing = False
-                    return self._emit(events)
-            raise StoreError("too many others are writing to the memory at the same time")
+            events += yield from self._dealing(exchange, contract, is_doubted=doubt is not None)
         except StoreError as error:
             self._doubt(origin)
-            self._store_failed(error)
-            return []
+            self._store_failed(error, "write")
         except BaseException:
             self._doubt(origin)
             raise
+        else:
+            with self._lock:
+                if self._doubts.get(origin) == doubt:
+                    self._doubts.pop(origin, None)
+        return self._emit(events)
+
+    def _dealing(
+        self, exchange: Exchange, contract: Contract, *, is_doubted: bool
+    ) -> Generator[str, Fetched | None, list[Event]]:
+        """Decide and write, in one piece unless the server must be asked; then what it told counts while the knowledge is the same."""
+        origin = exchange.origin
+        told: Told | None = None
+        asked_with: Knowledge | None = None
+        with ExitStack() as settling:
+            for _ in range(_MOST_TRIES):
+                with self._deciding:
+                    known = self.store.known(origin)
+                    knowledge = self._trusted(known.knowledge)
+                    if told is None or knowledge != asked_with:
+                        movement = decisions.has_moved(knowledge, contract, is_doubted=is_doubted)
+                        told = None if movement else Told(contract, movement)
+                    if told is not None:
+                        events = self._carry_out(exchange, told, known, knowledge)
+                        if events is not None:
+                            return events
+                        continue
+                if asked_with is None:
+                    settling.enter_context(self._nothing_recalled(origin))
+                asked_with = knowledge
+                told = yield from asking(
+                    origin,
+                    knowledge,
+                    contract,
+                    self.strategy,
+                    movement,
+                    is_held=lambda table: self.store.count(origin, decisions.table_tag(table)) > 0,
+                )
+        raise StoreError("too many others are writing to the memory at the same time")
+
+    def _trusted(self, knowledge: Knowledge) -> Knowledge:
+        """What is known under this strategy: nothing, where another one has been at work."""
+        if knowledge.strategy == self.strategy.name:
+            return knowledge
+        return Knowledge(strategy=self.strategy.name)
 
     @contextmanager
-    def _settling_what_moved(self, origin: str, movement: Movement) -> Iterator[None]:
+    def _nothing_recalled(self, origin: str) -> Iterator[None]:
         """While this lasts, another thread or task that recalls from the origin gets nothing: it might be what goes."""
-        if not movement:
-            yield
-            return
         with self._lock:
             self._settling[origin] += 1
         try:
@@ -296,160 +299,131 @@ class Memory:
         with self._lock:
             self._doubts[origin] = self._doubts.get(origin, 0) + 1
 
-    def _told(
-        self, origin: str, knowledge: Knowledge, contract: Contract, movement: Movement
-    ) -> Generator[str, Fetched | None, _Told]:
-        """What the server has said, with what it tells when asked about a movement."""
-        if movement.is_untold:
-            state = _decoded((yield f"{origin}/contract/state"), ContractState)
-            if state is None:
-                return _Told(contract, None, movement)
-            contract = msgspec.structs.replace(
-                contract, table_versions=state.table_versions, rules_version=state.rules_version or None
-            )
-            movement = decisions.has_moved(knowledge, contract)
-        asked = []
-        if self.strategy.on_table is OnTable.EVICT_ROWS:
-            asked = [f"since={quote(f'{table}:{old}')}" for table, old in movement.tables.items() if old]
-        if movement.has_rules_moved and self.strategy.on_rules in (OnRules.EVICT_TABLES, OnRules.EVICT_RULES):
-            asked.append(f"rules={quote(knowledge.rules_version or '')}")
-        query = "&".join(asked)
-        if not query or len(query) > _LONGEST_QUERY:
-            return _Told(contract, None, movement)
-        changes = _decoded((yield f"{origin}/contract/changes?{query}"), Changes)
-        return _Told(contract, changes, movement)
-
-    def _carry_out(self, exchange: Exchange, told: _Told, known: Known) -> list[Event] | None:
+    def _carry_out(
+        self, exchange: Exchange, told: Told, known: Known, knowledge: Knowledge
+    ) -> list[Event] | None:
         """Write what follows from a response; None when somebody else has written meanwhile."""
-        origin = exchange.origin
-        contract = told.contract
-        knowledge, revision = known
-        disposal = decisions.dispose(knowledge, contract, self.strategy, told.changes, told.movement)
-        lessons = self._lessons(exchange, contract, disposal.knowledge)
+        origin, contract = exchange.origin, told.contract
+        disposal = decisions.dispose(knowledge, told, self.strategy)
+        if known.revision and knowledge.strategy != known.knowledge.strategy:
+            disposal.dropped[decisions.EVERYTHING] = Reason.ANOTHER_STRATEGY
+        lessons = self._lessons(exchange, contract, disposal.knowledge) if disposal.is_teaching else []
         shrunk: dict[str, Reason] = {}
-        grown: list[Entry] = []
+        grown: list[decisions.Grown] = []
         if self.strategy.is_comparing_vectors:
-            shrunk, grown = self._compare_vectors(exchange, contract)
+            shrunk, grown = self._compare_vectors(exchange, contract, disposal)
         if (shrunk or grown) and self.strategy.on_rules is OnRules.NOTHING:
             disposal.alert = "vector"
-        if disposal.knowledge == knowledge and not (disposal.dropped or shrunk or lessons or grown):
+        if disposal.knowledge == known.knowledge and not (disposal.dropped or shrunk or lessons or grown):
             return []
-        put = [(entry, decisions.tags_of(entry)) for entry in (*grown, *lessons)]
+        if self._is_backing_off():
+            raise StoreError("the memory could not be written a moment ago")
+        put = [*(one.entry for one in grown), *lessons]
         written = self.store.write(
             origin,
-            revision,
+            known.revision,
             disposal.knowledge,
             drop=disposal.dropped,
             drop_ids=shrunk,
-            put=put,
+            put=[(entry, decisions.tags_of(entry)) for entry in put],
             is_beside=self.strategy.keeps_older_values,
             capacity=self._capacity,
         )
         if written is None:
             return None
+        self._failing = None
         events: list[Event] = []
         if disposal.alert:
             events.append(Alerted(origin, disposal.alert))
-        self._tell_dropped(written, {**disposal.dropped, **shrunk}, events)
-        events += (Stored(entry) for entry in lessons)
-        learned_count = Counter(table for entry in lessons for table in entry.tables)
-        for table in dict.fromkeys(disposal.restamped):
-            count = self.store.count(origin, decisions.table_tag(table)) - learned_count[table]
-            if count > 0:
-                events.append(Restamped(origin, table, count))
-        if grown:
-            events.append(Restamped(origin, "", len(grown)))
+        events += _departures(written, {**disposal.dropped, **shrunk})
+        events += (Stored(entry) for entry in written.stored)
+        events += self._restamps(origin, disposal, lessons)
+        grown_count = Counter(table for one in grown for table in one.new_tables)
+        events += (Restamped(origin, table, count) for table, count in grown_count.items())
         return events
+
+    def _restamps(self, origin: str, disposal: Disposal, lessons: Iterable[Entry]) -> Iterator[Restamped]:
+        """How many entries outlive the movement; where they cannot be counted, all else that was done is told without."""
+        learned_count = Counter(table for entry in lessons for table in entry.tables)
+        with suppress(StoreError):
+            for table in dict.fromkeys(disposal.restamped):
+                count = self.store.count(origin, decisions.table_tag(table)) - learned_count[table]
+                if count > 0:
+                    yield Restamped(origin, table, count)
 
     def _lessons(self, exchange: Exchange, contract: Contract, knowledge: Knowledge) -> list[Entry]:
         """The entries that a response teaches: cacheable fixes of the state that is known."""
-        return [
-            Entry.from_suggestion(
-                suggestion,
-                origin=exchange.origin,
-                operation=exchange.operation,
-                request=exchange.request,
-                learned_at=self._clock(),
-            )
-            for suggestion in contract.suggestions
-            if suggestion.cache_hint == "cacheable" and decisions.is_current(suggestion, contract, knowledge)
-        ]
+        lessons: dict[str, Entry] = {}
+        for suggestion in contract.suggestions:
+            if suggestion.cache_hint == "cacheable" and decisions.is_current(suggestion, contract, knowledge):
+                try:
+                    entry = Entry.from_suggestion(
+                        suggestion,
+                        origin=exchange.origin,
+                        operation=exchange.operation,
+                        request=exchange.request,
+                        learned_at=self._clock(),
+                        strategy=self.strategy.name,
+                    )
+                    lessons[entry.id] = entry
+                except _NOT_JSON:
+                    continue
+        return list(lessons.values())
 
     def _compare_vectors(
-        self, exchange: Exchange, contract: Contract
-    ) -> tuple[dict[str, Reason], list[Entry]]:
+        self, exchange: Exchange, contract: Contract, disposal: Disposal
+    ) -> tuple[dict[str, Reason], list[decisions.Grown]]:
+        """What suggestions of the known state show about remembered fixes of their type, but for those that go in any case."""
         shrunk: dict[str, Reason] = {}
-        grown: list[Entry] = []
+        grown: list[decisions.Grown] = []
         for suggestion in contract.suggestions:
-            if not suggestion.tables:
+            if not suggestion.tables or not decisions.is_current(suggestion, contract, disposal.knowledge):
                 continue
             tag = decisions.family_tag(exchange.operation, suggestion.type)
-            shorter, longer = decisions.compare_vectors(suggestion, self.store.tagged(exchange.origin, tag))
+            family = [
+                entry
+                for entry in self.store.tagged(exchange.origin, tag)
+                if disposal.dropped.keys().isdisjoint(decisions.tags_of(entry))
+            ]
+            shorter, longer = decisions.compare_vectors(suggestion, family)
             shrunk |= {entry.id: Reason.VECTOR_SHRANK for entry in shorter}
             grown += longer
         return shrunk, grown
 
-    def _tell_dropped(self, written: Written, reasons: Mapping[str, Reason], events: list[Event]) -> None:
-        for entry, tag in written.dropped:
-            events.append(Evicted(entry, reasons.get(tag, Reason.REPLACED)))
-        events += (Evicted(entry, Reason.CAPACITY) for entry in written.trimmed)
-
-    def _emit(self, events: list[Event]) -> list[Event]:
+    def _emit(self, events: Iterable[Event]) -> list[Event]:
         told: list[Event] = []
         for event in events:
             told.append(event)
-            match event:
-                case Evicted(entry, reason):
-                    self._evictions[reason] += 1
-                    if reason.is_invalidation:
-                        self._note_gone(entry)
-                    consumers = self._consumers.pop(entry.id, {})
-                    if self.strategy.is_notifying:
-                        told += (Notified(consumer, entry) for consumer in consumers)
-                case Applied():
-                    self._counts["applied"] += 1
-                case Stored(entry):
-                    self._counts["stored"] += 1
-                    self._judge_eviction(entry)
-                case Restamped():
-                    self._counts["restamped"] += event.count
-                case _:
-                    pass
+            notices = self._tally.count(event)
+            if self.strategy.is_notifying:
+                told += notices
         for event in told:
             _log.debug("%s", event)
             if self._on_event is not None:
-                self._on_event(event)
+                try:
+                    self._on_event(event)
+                except Exception:  # noqa: BLE001 - whatever it raises, what was observed is observed
+                    _log.exception("whoever listens to the events of the memory has failed")
         return told
 
-    def _note_consumer(self, consumer: str, entries: Iterable[Entry]) -> None:
-        for entry in entries:
-            self._consumers.setdefault(entry.id, {})[consumer] = None
-            self._consumers.move_to_end(entry.id)
-        while len(self._consumers) > _MOST_CONSUMED:
-            self._consumers.popitem(last=False)
+    def _is_backing_off(self) -> bool:
+        return 0 <= self._clock() - self._write_failed_at < _BACK_OFF_S
 
-    def _note_gone(self, entry: Entry) -> None:
-        self._gone[entry.slot] = entry.parameters
-        while len(self._gone) > _MOST_GONE:
-            self._gone.popitem(last=False)
-
-    def _judge_eviction(self, entry: Entry) -> None:
-        before = self._gone.pop(entry.slot, None) if self._gone else None
-        if before is not None:
-            self._counts["needless" if before == entry.parameters else "confirmed"] += 1
-
-    def _store_failed(self, error: StoreError) -> None:
-        if not self._is_store_failing:
-            self._is_store_failing = True
+    def _store_failed(self, error: StoreError, doing: Literal["read", "write"]) -> None:
+        """Say so, once until it works again. What could not be written is not tried again for a moment: the wait for a lock is the agent's."""
+        is_news = self._failing is None
+        if doing == "write":
+            self._failing = "write"
+            if not self._is_backing_off():
+                self._write_failed_at = self._clock()
+        else:
+            self._failing = self._failing or "read"
+        if is_news:
             _log.warning("%s; the agent goes on without memory", error)
             self._emit([StoreFailed(str(error))])
 
 
-def _decoded(fetched: Fetched | None, message_type: Any) -> Any:
-    """A message of the server; None when it has none to give."""
-    if fetched is None or fetched.status != 200:
-        return None
-    try:
-        return msgspec.json.decode(fetched.body, type=message_type)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
+def _departures(written: Written, reasons: Mapping[str, Reason]) -> list[Event]:
+    """The entries that left, each with the reason; one that another took the place of left for no other."""
+    left: list[Event] = [Evicted(entry, reasons.get(tag, Reason.REPLACED)) for entry, tag in written.dropped]
+    return left + [Evicted(entry, Reason.CAPACITY) for entry in written.trimmed]

@@ -4,6 +4,7 @@ Tags are rows of an index, not sets: putting and dropping an entry costs what th
 """
 
 import hashlib
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,16 +12,17 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
+from typing import NamedTuple
 
 import msgspec
 
 from shelflife.client.entries import Entry, Knowledge, Shape, shape_of
-from shelflife.client.stores import Known, StoreError, Written
+from shelflife.client.stores import MOST_SHAPES, Known, StoreError, Written
 
 __all__ = ["SqliteStore"]
 
 _APPLICATION_ID = 0x5348_4C4D
-_FORMAT = 1
+_FORMAT = 2
 _MOST_NOTED = 256
 _CACHED_KIBIBYTES = 16 * 1024
 _CHECKPOINT_PAGES = 4000
@@ -40,7 +42,9 @@ create index entries_by_use on entries (used);
 create table tags (tag integer, number integer, primary key (tag, number)) without rowid;
 """
 
-_FAILURES = (sqlite3.Error, msgspec.MsgspecError, UnicodeDecodeError)
+_FAILURES = (sqlite3.Error, msgspec.MsgspecError, TypeError, ValueError)
+"""The latter two where somebody has edited the file, or a text is not Unicode."""
+
 _encode = msgspec.json.Encoder().encode
 _decode_entry = msgspec.json.Decoder(Entry).decode
 _decode_knowledge = msgspec.json.Decoder(Knowledge).decode
@@ -71,44 +75,43 @@ class SqliteStore:
     """Entries in a SQLite file.
 
     A write survives the end of the process at once; with `is_safe_against_power_loss` it also survives that of the machine,
-    at the cost of waiting for the disk. `is_read_only` opens a file that is there, to look at it.
+    at the cost of waiting for the disk. The file is opened with the first verb, so that one that cannot be opened is a miss and no reason to stop,
+    and anew after a fork or when it was deleted. `is_read_only` opens a file that is there, at once, to look at it.
     """
 
     def __init__(
         self,
         path: str | Path,
         *,
-        busy_timeout_s: float = 5.0,
+        busy_timeout_s: float = 1.0,
         is_safe_against_power_loss: bool = False,
         is_read_only: bool = False,
     ) -> None:
         self.path = Path(path)
+        self._file = self.path.absolute()
         self._lock = threading.RLock()
         self._reading = _Reading(self)
         self._noted: dict[str, None] = {}
         self._seen = _Seen()
-        with self._failing("opened"):
-            where = f"{self.path.absolute().as_uri()}?mode={'ro' if is_read_only else 'rwc'}"
-            self._connection = sqlite3.connect(
-                where, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False, uri=True
-            )
-        try:
-            with self._failing("opened"):
-                self._connection.execute(f"pragma cache_size = -{_CACHED_KIBIBYTES}")
-                if not is_read_only:
-                    self._connection.execute("pragma journal_mode = wal")
-                    self._connection.execute(f"pragma wal_autocheckpoint = {_CHECKPOINT_PAGES}")
-                    mode = "full" if is_safe_against_power_loss else "normal"
-                    self._connection.execute(f"pragma synchronous = {mode}")
-                self._prepare(is_read_only)
-        except StoreError:
-            self.close()
-            raise
+        self._busy_timeout_s = busy_timeout_s
+        self._synchronous = "full" if is_safe_against_power_loss else "normal"
+        self._is_read_only = is_read_only
+        self._open: _Open | None = None
+        self._inherited: list[_Open] = []
+        if is_read_only:
+            self.open()
+
+    def open(self) -> None:
+        """Open the file now, and not with the first verb."""
+        with self._failing("opened"), self._lock:
+            self._connection()
 
     def close(self) -> None:
-        """Let go of the file."""
-        with suppress(sqlite3.Error):
-            self._connection.close()
+        """Let go of the file, until the next verb."""
+        with self._lock, suppress(sqlite3.Error):
+            opened, self._open = self._open, None
+            if opened is not None:
+                opened.connection.close()
 
     def known(self, origin: str) -> Known:
         with self._reading as connection:
@@ -139,8 +142,8 @@ class SqliteStore:
             return [_decode_entry(entry) for (entry,) in rows]
 
     def count(self, origin: str, tag: str) -> int:
-        number = _tag(origin, tag)
         with self._reading as connection:
+            number = _tag(origin, tag)
             self._look_for_others(connection)
             if number not in self._seen.tag_counts:
                 (count,) = connection.execute("select count(*) from tags where tag = ?", (number,)).fetchone()
@@ -162,7 +165,7 @@ class SqliteStore:
         with self._failing("written"), self._lock, self._transaction() as connection:
             if not self._record(connection, origin, revision, knowledge):
                 return None
-            written = Written([], [])
+            written = Written([], [], [])
             for tag in drop:
                 numbers = connection.execute(
                     "select number from tags where tag = ?", (_tag(origin, tag),)
@@ -184,8 +187,9 @@ class SqliteStore:
                 self._noted.pop(id, None)
                 self._noted[id] = None
             if len(self._noted) >= _MOST_NOTED:
-                with self._failing("written"), self._transaction() as connection:
+                with suppress(StoreError), self._failing("written"), self._transaction() as connection:
                     self._note_use(connection)
+                self._noted.clear()
 
     def entries(self) -> Iterator[Entry]:
         last = -1
@@ -194,9 +198,10 @@ class SqliteStore:
                 rows = connection.execute(
                     "select number, entry from entries where number > ? order by number limit 1000", (last,)
                 ).fetchall()
+                entries = [_decode_entry(entry) for _, entry in rows]
             if not rows:
                 return
-            yield from (_decode_entry(entry) for _, entry in rows)
+            yield from entries
             last = rows[-1][0]
 
     def _record(
@@ -228,7 +233,11 @@ class SqliteStore:
         is_beside: bool,
         written: Written,
     ) -> None:
-        place, slot = bytes.fromhex(entry.place), bytes.fromhex(entry.slot)
+        place, slot, shape = bytes.fromhex(entry.place), bytes.fromhex(entry.slot), shape_of(entry.when)
+        shapes = self._shapes_now(connection, entry.origin, entry.operation)
+        if len(shapes) >= MOST_SHAPES and shape not in shapes:
+            return
+        is_new = True
         if is_beside:
             if _numbers_of(connection, entry.id):
                 return
@@ -238,7 +247,8 @@ class SqliteStore:
             ).fetchall()
             rivals = self._remove(connection, numbers)
             written.dropped.extend((rival, "") for rival in rivals if rival.id != entry.id)
-        hashed = sorted({_tag(entry.origin, tag) for tag in tags})
+            is_new = all(rival.id != entry.id for rival in rivals)
+        hashed = sorted({_tag(entry.origin, tag) for tag in (*tags, _shape_tag(entry))})
         number = connection.execute(
             "insert into entries (id, place, slot, used, tags, entry)"
             " values (?, ?, ?, (select coalesce(max(used), 0) + 1 from entries), ?, ?)",
@@ -246,7 +256,6 @@ class SqliteStore:
         ).lastrowid
         connection.executemany("insert into tags values (?, ?)", [(tag, number) for tag in hashed])
         self._seen.count(hashed, 1)
-        shape = shape_of(entry.when)
         if shape not in self._seen.shapes.get((entry.origin, entry.operation), ()):
             connection.execute(
                 "insert or ignore into shapes values (?, ?, ?)",
@@ -254,6 +263,8 @@ class SqliteStore:
             )
             self._seen.shapes.pop((entry.origin, entry.operation), None)
             self._shapes_now(connection, entry.origin, entry.operation)
+        if is_new:
+            written.stored.append(entry)
 
     def _remove(self, connection: sqlite3.Connection, numbers: Sequence[tuple[int]]) -> list[Entry]:
         """Take entries out. Their tags go in the order of the index, so that neighbours go together."""
@@ -262,15 +273,22 @@ class SqliteStore:
         removed: list[Entry] = []
         hashed: list[tuple[int, int]] = []
         for (number,) in numbers:
-            tags, entry = connection.execute(
+            tags, encoded = connection.execute(
                 "select tags, entry from entries where number = ?", (number,)
             ).fetchone()
-            removed.append(_decode_entry(entry))
+            removed.append(_decode_entry(encoded))
             tags = _decode_tags(tags)
             hashed += ((tag, number) for tag in tags)
             self._seen.count(tags, -1)
         connection.executemany("delete from entries where number = ?", numbers)
         connection.executemany("delete from tags where tag = ? and number = ?", sorted(hashed))
+        for entry in {(one.origin, _shape_tag(one)): one for one in removed}.values():
+            if not self.count(entry.origin, _shape_tag(entry)):
+                connection.execute(
+                    "delete from shapes where origin = ? and operation = ? and shape = ?",
+                    (entry.origin, entry.operation, _encode(shape_of(entry.when))),
+                )
+                self._seen.shapes.pop((entry.origin, entry.operation), None)
         return removed
 
     def _known_now(self, connection: sqlite3.Connection, origin: str) -> Known:
@@ -320,11 +338,42 @@ class SqliteStore:
             ).fetchall()
             written.trimmed.extend(self._remove(connection, numbers))
 
-    def _prepare(self, is_read_only: bool) -> None:
-        connection = self._connection
+    def _connection(self, *, is_to_be_written: bool = False) -> sqlite3.Connection:
+        """The open file: opened when it is not, or is another process's, or has been deleted since."""
+        opened = self._open
+        if opened is not None and opened.process != os.getpid():
+            self._inherited.append(opened)  # to close it here could harm the process that it belongs to
+            opened = self._open = None
+        if opened is not None and is_to_be_written and opened.file != _identity(self._file):
+            self.close()
+            opened = None
+        if opened is None:
+            self._seen = _Seen()
+            connection = self._connect()
+            opened = self._open = _Open(connection, os.getpid(), _identity(self._file))
+        return opened.connection
+
+    def _connect(self) -> sqlite3.Connection:
+        where = f"{self._file.as_uri()}?mode={'ro' if self._is_read_only else 'rwc'}"
+        connection = sqlite3.connect(
+            where, timeout=self._busy_timeout_s, isolation_level=None, check_same_thread=False, uri=True
+        )
+        try:
+            connection.execute(f"pragma cache_size = -{_CACHED_KIBIBYTES}")
+            if not self._is_read_only:
+                connection.execute("pragma journal_mode = wal")
+                connection.execute(f"pragma wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+                connection.execute(f"pragma synchronous = {self._synchronous}")
+            self._prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
         (application_id,) = connection.execute("pragma application_id").fetchone()
-        if application_id == 0 and not is_read_only:
-            with self._transaction():
+        if application_id == 0 and not self._is_read_only:
+            with _transaction(connection):
                 (table_count,) = connection.execute("select count(*) from sqlite_master").fetchone()
                 (application_id,) = connection.execute("pragma application_id").fetchone()
                 if not table_count:
@@ -336,25 +385,22 @@ class SqliteStore:
         if application_id != _APPLICATION_ID:
             raise StoreError(f"{self.path} is a database, but not a memory")
         (format_version,) = connection.execute("pragma user_version").fetchone()
-        if format_version > _FORMAT:
+        if not 1 <= format_version <= _FORMAT:
             raise StoreError(
-                f"the memory {self.path} has format {format_version}; this version of shelflife reads up to {_FORMAT}"
+                f"the memory {self.path} has format {format_version}; this version of shelflife reads 1 to {_FORMAT}"
             )
-        for older in range(format_version, _FORMAT):
-            with self._transaction():
+        for older in range(format_version, format_version if self._is_read_only else _FORMAT):
+            with _transaction(connection):
                 _MIGRATIONS[older](connection)
                 connection.execute(f"pragma user_version = {older + 1}")
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        self._connection.execute("begin immediate")
         try:
-            yield self._connection
-            self._connection.execute("commit")
+            with _transaction(self._connection(is_to_be_written=True)) as connection:
+                yield connection
         except BaseException:
             self._seen = _Seen()
-            with suppress(sqlite3.Error):
-                self._connection.execute("rollback")
             raise
 
     @contextmanager
@@ -373,7 +419,11 @@ class _Reading:
 
     def __enter__(self) -> sqlite3.Connection:
         self._store._lock.acquire()
-        return self._store._connection
+        try:
+            return self._store._connection()
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -383,12 +433,52 @@ class _Reading:
             raise StoreError(f"the memory {self._store.path} cannot be read: {error}") from error
 
 
-_MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {}
+class _Open(NamedTuple):
+    """A connection, whose it is and to which file."""
+
+    connection: sqlite3.Connection
+    process: int
+    file: tuple[int, int] | None
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Tells a file from another that is later in its place; None when there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    connection.execute("begin immediate")
+    try:
+        yield connection
+        connection.execute("commit")
+    except BaseException:
+        with suppress(sqlite3.Error):
+            connection.execute("rollback")
+        raise
+
+
+def _start_anew(connection: sqlite3.Connection) -> None:
+    """In format 1 a fix had another slot, and no strategy was on record: what it holds cannot be vouched for."""
+    for table in ("origins", "shapes", "entries", "tags"):
+        connection.execute(f"delete from {table}")  # noqa: S608 - of this list
+
+
+_MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {1: _start_anew}
 """What turns a file of one format into one of the next, by the format it has."""
 
 
 def _numbers_of(connection: sqlite3.Connection, id: str) -> list[tuple[int]]:
     return connection.execute("select number from entries where id = ?", (bytes.fromhex(id),)).fetchall()
+
+
+def _shape_tag(entry: Entry) -> str:
+    """Counts the entries of a shape, so that it goes with the last of them."""
+    return f"shape {entry.operation} {shape_of(entry.when)}"
 
 
 @lru_cache(maxsize=4096)

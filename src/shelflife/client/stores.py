@@ -5,7 +5,10 @@ from typing import NamedTuple, Protocol
 
 from shelflife.client.entries import Entry, Knowledge, Shape
 
-__all__ = ["Known", "Store", "StoreError", "Written"]
+__all__ = ["MOST_SHAPES", "Known", "Store", "StoreError", "Written"]
+
+MOST_SHAPES = 64
+"""Of one operation: each costs every recall a look, and an honest server has about as many as policies."""
 
 
 class StoreError(Exception):
@@ -28,6 +31,9 @@ class Written(NamedTuple):
 
     trimmed: list[Entry]
     """The entries that had to leave for want of room."""
+
+    stored: list[Entry]
+    """The entries that were put and were not there before."""
 
 
 class Store(Protocol):
@@ -67,7 +73,7 @@ class Store(Protocol):
         """Drop what bears one of the tags or ids, put entries with their tags, and record the knowledge, all at once.
 
         An entry takes the place of what is in its slot, unless it is to stand beside it. With a capacity the entries that were not used
-        for the longest time leave. None, and nothing done, when the origin is not at the revision any more.
+        for the longest time leave. One whose shape would be one more than `MOST_SHAPES` of its operation is not put. None, and nothing done, when the origin is not at the revision any more.
         """
 
     def used(self, ids: Iterable[str]) -> None:

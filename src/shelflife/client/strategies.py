@@ -25,6 +25,11 @@ class OnRules(Enum):
     EVICT_TABLES = "ask which rules changed, and evict by the tables they tie"
     EVICT_RULES = "ask which rules changed, and evict what rests on them"
 
+    @property
+    def is_evicting(self) -> bool:
+        """Whether entries are kept by the rules; else they are kept whatever becomes of them."""
+        return self in (OnRules.CLEAR, OnRules.EVICT_TABLES, OnRules.EVICT_RULES)
+
 
 class Strategy(msgspec.Struct, frozen=True, kw_only=True):
     """How a memory keeps and drops."""

@@ -1,13 +1,13 @@
 """What a client takes from a response: the contract, or that there is none. Nothing here trusts the server."""
 
 from collections.abc import Mapping, Sized
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from shelflife.contract.errors import BadMessage, ContractError
-from shelflife.contract.messages import RecoveryFeedback, Suggestion
+from shelflife.contract.messages import Changes, ContractState, RulesChanges, Suggestion, TableChanges
 from shelflife.contract.names import check_name, check_version, shown, split_node_id
 from shelflife.contract.stamps import (
     RULES_HEADER,
@@ -17,12 +17,17 @@ from shelflife.contract.stamps import (
     unquoted,
 )
 
-__all__ = ["Contract", "read_contract"]
+__all__ = ["Contract", "read_changes", "read_contract", "read_state"]
 
 _LARGEST_BODY = 4 * 1024 * 1024
+_LARGEST_SUGGESTION = 16 * 1024
+_DEEPEST_VALUE = 32
 _MOST_SUGGESTIONS = 64
 _MOST_TABLES = 10_000
 _MOST_READS = 1_000
+_MOST_CHANGES = 10_000
+
+_Message = TypeVar("_Message")
 
 
 class Contract(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,22 +43,34 @@ class Contract(msgspec.Struct, frozen=True, kw_only=True):
     state_tag: str | None = None
     """Names the state, where the stamps are in headers; the versions may be too many to be there."""
 
+    faults: tuple[str, ...] = ()
+    """What is wrong with the suggestions that were left out, one sentence each. The stamps count all the same."""
+
     def __bool__(self) -> bool:
-        return bool(self.suggestions or self.state_tag) or self.table_versions is not None
+        return bool(self.suggestions or self.state_tag or self.faults) or self.table_versions is not None
 
 
 class _Envelope(msgspec.Struct):
-    recovery_feedback: RecoveryFeedback | UnsetType = UNSET
+    recovery_feedback: msgspec.Raw = msgspec.Raw(b"")
     table_versions: dict[str, str] | UnsetType = UNSET
     rules_version: str | UnsetType = UNSET
 
 
-_decode = msgspec.json.Decoder(_Envelope).decode
+class _Feedback(msgspec.Struct):
+    suggestions: list[msgspec.Raw]
+
+
+_envelopes = msgspec.json.Decoder(_Envelope)
+_feedbacks = msgspec.json.Decoder(_Feedback)
+_suggestions = msgspec.json.Decoder(Suggestion)
+_states = msgspec.json.Decoder(ContractState)
+_changes = msgspec.json.Decoder(Changes)
 
 
 def read_contract(body: bytes, headers: Mapping[str, str]) -> Contract:
-    """The contract of a response, an empty one when it has none; `BadMessage` when it has one that is malformed.
+    """The contract of a response, an empty one when it has none; `BadMessage` when its stamps cannot be read.
 
+    A suggestion that is malformed or too large is left out and told in `faults`: what the stamps say must not be lost with it.
     `headers` are looked up by lower-case name; the body is the decoded one.
     """
     in_headers = _from_headers(headers)
@@ -61,20 +78,49 @@ def read_contract(body: bytes, headers: Mapping[str, str]) -> Contract:
     is_json = media_type == "application/json" or media_type.endswith("+json")
     if in_headers or not is_json or body.lstrip()[:1] != b"{":
         return in_headers
-    if len(body) > _LARGEST_BODY:
-        raise BadMessage(f"the response is larger than {_LARGEST_BODY} bytes")
-    try:
-        envelope = _decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise BadMessage(f"the contract of the response is malformed: {shown(str(error))}") from None
-    suggestions = envelope.recovery_feedback.suggestions if envelope.recovery_feedback else ()
-    contract = Contract(
+    envelope = _decoded(body, _envelopes, "the contract of the response")
+    table_versions = None if envelope.table_versions is UNSET else envelope.table_versions
+    _check_stamps(table_versions, envelope.rules_version or None)
+    suggestions, faults = _read_suggestions(envelope.recovery_feedback)
+    return Contract(
         suggestions=suggestions,
-        table_versions=None if envelope.table_versions is UNSET else envelope.table_versions,
+        table_versions=table_versions,
         rules_version=envelope.rules_version or None,
+        faults=faults,
     )
-    _check(contract)
-    return contract
+
+
+def read_state(body: bytes) -> ContractState:
+    """The answer of `GET /contract/state`; `BadMessage` when it is malformed."""
+    state = _decoded(body, _states, "the state")
+    _check_stamps(state.table_versions, state.rules_version or None)
+    return state
+
+
+def read_changes(body: bytes, since: Mapping[str, str], rules_since: str | None) -> Changes:
+    """What the answer of `GET /contract/changes` says about the versions that were asked about, and no more.
+
+    A table is left out when it is not answered as asked, and is unknown when its lists are not all there or too long.
+    """
+    changes = _decoded(body, _changes, "the answer")
+    tables = {
+        table: _bounded(told, (told.added, told.removed, told.changed), told.affected_downstream or ())
+        for table, told in changes.tables.items()
+        if told.since == since.get(table) and _is_version(told.version)
+    }
+    rules: RulesChanges | UnsetType = UNSET
+    if changes.rules and changes.rules.since == rules_since and _is_version(changes.rules.version):
+        rules = _bounded(changes.rules, (changes.rules.added, changes.rules.removed))
+    return msgspec.structs.replace(changes, tables=tables, rules=rules)
+
+
+def _decoded(body: bytes, decoder: msgspec.json.Decoder[_Message], what: str) -> _Message:
+    if len(body) > _LARGEST_BODY:
+        raise BadMessage(f"{what} is larger than {_LARGEST_BODY} bytes")
+    try:
+        return decoder.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise BadMessage(f"{what} is malformed: {shown(str(error))}") from None
 
 
 def _from_headers(headers: Mapping[str, str]) -> Contract:
@@ -86,34 +132,87 @@ def _from_headers(headers: Mapping[str, str]) -> Contract:
         rules_version=None if rules is None else unquoted(rules),
         state_tag=None if state is None else unquoted(state),
     )
-    _check(contract)
+    _check_stamps(contract.table_versions, contract.rules_version)
     return contract
 
 
-def _check(contract: Contract) -> None:
+def _check_stamps(table_versions: Mapping[str, str] | None, rules_version: str | None) -> None:
     """Refuse what no honest server sends: it is never stored, shown or counted."""
     try:
-        versions: dict[str, Any] = contract.table_versions or {}
-        if len(versions) > _MOST_TABLES or len(contract.suggestions) > _MOST_SUGGESTIONS:
-            raise BadMessage("the contract of the response is too large")
-        for table, version in versions.items():
+        if len(table_versions or ()) > _MOST_TABLES:
+            raise BadMessage("there are too many tables")
+        for table, version in (table_versions or {}).items():
             check_name(table)
             check_version(version)
-        if contract.rules_version is not None:
-            check_version(contract.rules_version)
-        for suggestion in contract.suggestions:
-            _check_suggestion(suggestion)
+        if rules_version is not None:
+            check_version(rules_version)
     except ContractError as error:
         raise BadMessage(f"the contract of the response is malformed: {error}") from None
 
 
-def _check_suggestion(suggestion: Suggestion) -> None:
+def _read_suggestions(feedback: msgspec.Raw) -> tuple[tuple[Suggestion, ...], tuple[str, ...]]:
+    """The suggestions that can be read, and what is wrong with the others."""
+    if not bytes(feedback):
+        return (), ()
+    try:
+        each = _decoded(bytes(feedback), _feedbacks, "the feedback").suggestions
+    except BadMessage as error:
+        return (), (str(error),)
+    suggestions, faults = [], []
+    for one in each[:_MOST_SUGGESTIONS]:
+        try:
+            suggestions.append(_read_suggestion(bytes(one)))
+        except ContractError as error:
+            faults.append(f"a suggestion was left out: {error}")
+    if len(each) > _MOST_SUGGESTIONS:
+        faults.append(f"there are more than {_MOST_SUGGESTIONS} suggestions")
+    return tuple(suggestions), tuple(faults)
+
+
+def _read_suggestion(raw: bytes) -> Suggestion:
+    if len(raw) > _LARGEST_SUGGESTION:
+        raise BadMessage(f"it is larger than {_LARGEST_SUGGESTION} bytes")
+    suggestion = _decoded(raw, _suggestions, "it")
     check_name(suggestion.type, "suggestion")
     members: list[Sized] = [suggestion.parameters, suggestion.tables or (), suggestion.rows or ()]
     members += [suggestion.rules or (), suggestion.when or {}, suggestion.unless or {}]
     if any(len(member) > _MOST_READS for member in members):
         raise BadMessage(f"the suggestion {suggestion.type} is too large")
+    values = (suggestion.parameters, suggestion.when or {}, suggestion.unless or {})
+    if not all(_is_within_depth(value, _DEEPEST_VALUE) for value in values):
+        raise BadMessage(f"the suggestion {suggestion.type} is nested too deeply")
     for table in suggestion.depends_on:
         check_name(table)
-    for node in (*(suggestion.rows or ()), *(suggestion.rules or ())):
-        check_name(split_node_id(node)[0])
+    for rule in suggestion.rules or ():
+        check_name(split_node_id(rule)[0])
+    strangers = {split_node_id(row)[0] for row in suggestion.rows or ()}.difference(suggestion.depends_on)
+    if strangers:
+        raise BadMessage(
+            f"the suggestion {suggestion.type} rests on rows of {shown(min(strangers))}, which is not among its tables"
+        )
+    return suggestion
+
+
+def _is_within_depth(value: Any, depth: int) -> bool:
+    if not isinstance(value, dict | list | tuple):
+        return True
+    members = value.values() if isinstance(value, dict) else value
+    return depth > 0 and all(_is_within_depth(member, depth - 1) for member in members)
+
+
+def _is_version(version: str | None) -> bool:
+    try:
+        return version is not None and bool(check_version(version))
+    except ContractError:
+        return False
+
+
+_Told = TypeVar("_Told", TableChanges, RulesChanges)
+
+
+def _bounded(told: _Told, lists: tuple[Any, ...], more: Sized = ()) -> _Told:
+    """What was told, or that it is unknown, when a list is missing or they are too long to be gone through."""
+    is_whole = told.known and UNSET not in lists
+    if is_whole and sum(map(len, lists)) + len(more) <= _MOST_CHANGES:
+        return told
+    return msgspec.structs.replace(told, known=False)

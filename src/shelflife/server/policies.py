@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET
 
 from shelflife.contract import Suggestion, TableVersion
+from shelflife.contract.names import check_name
 from shelflife.server.errors import PolicyFailed, UsageError
 from shelflife.server.reads import Reads, Request, Tables
 from shelflife.server.state import State
@@ -25,8 +26,9 @@ class Fix(NamedTuple):
 def fix(type: str, parameters: Mapping[str, Any] | None = None, /, **fields: Any) -> Fix:
     """A fix of this type that sets these request fields; None takes a field away.
 
-    Fields whose names are no Python names go in `parameters`.
+    The type is a name, such as `USE_REQUIRED_PROMO`: clients leave out any other. Fields whose names are no Python names go in `parameters`.
     """
+    check_name(type, "suggestion")
     return Fix(type, {**(parameters or {}), **fields})
 
 
