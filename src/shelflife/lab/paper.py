@@ -16,6 +16,7 @@ __all__ = [
     "LADDER",
     "PRICE_SHEET",
     "PRICE_SHEET_ATTEMPTS",
+    "PRICE_SHEET_EPISODES",
     "ROTATIONS",
     "TOKENS",
     "UNDRIFTED",
@@ -195,7 +196,9 @@ PRICE_SHEET = Published(
 )
 
 PRICE_SHEET_ATTEMPTS = Published("Results, drift rate, domain and serving path", {"A2D": 42})
-"""Attempts over the 36 episodes of the rule stream, for the arm that the price sheet leaves out."""
+"""Attempts on the rule stream, for the arm that the price sheet leaves out."""
+
+PRICE_SHEET_EPISODES = 36
 
 
 def _costs(a1: float, a2d: float, gain: float, *retries: float) -> TokensAndRetries:

@@ -9,9 +9,7 @@ from shelflife.lab.exhibits.pools import Runs, Subject
 __all__ = ["PLANNER", "default_note", "notes", "rows_beside_the_paper", "with_default"]
 
 PLANNER = Column("Planner", align="left")
-_DEFAULT_ARM_NOTE = (
-    f"`{EXACT.name}` is the strategy that users of the package have by default; the paper has no such arm."
-)
+_DEFAULT_ARM_NOTE = f"The arm {EXACT.name} is the strategy that users of the package have by default; the paper has no such arm."
 
 
 def with_default(arms: Sequence[str], runs: Runs, stream: str) -> list[str]:

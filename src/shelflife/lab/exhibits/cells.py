@@ -91,6 +91,8 @@ class Column(NamedTuple):
     name: str
     group: str = ""
     align: Literal["left", "right"] = "right"
+    is_comparable: bool = True
+    """The paper's number is of the same thing. Tokens are not: its are vendors' bills for other prompts."""
 
 
 class Row(NamedTuple):

@@ -110,18 +110,17 @@ def _agreement(exhibits: Sequence[Exhibit]) -> Exhibit:
         ),
         tuple(rows),
         (
-            "compliant is held against gpt-5-mini and compliant-last against gpt-5.4-mini, the models that do as they do with two values for one field;"
+            "The planner compliant is held against gpt-5-mini and compliant-last against gpt-5.4-mini, the models that do as they do with two values for one field;"
             " the price sheet against the paper's three, which agree in every count.",
-            "Tokens cannot agree: the paper's are vendors' bills for other prompts. Neither can what a model found without a memory.",
+            "Tokens are not compared, for the paper's are vendors' bills for other prompts; what a model found by itself, without a memory, cannot come out the same either.",
         ),
     )
 
 
 def _pairs(exhibit: Exhibit, ours: Row, theirs: Row) -> Iterator[tuple[str, Cell, Cell]]:
     for column, left, right in zip(exhibit.columns, ours.cells, theirs.cells, strict=True):
-        if left.kind is not None and not left.is_missing and not right.is_missing:
-            if column.name == "counted by":
-                continue
+        is_in_both = left.kind is not None and not left.is_missing and not right.is_missing
+        if is_in_both and column.is_comparable:
             group = column.group.removesuffix(" (%)")
             yield f"{group} {column.name}".strip(), left, right
 
@@ -165,16 +164,16 @@ def _sentence(kind: Kind, rungs: Sequence[_Rung]) -> str:
     if kind is Kind.EXACT or len(rungs) == 1:
         best = rungs[0]
         name = best.subject.name
-        who = f"a planner that applies what it is shown ({name})" if name == "compliant" else name
+        who = "a planner that does as it is shown" if name == "compliant" else name
         ends = [written(end, 1) for end in (best.a1, best.a2d)]
-        moved = f"takes {who} from {ends[0]} to" if ends[0] != ends[1] else f"leaves {who} at"
+        moved = f"lifts {who} from {ends[0]} to" if ends[0] != ends[1] else f"leaves {who} at"
         said = f"Row-level invalidation {moved} {ends[1]} % compliance"
         if best.funding_a2 is not None and best.funding_a2d is not None:
             verb = "keeps what table-level invalidation throws away"
             if best.funding_a2d <= best.funding_a2:
                 verb = "keeps no more than table-level invalidation"
             said += (
-                f" and {verb}: {written(best.funding_a2d, 1)} against {written(best.funding_a2, 1)} %"
+                f", and {verb}: {written(best.funding_a2d, 1)} against {written(best.funding_a2, 1)} %"
                 " first try on a class that never drifted"
             )
         return f"{said}."

@@ -31,6 +31,8 @@ INKS = {
 _ARMS = ("A0", "A1", "A2", "A2D")
 _PANEL_WIDTH, _PANEL_HEIGHT = 2.35, 1.75
 _PER_LINE = 4
+_ROOM_FOR_A_NUMBER = 16
+"""In percent points of a panel."""
 
 
 class Figure(NamedTuple):
@@ -116,7 +118,9 @@ def _bars(
             text = DASH if rate is None else f"{rate:.0f}"
             axes.bar(place, rate or 0, width=0.7, color=colour)
             beside = theirs.get(arm)
-            top = max(rate or 0, beside or 0)
+            height = rate or 0
+            is_crossed = beside is not None and height <= beside < height + _ROOM_FOR_A_NUMBER
+            top = beside if is_crossed and beside is not None else height
             axes.annotate(text, (place, top), (0, 3), textcoords="offset points", ha="center", size=8)
             if beside is not None:
                 axes.plot([place - 0.42, place + 0.42], [beside] * 2, color=INKS["ink"], lw=1.4, zorder=3)
@@ -267,6 +271,7 @@ def _drawn(plan: _Plan) -> Figure:
             figsize=(column_count * _PANEL_WIDTH, line_count * _PANEL_HEIGHT + 0.1), layout="constrained"
         )
         FigureCanvasAgg(canvas)
+        canvas.get_layout_engine().set(h_pad=0.09, w_pad=0.06)  # type: ignore[union-attr]
         panels = canvas.subplots(line_count, column_count, squeeze=False).flat
         for place, axes in enumerate(panels):
             if place >= len(plan.subjects):

@@ -29,6 +29,7 @@ _SLUGS = {
     Kind.MEASURED: "measured",
     Kind.PAPER: "paper",
 }
+_LONGEST_ON_A_LINE = 34
 
 
 class _Badge(NamedTuple):
@@ -44,8 +45,15 @@ class _CellView(NamedTuple):
     """Of a rate, as a percentage for the bar under it."""
 
 
+class _NameView(NamedTuple):
+    text: str
+    css: str
+    is_again: bool
+    """The same as in the row above."""
+
+
 class _RowView(NamedTuple):
-    names: list[_CellView]
+    names: list[_NameView]
     cells: list[_CellView]
     badge: _Badge
     is_first: bool
@@ -67,6 +75,9 @@ class _TableView(NamedTuple):
     """The other columns: what they are called, and their style."""
 
     group_heads: list[_Head]
+    who_at: int
+    """The name under which it says where a row comes from."""
+
     rows: list[_RowView]
     figures: list["_FigureView"]
 
@@ -155,6 +166,7 @@ def _table(exhibit: Exhibit, figures: Sequence[Figure]) -> _TableView:
             for place, column in enumerate(columns)
         ],
         groups if is_grouped else [],
+        next((at for at, column in enumerate(exhibit.columns[:name_count]) if column.name == "Planner"), 0),
         list(_rows(exhibit, name_count, starts if is_grouped else set())),
         [_figure(one) for one in figures if _AFTER.get(one.key) == exhibit.key],
     )
@@ -162,6 +174,13 @@ def _table(exhibit: Exhibit, figures: Sequence[Figure]) -> _TableView:
 
 def _rows(exhibit: Exhibit, name_count: int, starts: set[int]) -> Iterator[_RowView]:
     compared: Row | None = None
+    above: tuple[Cell, ...] = ()
+    wide = {
+        at
+        for at, column in enumerate(exhibit.columns)
+        if column.align == "left"
+        and any(len(one.cells[at].text) > _LONGEST_ON_A_LINE for one in exhibit.rows)
+    }
     for one in exhibit.rows:
         if one.is_first_of_block:
             compared = None
@@ -171,19 +190,26 @@ def _rows(exhibit: Exhibit, name_count: int, starts: set[int]) -> Iterator[_RowV
         for place, cell in enumerate(one.cells[name_count:]):
             column = exhibit.columns[name_count + place]
             classes = [_css(column.align == "left", place in starts)]
+            if name_count + place in wide:
+                classes.append("wide")
             if cell.is_missing:
                 classes.append("missing")
             elif one.kind is Kind.PAPER and compared is not None:
                 ours = compared.cells[name_count + place]
-                if not ours.is_missing and ours.text != cell.text and ours.kind is not None:
+                is_other = not ours.is_missing and ours.text != cell.text
+                if is_other and ours.kind is not None and column.is_comparable:
                     classes.append("differs")
             is_rate = "(%)" in column.group and one.kind is not Kind.PAPER
             cells.append(
                 _CellView(cell.text, " ".join(filter(None, classes)), _share(cell) if is_rate else None)
             )
         names = [
-            _CellView(cell.text, "code" if cell.is_code else "", None) for cell in one.cells[:name_count]
+            _NameView(
+                cell.text, "code" if cell.is_code else "", name_count > 1 and above[at : at + 1] == (cell,)
+            )
+            for at, cell in enumerate(one.cells[:name_count])
         ]
+        above = one.cells
         yield _RowView(names, cells, _badge(one.kind), one.is_first_of_block)
 
 
