@@ -238,7 +238,7 @@ def rotations(runs: Runs) -> Exhibit:
     return Exhibit(
         "rotations",
         "More drift in the same episodes",
-        "One, two and three rotations packed into 36 episodes: at A2D compliance should hold and retries should stay flat.",
+        "One, two and three rotations packed into 36 episodes: at A2D compliance should hold, and a rotation should cost about one retry.",
         (
             PLANNER,
             *(Column(counts[name], f"Compliance at {arm} (%)") for arm in arms for name in streams),

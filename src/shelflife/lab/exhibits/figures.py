@@ -1,7 +1,7 @@
 """Figures, drawn only from what the runs hold, with the paper's values beside where its text gives them."""
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shelflife.lab import paper
@@ -21,10 +21,10 @@ INKS = {
     "faint": "#8a93a0",
     "rule": "#dfe3e8",
     "page": "#ffffff",
-    "a0": "#b9c0c9",
-    "a1": "#e3a23c",
-    "a2": "#b8432f",
-    "a2d": "#1f5f8b",
+    "a0": "#c9ced6",
+    "a1": "#e0a93f",
+    "a2": "#c4573f",
+    "a2d": "#17496e",
 }
 """What each colour of a figure is called. They differ in lightness, so they stay apart in grey."""
 
@@ -131,7 +131,7 @@ def _bars(
     return _Plan(
         key,
         title,
-        f"{guide} A dark line is the paper's value, where it gives one.",
+        f"{guide} A line across is the paper's value, where it gives one.",
         "the drifted stream",
         subjects,
         draw,
@@ -150,14 +150,17 @@ def _rotations(runs: Runs) -> _Plan:
         return sorted(found)
 
     def draw(axes: "Axes", subject: Subject, is_first_in_line: bool) -> None:
-        lines = {arm: points(subject, arm) for arm in ("A1", "A2D")}
         spans = paper.ROTATIONS.facts.get(subject.counterpart or "", {})
-        for arm, style, marker in (("A1", "--", "s"), ("A2D", "-", "o")):
-            if arm in spans and subject.kind is not Kind.EXACT:
-                axes.axhspan(*_widened(spans[arm]), color=INKS[arm.lower()], alpha=0.16, lw=0)
-            _line(axes, lines[arm], INKS[arm.lower()], style, marker, arm)
-        counts = sorted({count for line in lines.values() for count, _ in line})
+        for arm, span in spans.items() if subject.kind is not Kind.EXACT else ():
+            axes.axhspan(*_widened(span), color=INKS[arm.lower()], alpha=0.16, lw=0)
+        _lines(
+            axes,
+            _Line("A2D", INKS["a2d"], points(subject, "A2D")),
+            _Line("A1", INKS["a1"], points(subject, "A1")),
+        )
+        counts = sorted({count for arm in ("A1", "A2D") for count, _ in points(subject, arm)})
         axes.set_xticks(counts, [str(count) for count in counts])
+        axes.set_xlabel("rotations", color=INKS["faint"], size=7.5, labelpad=1)
         axes.set_xlim(min(counts) - 0.35, max(counts) + 0.9)
         _percent_axis(axes, is_first_in_line)
 
@@ -186,10 +189,13 @@ def _domains(runs: Runs) -> _Plan:
         return [(place, rate) for place, rate in enumerate(rates) if rate is not None]
 
     def draw(axes: "Axes", subject: Subject, is_first_in_line: bool) -> None:
-        _line(axes, points(subject, "drifted"), INKS["a2d"], "-", "o", "payments")
-        _line(axes, points(subject, "recipes"), INKS["a2"], "--", "s", "recipes")
+        _lines(
+            axes,
+            _Line("payments", INKS["a2d"], points(subject, "drifted")),
+            _Line("recipes", INKS["a2"], points(subject, "recipes")),
+        )
         axes.set_xticks(range(len(_ARMS)), _ARMS)
-        axes.set_xlim(-0.3, len(_ARMS) + 0.35)
+        axes.set_xlim(-0.3, len(_ARMS) + 0.75)
         _percent_axis(axes, is_first_in_line)
 
     subjects = [one for one in runs.subjects("recipes") if all(points(one, name) for name in domains)]
@@ -203,33 +209,35 @@ def _domains(runs: Runs) -> _Plan:
     )
 
 
-def _line(
-    axes: "Axes", points: Sequence[tuple[int, float]], colour: str, style: str, marker: str, name: str
-) -> None:
-    if not points:
-        return
-    face = colour if style == "-" else INKS["page"]
-    axes.plot(
-        *zip(*points, strict=True),
-        style,
-        marker=marker,
-        ms=4.5,
-        lw=1.6,
-        color=colour,
-        mfc=face,
-        clip_on=False,
-    )
-    at, height = points[-1]
-    others = [line for line in axes.texts if abs(line.xy[1] - height) < 12]  # type: ignore[attr-defined]
-    axes.annotate(
-        name,
-        (at, height),
-        (7, -9 if others else 0),
-        textcoords="offset points",
-        va="center",
-        size=8,
-        color=INKS["ink"],
-    )
+class _Line(NamedTuple):
+    """A line of a panel; the first of two is solid."""
+
+    name: str
+    colour: str
+    points: list[tuple[int, float]]
+
+
+def _lines(axes: "Axes", solid: _Line, dashed: _Line) -> None:
+    """Two lines with their names at their ends, apart even where the lines are not."""
+    there = [line for line in (dashed, solid) if line.points]
+    for line in there:
+        style, marker = ("-", "o") if line is solid else ("--", "s")
+        axes.plot(
+            *zip(*line.points, strict=True),
+            style,
+            marker=marker,
+            ms=4.5,
+            lw=1.6,
+            color=line.colour,
+            mfc=line.colour if line is solid else INKS["page"],
+            clip_on=False,
+        )
+    lowest = _ROOM_FOR_A_NUMBER / 2
+    for line in sorted(there, key=lambda line: line.points[-1][1]):
+        at, height = line.points[-1]
+        place = max(height, lowest)
+        lowest = place + _ROOM_FOR_A_NUMBER
+        axes.annotate(line.name, (at, place), (7, 0), textcoords="offset points", va="center", size=8)
 
 
 def _widened(ends: tuple[float, float]) -> tuple[float, float]:
@@ -252,6 +260,7 @@ def _drawn(plan: _Plan) -> Figure:
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Canvas
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     settings: dict[str, Any] = {
         "font.family": "sans-serif",
@@ -268,10 +277,10 @@ def _drawn(plan: _Plan) -> Figure:
         line_count = -(-len(plan.subjects) // _PER_LINE)
         column_count = min(_PER_LINE, max(len(plan.subjects), 2))
         canvas = Canvas(
-            figsize=(column_count * _PANEL_WIDTH, line_count * _PANEL_HEIGHT + 0.1), layout="constrained"
+            figsize=(column_count * _PANEL_WIDTH, line_count * _PANEL_HEIGHT + 0.1),
+            layout=ConstrainedLayoutEngine(h_pad=0.09, w_pad=0.06),
         )
         FigureCanvasAgg(canvas)
-        canvas.get_layout_engine().set(h_pad=0.09, w_pad=0.06)  # type: ignore[union-attr]
         panels = canvas.subplots(line_count, column_count, squeeze=False).flat
         for place, axes in enumerate(panels):
             if place >= len(plan.subjects):

@@ -120,7 +120,7 @@ def intervals(runs: Runs) -> Exhibit:
         (
             "Rates: Wilson's interval over the pooled episodes, which stays honest at 0 and 100 %, where an interval over three equal seeds would have no width;"
             " it takes episodes for independent, so the spread over seeds stands beside it.",
-            "Gain: Newcombe's interval from the two. Retries: Student's t over seeds.",
+            "Gain: Newcombe's interval from the two. Retries: Student's t over seeds, and a dash where all seeds came to the same, for it would have no width.",
             "Exact planners are not here, for there is no chance in them. The paper gives one bound: no standard deviation over seeds above 18.1 points.",
         ),
     )
@@ -133,69 +133,67 @@ def _between(interval: Interval | None, kind: Kind) -> Cell:
 
 def wire(runs: Runs) -> Exhibit:
     """Bytes of responses, and what of them is there for the sake of invalidation."""
+    arms = with_default(("A0", "A1", "A2", "A2D"), runs, _STREAM)
     rows: list[Row] = []
     for group in groups(runs.subjects()):
-        who = label(group[0].name, is_code=True) if len(group) == 1 else label(f"{len(group)} planners")
-        level = label(str(group[0].level))
-        parts = [
-            (arm, [run for subject in group for run in runs.pool(subject, _STREAM, arm).runs])
-            for arm in runs.arms(_STREAM)
-        ]
+        kind = group[0].kind
         everything = [run for subject in group for run in runs.of(subject)]
-        is_first = True
-        for name, played in (*parts, ("all streams and arms", everything)):
-            if sum(run.wire.responses for run in played):
-                cells = [who, label(name, is_code=name in runs.arms(_STREAM)), level]
-                rows.append(
-                    row(group[0].kind, [*cells, *_wire(played, group[0].kind)], is_first_of_block=is_first)
-                )
-                is_first = False
-    cost = paper.WIRE.facts
-    theirs = (
-        f"{cost.responses:,}",
-        str(cost.mean_bytes),
-        str(cost.mean_contract_bytes),
-        written(cost.contract_percent, 1),
-        DASH,
-    )
+        if not sum(run.wire.responses for run in everything):
+            continue
+        by_arm = [
+            _contract_percent([run for subject in group for run in runs.pool(subject, _STREAM, arm).runs])
+            for arm in arms
+        ]
+        cells = [
+            label(group[0].name, is_code=True) if len(group) == 1 else label(f"{len(group)} planners"),
+            label(str(group[0].level)),
+            *(number(share, kind) for share in by_arm),
+            *_in_all(everything, kind),
+        ]
+        rows.append(row(kind, cells, is_first_of_block=True))
     if rows:
-        names = [label("7 models"), label("all archived responses"), label("1")]
-        cells = [*names, *(Cell(text, Kind.PAPER) for text in theirs)]
+        cost = paper.WIRE.facts
+        texts = (f"{cost.responses:,}", str(cost.mean_bytes), str(cost.mean_contract_bytes))
+        shares = (*[DASH] * len(arms), *texts, written(cost.contract_percent, 1), DASH)
+        cells = [label("7 models"), label("1"), *(Cell(text, Kind.PAPER) for text in shares)]
         rows.append(row(Kind.PAPER, cells, is_first_of_block=True))
     return Exhibit(
         "wire",
         "What the contract costs on the wire",
-        "Of the bytes of a response, those that are there only so that a memory can tell what is still true; the fix itself is not counted.",
+        "Of the bytes of a response, those that are there only so that a memory can tell what is still true: a failure carries more of them than a"
+        " success, so an arm that fails less pays less.",
         (
             PLANNER,
-            Column("Arm", align="left"),
             Column("Level", align="left"),
-            Column("Responses"),
-            Column("mean", "Bytes of a response"),
-            Column("of them contract", "Bytes of a response"),
-            Column("contract (%)", "Bytes of a response"),
-            Column("mean", "Bytes of a request"),
+            *(Column(arm, "Contract, drifted stream (%)") for arm in arms),
+            Column("responses", "All runs"),
+            Column("bytes", "Mean response"),
+            Column("of them contract", "Mean response"),
+            Column("contract (%)", "Mean response"),
+            Column("bytes", "Mean request"),
         ),
         tuple(rows),
         notes(
             paper.WIRE.where,
-            "By arm on the drifted stream. The paper counts the fields of Level 1 over responses of which some carry none, and its bodies are longer: the shares do not measure"
-            " the same thing, and are beside each other for scale.",
+            "The fix itself, its type and its parameters, is not counted. The paper counts the fields of Level 1 only, over responses of which three in ten carry none;"
+            " here every response carries those of the level that is named, so the shares stand beside each other for scale.",
         ),
     )
 
 
-def _wire(played: list[RunScore], kind: Kind) -> list[Cell]:
-    responses = sum(run.wire.responses for run in played)
+def _contract_percent(played: list[RunScore]) -> float | None:
     total = sum(run.wire.bytes for run in played)
-    contract = sum(run.wire.contract_bytes for run in played)
-    requests = sum(run.wire.request_bytes for run in played)
+    return 100 * sum(run.wire.contract_bytes for run in played) / total if total else None
+
+
+def _in_all(played: list[RunScore], kind: Kind) -> list[Cell]:
+    responses = sum(run.wire.responses for run in played)
     return [
         number(responses, kind, 0),
-        number(total / responses, kind, 0),
-        number(contract / responses, kind, 0),
-        number(100 * contract / total if total else None, kind),
-        number(requests / responses, kind, 0),
+        number(sum(run.wire.bytes for run in played) / responses, kind, 0),
+        number(sum(run.wire.contract_bytes for run in played) / responses, kind, 0),
+        number(_contract_percent(played), kind),
+        number(sum(run.wire.request_bytes for run in played) / responses, kind, 0),
     ]
 
 

@@ -45,8 +45,8 @@ def difference_interval(of: FirstTry, against: FirstTry) -> Interval:
 
 
 def mean_interval(values: Sequence[float]) -> Interval | None:
-    """Student's t interval of a mean over seeds; None for fewer than two."""
-    if len(values) < 2:
+    """Student's t interval of a mean over seeds; None for fewer than two that differ, of which it can say nothing."""
+    if len(set(values)) < 2:
         return None
     t = _T[len(values) - 2] if len(values) - 2 < len(_T) else _Z
     reach = t * stdev(values) / math.sqrt(len(values))

@@ -13,8 +13,16 @@ __all__ = ["as_csv", "as_latex", "as_markdown"]
 SOURCE = "Source"
 """The column that says of which kind a row is."""
 
-_OPENS_A_FORMULA = ("=", "+", "-", "@", "\N{MINUS SIGN}", "\t", "\r")
+_OPENS_A_FORMULA = (
+    *("=", "+", "-", "@", "\t", "\r", "\N{MINUS SIGN}"),
+    *("\N{FULLWIDTH EQUALS SIGN}", "\N{FULLWIDTH PLUS SIGN}"),
+    *("\N{FULLWIDTH HYPHEN-MINUS}", "\N{FULLWIDTH COMMERCIAL AT}"),
+)
+_A_NUMBER = re.compile(r"[+-]?\d[\d,]*(\.\d+)?")
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>|#~&!$])")
+_NOTHING = "\0"
+"""What keeps two hyphens from becoming a dash."""
+
 _LATEX = {
     "\\": r"\textbackslash{}",
     "{": r"\{",
@@ -31,11 +39,11 @@ _LATEX = {
     "|": r"\textbar{}",
     '"': r"\textquotedbl{}",
     "`": r"\textasciigrave{}",
-    "-": "{-}",
     "\N{EN DASH}": "--",
     "\N{MINUS SIGN}": "$-$",
     "\N{MULTIPLICATION SIGN}": r"$\times$",
     "\N{CHECK MARK}": r"$\checkmark$",
+    _NOTHING: "{}",
 }
 
 
@@ -144,12 +152,9 @@ def _in_csv(text: str) -> str:
     if not text.startswith(_OPENS_A_FORMULA) or text == DASH:
         return text
     plain = text.replace("\N{MINUS SIGN}", "-")
-    try:
-        float(plain.replace(",", ""))
-    except ValueError:
-        return f"'{text}"
-    return plain
+    return plain if _A_NUMBER.fullmatch(plain) else f"'{text}"
 
 
 def _in_latex(text: str) -> str:
-    return "".join(_LATEX.get(char, char) for char in text if char.isprintable())
+    apart = re.sub("-(?=-)", f"-{_NOTHING}", "".join(char for char in text if char.isprintable()))
+    return "".join(_LATEX.get(char, char) for char in apart)
