@@ -172,13 +172,28 @@ def test_runs_that_consume_otherwise_stand_apart_and_are_not_held_against_the_pa
     assert sum(row.kind is Kind.PAPER for row in ladder.rows) == 2
 
 
+def test_a_stream_that_somebody_wrote_has_a_table_too(scores):
+    [a2] = [score for score in scores if (score.stream, score.arm) == ("drifted", "A2")]
+    mine = msgspec.structs.replace(a2, stream="my-api")
+    exhibits = {one.key: one for one in collection_of([mine]).exhibits}
+    here = line(exhibits["other-streams"], "my-api", "A2")
+    assert (here["Completed"], here["First try (%)"], here["Retries"]) == ("36/36", "75.0", "9.0")
+    assert (here["Evictions"], here["Precision"], here["Compliance (%)"]) == ("4.0", "0.25", "100.0")
+    assert "ladder" not in exhibits
+
+
 HOSTILE = '=cmd|"<script>alert(1)</script>"&\\write18{x}$^#%_~`--> ]]>\n| x |'
 
 
 @pytest.fixture(scope="module")
 def hostile(scores):
     chosen = [score for score in scores if score.planner == "compliant"]
-    return collection_of([msgspec.structs.replace(one, planner=HOSTILE, title=HOSTILE) for one in chosen])
+    return collection_of(
+        [
+            *(msgspec.structs.replace(one, planner=HOSTILE, title=HOSTILE) for one in chosen),
+            msgspec.structs.replace(chosen[0], stream=f"rotations-{HOSTILE}"),
+        ]
+    )
 
 
 class Tags(HTMLParser):

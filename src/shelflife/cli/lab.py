@@ -151,7 +151,8 @@ def _report(options: argparse.Namespace) -> None:
                 f"there is no whole run in {options.records}; make some with: shelflife lab run"
             )
         collection = collection_of(scores)
-        report, *rest = write_all(collection, options.out or options.records)
+        with _lab():
+            report, *rest = write_all(collection, options.out or options.records)
     except (ExhibitsError, RecordsError) as error:
         raise CommandError(str(error)) from error
     print(collection.headline)

@@ -218,7 +218,7 @@ def undrifted(runs: Runs) -> Exhibit:
 
 def rotations(runs: Runs) -> Exhibit:
     """Compliance by how often a table is rotated within the same episodes."""
-    streams = [name for name in runs.streams() if name.startswith("rotations-")]
+    streams = runs.rotation_streams()
     arms = ("A1", "A2D")
     counts = {name: name.rpartition("-")[2] for name in streams}
 

@@ -7,6 +7,7 @@ from shelflife.lab.exhibits.by_planner import classes, hint_shapes, ladder, rota
 from shelflife.lab.exhibits.cells import Cell, Column, Exhibit, Kind, Row, label, number, row, written
 from shelflife.lab.exhibits.coverage import coverage
 from shelflife.lab.exhibits.further import intervals, savings, what_was_run, wire
+from shelflife.lab.exhibits.other_streams import other_streams
 from shelflife.lab.exhibits.pools import Pool, Runs, Subject
 from shelflife.lab.exhibits.price_sheet import price_sheet
 from shelflife.lab.scores import RunScore
@@ -54,7 +55,8 @@ def collection_of(scores: Sequence[RunScore]) -> Collection:
     agreement = _agreement(exhibits)
     if agreement.rows:
         exhibits.insert(1, agreement)
-    exhibits += (coverage(runs), what_was_run(runs))
+    others = other_streams(runs)
+    exhibits += (*([others] if others.rows else ()), coverage(runs), what_was_run(runs))
     headline, kind = _headline(runs)
     return Collection(headline, kind, tuple(exhibits), tuple(left_out), runs)
 

@@ -123,7 +123,8 @@ def _bars(
             top = beside if is_crossed and beside is not None else height
             axes.annotate(text, (place, top), (0, 3), textcoords="offset points", ha="center", size=8)
             if beside is not None:
-                axes.plot([place - 0.42, place + 0.42], [beside] * 2, color=INKS["ink"], lw=1.4, zorder=3)
+                for colour, width in ((INKS["page"], 3.2), (INKS["ink"], 1.4)):
+                    axes.plot([place - 0.42, place + 0.42], [beside] * 2, color=colour, lw=width, zorder=3)
         axes.set_xticks(range(len(_ARMS)), _ARMS)
         _percent_axis(axes, is_first_in_line)
 
@@ -139,7 +140,7 @@ def _bars(
 
 
 def _rotations(runs: Runs) -> _Plan:
-    streams = [name for name in runs.streams() if name.startswith("rotations-")]
+    streams = runs.rotation_streams()
 
     def points(subject: Subject, arm: str) -> list[tuple[int, float]]:
         found = []

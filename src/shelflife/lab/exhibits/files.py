@@ -1,6 +1,8 @@
 """Every exhibit into a folder: tables as Markdown, CSV and LaTeX, figures as SVG and PNG, and the report."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from shelflife.lab.exhibits.collection import Collection
@@ -17,6 +19,8 @@ class ExhibitsError(Exception):
 
 def write_all(collection: Collection, folder: Path) -> list[Path]:
     """Write `report.html` and all that is in `exhibits/`; the files, the report first."""
+    with _writing(folder / "exhibits") as made:
+        made.mkdir(parents=True, exist_ok=True)
     figures, missing = figures_of(collection.runs)
     whole = collection._replace(left_out=(*collection.left_out, *missing))
     contents: dict[Path, bytes] = {Path("report.html"): report_html(whole, figures).encode()}
@@ -28,13 +32,15 @@ def write_all(collection: Collection, folder: Path) -> list[Path]:
     for figure in figures:
         contents[exhibits / f"{figure.key}.svg"] = figure.svg
         contents[exhibits / f"{figure.key}.png"] = figure.png
-    return [_written(folder / path, content) for path, content in contents.items()]
+    for path, content in contents.items():
+        with _writing(folder / path) as target:
+            target.write_bytes(content)
+    return [folder / path for path in contents]
 
 
-def _written(path: Path, content: bytes) -> Path:
+@contextmanager
+def _writing(path: Path) -> Iterator[Path]:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+        yield path
     except OSError as error:
         raise ExhibitsError(f"cannot write {path}: {os.strerror(error.errno or 0)}") from error
-    return path

@@ -1,5 +1,6 @@
 """Runs that belong together."""
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
 from typing import NamedTuple
@@ -112,6 +113,10 @@ class Runs:
     def streams(self) -> list[str]:
         """What was played."""
         return sorted({stream for _, stream, _ in self._pools})
+
+    def rotation_streams(self) -> list[str]:
+        """Those that differ only in how often a table is rotated."""
+        return [stream for stream in self.streams() if re.fullmatch(r"rotations-\d+", stream)]
 
     def pool(self, subject: Subject, stream: str, arm: str) -> Pool:
         """The runs that belong together."""
