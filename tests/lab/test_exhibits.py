@@ -23,6 +23,7 @@ from shelflife.lab.exhibits.markup import as_csv, as_latex, as_markdown
 from shelflife.lab.exhibits.pools import Runs
 from shelflife.lab.exhibits.report import report_html
 from shelflife.lab.grid import Job, execute
+from shelflife.lab.records import Model
 from shelflife.lab.scores import FirstTry
 
 pytestmark = pytest.mark.xdist_group("exhibits")
@@ -159,6 +160,19 @@ def test_the_headline_takes_the_best_evidence_there_is(scores, collection):
     assert "66.7 against 0.0 %" in collection.headline
     tuned = collection_of([score for score in scores if score.planner == HAIKU])
     assert (tuned.headline_kind, HAIKU in tuned.headline) == (Kind.TUNED, True)
+    model = Model("vendor/gpt-5-mini", "gpt-5-mini")
+    asked = [
+        msgspec.structs.replace(one, planner=model.requested, planner_kind="model", model=model)
+        for one in scores
+        if one.planner == "compliant"
+    ]
+    measured = collection_of([*scores, *asked])
+    assert measured.headline_kind is Kind.MEASURED
+    rows = measured.exhibits[0].rows
+    assert [(row.kind, row.cells[0].text) for row in rows[:2]] == [
+        (Kind.MEASURED, "vendor/gpt-5-mini"),
+        (Kind.PAPER, "gpt-5-mini"),
+    ]
     nothing = collection_of([score for score in scores if score.stream == "rules"])
     assert nothing.headline_kind is None
     assert "no ladder to read" in nothing.headline
@@ -170,6 +184,13 @@ def test_runs_that_consume_otherwise_stand_apart_and_are_not_held_against_the_pa
     names = [row.cells[0].text for row in ladder.rows if row.kind is Kind.EXACT]
     assert names == ["compliant", "compliant, consume apply", "conservative", "conservative, consume apply"]
     assert sum(row.kind is Kind.PAPER for row in ladder.rows) == 2
+
+
+def test_runs_at_a_lower_level_are_not_held_against_the_paper(scores):
+    lower = [msgspec.structs.replace(score, level=1) for score in scores]
+    collection = collection_of(lower)
+    assert collection.exhibits[0].rows[0].cells[0].text == "compliant, level 1"
+    assert "agreement" not in {exhibit.key for exhibit in collection.exhibits}
 
 
 def test_a_stream_that_somebody_wrote_has_a_table_too(scores):

@@ -199,6 +199,7 @@ PRICE_SHEET_ATTEMPTS = Published("Results, drift rate, domain and serving path",
 """Attempts on the rule stream, for the arm that the price sheet leaves out."""
 
 PRICE_SHEET_EPISODES = 36
+"""Of the rule stream."""
 
 
 def _costs(a1: float, a2d: float, gain: float, *retries: float) -> TokensAndRetries:

@@ -13,6 +13,7 @@ _DEFAULT_ARM_NOTE = f"The arm {EXACT.name} is the strategy that users of the pac
 
 
 def with_default(arms: Sequence[str], runs: Runs, stream: str) -> list[str]:
+    """Arms of the paper, and the default of users where it was run."""
     return [*arms, *([EXACT.name] if EXACT.name in runs.arms(stream) else [])]
 
 
@@ -36,8 +37,10 @@ def rows_beside_the_paper(
 
 
 def notes(where: str, *more: str | None) -> tuple[str, ...]:
+    """What is said under a table, last where the paper has it."""
     return (*(note for note in more if note), f"Paper: {where}.")
 
 
 def default_note(arms: Sequence[str]) -> str | None:
+    """What the default of users is, where it is among the arms."""
     return _DEFAULT_ARM_NOTE if EXACT.name in arms else None

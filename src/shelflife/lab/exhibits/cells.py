@@ -32,19 +32,10 @@ class Kind(Enum):
     """Where a number comes from."""
 
     EXACT = "exact"
-    """Follows from stream, arm and protocol: the planner does as it is shown, and no chance is in it."""
-
     TUNED = "simulated, tuned to the paper"
-    """Played by a planner whose rates were set after the paper's: its compliance is an input, not a finding."""
-
     SIMULATED = "simulated"
-    """Played by a planner at rates that somebody chose."""
-
     MEASURED = "measured"
-    """Played by a model."""
-
     PAPER = "paper"
-    """Published in the paper, and not run here."""
 
     @property
     def means(self) -> str:

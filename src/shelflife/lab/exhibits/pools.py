@@ -134,7 +134,7 @@ class Runs:
 
 def _subject_of(score: RunScore) -> Subject:
     served = score.model.served if score.model else None
-    is_as_in_the_paper = score.consume == _PLAIN_CONSUME
+    is_as_in_the_paper = (score.consume, score.level) == (_PLAIN_CONSUME, _PLAIN_LEVEL)
     return Subject(
         score.planner,
         kind_of(score),
