@@ -79,6 +79,16 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     preflight.add_argument("--json", action="store_true", help="print the findings for programs")
     preflight.set_defaults(run=_preflight)
 
+    report = verbs.add_parser(
+        "report",
+        help="make tables, figures and a page from records",
+        description="Make the exhibits of all whole runs in a folder: report.html, and exhibits/ with tables"
+        " (Markdown, CSV, LaTeX) and figures (SVG, PNG).",
+    )
+    report.add_argument("records", type=Path, metavar="DIR", help="where the records are")
+    report.add_argument("--out", type=Path, metavar="DIR", help="write here; by default beside the records")
+    report.set_defaults(run=_report)
+
     check = verbs.add_parser("check", help="tell what is wrong with a stream", description="Check a stream.")
     check.add_argument("stream", help="a .toml file, or a stream that comes with the lab")
     check.set_defaults(run=_check)
@@ -188,6 +198,31 @@ def _preflight(options: argparse.Namespace) -> None:
     print()
     for shape in found.shapes:
         print(shape.recommendation)
+
+
+def _report(options: argparse.Namespace) -> None:
+    with _lab():
+        from shelflife.lab.exhibits import ExhibitsError, collection_of, write_all
+        from shelflife.lab.grid import scores_in
+        from shelflife.lab.records import RecordsError
+    if not options.records.is_dir():
+        raise CommandError(f"there is no folder {options.records}")
+    try:
+        scores = scores_in(options.records)
+        if not scores:
+            raise CommandError(
+                f"there is no whole run in {options.records}; make some with: shelflife lab run"
+            )
+        collection = collection_of(scores)
+        with _lab():
+            report, *rest = write_all(collection, options.out or options.records)
+    except (ExhibitsError, RecordsError) as error:
+        raise CommandError(str(error)) from error
+    print(collection.headline)
+    if collection.headline_kind:
+        print(f"({collection.headline_kind.value})")
+    print(f"\n{len(scores)} runs, {len(collection.exhibits)} tables; {len(rest)} files in {rest[0].parent}")
+    print(f"look at {report}")
 
 
 def _check(options: argparse.Namespace) -> None:

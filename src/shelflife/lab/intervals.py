@@ -9,14 +9,14 @@ _Z_95 = 1.959964
 
 
 class Interval(NamedTuple):
-    """Where a rate lies with 95 % confidence, both ends between 0 and 1."""
+    """Between what and what something lies, with 95 % confidence."""
 
     low: float
     high: float
 
 
 def wilson(successes: int, trials: int) -> Interval | None:
-    """Wilson's interval of a rate; None when there was no trial. Unlike the usual one it is right for few trials and for rates of 0 and 1."""
+    """Wilson's interval of a rate, between 0 and 1; None when there was no trial. Unlike the usual one it is right for few trials and for rates of 0 and 1."""
     if trials == 0:
         return None
     rate, z2 = successes / trials, _Z_95**2

@@ -88,6 +88,7 @@ class RunScore(msgspec.Struct, frozen=True, kw_only=True):
     """One run in numbers. The names are those of `shelflife lab run --json`."""
 
     stream: str
+    title: str
     arm: str
     planner: str
     planner_kind: Literal["simulated", "model"]
@@ -129,6 +130,9 @@ class RunScore(msgspec.Struct, frozen=True, kw_only=True):
     wire: Wire
     saving: SavingFactors
     started_at: str
+    version: str
+    """Of shelflife."""
+
     spent: RunEnded
 
 
@@ -153,6 +157,7 @@ def score_of(records: Sequence[Record]) -> RunScore:
     eligible_first_try = len(first_try.intersection(eligible))
     return RunScore(
         stream=start.stream,
+        title=start.title,
         arm=start.arm,
         planner=start.planner,
         planner_kind=start.planner_kind,
@@ -193,6 +198,7 @@ def score_of(records: Sequence[Record]) -> RunScore:
         ),
         saving=_saving(start, attempts, first_try, drifts),
         started_at=start.started_at,
+        version=start.version,
         spent=spent,
     )
 

@@ -12,7 +12,7 @@ from shelflife.client.guard import merged
 from shelflife.lab.planners import Message, PlannerError, Proposal, Usage
 from shelflife.lab.prompting import ANSWER, INPUT, request_in
 
-__all__ = ["PRESETS", "Rates", "SeededPlanner", "SimulatedPlanner", "simulated_planner"]
+__all__ = ["DETERMINISTIC", "PRESETS", "Rates", "SeededPlanner", "SimulatedPlanner", "simulated_planner"]
 
 _AMENDED = "Input, with amendments already made:\n"
 _AMENDMENT = re.compile(r"^- (?P<name>[\w.\-]+): (?P<values>.*) \((?P<before>was .*)\)$", re.MULTILINE)
@@ -141,6 +141,9 @@ _PLAIN = {
     "conservative": {"adds": False},
     "forgetful": {"adds": False, "rewrites": False},
 }
+
+DETERMINISTIC = frozenset(_PLAIN)
+"""The planners that have no chance in them: what they come to follows from stream, arm and protocol."""
 
 
 def simulated_planner(spec: str, seed: int, conditional_fields: frozenset[str]) -> SimulatedPlanner | None:

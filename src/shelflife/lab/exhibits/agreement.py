@@ -1,0 +1,86 @@
+"""The exact planners held against the paper, cell by cell."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from shelflife.lab.exhibits.beside import PLANNER
+from shelflife.lab.exhibits.cells import Column, Exhibit, Kind, Row, label, number, row
+
+__all__ = ["agreement_with_the_paper"]
+
+
+def agreement_with_the_paper(exhibits: Sequence[Exhibit]) -> Exhibit:
+    """Cell by cell, where the exact planners and the paper say the same."""
+    rows = []
+    for exhibit in exhibits:
+        for planner, pairs in _by_planner(exhibit).items():
+            apart = [
+                f"{pair.where}: {pair.ours} here, {pair.theirs} there"
+                for pair in pairs
+                if pair.ours != pair.theirs
+            ]
+            cells = [
+                label(exhibit.title),
+                label(planner, is_code=True),
+                number(len(pairs), Kind.EXACT, 0),
+                number(len(pairs) - len(apart), Kind.EXACT, 0),
+                label("; ".join(apart) or "nothing"),
+            ]
+            rows.append(row(Kind.EXACT, cells, is_first_of_block=True))
+    return Exhibit(
+        "agreement",
+        "Against the paper, cell by cell",
+        "Of the numbers that the paper prints and that need no model, how many come out the same when the stream is played through the real server.",
+        (
+            Column("Exhibit", align="left"),
+            Column("Planner", align="left"),
+            Column("Compared"),
+            Column("The same"),
+            Column("What differs", align="left"),
+        ),
+        tuple(rows),
+        (
+            "The planner compliant is held against gpt-5-mini and compliant-last against gpt-5.4-mini, the models that do as they do with two values for one field;"
+            " the price sheet against the paper's three, which agree in every count.",
+            "Tokens are not compared, for the paper's are vendors' bills for other prompts; what a model found by itself, without a memory, cannot come out the same either.",
+        ),
+    )
+
+
+class _Pair(NamedTuple):
+    where: str
+    ours: str
+    theirs: str
+
+
+def _by_planner(exhibit: Exhibit) -> dict[str, list[_Pair]]:
+    """What an exhibit has of each exact planner and of the paper."""
+    if PLANNER not in exhibit.columns:
+        return {}
+    who_at = exhibit.columns.index(PLANNER)
+    found: dict[str, list[_Pair]] = {}
+    for block in _blocks(exhibit):
+        theirs = next((one for one in block if one.kind is Kind.PAPER), None)
+        for ours in block:
+            if theirs is not None and ours.is_compared and ours.kind is Kind.EXACT:
+                found.setdefault(ours.cells[who_at].text, []).extend(_pairs(exhibit, ours, theirs))
+    return found
+
+
+def _pairs(exhibit: Exhibit, ours: Row, theirs: Row) -> Iterator[_Pair]:
+    for column, left, right in zip(exhibit.columns, ours.cells, theirs.cells, strict=True):
+        is_in_both = left.kind is not None and not left.is_missing and not right.is_missing
+        if is_in_both and column.is_comparable:
+            group = column.group.removesuffix(" (%)")
+            yield _Pair(f"{group} {column.name}".strip(), left.text, right.text)
+
+
+def _blocks(exhibit: Exhibit) -> Iterator[list[Row]]:
+    block: list[Row] = []
+    for one in exhibit.rows:
+        if one.is_first_of_block and block:
+            yield block
+            block = []
+        block.append(one)
+    if block:
+        yield block

@@ -1,0 +1,147 @@
+"""What an exhibit is: a table whose every cell knows where its number comes from."""
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Literal, NamedTuple
+
+from shelflife.lab.scores import RunScore
+from shelflife.lab.simulated import DETERMINISTIC
+
+__all__ = [
+    "DASH",
+    "Cell",
+    "Column",
+    "Exhibit",
+    "Kind",
+    "Row",
+    "kind_of",
+    "label",
+    "number",
+    "row",
+    "signed",
+    "written",
+]
+
+DASH = "\N{EN DASH}"
+"""What is not there. Never zero."""
+
+_MINUS = "\N{MINUS SIGN}"
+
+
+class Kind(Enum):
+    """Where a number comes from."""
+
+    EXACT = "exact"
+    TUNED = "simulated, tuned to the paper"
+    SIMULATED = "simulated"
+    MEASURED = "measured"
+    PAPER = "paper"
+
+    @property
+    def means(self) -> str:
+        """What it says about a number, in one sentence."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    Kind.EXACT: "Follows from the stream, the arm and the protocol, for a planner that has no chance in it.",
+    Kind.TUNED: "Played by a stand-in whose rates were set after the paper's: its compliance is an input, not a finding.",
+    Kind.SIMULATED: "Played by a stand-in at rates that somebody chose.",
+    Kind.MEASURED: "Played by a real model.",
+    Kind.PAPER: "Published in the paper, and not run here.",
+}
+
+
+def kind_of(score: RunScore) -> Kind:
+    """Where the numbers of a run come from."""
+    if score.planner_kind == "model":
+        return Kind.MEASURED
+    if score.is_tuned_to_the_paper:
+        return Kind.TUNED
+    return Kind.EXACT if score.planner in DETERMINISTIC else Kind.SIMULATED
+
+
+class Cell(NamedTuple):
+    """What stands in one place of a table."""
+
+    text: str
+    kind: Kind | None
+    """None for what names a row and is no number."""
+
+    is_code: bool = False
+    """A name that a program knows."""
+
+    @property
+    def is_missing(self) -> bool:
+        return self.text == DASH
+
+
+class Column(NamedTuple):
+    """One column; neighbours of the same group share a heading."""
+
+    name: str
+    group: str = ""
+    align: Literal["left", "right"] = "right"
+    is_comparable: bool = True
+    """The paper's number is of the same thing. Tokens are not: its are vendors' bills for other prompts."""
+
+
+class Row(NamedTuple):
+    """One row, all its numbers of one kind."""
+
+    cells: tuple[Cell, ...]
+    kind: Kind
+    is_first_of_block: bool = False
+    """Begins something new, after what belongs together."""
+
+    is_compared: bool = False
+    """The paper's row of its block is about the same thing."""
+
+
+class Exhibit(NamedTuple):
+    """A table with what a reader needs to read it."""
+
+    key: str
+    """What its files are called."""
+
+    title: str
+    guide: str
+    """How to read it, in one sentence."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def kinds(self) -> list[Kind]:
+        """Where its numbers come from, in the order of the legend."""
+        return [kind for kind in Kind if any(row.kind is kind for row in self.rows)]
+
+
+def label(text: str, *, is_code: bool = False) -> Cell:
+    """A cell that names something. Line breaks have no place in it, whoever wrote them."""
+    return Cell(" ".join(text.split()) or DASH, None, is_code)
+
+
+def number(value: float | None, kind: Kind, digits: int = 1) -> Cell:
+    """A cell with a number, or with a dash."""
+    return Cell(DASH if value is None else written(value, digits), kind)
+
+
+def signed(value: float | None, kind: Kind, digits: int = 1) -> Cell:
+    """The same for a difference, with its sign."""
+    if value is None:
+        return Cell(DASH, kind)
+    text = written(value, digits)
+    return Cell(f"+{text}" if float(f"{value:.{digits}f}") > 0 else text, kind)
+
+
+def written(value: float, digits: int) -> str:
+    """A number for people."""
+    text = f"{value:,.{digits}f}".replace("-", _MINUS)
+    return text.removeprefix(_MINUS) if not float(f"{value:.{digits}f}") else text
+
+
+def row(kind: Kind, cells: Sequence[Cell], *, is_first_of_block: bool = False) -> Row:
+    """A row of cells."""
+    return Row(tuple(cells), kind, is_first_of_block)

@@ -1,0 +1,308 @@
+"""Figures, drawn only from what the runs hold, with the paper's values beside where its text gives them."""
+
+import io
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from shelflife.lab import paper
+from shelflife.lab.exhibits.cells import DASH, Kind
+from shelflife.lab.exhibits.collection import LeftOut
+from shelflife.lab.exhibits.pools import Runs, Subject
+from shelflife.lab.scores import FirstTry, RunScore
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
+
+__all__ = ["INKS", "Figure", "figures_of"]
+
+INKS = {
+    "ink": "#1c2430",
+    "faint": "#8a93a0",
+    "rule": "#dfe3e8",
+    "page": "#ffffff",
+    "a0": "#c9ced6",
+    "a1": "#e0a93f",
+    "a2": "#c4573f",
+    "a2d": "#17496e",
+}
+"""What each colour of a figure is called. They differ in lightness, so they stay apart in grey."""
+
+_ARMS = ("A0", "A1", "A2", "A2D")
+_PANEL_WIDTH, _PANEL_HEIGHT = 2.35, 1.75
+_PER_LINE = 4
+_ROOM_FOR_A_NUMBER = 16
+"""In percent points of a panel."""
+
+
+class Figure(NamedTuple):
+    """A drawing, and what a reader needs to read it."""
+
+    key: str
+    title: str
+    guide: str
+    kinds: tuple[Kind, ...]
+    svg: bytes
+    png: bytes
+
+
+class _Plan(NamedTuple):
+    """A figure that may be drawn: one panel a subject."""
+
+    key: str
+    title: str
+    guide: str
+    needs: str
+    subjects: list[Subject]
+    draw: Callable[["Axes", Subject, bool], None]
+
+
+def figures_of(runs: Runs) -> tuple[list[Figure], list[LeftOut]]:
+    """The figures for which there are runs, and those for which there are none."""
+    drawn, left_out = [], []
+    for plan in (_governed(runs), _funding(runs), _rotations(runs), _domains(runs)):
+        if plan.subjects:
+            drawn.append(_drawn(plan))
+        else:
+            left_out.append(LeftOut(f"Figure: {plan.title}", f"there is no run on {plan.needs}"))
+    return drawn, left_out
+
+
+def _governed(runs: Runs) -> _Plan:
+    def published(model: str) -> dict[str, float]:
+        known = paper.CLASSES.facts.get(model)
+        floor = paper.GOVERNED_WITHOUT_MEMORY.facts
+        return {**({"A0": floor[model]} if model in floor else {}), **(known.governed if known else {})}
+
+    return _bars(
+        runs,
+        "governed-by-arm",
+        "First try on the class that drifts, by arm",
+        "Each panel is a planner on the drifted stream: memory lifts the rate, and invalidation keeps it up after the rotation.",
+        lambda run: run.governed_scored,
+        published,
+    )
+
+
+def _funding(runs: Runs) -> _Plan:
+    def published(model: str) -> dict[str, float]:
+        known = paper.LADDER.facts.get(model)
+        floor = paper.FUNDING_WITHOUT_MEMORY.facts
+        return {**({"A0": floor[model]} if model in floor else {}), **(known.funding_post if known else {})}
+
+    return _bars(
+        runs,
+        "funding-by-arm",
+        "First try after drift on a class that never drifted, by arm",
+        "The same runs, seen from funding: clearing whole tables at A2 empties what no event touched, and rows at A2D bring it back.",
+        lambda run: run.funding_post,
+        published,
+    )
+
+
+def _bars(
+    runs: Runs,
+    key: str,
+    title: str,
+    guide: str,
+    of: Callable[[RunScore], FirstTry | None],
+    published: Callable[[str], dict[str, float]],
+) -> _Plan:
+    def rates(subject: Subject) -> list[float | None]:
+        return [runs.pool(subject, "drifted", arm).percent(of) for arm in _ARMS]
+
+    def draw(axes: "Axes", subject: Subject, is_first_in_line: bool) -> None:
+        theirs = published(subject.counterpart) if subject.counterpart else {}
+        for place, (arm, rate) in enumerate(zip(_ARMS, rates(subject), strict=True)):
+            colour = INKS[arm.lower()]
+            text = DASH if rate is None else f"{rate:.0f}"
+            axes.bar(place, rate or 0, width=0.7, color=colour)
+            beside = theirs.get(arm)
+            height = rate or 0
+            is_crossed = beside is not None and height <= beside < height + _ROOM_FOR_A_NUMBER
+            top = beside if is_crossed and beside is not None else height
+            axes.annotate(text, (place, top), (0, 3), textcoords="offset points", ha="center", size=8)
+            if beside is not None:
+                for colour, width in ((INKS["page"], 3.2), (INKS["ink"], 1.4)):
+                    axes.plot([place - 0.42, place + 0.42], [beside] * 2, color=colour, lw=width, zorder=3)
+        axes.set_xticks(range(len(_ARMS)), _ARMS)
+        _percent_axis(axes, is_first_in_line)
+
+    subjects = [one for one in runs.subjects("drifted") if any(rate is not None for rate in rates(one))]
+    return _Plan(
+        key,
+        title,
+        f"{guide} A line across is the paper's value, where it gives one.",
+        "the drifted stream",
+        subjects,
+        draw,
+    )
+
+
+def _rotations(runs: Runs) -> _Plan:
+    streams = runs.rotation_streams()
+
+    def points(subject: Subject, arm: str) -> list[tuple[int, float]]:
+        found = []
+        for stream in streams:
+            pool = runs.pool(subject, stream, arm)
+            if (rate := pool.compliance) is not None and rate.percent is not None:
+                found.append((len(pool.runs[0].evictions_by_event), rate.percent))
+        return sorted(found)
+
+    def draw(axes: "Axes", subject: Subject, is_first_in_line: bool) -> None:
+        spans = paper.ROTATIONS.facts.get(subject.counterpart or "", {})
+        for arm, span in spans.items() if subject.kind is not Kind.EXACT else ():
+            axes.axhspan(*_widened(span), color=INKS[arm.lower()], alpha=0.16, lw=0)
+        _lines(
+            axes,
+            _Line("A2D", INKS["a2d"], points(subject, "A2D")),
+            _Line("A1", INKS["a1"], points(subject, "A1")),
+        )
+        counts = sorted({count for arm in ("A1", "A2D") for count, _ in points(subject, arm)})
+        axes.set_xticks(counts, [str(count) for count in counts])
+        axes.set_xlabel("rotations", color=INKS["faint"], size=7.5, labelpad=1)
+        axes.set_xlim(min(counts) - 0.35, max(counts) + 0.9)
+        _percent_axis(axes, is_first_in_line)
+
+    subjects = (
+        [one for one in runs.subjects(*streams) if points(one, "A1") or points(one, "A2D")] if streams else []
+    )
+    return _Plan(
+        "compliance-by-rotations",
+        "Compliance against the number of rotations",
+        "One, two and three rotations in the same 36 episodes: a flat solid line says that row-level invalidation absorbs more drift. A shaded band is"
+        " the range that the paper's text gives.",
+        "a stream of rotations",
+        subjects,
+        draw,
+    )
+
+
+def _domains(runs: Runs) -> _Plan:
+    domains: dict[str, Callable[[RunScore], FirstTry | None]] = {
+        "drifted": lambda run: run.governed_scored,
+        "recipes": lambda run: run.classes.get("celiac"),
+    }
+
+    def points(subject: Subject, stream: str) -> list[tuple[int, float]]:
+        rates = [runs.pool(subject, stream, arm).percent(domains[stream]) for arm in _ARMS]
+        return [(place, rate) for place, rate in enumerate(rates) if rate is not None]
+
+    def draw(axes: "Axes", subject: Subject, is_first_in_line: bool) -> None:
+        _lines(
+            axes,
+            _Line("payments", INKS["a2d"], points(subject, "drifted")),
+            _Line("recipes", INKS["a2"], points(subject, "recipes")),
+        )
+        axes.set_xticks(range(len(_ARMS)), _ARMS)
+        axes.set_xlim(-0.3, len(_ARMS) + 0.75)
+        _percent_axis(axes, is_first_in_line)
+
+    subjects = [one for one in runs.subjects("recipes") if all(points(one, name) for name in domains)]
+    return _Plan(
+        "payments-against-recipes",
+        "Payments against recipes",
+        "First try on the class that drift targets, in both domains: the same ladder, climbed by a hint that adds a field and by one that replaces a value.",
+        "both the drifted stream and recipes by the same planner",
+        subjects,
+        draw,
+    )
+
+
+class _Line(NamedTuple):
+    """A line of a panel; the first of two is solid."""
+
+    name: str
+    colour: str
+    points: list[tuple[int, float]]
+
+
+def _lines(axes: "Axes", solid: _Line, dashed: _Line) -> None:
+    """Two lines with their names at their ends, apart even where the lines are not."""
+    there = [line for line in (dashed, solid) if line.points]
+    for line in there:
+        style, marker = ("-", "o") if line is solid else ("--", "s")
+        axes.plot(
+            *zip(*line.points, strict=True),
+            style,
+            marker=marker,
+            ms=4.5,
+            lw=1.6,
+            color=line.colour,
+            mfc=line.colour if line is solid else INKS["page"],
+            clip_on=False,
+        )
+    lowest = _ROOM_FOR_A_NUMBER / 2
+    for line in sorted(there, key=lambda line: line.points[-1][1]):
+        at, height = line.points[-1]
+        place = max(height, lowest)
+        lowest = place + _ROOM_FOR_A_NUMBER
+        axes.annotate(line.name, (at, place), (7, 0), textcoords="offset points", va="center", size=8)
+
+
+def _widened(ends: tuple[float, float]) -> tuple[float, float]:
+    low, high = ends
+    return (low - 1, high + 1) if low == high else (low, high)
+
+
+def _percent_axis(axes: "Axes", is_first_in_line: bool) -> None:
+    axes.set_ylim(0, 112)
+    axes.set_yticks((0, 50, 100), ("0", "50", "100 %") if is_first_in_line else ("", "", ""))
+    axes.tick_params(length=0)
+    axes.grid(axis="y", color=INKS["rule"], lw=0.8)
+    axes.set_axisbelow(True)
+    for name, spine in axes.spines.items():
+        spine.set_visible(name == "bottom")
+        spine.set_color(INKS["faint"])
+
+
+def _drawn(plan: _Plan) -> Figure:
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as Canvas
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    settings: dict[str, Any] = {
+        "font.family": "sans-serif",
+        "font.sans-serif": ["DejaVu Sans"],
+        "font.size": 8,
+        "text.color": INKS["ink"],
+        "xtick.color": INKS["ink"],
+        "ytick.color": INKS["faint"],
+        "text.parse_math": False,
+        "svg.fonttype": "none",
+        "svg.hashsalt": plan.key,
+    }
+    with mpl.rc_context(settings):  # type: ignore[arg-type]
+        line_count = -(-len(plan.subjects) // _PER_LINE)
+        column_count = min(_PER_LINE, max(len(plan.subjects), 2))
+        canvas = Canvas(
+            figsize=(column_count * _PANEL_WIDTH, line_count * _PANEL_HEIGHT + 0.1),
+            layout=ConstrainedLayoutEngine(h_pad=0.09, w_pad=0.06),
+        )
+        FigureCanvasAgg(canvas)
+        panels = canvas.subplots(line_count, column_count, squeeze=False).flat
+        for place, axes in enumerate(panels):
+            if place >= len(plan.subjects):
+                axes.set_visible(False)
+                continue
+            subject = plan.subjects[place]
+            plan.draw(axes, subject, place % _PER_LINE == 0)
+            axes.set_title(_shortened(subject.name), loc="left", size=8.5, weight="bold", pad=14)
+            axes.text(0, 1.03, subject.kind.value, transform=axes.transAxes, size=7, color=INKS["faint"])
+        svg, png = _saved(canvas, "svg"), _saved(canvas, "png")
+    kinds = tuple(kind for kind in Kind if any(one.kind is kind for one in plan.subjects))
+    return Figure(plan.key, plan.title, plan.guide, kinds, svg, png)
+
+
+def _shortened(name: str) -> str:
+    one_line = " ".join(name.split())
+    return one_line if len(one_line) <= 26 else f"{one_line[:25]}\N{HORIZONTAL ELLIPSIS}"
+
+
+def _saved(canvas: "Canvas", format: str) -> bytes:
+    target = io.BytesIO()
+    metadata: dict[str, Any] = {"Date": None} if format == "svg" else {}
+    canvas.savefig(target, format=format, dpi=200, facecolor=INKS["page"], metadata=metadata)
+    return target.getvalue()

@@ -1,0 +1,163 @@
+"""Runs that belong together."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from statistics import fmean
+from typing import NamedTuple
+
+from shelflife.client.strategies import ARMS, EXACT
+from shelflife.lab.exhibits.cells import Kind, kind_of
+from shelflife.lab.paper import LADDER, counterpart_of
+from shelflife.lab.prompting import Consume
+from shelflife.lab.scores import FirstTry, RunScore
+
+__all__ = [
+    "ALL_ARMS",
+    "Pool",
+    "Runs",
+    "Subject",
+    "groups",
+    "saved_percent",
+]
+
+ALL_ARMS = (*ARMS, EXACT.name)
+
+_FIRST = (Kind.MEASURED, Kind.EXACT, Kind.TUNED, Kind.SIMULATED)
+_PLAIN_LEVEL = 6
+_PLAIN_CONSUME = Consume.LEVEL_3.value
+
+
+class Subject(NamedTuple):
+    """Who played, and how: what is compared with what never mixes two of these."""
+
+    planner: str
+    kind: Kind
+    consume: str
+    level: int
+    counterpart: str | None
+    """The paper's model whose numbers belong beside."""
+
+    @property
+    def name(self) -> str:
+        """The planner, and what is not as in the paper."""
+        parts = [self.planner]
+        if self.consume != _PLAIN_CONSUME:
+            parts.append(f"consume {self.consume}")
+        if self.level != _PLAIN_LEVEL:
+            parts.append(f"level {self.level}")
+        return ", ".join(parts)
+
+    @property
+    def rank(self) -> tuple[int, int, str, str, int]:
+        """Where it stands in an exhibit."""
+        models = list(LADDER.facts)
+        place = models.index(self.counterpart) if self.counterpart in models else len(models)
+        if self.kind is Kind.EXACT:
+            place = 0
+        return (_FIRST.index(self.kind), place, self.planner, self.consume, self.level)
+
+
+class Pool(NamedTuple):
+    """The runs of one subject on one stream with one arm, or of none: then everything is None."""
+
+    runs: tuple[RunScore, ...]
+
+    def rate(self, of: Callable[[RunScore], FirstTry | None]) -> FirstTry | None:
+        """Over the episodes of all runs."""
+        found = [one for run in self.runs if (one := of(run)) is not None and one.episodes]
+        if not found:
+            return None
+        return FirstTry(sum(one.episodes for one in found), sum(one.first_try for one in found))
+
+    def percent(self, of: Callable[[RunScore], FirstTry | None]) -> float | None:
+        """The same in percent."""
+        pooled = self.rate(of)
+        return None if pooled is None else pooled.percent
+
+    def mean(self, of: Callable[[RunScore], float | None]) -> float | None:
+        """Over the runs that have it."""
+        found = [value for run in self.runs if (value := of(run)) is not None]
+        return fmean(found) if found else None
+
+    @property
+    def compliance(self) -> FirstTry | None:
+        """First tries among the eligible episodes; None without a memory."""
+        return self.rate(_compliance)
+
+    @property
+    def completed(self) -> str | None:
+        """Episodes that were completed, of all."""
+        if not self.runs:
+            return None
+        return f"{sum(run.completed for run in self.runs):,}/{sum(run.episodes for run in self.runs):,}"
+
+
+def _compliance(run: RunScore) -> FirstTry | None:
+    return None if run.compliance is None else FirstTry(run.eligible, run.eligible_first_try)
+
+
+class Runs:
+    """All runs of an exhibit, by subject, stream and arm."""
+
+    def __init__(self, scores: Iterable[RunScore]) -> None:
+        self.all = list(scores)
+        self._pools: dict[tuple[Subject, str, str], list[RunScore]] = {}
+        for score in self.all:
+            self._pools.setdefault((_subject_of(score), score.stream, score.arm), []).append(score)
+
+    def subjects(self, *streams: str) -> list[Subject]:
+        """Who played one of these streams, or any, in the order of exhibits."""
+        found = {subject for subject, stream, _ in self._pools if not streams or stream in streams}
+        return sorted(found, key=lambda subject: subject.rank)
+
+    def streams(self) -> list[str]:
+        """What was played."""
+        return sorted({stream for _, stream, _ in self._pools})
+
+    def rotation_streams(self) -> list[str]:
+        """Those that differ only in how often a table is rotated."""
+        return [stream for stream in self.streams() if re.fullmatch(r"rotations-\d+", stream)]
+
+    def pool(self, subject: Subject, stream: str, arm: str) -> Pool:
+        """The runs that belong together."""
+        return Pool(tuple(self._pools.get((subject, stream, arm), ())))
+
+    def of(self, subject: Subject) -> list[RunScore]:
+        """All runs of a subject."""
+        return [run for (who, _, _), runs in self._pools.items() if who == subject for run in runs]
+
+    def arms(self, *streams: str) -> list[str]:
+        """The arms with which one of these streams was played, in the order of the ladder."""
+        found = {arm for _, stream, arm in self._pools if stream in streams}
+        return [arm for arm in ALL_ARMS if arm in found]
+
+
+def _subject_of(score: RunScore) -> Subject:
+    served = score.model.served if score.model else None
+    is_as_in_the_paper = (score.consume, score.level) == (_PLAIN_CONSUME, _PLAIN_LEVEL)
+    return Subject(
+        score.planner,
+        kind_of(score),
+        score.consume,
+        score.level,
+        counterpart_of(score.planner, served) if is_as_in_the_paper else None,
+    )
+
+
+def saved_percent(of: Pool, against: Pool) -> float | None:
+    """The tokens that one pool saves of another's, over the seeds that both have."""
+    seeds = {run.seed for run in of.runs} & {run.seed for run in against.runs}
+    spent, baseline = (
+        sum(run.tokens.total for run in pool.runs if run.seed in seeds) for pool in (of, against)
+    )
+    return 100 * (1 - spent / baseline) if baseline else None
+
+
+def groups(subjects: Sequence[Subject]) -> list[list[Subject]]:
+    """Planners of one kind together, but exact ones each alone: they differ by construction, not by chance."""
+    groups: dict[object, list[Subject]] = {}
+    for subject in subjects:
+        settings = (subject.consume, subject.level)
+        key = subject if subject.kind is Kind.EXACT else (subject.kind, *settings)
+        groups.setdefault(key, []).append(subject)
+    return list(groups.values())

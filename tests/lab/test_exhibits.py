@@ -1,0 +1,413 @@
+"""Exhibits are made from records alone, say where each number comes from, and escape what others have named."""
+
+import csv
+import io
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from itertools import pairwise
+from xml.etree import ElementTree
+
+import msgspec
+import pytest
+
+from shelflife.cli import main
+from shelflife.client.strategies import ARMS, EXACT
+from shelflife.lab import paper
+from shelflife.lab.exhibits import ExhibitsError, Kind, collection_of, write_all
+from shelflife.lab.exhibits.cells import DASH, kind_of, number, signed
+from shelflife.lab.exhibits.figures import INKS, figures_of
+from shelflife.lab.exhibits.intervals import difference_interval, mean_interval, rate_interval
+from shelflife.lab.exhibits.markup import as_csv, as_latex, as_markdown
+from shelflife.lab.exhibits.pools import Runs
+from shelflife.lab.exhibits.report import report_html
+from shelflife.lab.grid import Job, execute
+from shelflife.lab.records import Model
+from shelflife.lab.scores import FirstTry
+
+pytestmark = pytest.mark.xdist_group("exhibits")
+
+HAIKU = "sim:claude-haiku-4-5"
+JOBS = [
+    *(Job("drifted", arm, "compliant") for arm in ("A0", "A1", "A2", "A2D")),
+    *(Job("drifted", arm, "conservative") for arm in ("A0", "A2D")),
+    *(Job("drifted", arm, HAIKU, seed) for arm in ("A1", "A2D") for seed in (0, 1)),
+    *(Job("rules", arm, "compliant") for arm in ("A2D", "A2DC", "A2DR", "A2DO")),
+    *(Job("recipes", "A2D", planner) for planner in ("compliant", HAIKU)),
+    *(Job(f"rotations-{count}", "A2D", "compliant") for count in (1, 2)),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("records")
+
+
+@pytest.fixture(scope="module")
+def scores(folder):
+    return execute(JOBS, folder).scores
+
+
+@pytest.fixture(scope="module")
+def collection(scores):
+    return collection_of(scores)
+
+
+@pytest.fixture(scope="module")
+def figures(collection):
+    drawn, left_out = figures_of(collection.runs)
+    assert left_out == []
+    return drawn
+
+
+@pytest.fixture(scope="module")
+def exhibits(collection):
+    return {exhibit.key: exhibit for exhibit in collection.exhibits}
+
+
+def line(exhibit, *names, kind=None):
+    """The numbers of the first row that has these names, by group and name of their column."""
+    for row in exhibit.rows:
+        if set(names) <= {cell.text for cell in row.cells} and kind in (None, row.kind):
+            heads = [f"{column.group}: {column.name}".removeprefix(": ") for column in exhibit.columns]
+            return {head: cell.text for head, cell in zip(heads, row.cells, strict=True)}
+    raise AssertionError(f"{names} is not in {exhibit.title}")
+
+
+def test_the_ladder_has_the_exact_numbers_and_the_papers_under_them(exhibits):
+    here = line(exhibits["ladder"], "compliant")
+    there = line(exhibits["ladder"], "gpt-5-mini", kind=Kind.PAPER)
+    assert [here[f"Compliance (%): {arm}"] for arm in ("A1", "A2", "A2D")] == ["33.3", "100.0", "100.0"]
+    assert [here[f"Post-drift funding (%): {arm}"] for arm in ("A1", "A2", "A2D")] == ["66.7", "0.0", "66.7"]
+    assert (here["Gain: A2D\N{MINUS SIGN}A1"], here["Precision: A2"], here["Completed: A2"]) == (
+        "+66.7",
+        "0.25",
+        "36/36",
+    )
+    same = [head for head in here if there[head] == here[head] != DASH]
+    assert len(same) == 9
+
+
+def test_what_was_not_run_is_a_dash_and_what_came_to_nothing_a_zero(exhibits):
+    here = line(exhibits["ladder"], "conservative")
+    assert here["Compliance (%): A1"] == here["Gain: A2D\N{MINUS SIGN}A1"] == DASH
+    assert here["Compliance (%): A2D"] == "0.0"
+    costs = line(exhibits["tokens-and-retries"], HAIKU)
+    assert costs["Tokens saved (%): A2D"] == DASH
+
+
+def test_the_price_sheet_splits_evictions_by_event_and_names_the_alerts(exhibits):
+    sheet = exhibits["price-sheet"]
+    stamp_only, lazy = line(sheet, "A2DR", "compliant"), line(sheet, "A2DC", "compliant")
+    assert (stamp_only["First try"], stamp_only["Retries"], stamp_only["Evictions"]) == ("22", "14", "4 + 5")
+    assert (lazy["Evictions"], lazy["Restamps"], lazy["Alerts at"]) == ("2", "3", "13/25")
+    assert lazy["Tokens against lazy (%)"] == DASH
+    assert stamp_only["Tokens against lazy (%)"].startswith("+")
+    assert line(sheet, "A2D", "compliant")["Alerts at"] == "none"
+    assert line(sheet, "A2D", "3 models")["Retries"] == "6"
+
+
+def test_every_exact_number_is_held_against_the_paper(exhibits):
+    sheet = line(exhibits["agreement"], "The price of noticing that rules changed", "compliant")
+    assert (sheet["Compared"], sheet["The same"], sheet["What differs"]) == ("16", "16", "nothing")
+    assert all(row.kind is Kind.EXACT for row in exhibits["agreement"].rows)
+
+
+def test_savings_are_validity_times_compliance(exhibits):
+    here = line(exhibits["savings"], "conservative")
+    assert here["Validity (%): A2D"] == "95.2"
+    assert here["\N{MULTIPLICATION SIGN} compliance (%): A2D"] == "50.0"
+    assert here["= chances taken (%): A2D"] == "47.6"
+    assert line(exhibits["savings"], HAIKU)["Validity (%): A2D"] == "95.2"
+
+
+def test_the_shapes_of_hints_come_from_both_domains(exhibits):
+    here = line(exhibits["hint-shapes"], "compliant")
+    assert list(here.values())[1:] == ["90.0", "80.0", "80.0", "50.0", "66.7"]
+
+
+def test_the_coverage_follows_from_the_strategies(exhibits):
+    matrix = exhibits["coverage"]
+    arms = [row.cells[0].text for row in matrix.rows if row.kind is Kind.EXACT]
+    assert arms == [arm for arm in (*ARMS, EXACT.name) if arm != "A0"]
+    graph = line(matrix, "A2DG", kind=Kind.EXACT)
+    assert (graph["Validity: L5"], graph["Validity: L6"], graph["Validity: Diff"]) == ("✓", "", "✓")
+    assert line(matrix, "A1", kind=Kind.EXACT)["Compliance: L3"] == "✓"
+    assert graph["Compliance: L3"] == DASH
+
+
+def test_each_number_says_where_it_comes_from(scores, exhibits):
+    for exhibit in exhibits.values():
+        for row in exhibit.rows:
+            assert {cell.kind for cell in row.cells} <= {row.kind, None}
+    assert {row.kind for row in exhibits["ladder"].rows} == {Kind.EXACT, Kind.TUNED, Kind.PAPER}
+    measured = msgspec.structs.replace(scores[0], planner_kind="model")
+    assert kind_of(measured) is Kind.MEASURED
+    seeded = msgspec.structs.replace(scores[0], planner="seeded:add=0.5")
+    assert kind_of(seeded) is Kind.SIMULATED
+
+
+def test_a_planner_that_is_tuned_says_so_in_every_format(exhibits, collection):
+    for render in (as_markdown, as_csv, as_latex):
+        assert "simulated, tuned to the paper" in render(exhibits["ladder"])
+    assert "simulated, tuned to the paper" in report_html(collection, [])
+
+
+def test_the_headline_takes_the_best_evidence_there_is(scores, collection):
+    assert collection.headline_kind is Kind.EXACT
+    assert "from 33.3 to 100.0 % compliance" in collection.headline
+    assert "66.7 against 0.0 %" in collection.headline
+    tuned = collection_of([score for score in scores if score.planner == HAIKU])
+    assert (tuned.headline_kind, HAIKU in tuned.headline) == (Kind.TUNED, True)
+    model = Model("vendor/gpt-5-mini", "gpt-5-mini")
+    asked = [
+        msgspec.structs.replace(one, planner=model.requested, planner_kind="model", model=model)
+        for one in scores
+        if one.planner == "compliant"
+    ]
+    measured = collection_of([*scores, *asked])
+    assert measured.headline_kind is Kind.MEASURED
+    rows = measured.exhibits[0].rows
+    assert [(row.kind, row.cells[0].text) for row in rows[:2]] == [
+        (Kind.MEASURED, "vendor/gpt-5-mini"),
+        (Kind.PAPER, "gpt-5-mini"),
+    ]
+    nothing = collection_of([score for score in scores if score.stream == "rules"])
+    assert nothing.headline_kind is None
+    assert "no ladder to read" in nothing.headline
+
+
+def test_runs_that_consume_otherwise_stand_apart_and_are_not_held_against_the_paper(scores):
+    applied = [msgspec.structs.replace(score, consume="apply") for score in scores]
+    ladder = collection_of([*scores, *applied]).exhibits[0]
+    names = [row.cells[0].text for row in ladder.rows if row.kind is Kind.EXACT]
+    assert names == ["compliant", "compliant, consume apply", "conservative", "conservative, consume apply"]
+    assert sum(row.kind is Kind.PAPER for row in ladder.rows) == 2
+
+
+def test_runs_at_a_lower_level_are_not_held_against_the_paper(scores):
+    lower = [msgspec.structs.replace(score, level=1) for score in scores]
+    collection = collection_of(lower)
+    assert collection.exhibits[0].rows[0].cells[0].text == "compliant, level 1"
+    assert "agreement" not in {exhibit.key for exhibit in collection.exhibits}
+
+
+def test_a_stream_that_somebody_wrote_has_a_table_too(scores):
+    [a2] = [score for score in scores if (score.stream, score.arm) == ("drifted", "A2")]
+    mine = msgspec.structs.replace(a2, stream="my-api")
+    exhibits = {one.key: one for one in collection_of([mine]).exhibits}
+    here = line(exhibits["other-streams"], "my-api", "A2")
+    assert (here["Completed"], here["First try (%)"], here["Retries"]) == ("36/36", "75.0", "9.0")
+    assert (here["Evictions"], here["Precision"], here["Compliance (%)"]) == ("4.0", "0.25", "100.0")
+    assert "ladder" not in exhibits
+
+
+HOSTILE = '=cmd|"<script>alert(1)</script>"&\\write18{x}$^#%_~`--> ]]>\n| x |'
+
+
+@pytest.fixture(scope="module")
+def hostile(scores):
+    chosen = [score for score in scores if score.planner == "compliant"]
+    return collection_of(
+        [
+            *(msgspec.structs.replace(one, planner=HOSTILE, title=HOSTILE) for one in chosen),
+            msgspec.structs.replace(chosen[0], stream=f"rotations-{HOSTILE}"),
+        ]
+    )
+
+
+class Tags(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.found = []
+        self.text = []
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def test_names_that_others_wrote_do_nothing_in_the_report(hostile):
+    figures, _ = figures_of(hostile.runs)
+    page = report_html(hostile, figures)
+    tags = Tags()
+    tags.feed(page)
+    assert "script" not in {tag for tag, _ in tags.found}
+    assert "<script>alert(1)</script>" in "".join(tags.text)
+    assert all(not name.startswith("on") for _, attributes in tags.found for name in attributes)
+    for figure in figures:
+        tree = ElementTree.fromstring(figure.svg)
+        assert not [node for node in tree.iter() if node.tag.endswith("script")]
+
+
+def test_names_that_others_wrote_are_no_formula_in_csv(hostile):
+    for exhibit in hostile.exhibits:
+        rows = list(csv.reader(io.StringIO(as_csv(exhibit))))
+        assert {len(row) for row in rows} == {len(exhibit.columns) + 1}
+        for cell in (cell for row in rows for cell in row):
+            assert not cell.startswith(("=", "@"))
+            assert not cell.startswith(("+", "-")) or re.fullmatch(r"[+-][\d.,]+", cell)
+
+
+def test_names_that_others_wrote_are_plain_text_in_latex(hostile):
+    text = as_latex(hostile.exhibits[0])
+    assert "\\write18" not in text
+    assert "\\textbackslash{}write18\\{x\\}\\$\\textasciicircum{}\\#\\%\\_" in text
+    body = text.partition("\\midrule")[2].partition("\\bottomrule")[0]
+    widths = {len(re.findall(r"(?<!\\)&", row)) for row in body.splitlines() if row.endswith(r"\\")}
+    assert widths == {len(hostile.exhibits[0].columns)}
+
+
+def test_names_that_others_wrote_stay_in_their_cell_in_markdown(hostile):
+    exhibit = hostile.exhibits[0]
+    rows = [row for row in as_markdown(exhibit).splitlines() if row.startswith("|")]
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {len(exhibit.columns) + 2}
+    assert "<script>" not in "\n".join(rows)
+
+
+def test_latex_shares_a_heading_between_the_columns_of_a_group(exhibits):
+    text = as_latex(exhibits["first-try-by-class"])
+    assert r"\multicolumn{2}{c}{Add a field (\%)}" in text
+    assert r"\cmidrule(lr){3-4}" in text
+    assert r"\begin{tabular}{llrrrrrrrr}" in text
+
+
+def test_figures_are_drawn_from_the_runs_and_what_is_missing_is_said(figures, scores):
+    assert [figure.key for figure in figures] == [
+        "governed-by-arm",
+        "funding-by-arm",
+        "compliance-by-rotations",
+        "payments-against-recipes",
+    ]
+    governed = ElementTree.fromstring(figures[0].svg)
+    texts = [node.text for node in governed.iter() if node.tag.endswith("text")]
+    assert {"compliant", HAIKU, "exact", "simulated, tuned to the paper", "30", "90", DASH} <= set(texts)
+    for figure in figures:
+        assert figure.png.startswith(b"\x89PNG")
+        assert len(figure.png) > 5000
+    _, left_out = figures_of(Runs(score for score in scores if score.stream == "drifted"))
+    assert [one.title for one in left_out] == [
+        "Figure: Compliance against the number of rotations",
+        "Figure: Payments against recipes",
+    ]
+
+
+def test_the_same_runs_make_the_same_drawing(figures, collection):
+    again, _ = figures_of(collection.runs)
+    assert [figure.svg for figure in again] == [figure.svg for figure in figures]
+
+
+def test_the_colours_stay_apart_in_grey():
+    def lightness(colour):
+        red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    greys = sorted(lightness(INKS[arm]) for arm in ("a0", "a1", "a2", "a2d"))
+    assert min(right - left for left, right in pairwise(greys)) > 25
+
+
+def test_the_report_is_whole_in_itself(collection, figures, scores):
+    page = report_html(collection, figures)
+    assert "http" not in page
+    assert "//" not in re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL)
+    tags = Tags()
+    tags.feed(page)
+    assert not {"link", "script", "img", "iframe"} & {tag for tag, _ in tags.found}
+    ids = [attributes["id"] for _, attributes in tags.found if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    links = {attributes["href"] for tag, attributes in tags.found if tag == "a"}
+    assert {link.removeprefix("#") for link in links} <= set(ids)
+    assert sum(tag == "svg" for tag, _ in tags.found) == 4
+    assert "prefers-color-scheme: dark" in page
+    assert f"{len(scores)}</dd>" in page
+    assert scores[0].version in page
+
+
+def test_exhibits_that_cannot_be_made_are_named_in_the_report(scores):
+    collection = collection_of([score for score in scores if score.stream == "rules"])
+    page = report_html(collection, [])
+    assert "The ladder: there is no run on the drifted stream." in page
+
+
+def test_intervals_are_those_of_the_textbook():
+    assert rate_interval(FirstTry(10, 0)) == pytest.approx((0, 27.75), abs=0.01)
+    assert rate_interval(FirstTry(10, 10)) == pytest.approx((72.25, 100), abs=0.01)
+    assert rate_interval(FirstTry(263, 81)) == pytest.approx((25.53, 36.62), abs=0.01)
+    assert difference_interval(FirstTry(70, 56), FirstTry(80, 48)) == pytest.approx((5.24, 33.39), abs=0.01)
+    assert mean_interval([7, 8, 9]) == pytest.approx((5.516, 10.484), abs=0.001)
+    assert mean_interval([7]) is None
+    assert mean_interval([7, 7, 7]) is None
+
+
+def test_intervals_are_given_only_where_there_is_chance(exhibits):
+    assert [row.cells[0].text for row in exhibits["intervals"].rows] == [HAIKU]
+    here = line(exhibits["intervals"], HAIKU)
+    assert here["Compliance at A2D (%): interval"] == "82.4 to 100.0"
+    assert here["Seeds: n"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("value", "plain", "with_sign"),
+    [
+        (None, DASH, DASH),
+        (0.04, "0.0", "0.0"),
+        (-0.04, "0.0", "0.0"),
+        (-1, "\u22121.0", "\u22121.0"),
+        (2, "2.0", "+2.0"),
+    ],
+)
+def test_numbers_are_written_for_people(value, plain, with_sign):
+    assert number(value, Kind.EXACT).text == plain
+    assert signed(value, Kind.EXACT).text == with_sign
+
+
+def test_the_paper_is_consistent_with_itself():
+    for model, row in paper.LADDER.facts.items():
+        assert row.gain == pytest.approx(row.compliance["A2D"] - row.compliance["A1"], abs=0.11)
+        assert row.funding_post["A2D"] == paper.CLASSES.facts[model].funding_post["A2D"]
+        costs = paper.TOKENS.facts[model]
+        assert costs.gain == pytest.approx(costs.saving["A2D"] - costs.saving["A1"], abs=0.11)
+    for model, shapes in paper.HINT_SHAPES.facts.items():
+        assert shapes.add == paper.CLASSES.facts[model].governed["A2D"]
+    wire = paper.WIRE.facts
+    assert wire.contract_percent == pytest.approx(100 * wire.mean_contract_bytes / wire.mean_bytes, abs=0.06)
+
+
+def test_the_command_writes_everything_and_says_where(folder, scores, tmp_path, capsys):
+    assert main(["lab", "report", str(folder), "--out", str(tmp_path / "made")]) == 0
+    shown = capsys.readouterr().out
+    assert "from 33.3 to 100.0 % compliance" in shown
+    assert f"look at {tmp_path / 'made' / 'report.html'}" in shown
+    written = {path.name for path in (tmp_path / "made" / "exhibits").iterdir()}
+    assert {"ladder.md", "ladder.csv", "ladder.tex", "governed-by-arm.svg", "governed-by-arm.png"} <= written
+    assert all(path.stat().st_size for path in (tmp_path / "made" / "exhibits").iterdir())
+
+
+def test_what_cannot_be_reported_is_one_sentence(folder, scores, tmp_path, capsys):
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "empty").mkdir()
+    for arguments, told in (
+        ([tmp_path / "nowhere"], "there is no folder"),
+        ([tmp_path / "file"], "there is no folder"),
+        ([tmp_path / "empty"], "there is no whole run in"),
+        ([folder, "--out", tmp_path / "file"], "cannot write"),
+    ):
+        assert main(["lab", "report", *map(str, arguments)]) == 1
+        error = capsys.readouterr().err
+        assert told in error
+        assert error.count("\n") == 1
+
+
+def test_a_file_that_cannot_be_written_is_told(collection, tmp_path):
+    (tmp_path / "exhibits").write_text("in the way")
+    with pytest.raises(ExhibitsError, match="cannot write"):
+        write_all(collection, tmp_path)
+
+
+def test_the_tables_do_not_wait_for_matplotlib():
+    program = "import sys, shelflife.lab.exhibits; print('matplotlib' in sys.modules)"
+    outcome = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert outcome.stdout.strip() == "False"
