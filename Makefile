@@ -28,7 +28,7 @@ $(STANDINS): $(VENDORS)/package-lock.json | $(READY)
 	@cd $(VENDORS) && $(CURDIR)/$(BIN)/npm ci --loglevel=error --no-audit --no-fund >/dev/null
 	@touch $@
 
-demo: $(READY)  ## Play the story of one fix on a real server
+demo: $(READY)  ## The story of one fix, then the paper's evaluation beside ours
 	@$(BIN)/shelflife demo
 
 test: $(READY) $(STANDINS)  ## Run the whole suite
@@ -62,4 +62,4 @@ lock: $(READY)  ## Resolve the dependencies anew (needs uv)
 	cd $(VENDORS) && $(CURDIR)/$(BIN)/npm install --package-lock-only --loglevel=error --no-audit --no-fund
 
 clean:  ## Remove everything that was made
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist $(VENDORS)/node_modules
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist shelflife-demo $(VENDORS)/node_modules

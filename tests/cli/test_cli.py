@@ -27,7 +27,7 @@ def run(*arguments, **variables):
         capture_output=True,
         text=True,
         env=environment(**variables),
-        timeout=60,
+        timeout=120,
         check=False,
     )
 
@@ -57,8 +57,8 @@ class Serving:
         self._started.__exit__(*exception)
 
 
-def test_the_demo_tells_the_story_to_its_end():
-    outcome = run("demo")
+def test_the_demo_tells_the_story_to_its_end_and_writes_a_report(tmp_path):
+    outcome = run("demo", "--out", str(tmp_path / "out"))
     assert (outcome.returncode, outcome.stderr) == (0, "")
     for fact in (
         "USE_REQUIRED_PROMO",
@@ -67,9 +67,21 @@ def test_the_demo_tells_the_story_to_its_end():
         "active_csm_codes:plan_partner_growth",
         '{"promo_code": "WINTERLAUNCH26"}',
         "sub_000002",
+        "A1   a memory that never forgets       14       14     33.3 %      33.3 %   66.7 %           66.7 %",
+        "A2D  drops the rows that have changed  7        7      100.0 %     100.0 %  66.7 %           66.7 %",
+        "with the fix applied by the client: 100 %, and 7 retries",
     ):
         assert fact in outcome.stdout
     assert "\x1b" not in outcome.stdout
+    assert "exact numbers as in the paper" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_a_demo_that_cannot_write_says_so(tmp_path):
+    (tmp_path / "file").write_text("")
+    outcome = run("demo", "--out", str(tmp_path / "file"))
+    assert outcome.returncode == 1
+    assert outcome.stderr.startswith("shelflife: ")
+    assert "Traceback" not in outcome.stderr
 
 
 @pytest.mark.parametrize("api", ["acme", "recipes"])

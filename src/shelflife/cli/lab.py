@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from shelflife.cli.errors import CommandError, needing
 from shelflife.cli.progress import Progress
+from shelflife.cli.tables import print_table
 
 if TYPE_CHECKING:
     from shelflife.lab.grid import Job, Outcome
@@ -309,9 +310,7 @@ def _print_scores(scores: "list[RunScore]") -> None:
         )
         for score in scores
     ]
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    for row in (heads, *rows):
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    print_table(heads, rows)
     kinds = {"simulated" if score.planner_kind == "simulated" else "measured" for score in scores}
     if kinds:
         print(f"\nPlanners: {' and '.join(sorted(kinds))}. Server, memory and wire are real.")

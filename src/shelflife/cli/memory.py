@@ -4,7 +4,7 @@ import argparse
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import unquote
@@ -12,6 +12,7 @@ from urllib.parse import unquote
 import msgspec
 
 from shelflife.cli.errors import CommandError
+from shelflife.cli.tables import print_table
 from shelflife.client import Entry, Event, Memory, SqliteStore, StoreError, StoreFailed
 
 __all__ = ["add_to"]
@@ -71,7 +72,7 @@ def _list(options: argparse.Namespace) -> None:
         )
         for entry in chosen
     ]
-    _print_table(("id", "operation", "type", "sets", "when"), rows)
+    print_table(("id", "operation", "type", "sets", "when"), rows)
     print(f"{len(rows)} remembered")
 
 
@@ -182,9 +183,3 @@ def _printable(text: str) -> str:
 def _short(value: Any) -> str:
     text = json.dumps(value)
     return text if len(text) <= _LONGEST_CELL else text[: _LONGEST_CELL - 1] + "…"
-
-
-def _print_table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    for row in (heads, *rows):
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
