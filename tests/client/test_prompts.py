@@ -118,7 +118,7 @@ def test_what_holds_for_a_whole_request_is_shown_without_it():
 
 
 def test_one_and_true_are_two_values():
-    assert "- promo: 1 | true (was not there)" in amended_input({}, [entry(value=1), entry(value=True)])
+    assert "- promo: 1 | true (added)" in amended_input({}, [entry(value=1), entry(value=True)])
 
 
 def test_the_length_of_what_is_shown_is_bounded():

@@ -73,7 +73,8 @@ def amended_input(task_input: Mapping[str, Any], entries: Sequence[Entry], guard
 
 
 def _before(task_input: Mapping[str, Any], name: str) -> str:
-    return f"was {_json(task_input[name])}" if name in task_input else "was not there"
+    """A small model that reads "was not there" takes the field out again; "added" it takes over."""
+    return f"was {_json(task_input[name])}" if name in task_input else "added"
 
 
 def _shown(entries: Sequence[Entry], guard: Guard | None) -> list[Entry]:

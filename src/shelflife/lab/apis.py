@@ -27,14 +27,14 @@ APIS: dict[str, Api] = {
     "acme": Api(
         "POST /subscriptions",
         "customer (string), plan (string), amount (integer, in minor units), currency (three lower-case letters), "
-        "payment_method_token (string), promo_code (string, optional)",
+        "payment_method_token (string), promo_code (string, or null for none)",
         acme_provider,
         acme_app,
     ),
     "recipes": Api(
         "POST /conversions",
-        "recipe (string), ingredient (string), brand (string, optional), quantity (integer), unit (string), servings (integer), "
-        "combined_with (string, optional), diet (omnivore, pescatarian, vegetarian or vegan, optional), celiac (boolean, optional)",
+        "recipe (string), ingredient (string), brand (string or null), quantity (integer), unit (string), servings (integer), "
+        "combined_with (string or null), diet (omnivore, pescatarian, vegetarian, vegan or null), celiac (boolean)",
         recipes_provider,
         recipes_app,
     ),

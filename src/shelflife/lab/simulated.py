@@ -15,8 +15,8 @@ from shelflife.lab.prompting import ANSWER, INPUT, request_in
 __all__ = ["DETERMINISTIC", "PRESETS", "Rates", "SeededPlanner", "SimulatedPlanner", "simulated_planner"]
 
 _AMENDED = "Input, with amendments already made:\n"
-_AMENDMENT = re.compile(r"^- (?P<name>[\w.\-]+): (?P<values>.*) \((?P<before>was .*)\)$", re.MULTILINE)
-_ABSENT = "was not there"
+_AMENDMENT = re.compile(r"^- (?P<name>[\w.\-]+): (?P<values>.*) \((?P<before>added|was .*)\)$", re.MULTILINE)
+_ABSENT = "added"
 _ENCODING = "o200k_base"
 
 
