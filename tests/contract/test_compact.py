@@ -12,6 +12,7 @@ from shelflife.contract import Level, Suggestion, TableVersion
 from shelflife.contract.compact import (
     CompactSuggestion,
     Moved,
+    Versions,
     changes_of,
     compacted,
     epoch_of,
@@ -158,7 +159,7 @@ def test_what_a_server_tells_of_an_epoch_is_what_it_would_tell_when_asked(world,
             continue
         assert len(stamp.members) - len(b'"epoch":') <= len(state.stamp(level).members) + 1024
         moved = msgspec.convert(told, Moved)
-        as_changes = changes_of(known.table_versions, known.rules_version or None, moved)
+        as_changes = changes_of(Versions(known.table_versions, known.rules_version or None), moved)
         asked = {
             table: version
             for table, version in known.table_versions.items()
@@ -185,7 +186,7 @@ def test_a_table_that_is_new_or_gone_is_told_so():
         {"tables": {"new": {"version": "1", "known": False}, "gone": {"version": None, "known": False}}},
         Moved,
     )
-    as_changes = changes_of({"gone": "5", "kept": "2"}, "abc", told)
+    as_changes = changes_of(Versions({"gone": "5", "kept": "2"}, "abc"), told)
     assert as_changes.table_versions == {"kept": "2", "new": "1"}
     assert as_changes.tables.keys() == {"gone"}
     assert not as_changes.tables["gone"].known

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from shelflife.apis.acme import acme_app, acme_provider
-from shelflife.contract.compact import Moved, changes_of, epoch_of
+from shelflife.contract.compact import Moved, Versions, changes_of, epoch_of
 from shelflife.integrations.asgi import ContractMiddleware
 from shelflife.integrations.feed import Feed
 from shelflife.server import Provider
@@ -119,7 +119,7 @@ def test_a_listener_that_follows_ends_where_the_server_is(client, provider):
             else:
                 assert event["data"]["since"] == seen[-1]
                 moved = msgspec.convert(event["data"]["epoch"], Moved)
-                changes = changes_of(versions, rules, moved)
+                changes = changes_of(Versions(versions, rules), moved)
                 versions, rules = changes.table_versions, changes.rules_version
             assert epoch_of(versions, rules) == event["id"]
             seen.append(event["id"])

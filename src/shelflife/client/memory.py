@@ -30,6 +30,7 @@ from shelflife.client.statistics import Statistics, Tally
 from shelflife.client.stores import Known, Store, StoreError, Written
 from shelflife.client.strategies import EXACT, OnRules, Strategy
 from shelflife.contract import BadMessage
+from shelflife.contract.compact import Versions
 from shelflife.contract.reading import Contract, read_contract
 from shelflife.contract.when import value_at
 
@@ -39,6 +40,9 @@ _log = logging.getLogger("shelflife.memory")
 
 _MOST_TRIES = 64
 _BACK_OFF_S = 3.0
+_MOST_NAMED = 256
+"""Epochs whose versions are kept for responses that are still to come."""
+
 _NOT_JSON = (TypeError, ValueError, OverflowError, RecursionError)
 """What comes of a request whose values JSON cannot carry: nothing is ever learned or recalled for one."""
 
@@ -61,6 +65,9 @@ class Exchange(NamedTuple):
 
     body: bytes
     """Of the response, decoded."""
+
+    epoch: str | None = None
+    """What the request had in `Contract-Epoch`, if it had that."""
 
 
 class Memory:
@@ -95,6 +102,8 @@ class Memory:
         self._lock = threading.Lock()
         self._deciding = threading.Lock()
         self._settling: Counter[str] = Counter()
+        self._last_named: dict[str, tuple[Versions, str]] = {}
+        self._named: dict[str, Versions] = {}
         self._doubts: dict[str, int] = {}
         self._failing: Literal["read", "write"] | None = None
         self._write_failed_at = -math.inf
@@ -156,6 +165,31 @@ class Memory:
                     url = steps.send(await fetched if inspect.isawaitable(fetched) else fetched)
             except StopIteration as outcome:
                 return list(outcome.value)
+
+    def epoch(self, origin: str) -> str | None:
+        """What to say in the header `Contract-Epoch` of a request, so that the server need not repeat what is known; None for nothing.
+
+        The `Exchange` that is observed afterwards must have it too.
+        """
+        if not self.strategy.is_remembering or origin in self._doubts:
+            return None
+        try:
+            knowledge = self._trusted(self.store.known(origin).knowledge)
+        except StoreError as error:
+            self._store_failed(error, "read")
+            return None
+        if not knowledge.table_versions:
+            return None
+        versions, epoch = self._last_named.get(origin, (None, ""))
+        if versions is None or versions != (knowledge.table_versions, knowledge.rules_version):
+            versions = Versions(knowledge.table_versions, knowledge.rules_version)
+            epoch = versions.epoch
+            with self._lock:
+                self._last_named[origin] = versions, epoch
+                self._named[epoch] = versions
+                while len(self._named) > _MOST_NAMED:
+                    del self._named[next(iter(self._named))]
+        return epoch
 
     def forget(self, origin: str, operation: str | None = None, type: str | None = None) -> int:
         """Drop the entries of an origin, or of one operation or type of it; tells how many there were."""
@@ -222,7 +256,8 @@ class Memory:
         if not self.strategy.is_remembering:
             return []
         try:
-            contract = read_contract(exchange.body, exchange.headers)
+            named = None if exchange.epoch is None else self._named.get(exchange.epoch)
+            contract = read_contract(exchange.body, exchange.headers, named)
         except BadMessage as error:
             self._doubt(origin)
             return self._emit([Ignored(origin, str(error))])

@@ -64,7 +64,13 @@ def asking(
         }
     is_asking_rules = strategy.on_rules in (OnRules.EVICT_TABLES, OnRules.EVICT_RULES)
     rules_since = knowledge.rules_version if movement.has_rules_moved and is_asking_rules else None
-    tables, rules = yield from _changes(origin, since, rules_since)
+    tables, rules = _already_told(contract, since, rules_since)
+    more_tables, more_rules = yield from _changes(
+        origin,
+        {table: old for table, old in since.items() if table not in tables},
+        None if rules else rules_since,
+    )
+    tables, rules = {**tables, **more_tables}, rules or more_rules
     said = state or contract
     denied = {
         table: version
@@ -77,6 +83,21 @@ def asking(
     if passed_rules and passed_rules.known and passed_rules.version == rules_since:
         late.add(RULES)
     return Told(contract, movement, state, tables, rules, frozenset(late))
+
+
+def _already_told(
+    contract: Contract, since: Mapping[str, str], rules_since: str | None
+) -> tuple[dict[str, TableChanges], RulesChanges | None]:
+    """What the response itself tells of the changes since these versions."""
+    if contract.changes is None:
+        return {}, None
+    tables = {
+        table: told
+        for table, told in contract.changes.tables.items()
+        if table in since and told.since == since[table]
+    }
+    rules = contract.changes.rules or None
+    return tables, rules if rules is not None and rules.since == rules_since else None
 
 
 def _changes(

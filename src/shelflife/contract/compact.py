@@ -7,7 +7,7 @@ is never sent to tell it.
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -28,6 +28,7 @@ __all__ = [
     "Moved",
     "MovedRules",
     "MovedTable",
+    "Versions",
     "changes_of",
     "compacted",
     "epoch_of",
@@ -51,6 +52,17 @@ def epoch_of(table_versions: Mapping[str, str], rules_version: str | None) -> st
         number, index = divmod(number, len(alphabet))
         token += alphabet[index]
     return token
+
+
+class Versions(NamedTuple):
+    """The versions of a state, as a client knows them."""
+
+    tables: Mapping[str, str]
+    rules: str | None
+
+    @property
+    def epoch(self) -> str:
+        return epoch_of(self.tables, self.rules)
 
 
 class MovedTable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -165,8 +177,9 @@ def moved_between(known: Mapping[str, str], known_rules: str | None, changes: Ch
     )
 
 
-def changes_of(known: Mapping[str, str], known_rules: str | None, moved: Moved) -> Changes:
+def changes_of(base: Versions, moved: Moved) -> Changes:
     """What has moved, in the words of `GET /contract/changes`, for a client that knows these versions."""
+    known, known_rules = base
     tables = {
         name: TableChanges(
             since=known[name],

@@ -1,11 +1,19 @@
 """What a client takes from a response: the contract, or that there is none. Nothing here trusts the server."""
 
-from collections.abc import Mapping, Sized
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sized
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from shelflife.contract.compact import (
+    EPOCH_HEADER,
+    CompactSuggestion,
+    Moved,
+    Versions,
+    changes_of,
+    expanded,
+)
 from shelflife.contract.errors import BadMessage, ContractError
 from shelflife.contract.messages import Changes, ContractState, RulesChanges, Suggestion, TableChanges
 from shelflife.contract.names import check_name, check_version, shown, split_node_id
@@ -17,7 +25,7 @@ from shelflife.contract.stamps import (
     unquoted,
 )
 
-__all__ = ["Contract", "read_changes", "read_contract", "read_state"]
+__all__ = ["Contract", "read_changes", "read_contract", "read_moved", "read_state"]
 
 _LARGEST_BODY = 4 * 1024 * 1024
 _LARGEST_SUGGESTION = 16 * 1024
@@ -46,6 +54,9 @@ class Contract(msgspec.Struct, frozen=True, kw_only=True):
     faults: tuple[str, ...] = ()
     """What is wrong with the suggestions that were left out, one sentence each. The stamps count all the same."""
 
+    changes: Changes | None = None
+    """What has moved since the state that the request named, where the response tells."""
+
     def __bool__(self) -> bool:
         return bool(self.suggestions or self.state_tag or self.faults) or self.table_versions is not None
 
@@ -54,6 +65,7 @@ class _Envelope(msgspec.Struct):
     recovery_feedback: msgspec.Raw = msgspec.Raw(b"")
     table_versions: dict[str, str] | UnsetType = UNSET
     rules_version: str | UnsetType = UNSET
+    epoch: msgspec.Raw = msgspec.Raw(b"")
 
 
 class _Feedback(msgspec.Struct):
@@ -63,31 +75,63 @@ class _Feedback(msgspec.Struct):
 _envelopes = msgspec.json.Decoder(_Envelope)
 _feedbacks = msgspec.json.Decoder(_Feedback)
 _suggestions = msgspec.json.Decoder(Suggestion)
+_compact_suggestions = msgspec.json.Decoder(CompactSuggestion)
+_accounts = msgspec.json.Decoder(Literal[1] | Moved)
 _states = msgspec.json.Decoder(ContractState)
 _changes = msgspec.json.Decoder(Changes)
 
 
-def read_contract(body: bytes, headers: Mapping[str, str]) -> Contract:
+def read_contract(body: bytes, headers: Mapping[str, str], named: Versions | None = None) -> Contract:
     """The contract of a response, an empty one when it has none; `BadMessage` when its stamps cannot be read.
 
+    `named` is the state that the request said it knew, without which a compact form says nothing.
     A suggestion that is malformed or too large is left out and told in `faults`: what the stamps say must not be lost with it.
     `headers` are looked up by lower-case name; the body is the decoded one.
     """
     in_headers = _from_headers(headers)
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     is_json = media_type == "application/json" or media_type.endswith("+json")
+    if named is not None and headers.get(EPOCH_HEADER.lower(), "").strip() == "1":
+        return Contract(table_versions=dict(named.tables), rules_version=named.rules)
     if in_headers or not is_json or body.lstrip()[:1] != b"{":
         return in_headers
     envelope = _decoded(body, _envelopes, "the contract of the response")
+    if envelope.table_versions is UNSET and named is not None and bytes(envelope.epoch):
+        return _from_compact(envelope, named)
     table_versions = None if envelope.table_versions is UNSET else envelope.table_versions
     _check_stamps(table_versions, envelope.rules_version or None)
-    suggestions, faults = _read_suggestions(envelope.recovery_feedback)
+    suggestions, faults = _read_suggestions(envelope.recovery_feedback, _read_suggestion)
     return Contract(
         suggestions=suggestions,
         table_versions=table_versions,
         rules_version=envelope.rules_version or None,
         faults=faults,
     )
+
+
+def _from_compact(envelope: _Envelope, named: Versions) -> Contract:
+    account = _decoded(bytes(envelope.epoch), _accounts, "the contract of the response")
+    changes = None
+    versions = named
+    if isinstance(account, Moved):
+        changes = _checked(changes_of(named, account), named.tables, named.rules)
+        versions = Versions(changes.table_versions, changes.rules_version or None)
+    _check_stamps(versions.tables, versions.rules)
+    suggestions, faults = _read_suggestions(
+        envelope.recovery_feedback, lambda raw: _read_compact_suggestion(raw, versions.tables)
+    )
+    return Contract(
+        suggestions=suggestions,
+        table_versions=dict(versions.tables),
+        rules_version=versions.rules,
+        faults=faults,
+        changes=changes,
+    )
+
+
+def read_moved(body: bytes, named: Versions) -> Contract:
+    """What an event of the change feed says to a client that knows the state it goes on from."""
+    return _from_compact(_decoded(body, _envelopes, "the event"), named)
 
 
 def read_state(body: bytes) -> ContractState:
@@ -102,7 +146,10 @@ def read_changes(body: bytes, since: Mapping[str, str], rules_since: str | None)
 
     A table is left out when it is not answered as asked, and is unknown when its lists are not all there or too long.
     """
-    changes = _decoded(body, _changes, "the answer")
+    return _checked(_decoded(body, _changes, "the answer"), since, rules_since)
+
+
+def _checked(changes: Changes, since: Mapping[str, str], rules_since: str | None) -> Changes:
     tables = {
         table: _bounded(told, (told.added, told.removed, told.changed), told.affected_downstream or ())
         for table, told in changes.tables.items()
@@ -150,7 +197,9 @@ def _check_stamps(table_versions: Mapping[str, str] | None, rules_version: str |
         raise BadMessage(f"the contract of the response is malformed: {error}") from None
 
 
-def _read_suggestions(feedback: msgspec.Raw) -> tuple[tuple[Suggestion, ...], tuple[str, ...]]:
+def _read_suggestions(
+    feedback: msgspec.Raw, read: Callable[[bytes], Suggestion]
+) -> tuple[tuple[Suggestion, ...], tuple[str, ...]]:
     """The suggestions that can be read, and what is wrong with the others."""
     if not bytes(feedback):
         return (), ()
@@ -161,7 +210,7 @@ def _read_suggestions(feedback: msgspec.Raw) -> tuple[tuple[Suggestion, ...], tu
     suggestions, faults = [], []
     for one in each[:_MOST_SUGGESTIONS]:
         try:
-            suggestions.append(_read_suggestion(bytes(one)))
+            suggestions.append(read(bytes(one)))
         except ContractError as error:
             faults.append(f"a suggestion was left out: {error}")
     if len(each) > _MOST_SUGGESTIONS:
@@ -170,9 +219,20 @@ def _read_suggestions(feedback: msgspec.Raw) -> tuple[tuple[Suggestion, ...], tu
 
 
 def _read_suggestion(raw: bytes) -> Suggestion:
+    return _checked_suggestion(_small_enough(raw, _suggestions))
+
+
+def _read_compact_suggestion(raw: bytes, table_versions: Mapping[str, str]) -> Suggestion:
+    return _checked_suggestion(expanded(_small_enough(raw, _compact_suggestions), table_versions))
+
+
+def _small_enough(raw: bytes, decoder: msgspec.json.Decoder[_Message]) -> _Message:
     if len(raw) > _LARGEST_SUGGESTION:
         raise BadMessage(f"it is larger than {_LARGEST_SUGGESTION} bytes")
-    suggestion = _decoded(raw, _suggestions, "it")
+    return _decoded(raw, decoder, "it")
+
+
+def _checked_suggestion(suggestion: Suggestion) -> Suggestion:
     check_name(suggestion.type, "suggestion")
     members: list[Sized] = [suggestion.parameters, suggestion.tables or (), suggestion.rows or ()]
     members += [suggestion.rules or (), suggestion.when or {}, suggestion.unless or {}]

@@ -20,6 +20,7 @@ from shelflife.client.entries import Entry, digest_of
 from shelflife.client.guard import Amended, Guard
 from shelflife.client.memory import Exchange, Fetched, Memory
 from shelflife.client.origins import origin_of
+from shelflife.contract.compact import EPOCH_HEADER
 from shelflife.integrations.reading_ahead import library_of, read_ahead, read_ahead_async
 
 __all__ = ["AsyncMemoryTransport", "MemoryTransport"]
@@ -71,8 +72,13 @@ class _Watching:
         *,
         guard: Guard | None = None,
         operation: OperationOf = method_and_target,
+        is_compact: bool = False,
     ) -> None:
-        """Watch `transport`, by default one of httpx2's; with a `guard`, amend requests too."""
+        """Watch `transport`, by default one of httpx2's; with a `guard`, amend requests too.
+
+        When `is_compact`, requests say which state the memory knows, and a server that can leaves out of its responses what follows
+        from that: most of the contract's bytes.
+        """
         if transport is None:
             import httpx2
 
@@ -81,9 +87,18 @@ class _Watching:
         self._transport = transport
         self._guard = guard
         self._operation = operation
+        self._is_compact = is_compact
 
     def _prepared(self, request: Any) -> tuple[Any, Mapping[str, Any] | None]:
-        """The request to send, amended where that is asked for, and its fields; None when they are not understood."""
+        """The request to send, amended and with its epoch where that is asked for, and its fields; None when they are not understood."""
+        sent, fields = self._amended(request)
+        if self._is_compact and EPOCH_HEADER not in sent.headers:
+            epoch = self.memory.epoch(_origin(request))
+            if epoch is not None:
+                sent.headers[EPOCH_HEADER] = epoch
+        return sent, fields
+
+    def _amended(self, request: Any) -> tuple[Any, Mapping[str, Any] | None]:
         fields = None
         try:
             fields = _fields(request)
@@ -112,6 +127,7 @@ class _Watching:
             status=response.status_code,
             headers={name.lower(): value for name, value in response.headers.items()},
             body=_UNREAD if body is None else body,
+            epoch=request.headers.get(EPOCH_HEADER),
         )
 
 
