@@ -9,7 +9,7 @@ import pytest
 PUBLIC = {
     "shelflife": {"__version__"},
     "shelflife.contract": set(
-        "RULES_HEADER STATE_HEADER TABLES_HEADER BadMessage BadName BadRow BadRule CacheHint Changes ContractError"
+        "RULES_HEADER STATE_HEADER TABLES_HEADER AskFixes BadMessage BadName BadRow BadRule CacheHint Changes ContractError"
         " ContractState Delta Diff Edge ErrorMessage Graph Level Node Problem RecoveryFeedback Rejection ReloadReport"
         " ReloadRules ReloadTable Row Rule RuleSet RulesChanges RulesReport Suggestion TableChanges TableVersion"
         " node_id same_json split_node_id table_versions_from_header table_versions_header".split()
@@ -89,11 +89,14 @@ except Exception as error:
     )
 
 
-@pytest.mark.parametrize("command", [["serve", "acme"], ["demo"]])
-def test_a_command_without_its_extra_says_what_to_install(command):
+@pytest.mark.parametrize(
+    ("command", "extra"),
+    [(["serve", "acme"], "server"), (["demo"], "lab"), (["lab", "run", "drifted"], "lab")],
+)
+def test_a_command_without_its_extra_says_what_to_install(command, extra):
     outcome = run(f"from shelflife.cli import main; sys.exit(main({command!r}))", *EXTRAS)
     assert outcome.returncode == 1
     assert outcome.stderr.startswith(
-        "shelflife: this command needs more than is installed: pip install 'shelflife[server]'"
+        f"shelflife: this command needs more than is installed: pip install 'shelflife[{extra}]'"
     )
     assert outcome.stderr.count("\n") == 1

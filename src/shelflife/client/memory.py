@@ -26,6 +26,7 @@ from shelflife.client.events import (
 from shelflife.client.guard import Amended, Guard, amend
 from shelflife.client.in_process import InProcessStore
 from shelflife.client.questions import AsyncFetcher, Fetched, Fetcher, asking
+from shelflife.client.refreshing import AsyncPoster, Poster, Question, Steps, renewals
 from shelflife.client.statistics import Statistics, Tally
 from shelflife.client.stores import Known, Store, StoreError, Written
 from shelflife.client.strategies import EXACT, OnRules, Strategy
@@ -38,6 +39,7 @@ __all__ = ["AsyncFetcher", "Exchange", "Fetched", "Fetcher", "Memory", "Statisti
 
 _log = logging.getLogger("shelflife.memory")
 
+_OK = 200
 _MOST_TRIES = 64
 _BACK_OFF_S = 3.0
 _MOST_NAMED = 256
@@ -68,6 +70,21 @@ class Exchange(NamedTuple):
 
     epoch: str | None = None
     """What the request had in `Contract-Epoch`, if it had that."""
+
+
+def _told(origin: str, operation: str, request: Mapping[str, Any], body: bytes) -> Exchange:
+    """What a server has answered when asked, as though it were the response to a request."""
+    return Exchange(origin, operation, request, _OK, {"content-type": "application/json"}, body)
+
+
+def _as_questions(steps: Generator[str, Fetched | None, list[Event]]) -> Steps:
+    with closing(steps):
+        try:
+            url = next(steps)
+            while True:
+                url = steps.send((yield Question(url)))
+        except StopIteration as outcome:
+            return list(outcome.value)
 
 
 class Memory:
@@ -163,6 +180,41 @@ class Memory:
                 while True:
                     fetched = ask(url) if ask else None
                     url = steps.send(await fetched if inspect.isawaitable(fetched) else fetched)
+            except StopIteration as outcome:
+                return list(outcome.value)
+
+    def refresh(self, origin: str, fetch: Fetcher | None = None, post: Poster | None = None) -> list[Event]:
+        """Ask a server whether what is known of it still holds, as before an episode; drop what does not. Returns what happened.
+
+        With `post`, the server is also asked what has taken the place of the fixes that went, so that no request has to fail for it.
+        """
+        ask = fetch or self._fetch
+        with closing(self._refreshing(origin, is_renewing=post is not None)) as steps:
+            try:
+                question = next(steps)
+                while True:
+                    if question.body is None:
+                        fetched = ask(question.url) if ask else None
+                    else:
+                        fetched = post(question.url, question.body) if post else None
+                    question = steps.send(fetched)  # type: ignore[arg-type]
+            except StopIteration as outcome:
+                return list(outcome.value)
+
+    async def refresh_async(
+        self, origin: str, fetch: AsyncFetcher | None = None, post: AsyncPoster | None = None
+    ) -> list[Event]:
+        """The same, with fetchers that are awaited."""
+        with closing(self._refreshing(origin, is_renewing=post is not None)) as steps:
+            try:
+                question = next(steps)
+                while True:
+                    fetched = None
+                    if question.body is not None:
+                        fetched = await post(question.url, question.body) if post else None
+                    elif fetch is not None:
+                        fetched = await fetch(question.url)
+                    question = steps.send(fetched)
             except StopIteration as outcome:
                 return list(outcome.value)
 
@@ -278,6 +330,24 @@ class Memory:
                 if self._doubts.get(origin) == doubt:
                     self._doubts.pop(origin, None)
         return self._emit(events)
+
+    def _refreshing(self, origin: str, *, is_renewing: bool) -> Steps:
+        """What `refresh` does, asking for what must be fetched. Nobody answering changes nothing: no request would get through either."""
+        epoch = self.epoch(origin)
+        if not self.strategy.is_remembering or (epoch is None and origin not in self._doubts):
+            return []
+        known = "" if epoch is None else f"?known={epoch}"
+        fetched = yield Question(f"{origin}/contract/state{known}")
+        if fetched is None or fetched.status != _OK:
+            return []
+        events = yield from _as_questions(self._observing(_told(origin, "", {}, fetched.body)))
+        if is_renewing:
+            for renewal in renewals(origin, events):
+                answer = yield renewal.question
+                if answer is not None and answer.status == _OK:
+                    told = _told(origin, renewal.operation, renewal.request, answer.body)
+                    events += yield from _as_questions(self._observing(told))
+        return events
 
     def _dealing(
         self, exchange: Exchange, contract: Contract, *, is_doubted: bool

@@ -4,6 +4,7 @@ from shelflife.contract.delta import Delta, Diff, Row, same_json
 from shelflife.contract.errors import BadMessage, BadName, BadRow, BadRule, ContractError
 from shelflife.contract.levels import Level
 from shelflife.contract.messages import (
+    AskFixes,
     CacheHint,
     Changes,
     ContractState,
@@ -37,6 +38,7 @@ __all__ = [
     "RULES_HEADER",
     "STATE_HEADER",
     "TABLES_HEADER",
+    "AskFixes",
     "BadMessage",
     "BadName",
     "BadRow",

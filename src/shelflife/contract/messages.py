@@ -15,6 +15,7 @@ from shelflife.contract.levels import Level
 from shelflife.contract.rules import Rule
 
 __all__ = [
+    "AskFixes",
     "CacheHint",
     "Changes",
     "ContractState",
@@ -214,6 +215,14 @@ class RulesReport(_Message, frozen=True, kw_only=True):
     new_version: str
     added: tuple[Rule, ...]
     removed: tuple[Rule, ...]
+
+
+class AskFixes(_Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of `POST /contract/fixes`: what would the server suggest for this request?"""
+
+    operation: str
+    request: dict[str, Any]
+    """The request, or as much of it as is known."""
 
 
 class Node(_Message, frozen=True, kw_only=True):

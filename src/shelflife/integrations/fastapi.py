@@ -10,6 +10,7 @@ from shelflife.integrations.asgi import ContractMiddleware
 from shelflife.server import Provider
 from shelflife.server.endpoints import (
     CHANGES_PATH,
+    FIXES_PATH,
     GRAPH_PATH,
     RELOAD_RULES_PATH,
     RELOAD_TABLE_PATH,
@@ -93,7 +94,10 @@ def _public_paths() -> dict[str, Any]:
                 "operationId": "contract_state",
                 "tags": ["contract"],
                 "summary": "The current versions",
-                "parameters": [_parameter("If-None-Match", "header", "The ETag of the state that is known")],
+                "parameters": [
+                    _parameter("If-None-Match", "header", "The ETag of the state that is known"),
+                    _parameter("known", "query", "Its epoch"),
+                ],
                 "responses": {
                     "200": _answer("The versions", "ContractState"),
                     "304": {"description": "Nothing has moved"},
@@ -115,6 +119,23 @@ def _public_paths() -> dict[str, Any]:
                     _parameter("rules", "query", "The rules_version that is known"),
                 ],
                 "responses": {"200": _answer("The changes", "Changes"), "400": _error("A malformed query")},
+            }
+        },
+        FIXES_PATH: {
+            "post": {
+                "operationId": "contract_fixes",
+                "tags": ["contract"],
+                "summary": "What would be suggested for a request",
+                "requestBody": {
+                    "required": True,
+                    "content": {"application/json": {"schema": _ref("AskFixes")}},
+                },
+                "responses": {
+                    "200": _answer("The suggestions", "Rejection"),
+                    "400": _error("Malformed JSON"),
+                    "413": _error("Too large"),
+                    "422": _error("Not a question"),
+                },
             }
         },
     }
@@ -140,6 +161,7 @@ def _admin_paths(provider: Provider) -> dict[str, Any]:
                 "409": _error("The version stands for other content"),
                 "413": _error("Too large"),
                 "422": _error("Not what a table or rule may be"),
+                "429": _error("Too many reloads"),
                 "503": _error("The state file cannot be written"),
             }
         return operation

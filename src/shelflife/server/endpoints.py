@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from shelflife.contract import (
+    AskFixes,
     BadMessage,
     ContractError,
     ErrorMessage,
@@ -30,12 +31,14 @@ from shelflife.server.errors import (
 )
 from shelflife.server.feedback import JSON, PROBLEM_JSON, Answer, ErrorForm, form_asked_for
 from shelflife.server.graph import graph_of
+from shelflife.server.policies import Rejected
 from shelflife.server.provider import Provider
 
 __all__ = ["PATHS", "Call", "Endpoints", "read_message"]
 
 STATE_PATH = "/contract/state"
 CHANGES_PATH = "/contract/changes"
+FIXES_PATH = "/contract/fixes"
 RELOAD_TABLE_PATH = "/admin/reload-table"
 RELOAD_RULES_PATH = "/admin/reload-rules"
 GRAPH_PATH = "/admin/graph"
@@ -43,6 +46,7 @@ GRAPH_PATH = "/admin/graph"
 PATHS: Mapping[str, tuple[str, ...]] = {
     STATE_PATH: ("GET", "HEAD"),
     CHANGES_PATH: ("GET", "HEAD"),
+    FIXES_PATH: ("POST",),
     RELOAD_TABLE_PATH: ("POST",),
     RELOAD_RULES_PATH: ("POST",),
     GRAPH_PATH: ("GET", "HEAD"),
@@ -90,6 +94,7 @@ class Endpoints:
         self._handlers: Mapping[str, Callable[[Call], Answer]] = {
             STATE_PATH: self._state,
             CHANGES_PATH: self._changes,
+            FIXES_PATH: self._fixes,
             RELOAD_TABLE_PATH: self._reload_table,
             RELOAD_RULES_PATH: self._reload_rules,
             GRAPH_PATH: self._graph,
@@ -167,6 +172,12 @@ class Endpoints:
             raise _Refusal(400, "ask with since=table:version or rules=fingerprint")
         changes = self._provider.state.changes_since(versions, rules_version, self._provider.level)
         return Answer(200, JSON, _encode(changes), (("Cache-Control", "no-store"),))
+
+    def _fixes(self, call: Call) -> Answer:
+        asked = read_message(call.body, AskFixes)
+        state, feedback = self._provider.state, self._provider.feedback
+        rejected = Rejected(self._provider.fixes_for(asked.request, asked.operation), state)
+        return feedback.rejection(rejected, "json", status=200)
 
     def _reload_table(self, call: Call) -> Answer:
         message = read_message(call.body, ReloadTable)

@@ -3,7 +3,7 @@
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, overload
@@ -129,6 +129,15 @@ class Provider:
     def violations(self, request: Any, operation: str | None = None) -> list[Violation]:
         """The policies that a request violates, each with its fix."""
         return self._violations(request, operation, self.state)
+
+    def fixes_for(self, request: Mapping[str, Any], operation: str) -> list[Violation]:
+        """What would be suggested for a request of which only some fields may be known; a policy that needs more says nothing."""
+        violations: list[Violation] = []
+        for policy in self._policies:
+            if policy.operation in (None, operation):
+                with suppress(PolicyFailed):
+                    violations += evaluate([policy], request, self.state)
+        return violations
 
     def check(self, request: Any, operation: str | None = None) -> None:
         """Raise `Rejected` when the request violates a policy; the middleware makes the answer of it.

@@ -1,0 +1,162 @@
+"""Asking before use: nothing stale is tried, and what took its place is there already."""
+
+import asyncio
+import json
+
+import httpx2
+import pytest
+
+from shelflife.apis.acme import acme_app, acme_provider
+from shelflife.client.events import Evicted, Reason, Stored
+from shelflife.client.memory import Exchange, Fetched
+from shelflife.client.preconditions import carried_by, precondition_for
+from shelflife.contract.preconditions import PRECONDITION_HEADER
+from shelflife.testing import serving
+from tests.client.agents import Agent
+from tests.client.test_memory import CONTROL, FREE, FUNDING_1, GOVERNED, knows, learn, rotate
+
+
+@pytest.fixture
+def provider():
+    return acme_provider()
+
+
+@pytest.fixture
+def address(provider):
+    with serving(acme_app(provider)) as address:
+        yield address
+
+
+@pytest.fixture
+def agent(address):
+    with Agent(address) as agent:
+        yield agent
+
+
+def post(agent):
+    def send(url, body):
+        agent.asked.append(url)
+        response = agent.http.post(url, content=body)
+        return Fetched(response.status_code, response.content)
+
+    return send
+
+
+def test_while_nothing_moves_it_costs_one_short_question(agent):
+    learn(agent, GOVERNED)
+    assert agent.memory.refresh(agent.origin) == []
+    [asked] = agent.asked
+    assert asked.startswith(f"{agent.origin}/contract/state?known=")
+    assert knows(agent, GOVERNED) == [{"promo_code": "SUMMERSALE25"}]
+
+
+def test_what_has_gone_stale_is_dropped_before_it_is_used(agent, provider):
+    learn(agent, GOVERNED, CONTROL)
+    rotate(provider)
+    [evicted] = agent.memory.refresh(agent.origin)
+    assert evicted.reason is Reason.ROW_CHANGED
+    assert knows(agent, GOVERNED) == []
+    assert knows(agent, CONTROL) == [{"currency": "eur"}]
+
+
+def test_what_took_its_place_is_there_without_a_request_that_failed(agent, provider):
+    learn(agent, GOVERNED, FUNDING_1)
+    rotate(provider)
+    happened = agent.memory.refresh(agent.origin, post=post(agent))
+    assert [type(event) for event in happened] == [Evicted, Stored]
+    assert knows(agent, GOVERNED) == [{"promo_code": "WINTERLAUNCH26"}]
+    assert agent.http.post(
+        agent.origin + "/subscriptions", json=GOVERNED | {"promo_code": "WINTERLAUNCH26"}
+    ).is_success
+    assert agent.memory.statistics.precision == 1.0
+
+
+def test_a_fix_that_is_not_needed_any_more_just_goes(agent, provider):
+    learn(agent, GOVERNED)
+    provider.registry.reload_table("required_promo_policy", remove=["plan_partner_growth"])
+    assert [type(event) for event in agent.memory.refresh(agent.origin, post=post(agent))] == [Evicted]
+    assert knows(agent, GOVERNED) == []
+
+
+def test_nothing_known_is_nothing_to_ask(agent):
+    assert agent.memory.refresh(agent.origin) == []
+    assert agent.asked == []
+
+
+def test_a_server_that_does_not_answer_changes_nothing(agent, provider):
+    learn(agent, GOVERNED)
+    rotate(provider)
+    for fetched in (None, Fetched(500, b""), Fetched(404, b"{}")):
+        assert agent.memory.refresh(agent.origin, lambda url, fetched=fetched: fetched) == []
+    assert knows(agent, GOVERNED) == [{"promo_code": "SUMMERSALE25"}]
+
+
+def test_nonsense_in_place_of_the_fresh_fix_leaves_the_memory_without(agent, provider):
+    learn(agent, GOVERNED)
+    rotate(provider)
+    agent.memory.refresh(agent.origin, post=lambda url, body: Fetched(200, b"{"))
+    agent.call(FREE)
+    assert knows(agent, GOVERNED) == []
+
+
+def test_asynchronously_it_is_the_same(agent, provider):
+    learn(agent, GOVERNED)
+    rotate(provider)
+
+    async def story():
+        async with httpx2.AsyncClient(trust_env=False) as http:
+
+            async def fetch(url):
+                response = await http.get(url)
+                return Fetched(response.status_code, response.content)
+
+            async def send(url, body):
+                response = await http.post(url, content=body)
+                return Fetched(response.status_code, response.content)
+
+            return await agent.memory.refresh_async(agent.origin, fetch, send)
+
+    assert [type(event) for event in asyncio.run(story())] == [Evicted, Stored]
+    assert knows(agent, GOVERNED) == [{"promo_code": "WINTERLAUNCH26"}]
+
+
+def test_a_refresh_lifts_a_doubt(agent):
+    learn(agent, GOVERNED)
+    headers = {"content-type": "application/json"}
+    agent.memory.observe(Exchange(agent.origin, agent.operation, {}, 200, headers, b'{"table_versions": 5}'))
+    assert knows(agent, GOVERNED) == []
+    agent.memory.refresh(agent.origin)
+    assert knows(agent, GOVERNED) == [{"promo_code": "SUMMERSALE25"}]
+
+
+@pytest.mark.spec("12.7")
+def test_the_server_says_what_it_would_suggest_and_carries_nothing_out(address):
+    with httpx2.Client(base_url=address, trust_env=False) as http:
+        asked = {"operation": "POST /subscriptions", "request": {"plan": "plan_partner_growth"}}
+        told = http.post("/contract/fixes", json=asked)
+        assert told.status_code == 200
+        [suggestion] = told.json()["recovery_feedback"]["suggestions"]
+        assert suggestion["parameters"] == {"promo_code": "SUMMERSALE25"}
+        assert suggestion["when"] == {"plan": "plan_partner_growth"}
+        nothing = http.post("/contract/fixes", json={"operation": "x", "request": {}})
+        assert nothing.json()["recovery_feedback"]["suggestions"] == []
+        for body in (b"{", b"[]", json.dumps({"request": {}}).encode()):
+            assert http.post("/contract/fixes", content=body).status_code in (400, 422)
+
+
+def test_a_precondition_is_made_of_what_the_carried_entries_rest_on(agent, provider):
+    learn(agent, GOVERNED)
+    entries = agent.recall(GOVERNED)
+    sent = GOVERNED | {"promo_code": "SUMMERSALE25"}
+    assert carried_by(sent, entries) == entries
+    assert carried_by(GOVERNED, entries) == []
+    precondition = precondition_for(agent.memory.epoch(agent.origin), entries, GOVERNED)
+    assert precondition.was == {"promo_code": None}
+    assert "active_csm_codes:plan_partner_growth" in precondition.rows
+    headers = {PRECONDITION_HEADER: precondition.header}
+    assert agent.http.post(agent.origin + "/subscriptions", json=sent, headers=headers).status_code == 201
+    rotate(provider)
+    refused = agent.http.post(agent.origin + "/subscriptions", json=sent, headers=headers)
+    assert refused.status_code == 412
+    agent.memory.observe(agent.exchange(GOVERNED, refused))
+    assert knows(agent, GOVERNED) == [{"promo_code": "WINTERLAUNCH26"}]
