@@ -1,35 +1,36 @@
 """The memory: recall, observe, forget. It owns no storage, and does no I/O but through its store and its fetcher."""
 
-import inspect
 import logging
 import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager, suppress
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any, Literal
 
 from shelflife.client import decisions
-from shelflife.client.decisions import Disposal, Told
-from shelflife.client.entries import Entry, Knowledge, place_of
-from shelflife.client.events import (
-    Alerted,
-    Event,
-    Evicted,
-    Ignored,
-    Reason,
-    Restamped,
-    Stored,
-    StoreFailed,
+from shelflife.client.decisions import Told
+from shelflife.client.driving import (
+    AsyncPoster,
+    Poster,
+    Question,
+    Steps,
+    as_questions,
+    driven,
+    driven_async,
 )
+from shelflife.client.entries import Entry, Knowledge, place_of
+from shelflife.client.events import Event, Ignored, Reason, StoreFailed
+from shelflife.client.exchanges import Exchange, as_told
 from shelflife.client.guard import Amended, Guard, amend
 from shelflife.client.in_process import InProcessStore
+from shelflife.client.learning import NOT_JSON, Learning, departures
 from shelflife.client.questions import AsyncFetcher, Fetched, Fetcher, asking
-from shelflife.client.refreshing import AsyncPoster, Poster, Question, Steps, renewals
+from shelflife.client.refreshing import renewals
 from shelflife.client.statistics import Statistics, Tally
-from shelflife.client.stores import Known, Store, StoreError, Written
-from shelflife.client.strategies import EXACT, OnRules, Strategy
+from shelflife.client.stores import Store, StoreError
+from shelflife.client.strategies import EXACT, Strategy
 from shelflife.contract import BadMessage
 from shelflife.contract.compact import Versions
 from shelflife.contract.reading import Contract, read_contract
@@ -44,47 +45,6 @@ _MOST_TRIES = 64
 _BACK_OFF_S = 3.0
 _MOST_NAMED = 256
 """Epochs whose versions are kept for responses that are still to come."""
-
-_NOT_JSON = (TypeError, ValueError, OverflowError, RecursionError)
-"""What comes of a request whose values JSON cannot carry: nothing is ever learned or recalled for one."""
-
-
-class Exchange(NamedTuple):
-    """A request that was made and the response that came back."""
-
-    origin: str
-    """`scheme://host:port` of the server."""
-
-    operation: str
-    """E.g. `POST /subscriptions`."""
-
-    request: Mapping[str, Any]
-    """The fields of the request."""
-
-    status: int
-    headers: Mapping[str, str]
-    """Of the response, by lower-case name."""
-
-    body: bytes
-    """Of the response, decoded."""
-
-    epoch: str | None = None
-    """What the request had in `Contract-Epoch`, if it had that."""
-
-
-def _told(origin: str, operation: str, request: Mapping[str, Any], body: bytes) -> Exchange:
-    """What a server has answered when asked, as though it were the response to a request."""
-    return Exchange(origin, operation, request, _OK, {"content-type": "application/json"}, body)
-
-
-def _as_questions(steps: Generator[str, Fetched | None, list[Event]]) -> Steps:
-    with closing(steps):
-        try:
-            url = next(steps)
-            while True:
-                url = steps.send((yield Question(url)))
-        except StopIteration as outcome:
-            return list(outcome.value)
 
 
 class Memory:
@@ -112,7 +72,6 @@ class Memory:
         self.store: Store = InProcessStore() if store is None else store
         self.strategy = strategy
         self._fetch = fetch
-        self._capacity = capacity
         self._on_event = on_event
         self._clock = clock
         self._tally = Tally()
@@ -124,6 +83,14 @@ class Memory:
         self._doubts: dict[str, int] = {}
         self._failing: Literal["read", "write"] | None = None
         self._write_failed_at = -math.inf
+        self._learning = Learning(
+            self.store,
+            strategy,
+            capacity,
+            clock,
+            is_backing_off=self._is_backing_off,
+            has_written=self._has_written,
+        )
 
     def recall(
         self, origin: str, operation: str, request: Mapping[str, Any], *, consumer: str = ""
@@ -153,70 +120,30 @@ class Memory:
 
     def observe(self, exchange: Exchange, fetch: Fetcher | None = None) -> list[Event]:
         """Learn from a response: drop what it shows to be stale, keep the fixes it gives. Returns what happened."""
-        ask = fetch or self._fetch
-        with closing(self._observing(exchange)) as steps:
-            try:
-                url = next(steps)
-                while True:
-                    fetched = ask(url) if ask else None
-                    if inspect.isawaitable(fetched):
-                        if inspect.iscoroutine(fetched):
-                            fetched.close()
-                        raise TypeError(
-                            "the fetcher is async: call observe_async, or give observe another one"
-                        )
-                    url = steps.send(fetched)
-            except StopIteration as outcome:
-                return list(outcome.value)
+        return driven(self._observing(exchange), fetch or self._fetch)
 
     async def observe_async(
         self, exchange: Exchange, fetch: AsyncFetcher | Fetcher | None = None
     ) -> list[Event]:
         """The same, awaiting the fetcher when it is async. The store is used directly: its verbs take microseconds."""
-        ask = fetch or self._fetch
-        with closing(self._observing(exchange)) as steps:
-            try:
-                url = next(steps)
-                while True:
-                    fetched = ask(url) if ask else None
-                    url = steps.send(await fetched if inspect.isawaitable(fetched) else fetched)
-            except StopIteration as outcome:
-                return list(outcome.value)
+        return await driven_async(self._observing(exchange), fetch or self._fetch)
 
     def refresh(self, origin: str, fetch: Fetcher | None = None, post: Poster | None = None) -> list[Event]:
         """Ask a server whether what is known of it still holds, as before an episode; drop what does not. Returns what happened.
 
         With `post`, the server is also asked what has taken the place of the fixes that went, so that no request has to fail for it.
         """
-        ask = fetch or self._fetch
-        with closing(self._refreshing(origin, is_renewing=post is not None)) as steps:
-            try:
-                question = next(steps)
-                while True:
-                    if question.body is None:
-                        fetched = ask(question.url) if ask else None
-                    else:
-                        fetched = post(question.url, question.body) if post else None
-                    question = steps.send(fetched)  # type: ignore[arg-type]
-            except StopIteration as outcome:
-                return list(outcome.value)
+        return driven(self._refreshing(origin, is_renewing=post is not None), fetch or self._fetch, post)
 
     async def refresh_async(
-        self, origin: str, fetch: AsyncFetcher | None = None, post: AsyncPoster | None = None
+        self,
+        origin: str,
+        fetch: AsyncFetcher | Fetcher | None = None,
+        post: AsyncPoster | Poster | None = None,
     ) -> list[Event]:
-        """The same, with fetchers that are awaited."""
-        with closing(self._refreshing(origin, is_renewing=post is not None)) as steps:
-            try:
-                question = next(steps)
-                while True:
-                    fetched = None
-                    if question.body is not None:
-                        fetched = await post(question.url, question.body) if post else None
-                    elif fetch is not None:
-                        fetched = await fetch(question.url)
-                    question = steps.send(fetched)
-            except StopIteration as outcome:
-                return list(outcome.value)
+        """The same, with fetchers that may be awaited."""
+        steps = self._refreshing(origin, is_renewing=post is not None)
+        return await driven_async(steps, fetch or self._fetch, post)
 
     def epoch(self, origin: str) -> str | None:
         """What to say in the header `Contract-Epoch` of a request, so that the server need not repeat what is known; None for nothing.
@@ -258,7 +185,7 @@ class Memory:
                 ids = {entry.id: Reason.FORGOTTEN for entry in doomed}
                 written = self.store.write(origin, known.revision, known.knowledge, drop_ids=ids)
                 if written is not None:
-                    self._emit(_departures(written, ids))
+                    self._emit(departures(written, ids))
                     return len(written.dropped)
         except StoreError as error:
             self._store_failed(error, "write")
@@ -287,7 +214,7 @@ class Memory:
         except StoreError as error:
             self._store_failed(error, "read")
             return []
-        except _NOT_JSON:
+        except NOT_JSON:
             return []
         if self._failing == "read":
             self._failing = None
@@ -302,7 +229,7 @@ class Memory:
         except StoreError as error:
             self._store_failed(error, "write")
 
-    def _observing(self, exchange: Exchange) -> Generator[str, Fetched | None, list[Event]]:
+    def _observing(self, exchange: Exchange) -> Steps[list[Event]]:
         """What `observe` does, asking for what must be fetched."""
         origin = exchange.origin
         if not self.strategy.is_remembering:
@@ -331,7 +258,7 @@ class Memory:
                     self._doubts.pop(origin, None)
         return self._emit(events)
 
-    def _refreshing(self, origin: str, *, is_renewing: bool) -> Steps:
+    def _refreshing(self, origin: str, *, is_renewing: bool) -> Steps[list[Event]]:
         """What `refresh` does, asking for what must be fetched. Nobody answering changes nothing: no request would get through either."""
         epoch = self.epoch(origin)
         if not self.strategy.is_remembering or (epoch is None and origin not in self._doubts):
@@ -340,18 +267,16 @@ class Memory:
         fetched = yield Question(f"{origin}/contract/state{known}")
         if fetched is None or fetched.status != _OK:
             return []
-        events = yield from _as_questions(self._observing(_told(origin, "", {}, fetched.body)))
+        events = yield from self._observing(as_told(origin, "", {}, fetched.body))
         if is_renewing:
             for renewal in renewals(origin, events):
                 answer = yield renewal.question
                 if answer is not None and answer.status == _OK:
-                    told = _told(origin, renewal.operation, renewal.request, answer.body)
-                    events += yield from _as_questions(self._observing(told))
+                    told = as_told(origin, renewal.operation, renewal.request, answer.body)
+                    events += yield from self._observing(told)
         return events
 
-    def _dealing(
-        self, exchange: Exchange, contract: Contract, *, is_doubted: bool
-    ) -> Generator[str, Fetched | None, list[Event]]:
+    def _dealing(self, exchange: Exchange, contract: Contract, *, is_doubted: bool) -> Steps[list[Event]]:
         """Decide and write, in one piece unless the server must be asked; then what it told counts while the knowledge is the same."""
         origin = exchange.origin
         told: Told | None = None
@@ -365,20 +290,22 @@ class Memory:
                         movement = decisions.has_moved(knowledge, contract, is_doubted=is_doubted)
                         told = None if movement else Told(contract, movement)
                     if told is not None:
-                        events = self._carry_out(exchange, told, known, knowledge)
+                        events = self._learning.carry_out(exchange, told, known, knowledge)
                         if events is not None:
                             return events
                         continue
                 if asked_with is None:
                     settling.enter_context(self._nothing_recalled(origin))
                 asked_with = knowledge
-                told = yield from asking(
-                    origin,
-                    knowledge,
-                    contract,
-                    self.strategy,
-                    movement,
-                    is_held=lambda table: self.store.count(origin, decisions.table_tag(table)) > 0,
+                told = yield from as_questions(
+                    asking(
+                        origin,
+                        knowledge,
+                        contract,
+                        self.strategy,
+                        movement,
+                        is_held=lambda table: self.store.count(origin, decisions.table_tag(table)) > 0,
+                    )
                 )
         raise StoreError("too many others are writing to the memory at the same time")
 
@@ -404,97 +331,6 @@ class Memory:
         with self._lock:
             self._doubts[origin] = self._doubts.get(origin, 0) + 1
 
-    def _carry_out(
-        self, exchange: Exchange, told: Told, known: Known, knowledge: Knowledge
-    ) -> list[Event] | None:
-        """Write what follows from a response; None when somebody else has written meanwhile."""
-        origin, contract = exchange.origin, told.contract
-        disposal = decisions.dispose(knowledge, told, self.strategy)
-        if known.revision and knowledge.strategy != known.knowledge.strategy:
-            disposal.dropped[decisions.EVERYTHING] = Reason.ANOTHER_STRATEGY
-        lessons = self._lessons(exchange, contract, disposal.knowledge) if disposal.is_teaching else []
-        shrunk: dict[str, Reason] = {}
-        grown: list[decisions.Grown] = []
-        if self.strategy.is_comparing_vectors:
-            shrunk, grown = self._compare_vectors(exchange, contract, disposal)
-        if (shrunk or grown) and self.strategy.on_rules is OnRules.NOTHING:
-            disposal.alert = "vector"
-        if disposal.knowledge == known.knowledge and not (disposal.dropped or shrunk or lessons or grown):
-            return []
-        if self._is_backing_off():
-            raise StoreError("the memory could not be written a moment ago")
-        put = [*(one.entry for one in grown), *lessons]
-        written = self.store.write(
-            origin,
-            known.revision,
-            disposal.knowledge,
-            drop=disposal.dropped,
-            drop_ids=shrunk,
-            put=[(entry, decisions.tags_of(entry)) for entry in put],
-            is_beside=self.strategy.keeps_older_values,
-            capacity=self._capacity,
-        )
-        if written is None:
-            return None
-        self._failing = None
-        events: list[Event] = []
-        if disposal.alert:
-            events.append(Alerted(origin, disposal.alert))
-        events += _departures(written, {**disposal.dropped, **shrunk})
-        events += (Stored(entry) for entry in written.stored)
-        events += self._restamps(origin, disposal, lessons)
-        grown_count = Counter(table for one in grown for table in one.new_tables)
-        events += (Restamped(origin, table, count) for table, count in grown_count.items())
-        return events
-
-    def _restamps(self, origin: str, disposal: Disposal, lessons: Iterable[Entry]) -> Iterator[Restamped]:
-        """How many entries outlive the movement; where they cannot be counted, all else that was done is told without."""
-        learned_count = Counter(table for entry in lessons for table in entry.tables)
-        with suppress(StoreError):
-            for table in dict.fromkeys(disposal.restamped):
-                count = self.store.count(origin, decisions.table_tag(table)) - learned_count[table]
-                if count > 0:
-                    yield Restamped(origin, table, count)
-
-    def _lessons(self, exchange: Exchange, contract: Contract, knowledge: Knowledge) -> list[Entry]:
-        """The entries that a response teaches: cacheable fixes of the state that is known."""
-        lessons: dict[str, Entry] = {}
-        for suggestion in contract.suggestions:
-            if suggestion.cache_hint == "cacheable" and decisions.is_current(suggestion, contract, knowledge):
-                try:
-                    entry = Entry.from_suggestion(
-                        suggestion,
-                        origin=exchange.origin,
-                        operation=exchange.operation,
-                        request=exchange.request,
-                        learned_at=self._clock(),
-                        strategy=self.strategy.name,
-                    )
-                    lessons[entry.id] = entry
-                except _NOT_JSON:
-                    continue
-        return list(lessons.values())
-
-    def _compare_vectors(
-        self, exchange: Exchange, contract: Contract, disposal: Disposal
-    ) -> tuple[dict[str, Reason], list[decisions.Grown]]:
-        """What suggestions of the known state show about remembered fixes of their type, but for those that go in any case."""
-        shrunk: dict[str, Reason] = {}
-        grown: list[decisions.Grown] = []
-        for suggestion in contract.suggestions:
-            if not suggestion.tables or not decisions.is_current(suggestion, contract, disposal.knowledge):
-                continue
-            tag = decisions.family_tag(exchange.operation, suggestion.type)
-            family = [
-                entry
-                for entry in self.store.tagged(exchange.origin, tag)
-                if disposal.dropped.keys().isdisjoint(decisions.tags_of(entry))
-            ]
-            shorter, longer = decisions.compare_vectors(suggestion, family)
-            shrunk |= {entry.id: Reason.VECTOR_SHRANK for entry in shorter}
-            grown += longer
-        return shrunk, grown
-
     def _emit(self, events: Iterable[Event]) -> list[Event]:
         told: list[Event] = []
         for event in events:
@@ -511,6 +347,9 @@ class Memory:
                     _log.exception("whoever listens to the events of the memory has failed")
         return told
 
+    def _has_written(self) -> None:
+        self._failing = None
+
     def _is_backing_off(self) -> bool:
         return 0 <= self._clock() - self._write_failed_at < _BACK_OFF_S
 
@@ -526,9 +365,3 @@ class Memory:
         if is_news:
             _log.warning("%s; the agent goes on without memory", error)
             self._emit([StoreFailed(str(error))])
-
-
-def _departures(written: Written, reasons: Mapping[str, Reason]) -> list[Event]:
-    """The entries that left, each with the reason; one that another took the place of left for no other."""
-    left: list[Event] = [Evicted(entry, reasons.get(tag, Reason.REPLACED)) for entry, tag in written.dropped]
-    return left + [Evicted(entry, Reason.CAPACITY) for entry in written.trimmed]

@@ -1,32 +1,20 @@
 """Asking before use: whether what a memory knows of a server still holds, and what has taken the place of what does not."""
 
-from collections.abc import Awaitable, Callable, Generator, Iterable
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import msgspec
 
+from shelflife.client.driving import Question
 from shelflife.client.entries import Entry
 from shelflife.client.events import Event, Evicted
-from shelflife.client.questions import Fetched
 from shelflife.contract import AskFixes
 from shelflife.contract.when import WHOLE_REQUEST
 
-__all__ = ["AsyncPoster", "Poster", "Question", "Renewal", "Steps", "renewals"]
+__all__ = ["Renewal", "renewals"]
 
 _MOST_RENEWED = 32
 _encode = msgspec.json.Encoder().encode
-
-Poster = Callable[[str, bytes], Fetched | None]
-"""Sends JSON to a URL with POST; None when that fails. Must not follow a redirect to another origin."""
-
-AsyncPoster = Callable[[str, bytes], Awaitable[Fetched | None]]
-
-
-class Question(NamedTuple):
-    """Something to ask a server: with GET, or with POST when there is a body."""
-
-    url: str
-    body: bytes | None = None
 
 
 class Renewal(NamedTuple):
@@ -35,9 +23,6 @@ class Renewal(NamedTuple):
     operation: str
     request: dict[str, Any]
     question: Question
-
-
-Steps = Generator[Question, Fetched | None, list[Event]]
 
 
 def renewals(origin: str, events: Iterable[Event]) -> list[Renewal]:

@@ -1,0 +1,34 @@
+"""What a memory looks at: a request that was made, and what came back."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+__all__ = ["Exchange", "as_told"]
+
+
+class Exchange(NamedTuple):
+    """A request that was made and the response that came back."""
+
+    origin: str
+    """`scheme://host:port` of the server."""
+
+    operation: str
+    """E.g. `POST /subscriptions`."""
+
+    request: Mapping[str, Any]
+    """The fields of the request."""
+
+    status: int
+    headers: Mapping[str, str]
+    """Of the response, by lower-case name."""
+
+    body: bytes
+    """Of the response, decoded."""
+
+    epoch: str | None = None
+    """What the request had in `Contract-Epoch`, if it had that."""
+
+
+def as_told(origin: str, operation: str, request: Mapping[str, Any], body: bytes) -> Exchange:
+    """What a server has answered when asked, as though it were the response to a request."""
+    return Exchange(origin, operation, request, 200, {"content-type": "application/json"}, body)
