@@ -154,3 +154,60 @@ def test_the_server_is_asked_with_the_callers_credentials_and_not_listened_to_fo
         assert asked[b"host"].decode() in address
         assert b"idempotency-key" not in asked
         assert b"content-length" not in asked
+
+
+def test_a_stale_fix_is_replaced_before_the_caller_sees_anything(address, provider, library):
+    transport = MemoryTransport(Memory(), library.HTTPTransport(), guard=Guard(), is_conditional=True)
+    with library.Client(base_url=address, transport=transport) as client:
+        assert client.post("/subscriptions", json=GOVERNED).status_code == 422
+        assert client.post("/subscriptions", json=GOVERNED).status_code == 201
+        provider.registry.reload_table("active_csm_codes", set=ROTATED_CODES)
+        made = client.post("/subscriptions", json=GOVERNED)
+        assert made.status_code == 201
+        assert made.json()["subscription"]["promo_code"] == "WINTERLAUNCH26"
+
+    async def story():
+        transport = AsyncMemoryTransport(
+            Memory(), library.AsyncHTTPTransport(), guard=Guard(), is_compact=True, is_conditional=True
+        )
+        async with library.AsyncClient(base_url=address, transport=transport) as client:
+            statuses = [(await client.post("/subscriptions", json=GOVERNED)).status_code for _ in range(2)]
+            row = {"plan_partner_growth": {"code": "SUMMERSALE25"}}
+            provider.registry.reload_table("active_csm_codes", set=row)
+            statuses.append((await client.post("/subscriptions", json=GOVERNED)).status_code)
+            return statuses
+
+    assert asyncio.run(story()) == [422, 201, 201]
+
+
+class AlwaysMoved:
+    """An ASGI app that refuses every precondition, and counts."""
+
+    def __init__(self):
+        self.count = 0
+
+    async def __call__(self, scope, receive, send):
+        self.count += 1
+        fix = b'{"type": "T", "parameters": {"x": 1}, "cache_hint": "cacheable", "table": "t",'
+        fix += (
+            b'"tables": [{"table": "t", "version": "1"}], "rows": ["t:k"], "when": {}, "unless": {"x": [1]}}'
+        )
+        body = b'{"table_versions": {"t": "1"}, "recovery_feedback": {"suggestions": [' + fix + b"]}}"
+        is_conditional = b"contract-precondition" in dict(scope["headers"])
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+        await send(
+            {"type": "http.response.start", "status": 412 if is_conditional else 422, "headers": headers}
+        )
+        await send({"type": "http.response.body", "body": body})
+
+
+def test_a_server_that_always_says_that_it_moved_is_believed_in_the_end(library):
+    app = AlwaysMoved()
+    with serving(app) as address:
+        transport = MemoryTransport(Memory(), library.HTTPTransport(), guard=Guard(), is_conditional=True)
+        with library.Client(base_url=address, transport=transport) as client:
+            assert client.post("/x", json={"a": 1}).status_code == 422
+            answer = client.post("/x", json={"a": 1})
+            assert answer.status_code == 412
+            assert answer.json()["table_versions"] == {"t": "1"}
+    assert app.count == 1 + 3

@@ -20,7 +20,9 @@ from shelflife.client.entries import Entry, digest_of
 from shelflife.client.guard import Amended, Guard
 from shelflife.client.memory import Exchange, Fetched, Memory
 from shelflife.client.origins import origin_of
+from shelflife.client.preconditions import precondition_for
 from shelflife.contract.compact import EPOCH_HEADER
+from shelflife.contract.preconditions import PRECONDITION_HEADER
 from shelflife.integrations.reading_ahead import library_of, read_ahead, read_ahead_async
 
 __all__ = ["AsyncMemoryTransport", "MemoryTransport"]
@@ -30,6 +32,8 @@ _log = logging.getLogger("shelflife.memory")
 _LARGEST_WATCHED = 1024 * 1024
 _LARGEST_ANSWER = 8 * 1024 * 1024
 _EXTENSION = "shelflife"
+_PRECONDITION_FAILED = 412
+_MOST_REPAIRS = 2
 _BODY_NOT_UNDERSTOOD = " with a body that is no JSON object"
 _UNREAD = b"{"
 """Stands for a body that was not read to its end: malformed, which a memory tells and takes as a reason for doubt."""
@@ -73,9 +77,12 @@ class _Watching:
         guard: Guard | None = None,
         operation: OperationOf = method_and_target,
         is_compact: bool = False,
+        is_conditional: bool = False,
     ) -> None:
         """Watch `transport`, by default one of httpx2's; with a `guard`, amend requests too.
 
+        When `is_conditional`, an amended request asks the server not to carry it out if something the fix rests on has moved; when that is so,
+        it is amended anew and sent again, before the caller sees anything.
         When `is_compact`, requests say which state the memory knows, and a server that can leaves out of its responses what follows
         from that: most of the contract's bytes.
         """
@@ -88,6 +95,7 @@ class _Watching:
         self._guard = guard
         self._operation = operation
         self._is_compact = is_compact
+        self._is_conditional = is_conditional
 
     def _prepared(self, request: Any) -> tuple[Any, Mapping[str, Any] | None]:
         """The request to send, amended and with its epoch where that is asked for, and its fields; None when they are not understood."""
@@ -97,6 +105,10 @@ class _Watching:
             if epoch is not None:
                 sent.headers[EPOCH_HEADER] = epoch
         return sent, fields
+
+    def _has_gone_stale(self, sent: Any, response: Any) -> bool:
+        """Whether the server has refused an amended request because of what the amendment rests on."""
+        return response.status_code == _PRECONDITION_FAILED and PRECONDITION_HEADER in sent.headers
 
     def _amended(self, request: Any) -> tuple[Any, Mapping[str, Any] | None]:
         fields = None
@@ -108,6 +120,11 @@ class _Watching:
             guard = self._guard if why is None else _HandsOff(why=why)
             amended = self.memory.amend(_origin(request), self._operation(request), fields, guard)
             sent = _with_fields(request, amended)
+            if self._is_conditional and amended.applied:
+                epoch = self.memory.epoch(_origin(request))
+                if epoch is not None:
+                    entries = [applied.entry for applied in amended.applied]
+                    sent.headers[PRECONDITION_HEADER] = precondition_for(epoch, entries, fields).header
             request.extensions[_EXTENSION] = sent.extensions[_EXTENSION] = amended
             return sent, amended.request
         except Exception:  # noqa: BLE001 - an agent's request does not fail for want of memory
@@ -137,8 +154,17 @@ class MemoryTransport(_Watching):
     _default_transport = "HTTPTransport"
 
     def handle_request(self, request: Any) -> Any:
+        for _ in range(_MOST_REPAIRS):
+            response, has_gone_stale = self._sent(request)
+            if not has_gone_stale:
+                return response
+            response.close()
+        return (self._sent(request))[0]
+
+    def _sent(self, request: Any) -> tuple[Any, bool]:
         sent, fields = self._prepared(request)
         response = self._transport.handle_request(sent)
+        has_gone_stale = self._has_gone_stale(sent, response)
         body = read_ahead(response, _LARGEST_WATCHED) if _is_json(response.headers) else b""
 
         def fetch(url: str) -> Fetched | None:
@@ -152,11 +178,13 @@ class MemoryTransport(_Watching):
             except Exception:  # noqa: BLE001 - whatever the transport raises, the server could not tell
                 return None
 
+        if has_gone_stale:
+            fields = _fields(request)  # what the fixes in the answer are for
         try:
             self.memory.observe(self._exchange(sent, fields, response, body), fetch)
         except Exception:  # noqa: BLE001 - the server has carried the request out
             _log.warning("a response could not be observed", exc_info=True)
-        return response
+        return response, has_gone_stale
 
     def close(self) -> None:
         """Close the transport that does the work."""
@@ -176,8 +204,17 @@ class AsyncMemoryTransport(_Watching):
     _default_transport = "AsyncHTTPTransport"
 
     async def handle_async_request(self, request: Any) -> Any:
+        for _ in range(_MOST_REPAIRS):
+            response, has_gone_stale = await self._sent(request)
+            if not has_gone_stale:
+                return response
+            await response.aclose()
+        return (await self._sent(request))[0]
+
+    async def _sent(self, request: Any) -> tuple[Any, bool]:
         sent, fields = self._prepared(request)
         response = await self._transport.handle_async_request(sent)
+        has_gone_stale = self._has_gone_stale(sent, response)
         body = await read_ahead_async(response, _LARGEST_WATCHED) if _is_json(response.headers) else b""
 
         async def fetch(url: str) -> Fetched | None:
@@ -191,11 +228,13 @@ class AsyncMemoryTransport(_Watching):
             except Exception:  # noqa: BLE001 - whatever the transport raises, the server could not tell
                 return None
 
+        if has_gone_stale:
+            fields = _fields(request)
         try:
             await self.memory.observe_async(self._exchange(sent, fields, response, body), fetch)
         except Exception:  # noqa: BLE001 - the server has carried the request out
             _log.warning("a response could not be observed", exc_info=True)
-        return response
+        return response, has_gone_stale
 
     async def aclose(self) -> None:
         """Close the transport that does the work."""
