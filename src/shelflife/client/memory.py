@@ -145,6 +145,22 @@ class Memory:
         steps = self._refreshing(origin, is_renewing=post is not None)
         return await driven_async(steps, fetch or self._fetch, post)
 
+    def hear(
+        self,
+        origin: str,
+        told: bytes,
+        since: str | None,
+        fetch: Fetcher | None = None,
+        post: Poster | None = None,
+    ) -> list[Event]:
+        """Take in what an event of a server's change feed says; `since` is the epoch that it goes on from, None for a resync.
+
+        With `post`, as for `refresh`, the fixes that went are renewed.
+        """
+        exchange = as_told(origin, "", {}, told)._replace(epoch=since)
+        steps = self._taking_in(exchange, is_renewing=post is not None)
+        return driven(steps, fetch or self._fetch, post)
+
     def epoch(self, origin: str) -> str | None:
         """What to say in the header `Contract-Epoch` of a request, so that the server need not repeat what is known; None for nothing.
 
@@ -267,13 +283,16 @@ class Memory:
         fetched = yield Question(f"{origin}/contract/state{known}")
         if fetched is None or fetched.status != _OK:
             return []
-        events = yield from self._observing(as_told(origin, "", {}, fetched.body))
-        if is_renewing:
-            for renewal in renewals(origin, events):
-                answer = yield renewal.question
-                if answer is not None and answer.status == _OK:
-                    told = as_told(origin, renewal.operation, renewal.request, answer.body)
-                    events += yield from self._observing(told)
+        return (yield from self._taking_in(as_told(origin, "", {}, fetched.body), is_renewing=is_renewing))
+
+    def _taking_in(self, exchange: Exchange, *, is_renewing: bool) -> Steps[list[Event]]:
+        """What a server tells unasked or asked, outside of any request; then what has taken the place of the fixes that went."""
+        events = yield from self._observing(exchange)
+        for renewal in renewals(exchange.origin, events) if is_renewing else ():
+            answer = yield renewal.question
+            if answer is not None and answer.status == _OK:
+                told = as_told(exchange.origin, renewal.operation, renewal.request, answer.body)
+                events += yield from self._observing(told)
         return events
 
     def _dealing(self, exchange: Exchange, contract: Contract, *, is_doubted: bool) -> Steps[list[Event]]:
