@@ -19,6 +19,7 @@ from shelflife.server.feedback import Answer, form_asked_for, stamped
 from shelflife.server.policies import Rejected
 from shelflife.server.preconditions import is_met, refusal_of_malformed, unmet
 from shelflife.server.provider import Pin, Provider
+from shelflife.server.repairs import Repair, RepairedStamp, is_lenient
 from shelflife.server.state import CompactStamp, Stamp, State
 
 __all__ = ["ContractMiddleware"]
@@ -28,6 +29,8 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+AnyStamp = Stamp | CompactStamp | RepairedStamp
 
 _log = logging.getLogger("shelflife")
 
@@ -84,17 +87,34 @@ class ContractMiddleware:
                 return
             await _send_answer(send, await self._own_endpoint(scope, path, receive), scope["method"])
             return
-        provider = self.provider
-        pin = Pin(provider.registry.state)
-        token = provider.pinned.set(pin)
-        stamp = self._stamp(scope, pin.state) if self._level else None
-        if stamp is not None and (value := _header(scope, b"contract-precondition")):
-            refusal = await self._unmet_precondition(value, scope, path, receive, pin.state, stamp)
-            if refusal is not None:
-                provider.pinned.reset(token)
-                await _send_answer(send, refusal, scope["method"])
-                return
+        pin = Pin(self.provider.registry.state)
+        stamp: Stamp | CompactStamp | None = None
+        if self._level:
+            stamp = pin.state.stamp(self._level)
+            if wishes := _wishes(scope):
+                epoch = wishes.get(b"contract-epoch")
+                if epoch is not None:
+                    stamp = pin.state.compact_stamp(self._level, epoch) or stamp
+                precondition = wishes.get(b"contract-precondition")
+                if precondition is not None:
+                    refusal = await self._unmet_precondition(
+                        precondition, scope, path, receive, pin.state, stamp
+                    )
+                    if refusal is not None:
+                        await _send_answer(send, refusal, scope["method"])
+                        return
+                if self._is_repaired(wishes.get(b"prefer", ""), scope, path):
+                    await self._serve_repaired(scope, receive, send, path, pin, stamp)
+                    return
+        if await self._serve(scope, receive, send, path, pin, stamp):
+            await self._send_failure(scope, send, pin, stamp)
+
+    async def _serve(
+        self, scope: Scope, receive: Receive, send: Send, path: str, pin: Pin, stamp: AnyStamp | None
+    ) -> bool:
+        """Let the app answer; True when it has not, because its check failed."""
         response = _Response(send, scope["method"], stamp, pin, path not in self._left_alone)
+        token = self.provider.pinned.set(pin)
         try:
             await self.app(scope, receive, response.send)
         except Exception as error:
@@ -102,16 +122,38 @@ class ContractMiddleware:
                 raise
             response.is_withheld = True
         finally:
-            provider.pinned.reset(token)
-        if response.is_withheld and pin.failure is not None:
+            self.provider.pinned.reset(token)
+        return response.is_withheld and pin.failure is not None
+
+    async def _send_failure(
+        self, scope: Scope, send: Send, pin: Pin, stamp: Stamp | CompactStamp | None
+    ) -> None:
+        if pin.failure is not None:
             await _send_answer(send, self._answer_to(pin.failure, scope, pin.state, stamp), scope["method"])
 
-    def _stamp(self, scope: Scope, state: State) -> Stamp | CompactStamp:
-        """What the response carries: the full form, unless the client says which epoch it knows."""
-        for name, value in scope["headers"]:
-            if name == b"contract-epoch":
-                return state.compact_stamp(self._level, value.decode("latin-1")) or state.stamp(self._level)
-        return state.stamp(self._level)
+    def _is_repaired(self, prefer: str, scope: Scope, path: str) -> bool:
+        return is_lenient(prefer) and f"{scope['method']} {path}" in self.provider.repaired_operations
+
+    async def _serve_repaired(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        path: str,
+        pin: Pin,
+        stamp: Stamp | CompactStamp,
+    ) -> None:
+        """Let the app answer; where its check refuses the request with fixes that can be kept, merge them and let it answer again."""
+        body = await _read_body(receive, _LARGEST_REPAIRED)
+        repair = Repair(body)
+        current = pin
+        while await self._serve(
+            _with_length(scope, repair.body), _replayed(repair.body), send, path, current, repair.stamp(stamp)
+        ):
+            if not repair.merge(current.failure):
+                await self._send_failure(scope, send, pin, stamp)  # as though nothing had been tried
+                return
+            current = Pin(pin.state)
 
     async def _unmet_precondition(
         self,
@@ -155,7 +197,7 @@ class ContractMiddleware:
         if refusal is not None:
             return refusal
         if call.method == "POST":
-            call = call._replace(body=await _read_body(receive, self.provider.most_reload_bytes))
+            call = call._replace(body=await _read_body(receive, self._endpoints.most_bytes(path)))
         return await asyncio.to_thread(self._endpoints.answer, call)
 
 
@@ -172,9 +214,7 @@ class _Response:
     _headers: list[tuple[bytes, bytes]]
     _length_at: int
 
-    def __init__(
-        self, send: Send, method: str, stamp: Stamp | CompactStamp | None, pin: Pin, may_change: bool
-    ) -> None:
+    def __init__(self, send: Send, method: str, stamp: AnyStamp | None, pin: Pin, may_change: bool) -> None:
         self._send = send
         self._pin = pin
         self._method = method
@@ -215,6 +255,8 @@ class _Response:
             headers = list(message.get("headers", ()))
             if stamp.is_compact and self._method in _CACHED:
                 headers.append((b"vary", b"contract-epoch"))
+            if stamp.is_repaired:
+                headers.append((b"preference-applied", b"handling=lenient"))
             if self._is_changeable(message["status"], headers):
                 self._start, self._headers = message, headers
                 return
@@ -250,7 +292,7 @@ class _Response:
 
 
 @lru_cache(maxsize=4)
-def _encoded(stamp: Stamp | CompactStamp) -> list[tuple[bytes, bytes]]:
+def _encoded(stamp: AnyStamp) -> list[tuple[bytes, bytes]]:
     return [(name.lower().encode(), value.encode()) for name, value in stamp.headers]
 
 
@@ -259,6 +301,31 @@ def _is_json(content_type: bytes) -> bool:
     media_type, *parameters = content_type.lower().replace(b" ", b"").replace(b'"', b"").split(b";")
     charsets = {parameter for parameter in parameters if parameter.startswith(b"charset=")}
     return media_type in (b"application/json", b"application/problem+json") and charsets <= {b"charset=utf-8"}
+
+
+def _wishes(scope: Scope) -> dict[bytes, str] | None:
+    """What a client asks of the contract itself; None, mostly, for nothing. Looked for once, on every request."""
+    wishes: dict[bytes, str] | None = None
+    for name, value in scope["headers"]:
+        if name[:9] == b"contract-" or name == b"prefer":
+            wishes = wishes or {}
+            wishes[name] = value.decode("latin-1")
+    return wishes
+
+
+def _with_length(scope: Scope, body: bytes) -> Scope:
+    headers = [(name, value) for name, value in scope["headers"] if name != b"content-length"]
+    return {**scope, "headers": [*headers, (b"content-length", b"%d" % len(body))]}
+
+
+def _replayed(body: bytes) -> Receive:
+    """Gives a body that was read before, once; then nothing more comes."""
+    messages = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+    async def receive() -> Message:
+        return next(messages, {"type": "http.disconnect"})
+
+    return receive
 
 
 def _accepted(scope: Scope) -> bytes:

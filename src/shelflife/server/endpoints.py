@@ -55,6 +55,7 @@ PATHS: Mapping[str, tuple[str, ...]] = {
 
 _ADMIN = "/admin/"
 _MOST_QUERIED = 1000
+_LARGEST_QUESTION = 64 * 1024
 _ESCAPED_COLON = re.compile(rb"\\u003[aA]")
 _encode = msgspec.json.Encoder().encode
 Message = TypeVar("Message", bound=msgspec.Struct)
@@ -111,8 +112,8 @@ class Endpoints:
                     405, f"{call.path} takes {' and '.join(allowed)}", (("Allow", ", ".join(allowed)),)
                 )
             length = call.headers.get("content-length", "")
-            if re.fullmatch("[0-9]{1,18}", length) and int(length) > self._provider.most_reload_bytes:
-                raise _Refusal(413, self.too_large)
+            if re.fullmatch("[0-9]{1,18}", length) and int(length) > self.most_bytes(call.path):
+                raise _Refusal(413, self._too_large(call.path))
         except _Refusal as refusal:
             return self._refused(call, refusal)
         return None
@@ -120,18 +121,21 @@ class Endpoints:
     def answer(self, call: Call) -> Answer:
         """Carry out an admitted call."""
         try:
-            if len(call.body) > self._provider.most_reload_bytes:
-                raise _Refusal(413, self.too_large)
+            if len(call.body) > self.most_bytes(call.path):
+                raise _Refusal(413, self._too_large(call.path))
             return self._handlers[call.path](call)
         except _Refusal as refusal:
             return self._refused(call, refusal)
         except (ContractError, ReloadRefused, StateFileError) as error:
             return self._refused(call, _Refusal(_status_of(error), str(error)))
 
-    @property
-    def too_large(self) -> str:
-        """Why a body is refused unread."""
-        return f"the body is larger than {self._provider.most_reload_bytes} bytes; send a change instead"
+    def most_bytes(self, path: str) -> int:
+        """How long a body may be: anybody may ask, but only an operator has tables to send."""
+        return self._provider.most_reload_bytes if path.startswith(_ADMIN) else _LARGEST_QUESTION
+
+    def _too_large(self, path: str) -> str:
+        instead = "; send a change instead" if path.startswith(_ADMIN) else ""
+        return f"the body is larger than {self.most_bytes(path)} bytes{instead}"
 
     def _check_token(self, call: Call) -> None:
         scheme, _, token = call.headers.get("authorization", "").partition(" ")

@@ -12,7 +12,7 @@ from shelflife.server.policies import Rejected, Violation
 from shelflife.server.provider import Provider
 from shelflife.server.state import CompactStamp, Stamp, State
 
-__all__ = ["is_met", "refusal_of_malformed", "unmet"]
+__all__ = ["is_met", "merged", "refusal_of_malformed", "unmet"]
 
 _FAILED = 412
 
@@ -54,12 +54,12 @@ def _violations(
     if not isinstance(request, dict):
         return []
     try:
-        return provider.violations(_merged(request, precondition.was), operation)
+        return provider.violations(merged(request, precondition.was), operation)
     except PolicyFailed:
         return []
 
 
-def _merged(target: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
+def merged(target: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
     """A request with a patch merged into it, as RFC 7396 says."""
     result = dict(target)
     for name, value in patch.items():
@@ -67,7 +67,7 @@ def _merged(target: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
             result.pop(name, None)
         elif isinstance(value, dict):
             inner = result.get(name)
-            result[name] = _merged(inner if isinstance(inner, dict) else {}, value)
+            result[name] = merged(inner if isinstance(inner, dict) else {}, value)
         else:
             result[name] = value
     return result

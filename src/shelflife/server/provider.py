@@ -2,7 +2,7 @@
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
@@ -53,6 +53,7 @@ class Provider:
         state_file: str | Path | None = None,
         most_reload_bytes: int = 64 * 1024 * 1024,
         reloads_per_minute: int | None = None,
+        repairs: Collection[str] = (),
     ) -> None:
         """Declare what the API's policies consult.
 
@@ -60,6 +61,8 @@ class Provider:
         rows after a restart are another version. Without an `admin_token` the operator's endpoints are off. With a
         `state_file` reloads survive a restart; those rows that are declared otherwise than at the last start are set
         anew, as by a reload, and no others. `reloads_per_minute` bounds the reloads over HTTP that change something.
+        `repairs` are operations, as `POST /subscriptions`, whose requests the server mends itself where a client prefers that; their handlers
+        must check before they do anything.
         """
         if admin_token is not None and not re.fullmatch(r"[\x21-\x7e]+", admin_token):
             raise UsageError(
@@ -73,6 +76,7 @@ class Provider:
             raise UsageError(f"there is no wire level {level!r}; there are 0, 1, 4, 5 and 6") from None
         self.admin_token = admin_token
         self.most_reload_bytes = most_reload_bytes
+        self.repaired_operations = frozenset(repairs)
         self.reload_limit = None if reloads_per_minute is None else ReloadLimit(reloads_per_minute)
         self._sources = {name: rows for name, rows in tables.items() if callable(rows)}
         rows_by_table = {name: rows() if callable(rows) else rows for name, rows in tables.items()}

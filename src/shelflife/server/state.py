@@ -38,6 +38,7 @@ class Stamp:
 
     __slots__ = ("headers", "members", "message", "tag")
     is_compact = False
+    is_repaired = False
 
     def __init__(self, message: ContractState) -> None:
         self.message = message
@@ -59,6 +60,7 @@ class CompactStamp:
 
     __slots__ = ("headers", "members")
     is_compact = True
+    is_repaired = False
 
     def __init__(self, epoch: bytes, headers: list[tuple[str, str]]) -> None:
         self.members = b'"epoch":' + epoch
