@@ -35,7 +35,7 @@ def run(capsys, *arguments):
 
 def test_list_is_a_table_for_people_and_json_for_programs(path, capsys):
     _, out, _ = run(capsys, "list", path)
-    assert out.splitlines()[0].split() == ["id", "operation", "type", "sets", "when"]
+    assert out.splitlines()[0].split() == ["id", "origin", "operation", "type", "sets", "when"]
     assert '{"promo": "P2"}' in out
     assert out.endswith("3 remembered\n")
     _, out, _ = run(capsys, "list", path, "--json", "--origin", ORIGIN)
@@ -93,8 +93,9 @@ def test_what_is_not_printable_is_escaped(path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["list", "nowhere.db"], "unable to open database file"),
-        (["forget", "nowhere.db", "--all"], "unable to open database file"),
+        (["list", "nowhere.db"], "there is no file nowhere.db"),
+        (["list", "."], ". is a folder"),
+        (["forget", "nowhere.db", "--all"], "there is no file nowhere.db"),
         (["forget", "{path}"], "say what to forget"),
         (["show", "{path}", "zzz"], "no remembered fixes have an id that begins with 'zzz'"),
         (["show", "{path}", ""], "3 remembered fixes have an id"),
@@ -115,3 +116,10 @@ def test_a_memory_can_be_named_by_its_url(path, capsys):
         status, _, told = run(capsys, "stats", address)
         assert status != 0
         assert "give a file, or sqlite:///" in told
+
+
+def test_one_fix_can_be_forgotten_by_its_id(path, capsys):
+    _, out, _ = run(capsys, "forget", path, "--id", entry("pro", "P2").id[:10])
+    assert out == "1 forgotten\n"
+    _, out, _ = run(capsys, "list", path, "--json")
+    assert [one["when"] for one in json.loads(out) if one["origin"] == ORIGIN] == [{"plan": "basic"}]

@@ -218,3 +218,9 @@ def test_a_source_is_read_again_on_refresh():
 def test_wrong_options_are_refused_in_one_sentence(options, sentence):
     with pytest.raises(UsageError, match=sentence):
         Provider({}, **options)
+
+
+@pytest.mark.parametrize("function", [lambda: None, lambda request: None, lambda a, b, c: None])
+def test_a_function_that_cannot_take_request_and_tables_is_no_policy(function):
+    with pytest.raises(UsageError, match="takes the request and the tables"):
+        Provider({}).policy(function)

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -47,6 +48,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     _add_choice(verb("export", "write every fix as a line of JSON", _export))
     one = verb("forget", "drop fixes: all that match", _forget)
     _add_choice(one)
+    one.add_argument("--id", help="only the one with this id, or those whose id begins so")
     one.add_argument("--all", action="store_true", help="really everything, when nothing else is said")
 
 
@@ -65,6 +67,7 @@ def _list(options: argparse.Namespace) -> None:
     rows = [
         (
             entry.id[:_SHORT_ID],
+            _printable(entry.origin),
             _printable(entry.operation),
             _printable(entry.type),
             _short(entry.parameters),
@@ -72,7 +75,7 @@ def _list(options: argparse.Namespace) -> None:
         )
         for entry in chosen
     ]
-    print_table(("id", "operation", "type", "sets", "when"), rows)
+    print_table(("id", "origin", "operation", "type", "sets", "when"), rows)
     print(f"{len(rows)} remembered")
 
 
@@ -91,7 +94,7 @@ def _stats(options: argparse.Namespace) -> None:
         return
     print(f"{len(chosen)} remembered")
     for what in ("origins", "operations", "types", "tables"):
-        print(f"\nby {what}")
+        print(f"\nby {what.removesuffix('s')}")
         for name, count in sorted(counts[what].items()):  # type: ignore[attr-defined]
             print(f"  {count:>8}  {_printable(name)}")
 
@@ -107,7 +110,7 @@ def _show(options: argparse.Namespace) -> None:
     if options.json:
         print(json.dumps(_as_json(entry)))
         return
-    learned = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.learned_at))
+    learned = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(entry.learned_at))
     for name, value in (_as_json(entry) | {"learned_at": learned}).items():
         print(f"{name:<11} {_printable(value) if isinstance(value, str) else json.dumps(value)}")
 
@@ -119,13 +122,15 @@ def _export(options: argparse.Namespace) -> None:
 
 
 def _forget(options: argparse.Namespace) -> None:
-    if not (options.all or options.origin or options.operation or options.type):
-        raise CommandError("say what to forget with --origin, --operation or --type, or --all")
+    if not (options.all or options.id or options.origin or options.operation or options.type):
+        raise CommandError("say what to forget with --id, --origin, --operation or --type, or --all")
     with _opened(options.file, is_read_only=False) as store:
         events: list[Event] = []
         memory = Memory(store, on_event=events.append)
         origins = [options.origin] if options.origin else sorted({entry.origin for entry in store.entries()})
-        count = sum(memory.forget(origin, options.operation, options.type) for origin in origins)
+        count = sum(
+            memory.forget(origin, options.operation, options.type, id=options.id) for origin in origins
+        )
     for event in events:
         if isinstance(event, StoreFailed):
             raise CommandError(f"{event.why}; {count} forgotten")
@@ -141,6 +146,8 @@ def _opened(file: str, *, is_read_only: bool) -> Iterator[SqliteStore]:
         path = unquote(path[1:])
     else:
         raise CommandError(f"{file!r} is not a memory; give a file, or sqlite:/// and its path")
+    if not Path(path).is_file():
+        raise CommandError(f"{path} is a folder" if Path(path).is_dir() else f"there is no file {path}")
     try:
         if not is_read_only:
             SqliteStore(path, is_read_only=True).close()  # a file that is not there is not to be made

@@ -186,15 +186,24 @@ class Memory:
                     del self._named[next(iter(self._named))]
         return epoch
 
-    def forget(self, origin: str, operation: str | None = None, type: str | None = None) -> int:
-        """Drop the entries of an origin, or of one operation or type of it; tells how many there were."""
+    def forget(
+        self,
+        origin: str,
+        operation: str | None = None,
+        type: str | None = None,
+        *,
+        id: str | None = None,
+    ) -> int:
+        """Drop the entries of an origin, or of one operation or type of it, or those whose id begins so; tells how many there were."""
         try:
             for _ in range(_MOST_TRIES):
                 known = self.store.known(origin)
                 doomed = [
                     entry
                     for entry in self.store.tagged(origin, decisions.EVERYTHING)
-                    if operation in (None, entry.operation) and type in (None, entry.type)
+                    if operation in (None, entry.operation)
+                    and type in (None, entry.type)
+                    and entry.id.startswith(id or "")
                 ]
                 if not doomed:
                     return 0

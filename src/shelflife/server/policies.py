@@ -58,6 +58,12 @@ class Policy(NamedTuple):
         name = getattr(function, "__name__", repr(function))
         if not inspect.isroutine(function) or inspect.iscoroutinefunction(function):
             raise UsageError(f"{name} cannot be a policy; policies are ordinary functions, and not async")
+        try:
+            inspect.signature(function).bind(None, None)
+        except TypeError:
+            raise UsageError(
+                f"{name} cannot be a policy; a policy takes the request and the tables"
+            ) from None
         return cls(function, operation)
 
 
