@@ -44,6 +44,12 @@ PAGES = (
             "langgraph-checkpoint-sqlite",
         ),
     ),
+    Page(
+        name="wire",
+        subjects=("wire_bytes", "feed_fan_out"),
+        about="Real servers on loopback. Shares and bytes are exact and the same on any machine; times are not.",
+        packages=("fastapi", "starlette", "uvicorn", "httpx2", "msgspec"),
+    ),
 )
 
 

@@ -1,0 +1,107 @@
+"""What the contract costs on the wire, in the full and in the compact form, by the number of tables.
+
+Forty exchanges with responses of the size that a payment gateway sends, while nothing drifts. The first is always in the full form. Bodies of requests and
+responses are counted, and the header in which the client says what it knows.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import httpx2
+from fastapi import FastAPI
+
+from benchmarks.figures import Figure, at_most
+from shelflife.apis.acme.gateway import InProcessGateway, Order
+from shelflife.client import Exchange, Fetched, Memory
+from shelflife.contract.compact import EPOCH_HEADER
+from shelflife.integrations.fastapi import install
+from shelflife.server import Provider
+from shelflife.testing import serving
+
+__all__ = ["measure"]
+
+_SUBJECT = "wire bytes"
+_TABLE_COUNTS = (6, 50, 500)
+_MOST_PERCENT = 3.0
+_ORDER = Order("cus_ada", "plan_basic_annual", 12000, "usd", "acme_pm_visa_credit", None)
+
+
+class _Sent(NamedTuple):
+    bytes: int
+    contract_bytes: int
+    last_contract_bytes: int
+    """Of the last exchange, when the client has known the state for long."""
+
+    @property
+    def percent(self) -> float:
+        return 100 * self.contract_bytes / self.bytes
+
+
+def measure(is_quick: bool) -> Iterator[Figure]:
+    """Both forms at each number of tables."""
+    exchange_count = 5 if is_quick else 40
+    for table_count in _TABLE_COUNTS:
+        for is_compact in (False, True):
+            sent = _exchanged(table_count, exchange_count, is_compact)
+            form = "compact" if is_compact else "full"
+            yield Figure(
+                subject=_SUBJECT,
+                what=f"{table_count} tables, {form} form: share of the contract in all bytes",
+                measured=sent.percent,
+                unit="%",
+                sample_count=exchange_count,
+                target=at_most(_MOST_PERCENT) if is_compact and table_count == _TABLE_COUNTS[0] else None,
+            )
+            yield Figure(
+                subject=_SUBJECT,
+                what=f"{table_count} tables, {form} form: bytes of the contract in an exchange, after the first",
+                measured=sent.last_contract_bytes,
+                unit="bytes",
+            )
+
+
+def _exchanged(table_count: int, exchange_count: int, is_compact: bool) -> _Sent:
+    bare = InProcessGateway().subscribe(_ORDER).details
+    provider = Provider(
+        {f"reference_table_{number:03d}": {"k": {"v": number}} for number in range(table_count)}
+    )
+    app = FastAPI()
+    install(app, provider)
+
+    @app.post("/orders")
+    def order(wanted: dict[str, Any]) -> dict[str, Any]:
+        return {"success": True, "subscription": bare}
+
+    bare_length = len(json.dumps({"success": True, "subscription": bare}, separators=(",", ":")))
+    request = json.dumps(_ORDER._asdict()).encode()
+    whole = contract = last = 0
+    with serving(app) as address, httpx2.Client(base_url=address, trust_env=False) as client:
+
+        def fetch(url: str) -> Fetched:
+            answer = client.get(url)
+            return Fetched(answer.status_code, answer.content)
+
+        memory = Memory(fetch=fetch)
+        for _ in range(exchange_count):
+            headers = {"content-type": "application/json"}
+            epoch = memory.epoch(address) if is_compact else None
+            if epoch is not None:
+                headers[EPOCH_HEADER] = epoch
+            response = client.post("/orders", content=request, headers=headers)
+            said = 0 if epoch is None else len(f"{EPOCH_HEADER}: {epoch}\r\n")
+            whole += len(request) + said + len(response.content)
+            last = said + len(response.content) - bare_length
+            contract += last
+            memory.observe(
+                Exchange(
+                    address,
+                    "POST /orders",
+                    {},
+                    response.status_code,
+                    {name.lower(): value for name, value in response.headers.items()},
+                    response.content,
+                    epoch,
+                )
+            )
+    return _Sent(whole, contract, last)
