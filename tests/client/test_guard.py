@@ -32,9 +32,9 @@ def test_a_fix_that_does_not_hold_is_left_alone():
 
 def test_what_a_fix_brings_about_may_call_for_another():
     first = fixing({"country": "de"}, {"city": "Berlin"})
-    second = fixing({"currency": "eur"}, {"country": "de"}, type="CURRENCY")
+    second = fixing({"language": "de"}, {"country": "de"}, type="LANGUAGE")
     outcome = amended({"city": "Berlin"}, first, second)
-    assert outcome.request == {"city": "Berlin", "country": "de", "currency": "eur"}
+    assert outcome.request == {"city": "Berlin", "country": "de", "language": "de"}
     assert [done.entry for done in outcome.applied] == [first, second]
 
 
@@ -55,18 +55,18 @@ def test_where_two_fixes_contradict_neither_is_applied():
 
 
 def test_fixes_that_set_different_fields_of_one_object_do_not_contradict():
-    city = fixing({"address": {"city": "Berlin"}})
-    code = fixing({"address": {"zip": "10115"}}, type="ZIP")
+    city = fixing({"place": {"city": "Berlin"}})
+    code = fixing({"place": {"zip": "10115"}}, type="ZIP")
     outcome = amended({"plan": "basic"}, city, code)
-    assert outcome.request == {"plan": "basic", "address": {"city": "Berlin", "zip": "10115"}}
+    assert outcome.request == {"plan": "basic", "place": {"city": "Berlin", "zip": "10115"}}
 
 
 def test_fixes_that_set_one_field_of_an_object_differently_do():
-    one = fixing({"address": {"zip": "10115"}})
-    other = fixing({"address": {"zip": "10117", "city": "Berlin"}}, type="OTHER")
+    one = fixing({"place": {"zip": "10115"}})
+    other = fixing({"place": {"zip": "10117", "city": "Berlin"}}, type="OTHER")
     outcome = amended({"plan": "basic"}, one, other)
     assert outcome.applied == []
-    assert outcome.refused[0].why == "another remembered fix sets 'address/zip' to something else"
+    assert outcome.refused[0].why == "another remembered fix sets 'place/zip' to something else"
 
 
 CREDENTIALS = (
@@ -93,7 +93,8 @@ def test_addresses_are_never_set(name):
 
 @pytest.mark.parametrize("name", PLAIN.split())
 def test_names_that_only_resemble_them_may_be_set(name):
-    assert amended({"plan": "basic"}, fixing({name: "pm_1"})).applied
+    money = Guard(allows_money=True)
+    assert amended({"plan": "basic"}, fixing({name: "pm_1"}), guard=money).applied
 
 
 @pytest.mark.parametrize("name", ["", "a b", "p\u0430ssword", "\uff50assword", "__proto__", "a\n", "x[0]"])
@@ -165,3 +166,31 @@ def merge_by_the_book(target, patch):
 @given(objects, objects)
 def test_merging_is_that_of_the_rfc(target, patch):
     assert merged(target, patch) == merge_by_the_book(target, patch)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "amount",
+        "unit_price",
+        "currency",
+        "payment_method_token",
+        "cardNumber",
+        "recipients",
+        "to_account",
+        "email",
+    ],
+)
+def test_what_moves_money_or_says_who_gets_it_must_be_allowed(name):
+    fixed = fixing({name: "x"}, {})
+    assert "about money or who gets it" in amended({}, fixed).refused[0].why
+    assert amended({}, fixed, guard=Guard(allows_money=True)).request == {name: "x"}
+    by_name = Guard(fields={fixed.operation: frozenset({name})})
+    assert amended({}, fixed, guard=by_name).request == {name: "x"}
+    nested = fixing({"order": {name: "x"}}, {})
+    listed = Guard(fields={nested.operation: frozenset({"order"})})
+    assert amended({}, nested, guard=listed).refused
+
+
+def test_allowing_money_allows_no_credential():
+    assert amended({}, fixing({"api_key": "x"}, {}), guard=Guard(allows_money=True)).refused

@@ -20,18 +20,25 @@ _CREDENTIAL = re.compile(
     r"|sessionid|apikey|privatekey|(access|refresh|auth|id)token)s?"
 )
 _ADDRESS = re.compile(r"(.*ur[li]|host|hostname|origin|webhook|endpoint|callback|redirect)s?")
+_MONEY = re.compile(
+    r"(amount|price|total|fee|cost|currency|payment|pay|payer|payee|card|iban|bic|swift|account|wallet"
+    r"|recipient|beneficiary|destination|email|phone|address)(e?s)?"
+)
 _LARGEST_PARAMETERS = 16_384
 _MOST_LAYERS = 32
 
 
 class Guard(msgspec.Struct, frozen=True, kw_only=True):
-    """Which fixes may be applied. By default: those that name no credential and no address, at any depth."""
+    """Which fixes may be applied. By default: those that name, at any depth, no credential, no address, and nothing about money or who gets it."""
 
     operations: frozenset[str] | None = None
     """The operations whose requests may be amended; None for all."""
 
     fields: Mapping[str, frozenset[str]] | None = None
     """For each operation the fields that may be set; an operation that is not here allows none. None for any field."""
+
+    allows_money: bool = False
+    """Whether a fix may also change amounts, means of payment and recipients that `fields` does not name."""
 
     def refusal(self, entry: Entry) -> str | None:
         """Why an entry may not be applied; None when it may."""
@@ -41,11 +48,13 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True):
             unlisted = sorted(entry.parameters.keys() - self.fields.get(entry.operation, frozenset()))
             if unlisted:
                 return f"{unlisted[0]!a} is not among the fields that may be set"
+        named = (self.fields or {}).get(entry.operation, frozenset())
         for depth, layer in enumerate(_layers(entry.parameters)):
             if depth == _MOST_LAYERS:
                 return "its parameters are nested too deeply"
             for name in (name for value in layer if isinstance(value, Mapping) for name in value):
-                why = _suspicion(name)
+                is_about_money_refused = not self.allows_money and not (depth == 0 and name in named)
+                why = _suspicion(name, is_about_money_refused)
                 if why is not None:
                     return f"{name[:64]!a} {why}"
         if len(msgspec.json.encode(entry.parameters)) > _LARGEST_PARAMETERS:
@@ -67,7 +76,7 @@ def _values_in(value: Any) -> Iterable[Any]:
     return value if isinstance(value, list | tuple) else ()
 
 
-def _suspicion(name: str) -> str | None:
+def _suspicion(name: str, is_about_money_refused: bool) -> str | None:
     """What is wrong with a name, by its words. `apiKey`, `api_key` and `apikey` are one; a `payment_token` is no `token`."""
     if not _NAME.fullmatch(name):
         return "is no plain name"
@@ -77,6 +86,8 @@ def _suspicion(name: str) -> str | None:
         return "looks like a credential"
     if words and _ADDRESS.fullmatch(words[-1]):
         return "looks like an address"
+    if is_about_money_refused and any(map(_MONEY.fullmatch, words)):
+        return "is about money or who gets it; allow it by name in fields"
     return None
 
 

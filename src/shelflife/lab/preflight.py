@@ -201,7 +201,9 @@ def _trial(bench: _Bench, planner: Planner, episode: Episode, consume: Consume) 
     if request is None:
         return _Outcome(False, _tokens(proposal))
     if consume is Consume.APPLY:
-        request = bench.memory.amend(bench.origin, bench.api.operation, request, Guard()).request
+        request = bench.memory.amend(
+            bench.origin, bench.api.operation, request, Guard(allows_money=True)
+        ).request
     return _Outcome(bench.send(request).is_success, _tokens(proposal))
 
 

@@ -172,7 +172,7 @@ class _Run:
 
     def _amended(self, request: dict[str, Any]) -> tuple[dict[str, Any], list[Shown]]:
         with self._clock.running("memory"):
-            amended = self._memory.amend(self._origin, self._api.operation, request, Guard())
+            amended = self._memory.amend(self._origin, self._api.operation, request, Guard(allows_money=True))
         return amended.request, self._shown([applied.entry for applied in amended.applied])
 
     def _send(self, episode: int, request: dict[str, Any], attempted: Attempted) -> httpx2.Response:
