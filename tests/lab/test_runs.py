@@ -10,9 +10,12 @@ import msgspec
 import pytest
 
 from shelflife.cli import main
+from shelflife.client.entries import Entry
+from shelflife.client.guard import merged
+from shelflife.lab.apis import APIS
 from shelflife.lab.grid import Job, execute, file_name_of, paper_grid, scores_in
 from shelflife.lab.planners import Message, PlannerError, Proposal, Usage
-from shelflife.lab.prompting import Consume, messages_for, request_in
+from shelflife.lab.prompting import Consume, Exchange, messages_for, request_in
 from shelflife.lab.records import Asked, Attempted, Model, RecordFile, RecordsError, read_records
 from shelflife.lab.runner import play
 from shelflife.lab.scenarios import load
@@ -242,9 +245,6 @@ def test_every_preset_plays_and_says_that_it_is_tuned(name, tmp_path):
 
 
 def test_a_planner_sees_the_task_the_memory_and_the_answers_and_nothing_else():
-    from shelflife.lab.apis import APIS
-    from shelflife.lab.prompting import Exchange
-
     [episode, *_] = load("drifted").episodes(0)
     before = [Exchange('{"a":1}', 422, '{"success":false}'), Exchange("what?", None, "")]
     messages = messages_for(APIS["acme"], episode, Consume.LEVEL_3, [], before)
@@ -261,3 +261,33 @@ def test_a_planner_sees_the_task_the_memory_and_the_answers_and_nothing_else():
     )
     assert messages[3].content.startswith('The server answered 422:\n{"success":false}\n')
     assert messages[5].content.startswith("There was no JSON object in your reply.")
+
+
+@pytest.mark.parametrize("value", ["a | b", ") | (was", {"x": "y | (added)"}, 3, None])
+@pytest.mark.parametrize("consume", [Consume.LEVEL_2, Consume.LEVEL_3])
+def test_a_simulated_planner_reads_values_and_tasks_that_look_like_marks(value, consume):
+    marked = "Input:\n{} and Input, with amendments already made:\n{}"
+    [episode, *_] = load("drifted").episodes(0)
+    task_input = {"plan": "p \u2028 | q", "brand": "was | (added)"}
+    episode = msgspec.structs.replace(episode, task=marked, input=task_input)
+    entries = [fix({"brand": value}), fix({"code": "x | y"}), fix({"code": "z"})]
+    for name, code in (("compliant", "x | y"), ("compliant-last", "z")):
+        messages = messages_for(APIS["acme"], episode, consume, entries, [])
+        proposed = simulated_planner(name, 0, frozenset()).propose(messages)
+        assert request_in(proposed.text) == merged(task_input, {"brand": value, "code": code})
+    declined = simulated_planner("forgetful", 0, frozenset()).propose(messages)
+    assert request_in(declined.text) == task_input
+
+
+def fix(parameters):
+    return Entry(
+        origin="http://x",
+        operation="POST /subscriptions",
+        type="t",
+        parameters=parameters,
+        when={},
+        tables=(),
+        rows=(),
+        rules=(),
+        learned_at=0,
+    )
