@@ -18,9 +18,10 @@ from shelflife.lab.planners import Message, PlannerError, Proposal, Usage
 from shelflife.lab.prompting import Consume, Exchange, messages_for, request_in
 from shelflife.lab.records import Asked, Attempted, Model, RecordFile, RecordsError, read_records
 from shelflife.lab.runner import play
-from shelflife.lab.scenarios import load
+from shelflife.lab.scenarios import load, parse
 from shelflife.lab.scores import as_json, is_whole, score_of
 from shelflife.lab.simulated import PRESETS, simulated_planner
+from tests.lab.test_scenarios import SMALL
 from tests.processes import started
 
 
@@ -178,6 +179,21 @@ def test_tokens_are_the_vendors_only_if_all_of_them_are():
     ]
     assert score_of(records).tokens.source == "vendor"
     assert score_of(mixed).tokens.source == "estimated"
+
+
+def test_memory_has_a_chance_only_where_the_family_meets_a_constraint():
+    free = (
+        SMALL.replace('["a", "b"]', '["a", "b", "a", "b"]')
+        .replace('hint = "add a field"\ntask = "Again."', 'task = "Again."')
+        .replace("plan_partner_scale", "plan_basic_annual", 1)
+        .replace("[[drift]]\nafter = 0", "[[drift]]\nafter = 3")
+    )
+    records = []
+    play(parse(free.replace("stale_slots = [1]", ""), "small.toml"), "A2D", Counting(), records.append)
+    score = score_of(records)
+    assert score.classes["g"].episodes == 4
+    assert (score.saving.chances, score.saving.valid, score.saving.complied) == (1, 1, 1)
+    assert score.hints == {"a": "add a field"}
 
 
 @pytest.mark.parametrize("level", [1, 4])

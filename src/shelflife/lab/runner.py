@@ -4,7 +4,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from typing import Any
 
@@ -132,7 +132,7 @@ class _Run:
         is_completed = False
         while not is_completed and len(before) < MOST_ATTEMPTS:
             messages = messages_for(self._api, episode, self._consume, entries, before)
-            proposal = self._proposal(episode.index, len(before) + 1, messages)
+            proposal = self._proposal(len(before) + 1, messages)
             request = request_in(proposal.text)
             shown: list[Shown] = []
             if self._consume is not Consume.APPLY:
@@ -168,8 +168,8 @@ class _Run:
             )
         )
 
-    def _proposal(self, episode: int, attempt: int, messages: list[Message]) -> Proposal:
-        before = self._recorded.get((episode, attempt))
+    def _proposal(self, attempt: int, messages: list[Message]) -> Proposal:
+        before = self._recorded.get((self._episode, attempt))
         if before is not None and before.prompt == digest_of_messages(messages):
             usage = Usage(before.prompt_tokens, before.completion_tokens, before.token_source)
             return Proposal(before.text, usage, before.served)
@@ -347,8 +347,9 @@ class _Clock:
         """The app, with the time that it takes counted."""
 
         async def timed(scope: Any, receive: Any, send: Any) -> None:
+            # the time of a question is counted where it is asked
             is_question = scope.get("path", "").startswith("/contract/")
-            with self.running("answers" if is_question else "server"):
+            with nullcontext() if is_question else self.running("server"):
                 await app(scope, receive, send)
 
         return timed
