@@ -177,9 +177,13 @@ def many(folder):
     program.write_text(MANY)
     piped = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with started([sys.executable, program, folder], **piped, start_new_session=True) as process:
-        workers = [int(pid) for pid in process.stdout.readline().split()]
-        assert len(workers) == 2
-        yield process, workers
+        try:
+            workers = [int(pid) for pid in process.stdout.readline().split()]
+            assert len(workers) == 2
+            yield process, workers
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # whoever has outlived the main process
 
 
 def test_ctrl_c_ends_the_runs_and_leaves_no_process(tmp_path):

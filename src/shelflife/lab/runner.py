@@ -74,7 +74,8 @@ def play(
 ) -> None:
     """Play a stream once and record what happens.
 
-    The `digest` tells the runs that are good for the same question from others. The planner is not asked again where its answer to the same messages is among those `recorded` by a run that was interrupted.
+    The planner is not asked again where its answer to the same messages is among those `recorded` by a run that was interrupted.
+    The `digest` is written down as it is: of which edition of the stream the run is, and of the model at which address.
     """
     strategy = strategy_of(arm)
     record(_started(scenario, arm, planner, seed, consume, level, model, digest))
