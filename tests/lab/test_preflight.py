@@ -1,4 +1,4 @@
-"""The compliance preflight and the leakage audit."""
+"""The compliance preflight."""
 
 import json
 import math
@@ -8,12 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shelflife.cli import main
-from shelflife.lab.apis import APIS
-from shelflife.lab.audit import leaks_in
 from shelflife.lab.intervals import wilson
 from shelflife.lab.planners import PlannerError
 from shelflife.lab.preflight import CallCount, preflight
-from shelflife.lab.scenarios import load, shipped
 from shelflife.lab.simulated import simulated_planner
 
 
@@ -120,20 +117,3 @@ def test_the_interval_is_wilsons():
     assert math.isclose(low, 0.4902, abs_tol=1e-4)
     assert math.isclose(high, 0.9433, abs_tol=1e-4)
     assert wilson(0, 0) is None
-
-
-@pytest.mark.parametrize("arm", ["A0", "A1", "A2D"])
-@pytest.mark.parametrize("stream", shipped())
-def test_no_prompt_of_a_shipped_stream_gives_an_answer_away(stream, arm):
-    assert leaks_in(load(stream), arm) == []
-
-
-def test_an_answer_in_the_system_prompt_is_found(monkeypatch, capsys):
-    told = APIS["acme"]._replace(fields="promo_code (such as SUMMERSALE25 or WINTERLAUNCH26)")
-    monkeypatch.setitem(APIS, "acme", told)
-    leaks = leaks_in(load("drifted"), "A1")
-    assert {leak.value for leak in leaks if leak.episode == 0} == {"SUMMERSALE25", "WINTERLAUNCH26"}
-    assert {leak.value for leak in leaks if leak.episode == 9} == {"WINTERLAUNCH26"}
-    assert len(leaks_in(load("drifted"), "A0")) > len(leaks)
-    assert main(["lab", "check", "drifted"]) == 1
-    assert "gives answers away in its prompts" in capsys.readouterr().err

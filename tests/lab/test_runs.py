@@ -6,17 +6,22 @@ import signal
 import subprocess
 import sys
 
+import msgspec
 import pytest
 
 from shelflife.cli import main
-from shelflife.lab.grid import Job, execute, paper_grid, scores_in
+from shelflife.client.entries import Entry
+from shelflife.client.guard import merged
+from shelflife.lab.apis import APIS
+from shelflife.lab.grid import Job, execute, file_name_of, paper_grid, scores_in
 from shelflife.lab.planners import Message, PlannerError, Proposal, Usage
-from shelflife.lab.prompting import Consume, messages_for, request_in
-from shelflife.lab.records import Attempted, Model, RecordFile, RecordsError, read_records
+from shelflife.lab.prompting import Consume, Exchange, messages_for, request_in
+from shelflife.lab.records import Asked, Attempted, Model, RecordFile, RecordsError, read_records
 from shelflife.lab.runner import play
-from shelflife.lab.scenarios import load
-from shelflife.lab.scores import is_whole, score_of
+from shelflife.lab.scenarios import load, parse
+from shelflife.lab.scores import as_json, is_whole, score_of
 from shelflife.lab.simulated import PRESETS, simulated_planner
+from tests.lab.test_scenarios import SMALL
 from tests.processes import started
 
 
@@ -26,7 +31,7 @@ def test_the_papers_grid_is_250_runs_over_9432_episodes():
     assert sum(len(load(job.stream).order) for job in jobs) == 9432
     assert sum(job.stream == "drifted" for job in jobs) == 114
     assert sum(job.stream == "recipes" for job in jobs) == 36
-    assert len({job.file_name for job in jobs}) == 250
+    assert len({file_name_of(job, load(job.stream)) for job in jobs}) == 250
 
 
 def test_a_run_that_is_recorded_whole_is_not_played_again(tmp_path):
@@ -127,6 +132,81 @@ def test_an_answer_without_a_request_costs_an_attempt_and_no_more():
     assert score.wire.responses < sum(isinstance(one, Attempted) for one in records)
 
 
+@pytest.mark.parametrize("planner", [Babbling, Counting])
+def test_with_apply_the_first_request_is_amended_whichever_answer_it_is_in(planner):
+    records = []
+    play(load("undrifted"), "A2D", planner(), records.append, consume=Consume.APPLY)
+    told = [one for one in records if isinstance(one, Attempted) and one.episode == 3]
+    assert [one.status for one in told if one.status] == [201]
+    assert [bool(one.shown) for one in told] == [one.status is not None for one in told]
+
+
+class Stammering(Counting):
+    """A planner that utters half a character."""
+
+    def propose(self, messages):
+        proposal = super().propose(messages)
+        return Proposal(
+            f"\ud83d {proposal.text}", proposal.usage, "counting-2" if self.count > 40 else "counting-1"
+        )
+
+
+def test_half_a_character_in_an_answer_does_no_harm(tmp_path):
+    with RecordFile(tmp_path / "run.jsonl") as record:
+        play(load("drifted"), "A2D", Stammering(), record, model=Model("counting", "counting-1"))
+    score = score_of(read_records(tmp_path / "run.jsonl"))
+    assert score.retries == 7
+    assert score.model == Model("counting", "counting-1, counting-2")
+
+
+def test_the_questions_of_the_memory_are_counted_apart():
+    records = []
+    play(load("drifted"), "A2D", Counting(), records.append)
+    asked = [one for one in records if isinstance(one, Asked)]
+    assert all("/contract/changes" in one.url and one.status == 200 for one in asked)
+    score = score_of(records)
+    assert score.wire.question_bytes == sum(one.question_bytes for one in asked) > 0
+    assert score.spent.questions_s > 0
+    assert "type" not in as_json(score)["spent"]
+
+
+def test_tokens_are_the_vendors_only_if_all_of_them_are():
+    records = []
+    play(load("undrifted"), "A0", Counting(), records.append)
+    first, *_ = (one for one in records if isinstance(one, Attempted))
+    mixed = [
+        msgspec.structs.replace(one, token_source="estimated") if one is first else one for one in records
+    ]
+    assert score_of(records).tokens.source == "vendor"
+    assert score_of(mixed).tokens.source == "estimated"
+
+
+def test_memory_has_a_chance_only_where_the_family_meets_a_constraint():
+    free = (
+        SMALL.replace('["a", "b"]', '["a", "b", "a", "b"]')
+        .replace('hint = "add a field"\ntask = "Again."', 'task = "Again."')
+        .replace("plan_partner_scale", "plan_basic_annual", 1)
+        .replace("[[drift]]\nafter = 0", "[[drift]]\nafter = 3")
+    )
+    records = []
+    play(parse(free.replace("stale_slots = [1]", ""), "small.toml"), "A2D", Counting(), records.append)
+    score = score_of(records)
+    assert score.classes["g"].episodes == 4
+    assert (score.saving.chances, score.saving.valid, score.saving.complied) == (1, 1, 1)
+    assert score.hints == {"a": "add a field"}
+
+
+@pytest.mark.parametrize("level", [1, 4])
+def test_the_precision_of_evictions_is_not_guessed_where_the_wire_names_no_rows(level):
+    records = []
+    play(load("drifted"), "A2", simulated_planner("compliant", 0, frozenset()), records.append, level=level)
+    score = score_of(records)
+    if level == 4:
+        assert score.eviction_precision == 0.25
+    else:
+        assert score.eviction_precision is None
+
+
 @pytest.mark.parametrize(
     ("reply", "request_found"),
     [
@@ -181,9 +261,6 @@ def test_every_preset_plays_and_says_that_it_is_tuned(name, tmp_path):
 
 
 def test_a_planner_sees_the_task_the_memory_and_the_answers_and_nothing_else():
-    from shelflife.lab.apis import APIS
-    from shelflife.lab.prompting import Exchange
-
     [episode, *_] = load("drifted").episodes(0)
     before = [Exchange('{"a":1}', 422, '{"success":false}'), Exchange("what?", None, "")]
     messages = messages_for(APIS["acme"], episode, Consume.LEVEL_3, [], before)
@@ -200,3 +277,33 @@ def test_a_planner_sees_the_task_the_memory_and_the_answers_and_nothing_else():
     )
     assert messages[3].content.startswith('The server answered 422:\n{"success":false}\n')
     assert messages[5].content.startswith("There was no JSON object in your reply.")
+
+
+@pytest.mark.parametrize("value", ["a | b", ") | (was", {"x": "y | (added)"}, 3, None])
+@pytest.mark.parametrize("consume", [Consume.LEVEL_2, Consume.LEVEL_3])
+def test_a_simulated_planner_reads_values_and_tasks_that_look_like_marks(value, consume):
+    marked = "Input:\n{} and Input, with amendments already made:\n{}"
+    [episode, *_] = load("drifted").episodes(0)
+    task_input = {"plan": "p \u2028 | q", "brand": "was | (added)"}
+    episode = msgspec.structs.replace(episode, task=marked, input=task_input)
+    entries = [fix({"brand": value}), fix({"code": "x | y"}), fix({"code": "z"})]
+    for name, code in (("compliant", "x | y"), ("compliant-last", "z")):
+        messages = messages_for(APIS["acme"], episode, consume, entries, [])
+        proposed = simulated_planner(name, 0, frozenset()).propose(messages)
+        assert request_in(proposed.text) == merged(task_input, {"brand": value, "code": code})
+    declined = simulated_planner("forgetful", 0, frozenset()).propose(messages)
+    assert request_in(declined.text) == task_input
+
+
+def fix(parameters):
+    return Entry(
+        origin="http://x",
+        operation="POST /subscriptions",
+        type="t",
+        parameters=parameters,
+        when={},
+        tables=(),
+        rows=(),
+        rules=(),
+        learned_at=0,
+    )

@@ -1,10 +1,15 @@
 """Streams as data files, and what is told of a wrong one."""
 
+import pickle
+import time
+
+import msgspec
 import pytest
 
 from shelflife.cli import main
 from shelflife.lab.checking import problems_of
 from shelflife.lab.scenarios import ScenarioError, load, parse, shipped
+from shelflife.lab.toml_lines import TomlLines
 
 SMALL = """\
 name = "small"
@@ -71,6 +76,41 @@ def test_a_stream_of_the_users_is_read_from_its_file(tmp_path):
         ('api = "acme"', 'api = "moon"', "line 3: invalid enum value 'moon'"),
         ('name = "small"', 'like = "nothing"', "line 1: there is no stream 'nothing' to be like"),
         ('name = "small"', "name = ", "line 1"),
+        ('name = "small"', "", "missing required field `name`"),
+        (
+            'name = "small"',
+            'name = "rules"',
+            "line 1: 'rules' is the name of a stream that comes with the lab",
+        ),
+        ("[[drift]]", "[drift]", "line 25: a drift is one of a list, [[drift]]"),
+        ("[[drift]]", "[[drift]]\nversion = 5", "line 26: expected `str"),
+        ("remove = [", "rows = {}\nremove = [", "line 25: rows are all that the table has then"),
+        (
+            'table = "active_csm_codes"\nremove = ["plan_partner_scale"]',
+            'version = "1.1.0"\nadd_rules = [{ from = "a", to = "b", relation = "c" }]',
+            "line 25: a drift of rules has no rows, set, remove or version",
+        ),
+        (
+            "[[drift]]",
+            "[varied]\nprize = [1]\n[[drift]]",
+            "line 26: 'prize' is varied, and in no family's input",
+        ),
+        ("[[drift]]", "[varied]\namount = []\n[[drift]]", "line 26: there is no value of 'amount' to choose"),
+        (
+            "[[drift]]",
+            "[varied]\namount = [nan]\n[[drift]]",
+            "line 26: a value of 'amount' is none that JSON",
+        ),
+        ("stale_slots = [1]", "split_after = 2", "line 6: there is no episode 2 to split after"),
+        ("amount = 5\n", "amount = 2026-01-01\n", "line 15: the value of 'amount' is none that JSON has"),
+        ("amount = 5\n", "amount = [inf]\n", "line 15: the value of 'amount' is none that JSON has"),
+        (
+            "remove = [",
+            "set = { a = 2026-01-01 }\nremove = [",
+            "line 25: a value in its rows is none that JSON",
+        ),
+        ('task = "Again."', 'name = "c"\ntask = "Again."', "line 22: object contains unknown field `name`"),
+        ('title = "Two tasks"', "title = " + "[" * 5000 + "]" * 5000, "nested too deeply"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_line(old, new, told):
@@ -114,3 +154,28 @@ def test_seeds_vary_what_makes_no_difference_and_nothing_else():
     for left, right in zip(one, other, strict=True):
         kept = {"plan", "currency", "payment_method_token"}
         assert {k: left.input[k] for k in kept} == {k: right.input[k] for k in kept}
+
+
+@pytest.mark.parametrize("families", ["families = 5", "families = []"])
+def test_families_that_are_no_tables_are_told_though_another_stream_has_some(families):
+    with pytest.raises(ScenarioError, match=r"line 3: a family is a table of its own"):
+        parse(f'name = "mine"\nlike = "undrifted"\n{families}\n', "mine.toml")
+
+
+@pytest.mark.parametrize("like", shipped())
+def test_a_stream_may_be_like_any_that_comes_with_the_lab(like):
+    scenario = parse(f'name = "mine"\nlike = "{like}"\ntitle = "Mine"\n', "mine.toml")
+    assert scenario == msgspec.structs.replace(load(like), name="mine", title="Mine")
+
+
+def test_what_is_wrong_can_be_told_by_another_process():
+    error = ScenarioError("mine.toml", ["line 1: no", "line 2: no"])
+    again = pickle.loads(pickle.dumps(error))
+    assert (str(again), again.problems) == ("mine.toml: line 1: no; mine.toml: line 2: no", error.problems)
+
+
+def test_the_lines_of_a_file_full_of_blanks_are_found_at_once():
+    blanks = " " * 20_000
+    began_at = time.perf_counter()
+    assert TomlLines(f"[{blanks}a{blanks}b\n[{blanks}c{blanks}]{blanks}# c\n").of("c") == 2
+    assert time.perf_counter() - began_at < 1

@@ -1,18 +1,20 @@
 """The leakage audit: no prompt may hold an answer that the planner could not have got honestly."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from shelflife.lab.planners import Message, Planner, Proposal
-from shelflife.lab.prompting import ANSWER, request_in
+from shelflife.lab.prompting import ANSWER, Consume, request_in
 from shelflife.lab.runner import play, strategy_of
-from shelflife.lab.scenarios import Episode, Scenario
+from shelflife.lab.scenarios import Episode, Family, Scenario
 from shelflife.lab.simulated import simulated_planner
 
 __all__ = ["Leak", "leaks_in"]
+
+_TRUTH = ("true", "false")
 
 
 class Leak(NamedTuple):
@@ -50,29 +52,50 @@ def leaks_in(scenario: Scenario, arm: str, *, seed: int = 0) -> list[Leak]:
     """Play a stream with a planner that applies what it is shown, and look through every prompt.
 
     An answer is any value that a fix of the server's sets, and any value that the drift brings. In a prompt it may stand once it
-    is in the task or in a reply of the server: of the same episode for an arm without memory, else of any before.
+    is in the task or in a reply of the server: of the same episode for an arm without memory, else of any before. In the
+    task itself, whichever of the varied values it is given, what the fix for that very task sets may not stand at all.
     """
-    planner = _Listening(simulated_planner("compliant", seed, frozenset()) or _no_planner())
-    play(scenario, arm, planner, lambda record: None, seed=seed)
     is_remembering = strategy_of(arm).is_remembering
-    episodes = list(scenario.episodes(seed))
-    replies = {index: _replies(heard) for index, heard in enumerate(planner.heard)}
-    answers = {value for said in replies.values() for reply in said for value in _answers(reply)}
-    answers |= {value for drift in scenario.drift for value in _texts([drift.rows, drift.set])}
-    patterns = {value: re.compile(rf"(?<!\w){re.escape(value)}(?!\w)") for value in answers}
+    ways = (Consume.LEVEL_2, Consume.LEVEL_3) if is_remembering else (Consume.LEVEL_3,)
     leaks: list[Leak] = []
+    for consume in ways:
+        planner = _Listening(simulated_planner("compliant", seed, frozenset()) or _no_planner())
+        play(scenario, arm, planner, lambda record: None, seed=seed, consume=consume)
+        leaks += _in_tasks(scenario, planner.heard)
+        leaks += _in_prompts(scenario, planner.heard, seed, is_remembering=is_remembering)
+    return sorted(dict.fromkeys(leaks))
+
+
+def _in_tasks(scenario: Scenario, all_heard: Sequence[_Heard]) -> Iterator[Leak]:
+    """What a stream gives away by its own words."""
+    for heard in all_heard:
+        family = scenario.families[scenario.order[heard.episode]]
+        written = "\n".join(_of_the_family(family, scenario.varied))
+        answers = {value for reply in _replies(heard) for value in _answers(reply, family.field)}
+        if family.hint:
+            yield from (Leak(heard.episode, 1, value) for value in answers if _finder(value).search(written))
+
+
+def _in_prompts(
+    scenario: Scenario, all_heard: Sequence[_Heard], seed: int, *, is_remembering: bool
+) -> Iterator[Leak]:
+    """What the lab gives away by what it puts around the tasks."""
+    episodes = list(scenario.episodes(seed))
+    replies = [_replies(heard) for heard in all_heard]
+    answers = {value for said in replies for reply in said for value in _answers(reply)}
+    answers |= {value for drift in scenario.drift for value in _scalars([drift.rows, drift.set])}
+    finders = {value: _finder(value) for value in answers}
     given: list[str] = []
-    for index, (episode, messages) in enumerate(planner.heard):
-        allowed = "\n".join([*_of_the_task(episodes[episode]), *replies[index], *given])
+    for (episode, messages), said in zip(all_heard, replies, strict=True):
+        allowed = "\n".join([*_of_the_task(episodes[episode]), *said, *given])
         shown = "\n".join(message.content for message in messages)
-        leaks += (
+        yield from (
             Leak(episode, len(messages) // 2, value)
-            for value, pattern in sorted(patterns.items())
-            if pattern.search(shown) and not pattern.search(allowed)
+            for value, finder in finders.items()
+            if finder.search(shown) and not finder.search(allowed)
         )
         if is_remembering:
-            given += replies[index]
-    return leaks
+            given += said
 
 
 def _replies(heard: _Heard) -> list[str]:
@@ -85,23 +108,41 @@ def _of_the_task(episode: Episode) -> Iterator[str]:
     yield msgspec.json.encode(episode.input).decode()
 
 
-def _answers(reply: str) -> Iterator[str]:
+def _of_the_family(family: Family, varied: Mapping[str, Sequence[Any]]) -> Iterator[str]:
+    """All that its tasks may say; a truth value in the input says nothing by itself."""
+    yield family.task
+    for field, value in family.input.items():
+        values = varied.get(field, [value])
+        yield from (text for text in _scalars(values) if text not in _TRUTH)
+
+
+def _answers(reply: str, field: str | None = None) -> Iterator[str]:
+    """The values that the fixes in a reply set: all of them, or those of a field."""
     feedback = (request_in(reply) or {}).get("recovery_feedback") or {}
     for suggestion in feedback.get("suggestions", ()):
-        yield from _texts(suggestion["parameters"])
+        parameters = suggestion["parameters"]
+        yield from _scalars(parameters if field is None else parameters.get(field))
 
 
-def _texts(value: Any) -> Iterator[str]:
-    """The strings in a value, at any depth."""
+def _scalars(value: Any) -> Iterator[str]:
+    """The texts, numbers and truth values in a value, at any depth, as a prompt has them."""
     match value:
         case str():
             yield value
+        case bool() | int() | float():
+            yield msgspec.json.encode(value).decode()
         case dict():
             for inner in value.values():
-                yield from _texts(inner)
+                yield from _scalars(inner)
         case list():
             for inner in value:
-                yield from _texts(inner)
+                yield from _scalars(inner)
+
+
+def _finder(value: str) -> re.Pattern[str]:
+    """Finds a value as a word of its own, and a truth value however it is capitalised."""
+    flags = re.IGNORECASE if value in _TRUTH else re.NOFLAG
+    return re.compile(rf"(?<!\w){re.escape(value)}(?!\w)", flags)
 
 
 def _no_planner() -> Planner:

@@ -1,22 +1,32 @@
 """Many runs: which there are, and playing those that have not been played yet."""
 
 import multiprocessing
+import os
+import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import httpx2
+
+from shelflife.client.entries import digest_of
 from shelflife.lab.planners import PlannerError
 from shelflife.lab.planning import LONGEST_ANSWER_S, conditional_fields, planner_for
 from shelflife.lab.prompting import Consume
-from shelflife.lab.records import Attempted, Record, RecordFile, RunStarted, read_records
+from shelflife.lab.records import Attempted, Record, RecordFile, RecordsError, RunStarted, read_records
 from shelflife.lab.runner import LabError, play, strategy_of
-from shelflife.lab.scenarios import load
+from shelflife.lab.scenarios import Scenario, load
 from shelflife.lab.scores import RunScore, is_whole, score_of
 
-__all__ = ["Failure", "Job", "Outcome", "execute", "paper_grid", "scores_in"]
+__all__ = ["Failure", "Job", "Outcome", "execute", "file_name_of", "paper_grid", "scores_in"]
 
 _POLL_S = 0.2
+_LONGEST_NAME = 160
 
 
 class Job(NamedTuple):
@@ -31,19 +41,6 @@ class Job(NamedTuple):
     base_url: str | None = None
     timeout_s: int = LONGEST_ANSWER_S
 
-    @property
-    def file_name(self) -> str:
-        """Where it is recorded."""
-        parts = (
-            Path(self.stream).stem,
-            self.planner,
-            self.arm,
-            f"consume-{self.consume}",
-            f"level-{self.level}",
-            f"seed-{self.seed}",
-        )
-        return "--".join(_for_a_file(part) for part in parts) + ".jsonl"
-
 
 class Failure(NamedTuple):
     """A run that could not be played to its end."""
@@ -56,9 +53,29 @@ class Outcome(NamedTuple):
     """What came of the jobs."""
 
     scores: list[RunScore]
-    """In the order of the jobs."""
+    """In the order of the jobs; jobs that are one and the same run have one."""
 
     failures: list[Failure]
+
+
+class _Run(NamedTuple):
+    """A job with its stream as it is now, and where it is recorded."""
+
+    job: Job
+    scenario: Scenario
+    digest: str
+    path: Path
+
+    @property
+    def identity(self) -> tuple[str, str, str, int, str, int]:
+        """What must agree for records to be of this run."""
+        job = self.job
+        return self.digest, job.arm, job.planner, job.seed, job.consume, job.level
+
+    def recorded(self) -> list[Record]:
+        """Its records of the last time that it was played; empty when it was not played to its end."""
+        records = _latest(self.path) if self.path.exists() else []
+        return records if is_whole(records) and _identity_of(records[0]) == self.identity else []
 
 
 def execute(
@@ -71,19 +88,23 @@ def execute(
     """Play every job whose records in the folder are not whole yet. `on_episodes` is told how many more are done."""
     for job in jobs:
         strategy_of(job.arm)
+    runs = {run.path: run for run in (_run_of(job, folder) for job in dict.fromkeys(jobs))}
+    failures: list[Failure] = []
     waiting = []
-    for job in jobs:
-        if (folder / job.file_name).exists() and is_whole(_latest(folder / job.file_name)):
-            on_episodes(len(load(job.stream).order))
-        else:
-            waiting.append(job)
+    for run in runs.values():
+        try:
+            if run.recorded():
+                on_episodes(len(run.scenario.order))
+            else:
+                waiting.append(run)
+        except RecordsError as error:
+            failures.append(Failure(run.job, str(error)))
     if worker_count == 1 or len(waiting) < 2:
-        failures = [failure for job in waiting if (failure := _played(job, folder, on_episodes))]
+        failures += (failure for run in waiting if (failure := _played(run, on_episodes)))
     else:
-        failures = list(_played_by_workers(waiting, folder, min(worker_count, len(waiting)), on_episodes))
+        failures += _played_by_workers(waiting, min(worker_count, len(waiting)), on_episodes)
     failed = {failure.job for failure in failures}
-    whole = [job for job in jobs if job not in failed]
-    return Outcome([score_of(_latest(folder / job.file_name)) for job in whole], failures)
+    return Outcome([score_of(run.recorded()) for run in runs.values() if run.job not in failed], failures)
 
 
 def scores_in(folder: Path) -> list[RunScore]:
@@ -92,17 +113,43 @@ def scores_in(folder: Path) -> list[RunScore]:
     return [score_of(records) for records in found if is_whole(records)]
 
 
-def _played(job: Job, folder: Path, on_episodes: Callable[[int], None]) -> Failure | None:
-    path = folder / job.file_name
-    earlier = read_records(path) if path.exists() else []
-    recorded = [record for record in earlier if isinstance(record, Attempted)]
+def file_name_of(job: Job, scenario: Scenario) -> str:
+    """Where a job is recorded: names for people, and a digest so that no two runs and no two editions of a stream share a file.
+
+    How long a model may take is not in it: with more patience the same run goes on.
+    """
+    parts = (
+        scenario.name,
+        job.planner,
+        job.arm,
+        f"consume-{job.consume}",
+        f"level-{job.level}",
+        f"seed-{job.seed}",
+    )
+    named = "--".join(_for_a_file(part) for part in parts)[:_LONGEST_NAME]
+    return f"{named}--{digest_of(parts, scenario, job.base_url)[:8]}.jsonl"
+
+
+def _run_of(job: Job, folder: Path) -> _Run:
+    scenario = load(job.stream)
+    return _Run(job, scenario, digest_of(scenario, job.base_url), folder / file_name_of(job, scenario))
+
+
+def _identity_of(start: Record) -> tuple[str, str, str, int, str, int] | None:
+    if not isinstance(start, RunStarted):
+        return None
+    return start.digest, start.arm, start.planner, start.seed, start.consume, start.level
+
+
+def _played(run: _Run, on_episodes: Callable[[int], None]) -> Failure | None:
+    job, scenario = run.job, run.scenario
+    fields = conditional_fields(scenario)
     try:
-        scenario = load(job.stream)
-        fields = conditional_fields(scenario)
         with (
             planner_for(job.planner, job.seed, fields, job.base_url, job.timeout_s) as planned,
-            RecordFile(path) as record,
+            RecordFile(run.path) as record,
         ):
+            earlier = read_records(run.path) if planned.model else []
             play(
                 scenario,
                 job.arm,
@@ -112,44 +159,78 @@ def _played(job: Job, folder: Path, on_episodes: Callable[[int], None]) -> Failu
                 consume=Consume(job.consume),
                 level=job.level,
                 model=planned.model,
-                recorded=recorded if planned.model else (),
+                digest=run.digest,
+                recorded=[
+                    one
+                    for one in earlier
+                    if isinstance(one, Attempted) and planned.model and one.served == planned.model.served
+                ],
                 on_episode=lambda: on_episodes(1),
             )
-    except (LabError, PlannerError) as error:
-        return Failure(job, str(error))
+    # of these the last two are what a server that does not start raises
+    except (LabError, PlannerError, RecordsError, httpx2.HTTPError, OSError, RuntimeError) as error:
+        return Failure(job, str(error) or type(error).__name__)
     return None
 
 
 def _played_by_workers(
-    jobs: Sequence[Job], folder: Path, worker_count: int, on_episodes: Callable[[int], None]
+    runs: Sequence[_Run], worker_count: int, on_episodes: Callable[[int], None]
 ) -> Iterator[Failure]:
+    """Play runs in processes that end with this one, and with this iterator, however it ends."""
     context = multiprocessing.get_context("spawn")
     done: Any = context.SimpleQueue()
-    pool = ProcessPoolExecutor(worker_count, context, initializer=_remember_queue, initargs=(done,))
+    watched, held = context.Pipe(duplex=False)
+    pool = ProcessPoolExecutor(worker_count, context, initializer=_begin_worker, initargs=(done, watched))
     try:
-        left: set[Future[Failure | None]] = {pool.submit(_played_in_worker, job, folder) for job in jobs}
+        with _interrupts_held_back():
+            jobs = {pool.submit(_played_in_worker, run): run.job for run in runs}
+        watched.close()
+        left = set(jobs)
         while left:
             finished, left = wait(left, _POLL_S, FIRST_COMPLETED)
             while not done.empty():
                 on_episodes(done.get())
             for future in finished:
-                if failure := future.result():
+                try:
+                    failure = future.result()
+                except BrokenProcessPool:
+                    failure = Failure(jobs[future], "a process that plays runs has ended before its time")
+                if failure:
                     yield failure
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+        held.close()
+        pool.shutdown(wait=True)
+
+
+@contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """Processes started in this block never see Ctrl-C, not even while they start; this one sees it after the block."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 _done: Any = None
 """In a worker: where it says that an episode is done."""
 
 
-def _remember_queue(done: Any) -> None:
+def _begin_worker(done: Any, watched: Connection) -> None:
     global _done
     _done = done
+    threading.Thread(target=_end_with_the_main_process, args=(watched,), daemon=True).start()
 
 
-def _played_in_worker(job: Job, folder: Path) -> Failure | None:
-    return _played(job, folder, _done.put)
+def _end_with_the_main_process(watched: Connection) -> None:
+    """Nothing is ever sent: the pipe ends when the main process lets go of it, or is no more."""
+    watched.poll(None)
+    os._exit(1)
+
+
+def _played_in_worker(run: _Run) -> Failure | None:
+    return _played(run, _done.put)
 
 
 def _latest(path: Path) -> list[Record]:
@@ -160,7 +241,7 @@ def _latest(path: Path) -> list[Record]:
 
 
 def _for_a_file(text: str) -> str:
-    return "".join(char if char.isalnum() or char in "._=-" else "_" for char in text)
+    return "".join(char if char.isascii() and (char.isalnum() or char in "._=-") else "_" for char in text)
 
 
 def paper_grid() -> list[Job]:

@@ -1,14 +1,16 @@
 """What a run writes down as it goes, one line of JSON a record. Scores and exhibits are made from these alone."""
 
+import fcntl
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 import msgspec
 
 __all__ = [
     "Alerted",
+    "Asked",
     "Attempted",
     "Drifted",
     "EpisodeEnded",
@@ -50,11 +52,20 @@ class RunStarted(msgspec.Struct, frozen=True, kw_only=True, tag="run started"):
     seed: int
     consume: str
     level: int
+    digest: str = ""
+    """Of the stream as it was played, and of the address of the model."""
+
+    is_remembering: bool
+    """Whether the arm has a memory at all."""
+
     classes: list[str]
     """The class of every episode."""
 
+    families: list[str]
+    """The family of every episode."""
+
     hints: dict[str, str]
-    """By class, what the server's fix does to a request."""
+    """By family, what the server's fix does to a request; families without a constraint are not there."""
 
     governed: str
     eligible: list[int]
@@ -150,32 +161,61 @@ class Alerted(msgspec.Struct, frozen=True, kw_only=True, tag="alerted"):
     noticed_by: str
 
 
+class Asked(msgspec.Struct, frozen=True, kw_only=True, tag="asked"):
+    """The memory has asked the server something of its own accord."""
+
+    episode: int
+    url: str
+    status: int
+    question_bytes: int
+    """Of the URL and of the body of the answer."""
+
+
 class RunEnded(msgspec.Struct, frozen=True, kw_only=True, tag="run ended"):
     """The run is whole, and where its time went."""
 
     planner_s: float
     memory_s: float
+    """Without its questions."""
+
     server_s: float
+    """Without the questions of the memory."""
+
     http_s: float
+    questions_s: float = 0.0
+    """Of the memory's questions, from asking to answer."""
+
     whole_s: float
 
 
-Record = RunStarted | Attempted | EpisodeEnded | Drifted | Evicted | Restamped | Alerted | RunEnded
+Record = RunStarted | Attempted | EpisodeEnded | Drifted | Evicted | Restamped | Alerted | Asked | RunEnded
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Record).decode
 
 
 class RecordFile:
-    """A file that records are added to; each is there once it was written."""
+    """A file that records are added to by one process at a time; each is there once it was written.
+
+    A last line that was cut off by the end of its process is taken away, or the next record would be written behind it.
+    """
 
     def __init__(self, path: Path) -> None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = path.open("ab")
+            self._file = path.open("a+b")
         except OSError as error:
-            raise RecordsError(f"cannot write {path}: {os.strerror(error.errno or 0)}") from error
+            raise _cannot_write(path, error) from error
         self.path = path
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _end_with_a_whole_line(self._file)
+        except BlockingIOError as error:
+            self._file.close()
+            raise RecordsError(f"another process is writing {path}") from error
+        except OSError as error:
+            self._file.close()
+            raise _cannot_write(path, error) from error
 
     def __call__(self, record: Record) -> None:
         """Add a record."""
@@ -183,13 +223,22 @@ class RecordFile:
             self._file.write(_encode(record) + b"\n")
             self._file.flush()
         except OSError as error:
-            raise RecordsError(f"cannot write {self.path}: {os.strerror(error.errno or 0)}") from error
+            raise _cannot_write(self.path, error) from error
 
     def __enter__(self) -> "RecordFile":
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._file.close()
+
+
+def _end_with_a_whole_line(file: BinaryIO) -> None:
+    file.seek(0)
+    file.truncate(file.read().rfind(b"\n") + 1)
+
+
+def _cannot_write(path: Path, error: OSError) -> RecordsError:
+    return RecordsError(f"cannot write {path}: {os.strerror(error.errno or 0)}")
 
 
 def read_records(path: Path) -> list[Record]:

@@ -4,7 +4,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,10 +18,11 @@ from shelflife.client.memory import Exchange
 from shelflife.client.strategies import Strategy
 from shelflife.lab import prompting
 from shelflife.lab.apis import APIS, Api
-from shelflife.lab.planners import Message, Planner, Proposal
+from shelflife.lab.planners import Message, Planner, Proposal, Usage
 from shelflife.lab.prompting import Consume, digest_of_messages, messages_for, request_in
 from shelflife.lab.records import (
     Alerted,
+    Asked,
     Attempted,
     Drifted,
     EpisodeEnded,
@@ -67,15 +68,17 @@ def play(
     consume: Consume = Consume.LEVEL_3,
     level: int = 6,
     model: Model | None = None,
+    digest: str = "",
     recorded: Sequence[Attempted] = (),
     on_episode: Callable[[], None] = lambda: None,
 ) -> None:
     """Play a stream once and record what happens.
 
     The planner is not asked again where its answer to the same messages is among those `recorded` by a run that was interrupted.
+    The `digest` is written down as it is: of which edition of the stream the run is, and of the model at which address.
     """
     strategy = strategy_of(arm)
-    record(_started(scenario, arm, planner, seed, consume, level, model))
+    record(_started(scenario, arm, planner, seed, consume, level, model, digest))
     clock = _Clock()
     token = secrets.token_urlsafe()
     api = APIS[scenario.api]
@@ -119,20 +122,23 @@ class _Run:
         self._recorded = {(one.episode, one.attempt): one for one in recorded}
         self._memory = Memory(strategy=strategy, fetch=self._fetch)
         self._learned_in: dict[str, int] = {}
+        self._episode = -1
 
     def play_episode(self, episode: Episode) -> None:
         """From the first request to success or giving up."""
+        self._episode = episode.index
         with self._clock.running("memory"):
             entries = self._memory.recall(self._origin, self._api.operation, episode.input)
         before: list[prompting.Exchange] = []
         is_completed = False
         while not is_completed and len(before) < MOST_ATTEMPTS:
             messages = messages_for(self._api, episode, self._consume, entries, before)
-            is_first = not before
-            proposal = self._proposal(episode.index, len(before) + 1, messages)
+            proposal = self._proposal(len(before) + 1, messages)
             request = request_in(proposal.text)
-            shown = self._shown(entries) if is_first else []
-            if request is not None and is_first and self._consume is Consume.APPLY:
+            shown: list[Shown] = []
+            if self._consume is not Consume.APPLY:
+                shown = [] if before else self._shown(entries)
+            elif request is not None and all(exchange.status is None for exchange in before):
                 request, shown = self._amended(request)
             attempted = Attempted(
                 episode=episode.index,
@@ -150,7 +156,7 @@ class _Run:
                 self._record(attempted)
                 before.append(prompting.Exchange(proposal.text, None, ""))
                 continue
-            response = self._send(episode.index, request, attempted)
+            response = self._send(request, attempted)
             is_completed = response.is_success
             sent = msgspec.json.encode(request).decode()
             before.append(prompting.Exchange(sent, response.status_code, response.text))
@@ -163,19 +169,23 @@ class _Run:
             )
         )
 
-    def _proposal(self, episode: int, attempt: int, messages: list[Message]) -> Proposal:
-        before = self._recorded.get((episode, attempt))
+    def _proposal(self, attempt: int, messages: list[Message]) -> Proposal:
+        before = self._recorded.get((self._episode, attempt))
         if before is not None and before.prompt == digest_of_messages(messages):
-            return _proposal_again(before)
+            usage = Usage(before.prompt_tokens, before.completion_tokens, before.token_source)
+            return Proposal(before.text, usage, before.served)
         with self._clock.running("planner"):
-            return self._planner.propose(messages)
+            proposal = self._planner.propose(messages)
+        # half a surrogate pair, which a model may well utter, has no UTF-8
+        text = proposal.text.encode(errors="replace").decode()
+        return msgspec.structs.replace(proposal, text=text)
 
     def _amended(self, request: dict[str, Any]) -> tuple[dict[str, Any], list[Shown]]:
         with self._clock.running("memory"):
             amended = self._memory.amend(self._origin, self._api.operation, request, Guard(allows_money=True))
         return amended.request, self._shown([applied.entry for applied in amended.applied])
 
-    def _send(self, episode: int, request: dict[str, Any], attempted: Attempted) -> httpx2.Response:
+    def _send(self, request: dict[str, Any], attempted: Attempted) -> httpx2.Response:
         method, path = self._api.operation.split(" ")
         content = msgspec.json.encode(request)
         with self._clock.running("http"):
@@ -198,10 +208,11 @@ class _Run:
         with self._clock.running("memory"):
             happened = self._memory.observe(exchange)
         for event in happened:
-            self._take_down(episode, event)
+            self._take_down(event)
         return response
 
-    def _take_down(self, episode: int, event: events.Event) -> None:
+    def _take_down(self, event: events.Event) -> None:
+        episode = self._episode
         match event:
             case events.Stored(entry):
                 self._learned_in[entry.id] = episode
@@ -232,9 +243,18 @@ class _Run:
 
     def _fetch(self, url: str) -> Fetched | None:
         try:
-            response = self._http.get(url)
+            with self._clock.running("questions"):
+                response = self._http.get(url)
         except httpx2.TransportError:
             return None
+        self._record(
+            Asked(
+                episode=self._episode,
+                url=url,
+                status=response.status_code,
+                question_bytes=len(url.encode()) + len(response.content),
+            )
+        )
         return Fetched(response.status_code, response.content)
 
 
@@ -271,18 +291,6 @@ def pushed(drift: Drift, http: httpx2.Client, token: str) -> Drifted:
     )
 
 
-def _proposal_again(recorded: Attempted) -> Proposal:
-    usage = (recorded.prompt_tokens, recorded.completion_tokens, recorded.token_source)
-    return msgspec.convert(
-        {
-            "text": recorded.text,
-            "usage": dict(zip(("prompt", "completion", "source"), usage, strict=True)),
-            "served": recorded.served,
-        },
-        Proposal,
-    )
-
-
 def _started(
     scenario: Scenario,
     arm: str,
@@ -291,6 +299,7 @@ def _started(
     consume: Consume,
     level: int,
     model: Model | None,
+    digest: str,
 ) -> RunStarted:
     families = scenario.families
     return RunStarted(
@@ -305,8 +314,11 @@ def _started(
         seed=seed,
         consume=consume.value,
         level=level,
+        digest=digest,
+        is_remembering=strategy_of(arm).is_remembering,
         classes=[families[name].in_class for name in scenario.order],
-        hints={family.in_class: family.hint for family in families.values() if family.hint},
+        families=scenario.order,
+        hints={name: family.hint for name, family in families.items() if family.hint},
         governed=scenario.governed,
         eligible=scenario.eligible,
         first_meetings=sorted(scenario.first_meetings),
@@ -336,18 +348,21 @@ class _Clock:
         """The app, with the time that it takes counted."""
 
         async def timed(scope: Any, receive: Any, send: Any) -> None:
-            with self.running("server"):
+            # the time of a question is counted where it is asked
+            is_question = scope.get("path", "").startswith("/contract/")
+            with nullcontext() if is_question else self.running("server"):
                 await app(scope, receive, send)
 
         return timed
 
     def as_record(self) -> RunEnded:
-        """What was counted; the time of HTTP is without that of the server."""
+        """What was counted; the time of HTTP is without that of the server, that of the memory without its questions."""
         spent = self._spent_s
         return RunEnded(
             planner_s=spent["planner"],
-            memory_s=spent["memory"],
+            memory_s=max(0.0, spent["memory"] - spent["questions"]),
             server_s=spent["server"],
             http_s=max(0.0, spent["http"] - spent["server"]),
+            questions_s=spent["questions"],
             whole_s=spent["whole"],
         )

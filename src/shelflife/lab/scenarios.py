@@ -1,7 +1,7 @@
 """Streams as data: what the episodes are, in which order they come, and what drifts between them."""
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 from random import Random
@@ -23,14 +23,20 @@ class ScenarioError(Exception):
     """A manifest is wrong: one sentence a problem, each with the line where that is known."""
 
     def __init__(self, name: str, problems: list[str]) -> None:
+        super().__init__(name, problems)
+        self.name = name
         self.problems = problems
-        super().__init__("; ".join(f"{name}: {problem}" for problem in problems))
+
+    def __str__(self) -> str:
+        return "; ".join(f"{self.name}: {problem}" for problem in self.problems)
 
 
 class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Tasks of one kind, all of which meet the same constraint."""
 
     name: str = ""
+    """What the stream calls it: the key of its table, never a field in it."""
+
     in_class: str = msgspec.field(name="class")
     """The class as which its episodes are counted."""
 
@@ -145,7 +151,7 @@ def shipped() -> list[str]:
 def load(name: str) -> Scenario:
     """A shipped stream by its name, or one of the user's by the path of its file."""
     if name in shipped():
-        return parse((_BY_NAME / f"{name}.toml").read_text("utf-8"), name)
+        return _parsed(_text_of(name), name, taken=())
     path = Path(name)
     if path.suffix != ".toml":
         raise ScenarioError(name, [f"no such stream; there are {', '.join(shipped())}, or give a .toml file"])
@@ -159,27 +165,31 @@ def load(name: str) -> Scenario:
 def parse(text: str, name: str) -> Scenario:
     """A manifest, checked in itself. Whether the API has what it names, the API must say.
 
-    With `like` it takes over whatever it does not say itself from a shipped stream.
+    With `like` it takes over whatever it does not say itself, but for its name, from a shipped stream.
     """
+    return _parsed(text, name, taken=shipped())
+
+
+def _parsed(text: str, name: str, *, taken: Collection[str]) -> Scenario:
     try:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ScenarioError(name, [str(error)]) from None
+    except RecursionError:
+        raise ScenarioError(name, ["it is nested too deeply"]) from None
     lines = TomlLines(text)
-    problems: list[str] = []
-    like = raw.pop("like", None)
-    if like is not None:
-        if like not in shipped():
-            raise ScenarioError(name, [f"{_at(lines.of('like'))}there is no stream {like!r} to be like"])
-        raw = _merged(tomllib.loads((_BY_NAME / f"{like}.toml").read_text("utf-8")), raw)
+    problems = _problems_of_form(raw, lines, taken)
+    if problems:
+        raise ScenarioError(name, problems)
+    raw = _resolved(raw)
     families = {
         key: part
-        for key in _mapping(raw.get("families"))
-        if (part := _part(raw["families"][key], Family, ("families", key), lines, problems))
+        for key, one in raw.get("families", {}).items()
+        if (part := _part(one, Family, ("families", key), lines, problems))
     }
     drift = [
         part
-        for index, one in enumerate(_list(raw.get("drift")))
+        for index, one in enumerate(raw.get("drift", []))
         if (part := _part(one, Drift, ("drift", index), lines, problems))
     ]
     rest = {key: value for key, value in raw.items() if key not in ("families", "drift")}
@@ -192,6 +202,41 @@ def parse(text: str, name: str) -> Scenario:
     if problems:
         raise ScenarioError(name, problems)
     return scenario
+
+
+def _problems_of_form(raw: Mapping[str, Any], lines: TomlLines, taken: Collection[str]) -> list[str]:
+    """What must be right before a manifest can be taken together with the one that it is like."""
+    found: list[tuple[int | None, str]] = []
+    like, families = raw.get("like"), raw.get("families", {})
+    if like is not None and like not in shipped():
+        found.append((lines.of("like"), f"there is no stream {like!r} to be like"))
+    if "name" not in raw:
+        found.append((None, "missing required field `name`"))
+    elif raw["name"] in taken:
+        found.append((lines.of("name"), f"{raw['name']!r} is the name of a stream that comes with the lab"))
+    if not isinstance(families, dict):
+        found.append((lines.of("families"), "a family is a table of its own, [families.NAME]"))
+    if not isinstance(raw.get("drift", []), list):
+        found.append((lines.of("drift"), "a drift is one of a list, [[drift]] in two pairs of brackets"))
+    found += (
+        (lines.of("families", key, "name"), "object contains unknown field `name`")
+        for key, family in _mapping(families).items()
+        if "name" in _mapping(family)
+    )
+    return [f"{_at(line)}{problem}" for line, problem in found]
+
+
+def _resolved(raw: dict[str, Any]) -> dict[str, Any]:
+    """A manifest with all that it takes over from the one that it is like, and that from another."""
+    changes = {key: value for key, value in raw.items() if key != "like"}
+    if "like" not in raw:
+        return changes
+    base = _resolved(tomllib.loads(_text_of(raw["like"])))
+    return {**base, **changes, "families": {**base["families"], **changes.get("families", {})}}
+
+
+def _text_of(shipped_name: str) -> str:
+    return (_BY_NAME / f"{shipped_name}.toml").read_text("utf-8")
 
 
 def _part(
@@ -231,13 +276,23 @@ def _inconsistencies(scenario: Scenario, lines: TomlLines) -> list[str]:
             (lines.of("families", name, "task"), f"the task names {{{word}}}, which its input lacks")
             for word in unknown
         )
+        found += (
+            (lines.of("families", name, "input", field), f"the value of {field!r} is none that JSON has")
+            for field, value in family.input.items()
+            if not _is_json(value)
+        )
     for index, drift in enumerate(scenario.drift):
-        line = lines.of("drift", index)
-        if not 0 <= drift.after < len(order):
-            found.append((line, f"there is no episode {drift.after} to drift after"))
-        is_of_rules = bool(drift.add_rules or drift.remove_rules)
-        if (drift.table is None) != is_of_rules:
-            found.append((line, "a drift is either of a table or of rules"))
+        found += ((lines.of("drift", index), problem) for problem in _problems_of_drift(drift, len(order)))
+    for field, values in scenario.varied.items():
+        line = lines.of("varied", field)
+        if not any(field in family.input for family in families.values()):
+            found.append((line, f"{field!r} is varied, and in no family's input"))
+        if not values:
+            found.append((line, f"there is no value of {field!r} to choose from"))
+        if not _is_json(values):
+            found.append((line, f"a value of {field!r} is none that JSON has"))
+    if scenario.split_after is not None and not 0 <= scenario.split_after < len(order):
+        found.append((lines.of("split_after"), f"there is no episode {scenario.split_after} to split after"))
     for slot in scenario.stale_slots:
         if not 0 <= slot < len(order):
             found.append((lines.of("stale_slots"), f"there is no episode {slot}"))
@@ -246,20 +301,35 @@ def _inconsistencies(scenario: Scenario, lines: TomlLines) -> list[str]:
     return [f"{_at(line)}{problem}" for line, problem in found]
 
 
+def _problems_of_drift(drift: Drift, episode_count: int) -> Iterator[str]:
+    if not 0 <= drift.after < episode_count:
+        yield f"there is no episode {drift.after} to drift after"
+    is_of_rules = bool(drift.add_rules or drift.remove_rules)
+    has_part = drift.set is not None or bool(drift.remove)
+    if (drift.table is None) != is_of_rules:
+        yield "a drift is either of a table or of rules"
+    elif is_of_rules and (drift.rows is not None or has_part or drift.version is not None):
+        yield "a drift of rules has no rows, set, remove or version"
+    if drift.rows is not None and has_part:
+        yield "rows are all that the table has then: set and remove do not go with them"
+    if not _is_json([drift.rows, drift.set]):
+        yield "a value in its rows is none that JSON has"
+
+
+def _is_json(value: Any) -> bool:
+    """Whether a value comes back from JSON as it went in: dates and nan do not."""
+    try:
+        return bool(msgspec.json.decode(msgspec.json.encode(value)) == value)
+    except (msgspec.MsgspecError, RecursionError):
+        return False
+
+
 def _at(line: int | None) -> str:
     return f"line {line}: " if line else ""
 
 
-def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    return {**base, **changes, "families": {**base["families"], **_mapping(changes.get("families"))}}
-
-
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 def _placeholders(text: str) -> list[str]:

@@ -7,6 +7,7 @@ import msgspec
 
 from shelflife.lab.records import (
     Alerted,
+    Asked,
     Attempted,
     Drifted,
     EpisodeEnded,
@@ -53,6 +54,8 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     contract_bytes: int
     request_bytes: int
+    question_bytes: int
+    """Of what the memory asked of its own accord: URLs, and the bodies of the answers."""
 
     @property
     def contract_percent(self) -> float | None:
@@ -94,9 +97,14 @@ class RunScore(msgspec.Struct, frozen=True, kw_only=True):
     planner_kind: Literal["simulated", "model"]
     is_tuned_to_the_paper: bool
     model: Model | None
+    """What was asked for, and what the answers say was served; several are listed."""
+
     seed: int
     consume: str
     level: int
+    digest: str
+    """Of the stream as it was played, and of the address of the model."""
+
     episodes: int
     completed: int
     first_try: int
@@ -108,7 +116,10 @@ class RunScore(msgspec.Struct, frozen=True, kw_only=True):
     """For each moment of drift, the evictions from then to the next."""
 
     eviction_precision: float | None
-    """The share of evictions that were right: something that the entry rests on had changed since it was learned."""
+    """The share of evictions that were right: a row or rule that the entry rests on had changed since it was learned.
+
+    None also where an entry does not say its rows: a coarse wire would call right what a finer one calls wrong.
+    """
 
     restamps: int
     alerts: list[int]
@@ -126,6 +137,8 @@ class RunScore(msgspec.Struct, frozen=True, kw_only=True):
     funding_pre: FirstTry | None
     funding_post: FirstTry | None
     hints: dict[str, str]
+    """By family, what the server's fix does to a request."""
+
     tokens: Tokens
     wire: Wire
     saving: SavingFactors
@@ -137,8 +150,11 @@ class RunScore(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_whole(records: Sequence[Record]) -> bool:
-    """Whether a run has come to its end."""
-    return bool(records) and isinstance(records[-1], RunEnded)
+    """Whether a run has come to its end, with every episode ended once."""
+    if not records or not isinstance(records[0], RunStarted) or not isinstance(records[-1], RunEnded):
+        return False
+    ended = [record.episode for record in records if isinstance(record, EpisodeEnded)]
+    return ended == list(range(len(records[0].classes)))
 
 
 def score_of(records: Sequence[Record]) -> RunScore:
@@ -150,8 +166,6 @@ def score_of(records: Sequence[Record]) -> RunScore:
     evictions = [record for record in records if isinstance(record, Evicted)]
     drifts = [record for record in records if isinstance(record, Drifted)]
     first_try = {index for index, one in ended.items() if one.is_completed and one.attempts == 1}
-    right_count = sum(not _is_true(eviction.entry, eviction.episode, drifts) for eviction in evictions)
-    is_remembering = start.arm != "A0"
     scored = [index for index in _of(start, start.governed) if index not in start.stale_slots]
     eligible = [index for index in start.eligible if index in ended]
     eligible_first_try = len(first_try.intersection(eligible))
@@ -162,22 +176,21 @@ def score_of(records: Sequence[Record]) -> RunScore:
         planner=start.planner,
         planner_kind=start.planner_kind,
         is_tuned_to_the_paper=start.is_tuned_to_the_paper,
-        model=start.model,
+        model=_served(start.model, attempts),
         seed=start.seed,
         consume=start.consume,
         level=start.level,
+        digest=start.digest,
         episodes=len(ended),
         completed=sum(one.is_completed for one in ended.values()),
         first_try=len(first_try),
         retries=sum(one.attempts - 1 for one in ended.values()),
         evictions=len(evictions),
         evictions_by_event=_by_event(evictions, drifts),
-        eviction_precision=round(right_count / len(evictions), 2) if evictions else None,
+        eviction_precision=_precision(evictions, drifts),
         restamps=sum(record.count for record in records if isinstance(record, Restamped)),
         alerts=[record.episode for record in records if isinstance(record, Alerted)],
-        compliance=(
-            round(100 * eligible_first_try / len(eligible), 1) if is_remembering and eligible else None
-        ),
+        compliance=100 * eligible_first_try / len(eligible) if start.is_remembering and eligible else None,
         eligible=len(eligible),
         eligible_first_try=eligible_first_try,
         classes={name: _rate(_of(start, name), first_try) for name in dict.fromkeys(start.classes)},
@@ -188,19 +201,34 @@ def score_of(records: Sequence[Record]) -> RunScore:
         tokens=Tokens(
             sum(one.prompt_tokens for one in attempts),
             sum(one.completion_tokens for one in attempts),
-            attempts[0].token_source if attempts else "estimated",
+            "vendor" if {one.token_source for one in attempts} == {"vendor"} else "estimated",
         ),
         wire=Wire(
             responses=sum(one.status is not None for one in attempts),
             bytes=sum(one.response_bytes for one in attempts),
             contract_bytes=sum(one.contract_bytes for one in attempts),
             request_bytes=sum(one.request_bytes for one in attempts),
+            question_bytes=sum(record.question_bytes for record in records if isinstance(record, Asked)),
         ),
         saving=_saving(start, attempts, first_try, drifts),
         started_at=start.started_at,
         version=start.version,
         spent=spent,
     )
+
+
+def _served(model: Model | None, attempts: Sequence[Attempted]) -> Model | None:
+    if model is None:
+        return None
+    served = dict.fromkeys(one.served for one in attempts if one.served is not None)
+    return Model(model.requested, ", ".join(served) or None)
+
+
+def _precision(evictions: Sequence[Evicted], drifts: Sequence[Drifted]) -> float | None:
+    if not evictions or any(eviction.entry.rows is None for eviction in evictions):
+        return None
+    right_count = sum(not _is_true(eviction.entry, eviction.episode, drifts) for eviction in evictions)
+    return right_count / len(evictions)
 
 
 def _of(start: RunStarted, in_class: str) -> list[int]:
@@ -240,13 +268,12 @@ def _is_true(entry: Shown, episode: int, drifts: Sequence[Drifted]) -> bool:
 def _saving(
     start: RunStarted, attempts: Sequence[Attempted], first_try: set[int], drifts: Sequence[Drifted]
 ) -> SavingFactors:
-    constrained = {index for index, name in enumerate(start.classes) if name in start.hints}
+    constrained = {index for index, family in enumerate(start.families) if family in start.hints}
     chances = constrained - set(start.first_meetings)
     valid = {
         one.episode
         for one in attempts
-        if one.attempt == 1
-        and one.episode in chances
+        if one.episode in chances
         and one.shown
         and all(_is_true(entry, one.episode, drifts) for entry in one.shown)
     }
@@ -256,4 +283,8 @@ def _saving(
 def as_json(score: RunScore) -> dict[str, Any]:
     """The score as `--json` prints it."""
     built: dict[str, Any] = msgspec.to_builtins(score)
+    del built["spent"]["type"]  # a tag of the records
+    for name, digits in (("compliance", 1), ("eviction_precision", 2)):
+        if built[name] is not None:
+            built[name] = round(built[name], digits)
     return built

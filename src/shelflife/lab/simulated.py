@@ -1,5 +1,6 @@
 """Planners that stand in for a model. They read the same messages, and nothing else."""
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -15,8 +16,9 @@ from shelflife.lab.prompting import ANSWER, INPUT, request_in
 __all__ = ["DETERMINISTIC", "PRESETS", "Rates", "SeededPlanner", "SimulatedPlanner", "simulated_planner"]
 
 _AMENDED = "Input, with amendments already made:\n"
-_AMENDMENT = re.compile(r"^- (?P<name>[\w.\-]+): (?P<values>.*) \((?P<before>added|was .*)\)$", re.MULTILINE)
-_ABSENT = "added"
+_AMENDMENT = re.compile(r"- (?P<name>[\w.\-]+): ")
+_OR = " | "
+_WAS = " (was "
 _ENCODING = "o200k_base"
 
 
@@ -182,7 +184,9 @@ def _rates(spec: str, text: str) -> Rates:
 
 def _read(messages: Sequence[Message]) -> _Text:
     task = messages[1].content
-    task_input, amendments = _amended(task) if _AMENDED in task else _listed(task)
+    # a task may speak of an input itself; the true one is the last
+    is_amended = task.rfind(_AMENDED) > task.rfind(INPUT)
+    task_input, amendments = _amended(task) if is_amended else _listed(task)
     if len(messages) == 2:
         return _Text(task_input, amendments, None, [])
     reply, answer = messages[-2].content, messages[-1].content
@@ -196,22 +200,43 @@ def _read(messages: Sequence[Message]) -> _Text:
 
 def _amended(task: str) -> tuple[dict[str, Any], list[Amendment]]:
     """Level 3: the input as it was before the amendments, and these."""
-    amended = _object_after(_AMENDED, task)
+    first, *lines = task.rpartition(_AMENDED)[2].split("\n")
+    task_input: dict[str, Any] = msgspec.json.decode(first)
     amendments = []
-    for found in _AMENDMENT.finditer(task):
-        values = tuple(msgspec.json.decode(value) for value in found["values"].split(" | "))
-        is_added = found["before"] == _ABSENT
-        amendments.append(Amendment(found["name"], values, is_added))
-        before = None if is_added else msgspec.json.decode(found["before"].removeprefix("was "))
-        amended = merged(amended, {found["name"]: before})
-    return amended, amendments
+    for line in lines:
+        if named := _AMENDMENT.match(line):
+            name = named["name"]
+            values, rest = _values_at(named.end(), line)
+            is_added = not rest.startswith(_WAS)
+            amendments.append(Amendment(name, values, is_added))
+            if is_added:
+                task_input.pop(name, None)
+            else:
+                task_input[name] = _value_at(len(_WAS), rest)[0]
+    return task_input, amendments
+
+
+def _values_at(position: int, line: str) -> tuple[tuple[Any, ...], str]:
+    """The values that a line lists from a position on, and what comes after them."""
+    value, end = _value_at(position, line)
+    values = [value]
+    while line.startswith(_OR, end):
+        value, end = _value_at(end + len(_OR), line)
+        values.append(value)
+    return tuple(values), line[end:]
+
+
+def _value_at(position: int, line: str) -> tuple[Any, int]:
+    """The value at a position, and where it ends; what looks like a mark inside a text is part of that text."""
+    return json.JSONDecoder().raw_decode(line, position)
 
 
 def _listed(task: str) -> tuple[dict[str, Any], list[Amendment]]:
     """Level 2, or no memory: the input, and the fixes that are listed after it."""
-    task_input = _object_after(INPUT, task)
+    first, *lines = task.rpartition(INPUT)[2].split("\n")
+    task_input: dict[str, Any] = msgspec.json.decode(first)
     values: dict[str, list[Any]] = {}
-    for line in task.partition(INPUT)[2].splitlines()[1:]:
+    for line in lines:
         listed: Mapping[str, Any] = request_in(line) or {} if line.startswith("{") else {}
         for field, value in listed.get("parameters", {}).items():
             values.setdefault(field, []).append(value)
@@ -219,11 +244,6 @@ def _listed(task: str) -> tuple[dict[str, Any], list[Amendment]]:
         Amendment(field, tuple(alternatives), field not in task_input)
         for field, alternatives in values.items()
     ]
-
-
-def _object_after(mark: str, text: str) -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.json.decode(text.partition(mark)[2].partition("\n")[0])
-    return found
 
 
 @lru_cache(maxsize=8192)

@@ -4,8 +4,8 @@ import re
 
 __all__ = ["TomlLines"]
 
-_HEADER = re.compile(r"\s*\[(\[)?\s*([^\[\]]+?)\s*\](\])?\s*(#.*)?$")
-_KEY = re.compile(r"""\s*([A-Za-z0-9_-]+|"[^"]*"|'[^']*')\s*(=|\.)""")
+_HEADER = re.compile(r"\[(\[)?([^\[\]]+)\]\]?\s*(#.*)?$")
+_KEY = re.compile(r"""([A-Za-z0-9_-]+|"[^"]*"|'[^']*')\s*(=|\.)""")
 
 Path = tuple[str | int, ...]
 
@@ -20,7 +20,7 @@ class TomlLines:
         self._lines: dict[Path, int] = {}
         counts: dict[Path, int] = {}
         section: Path = ()
-        for number, line in enumerate(text.splitlines(), start=1):
+        for number, line in enumerate(map(str.strip, text.split("\n")), start=1):
             if header := _HEADER.match(line):
                 section = tuple(_bare(part) for part in header[2].split("."))
                 if header[1]:

@@ -1,0 +1,214 @@
+"""Many runs: each in a file of its own, none played twice, and all of them ended by Ctrl-C."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+
+import httpx2
+import pytest
+
+from shelflife.lab import grid
+from shelflife.lab.grid import Job, execute, file_name_of, scores_in
+from shelflife.lab.planners import PlannerError, Proposal, Usage
+from shelflife.lab.planning import Planned
+from shelflife.lab.records import Model, RunStarted, read_records
+from shelflife.lab.scenarios import load
+from shelflife.lab.simulated import simulated_planner
+from tests.lab.test_scenarios import SMALL
+from tests.processes import started
+
+
+def written(path, text=SMALL):
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    return str(path)
+
+
+def test_jobs_that_differ_have_files_that_differ(tmp_path):
+    one = written(tmp_path / "one" / "same.toml")
+    other = written(tmp_path / "other" / "same.toml", SMALL.replace("Again.", "Once more."))
+    jobs = [
+        Job(one, "A2D", "compliant"),
+        Job(other, "A2D", "compliant"),
+        Job(one, "A2D", "openai/x:y"),
+        Job(one, "A2D", "openai/x/y"),
+        Job(one, "A2D", "openai/x/y", base_url="http://127.0.0.1:1"),
+        Job(one, "A2D", "seeded:" + ",".join(["add=0.5"] * 100)),
+        Job(one, "A2D", "seeded:" + ",".join(["add=0.5"] * 101)),
+    ]
+    names = [file_name_of(job, load(job.stream)) for job in jobs]
+    assert len(set(names)) == len(jobs)
+    assert max(len(name.encode()) for name in names) < 200
+    assert all(name.isascii() and "/" not in name for name in names)
+
+
+def test_more_patience_goes_on_with_the_same_file():
+    job = Job("drifted", "A2D", "openai/x")
+    assert file_name_of(job, load("drifted")) == file_name_of(job._replace(timeout_s=600), load("drifted"))
+
+
+def test_jobs_that_are_the_same_are_played_once(tmp_path):
+    one, copy = written(tmp_path / "one.toml"), written(tmp_path / "copy.toml")
+    jobs = [Job(one, "A2D", "compliant"), Job(one, "A2D", "compliant"), Job(copy, "A2D", "compliant")]
+    outcome = execute(jobs, tmp_path / "records", worker_count=2)
+    assert (len(outcome.scores), outcome.failures) == (1, [])
+    [path] = (tmp_path / "records").iterdir()
+    assert sum(isinstance(record, RunStarted) for record in read_records(path)) == 1
+
+
+def test_a_stream_that_was_edited_is_played_again(tmp_path):
+    stream = written(tmp_path / "small.toml")
+    [before] = execute([Job(stream, "A0", "compliant")], tmp_path / "records").scores
+    written(tmp_path / "small.toml", SMALL.replace('order = ["a", "b"]', 'order = ["a", "b", "b"]'))
+    [after] = execute([Job(stream, "A0", "compliant")], tmp_path / "records").scores
+    assert (before.episodes, after.episodes) == (2, 3)
+    assert before.digest != after.digest
+
+
+def test_records_of_another_run_are_not_taken_for_this_one(tmp_path):
+    mine, other = (Job("undrifted", "A0", "compliant", seed) for seed in (0, 1))
+    execute([other], tmp_path)
+    scenario = load("undrifted")
+    (tmp_path / file_name_of(other, scenario)).rename(tmp_path / file_name_of(mine, scenario))
+    [score] = execute([mine], tmp_path).scores
+    assert score.seed == 0
+
+
+def test_a_run_whose_records_are_damaged_fails_alone(tmp_path):
+    jobs = [Job("undrifted", "A0", "compliant", seed) for seed in (0, 1)]
+    (tmp_path / file_name_of(jobs[0], load("undrifted"))).write_text("nonsense\n")
+    outcome = execute(jobs, tmp_path)
+    assert [score.seed for score in outcome.scores] == [1]
+    [failure] = outcome.failures
+    assert failure.job == jobs[0]
+    assert "line 1, is no record" in failure.why
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (RuntimeError("no server started"), "no server started"),
+        (OSError(24, "Too many open files"), "[Errno 24] Too many open files"),
+        (httpx2.ReadTimeout(""), "ReadTimeout"),
+    ],
+)
+def test_a_run_whose_server_does_not_start_or_answer_fails_alone(tmp_path, monkeypatch, error, why):
+    played = []
+
+    def play(*args, **options):
+        played.append(options["seed"])
+        if len(played) == 1:
+            raise error
+        return grid_play(*args, **options)
+
+    grid_play = grid.play
+    monkeypatch.setattr(grid, "play", play)
+    outcome = execute([Job("undrifted", "A0", "compliant", seed) for seed in (0, 1)], tmp_path)
+    assert [score.seed for score in outcome.scores] == [1]
+    assert [failure.why for failure in outcome.failures] == [why]
+
+
+class Answering:
+    """A planner that a vendor serves under a name, and that counts."""
+
+    name, kind = "answering", "model"
+
+    def __init__(self, served):
+        self.served = served
+        self.count = 0
+        self.inner = simulated_planner("compliant", 0, frozenset())
+
+    def propose(self, messages):
+        self.count += 1
+        if self.count > 30:
+            raise PlannerError("the vendor is gone")
+        return Proposal(self.inner.propose(messages).text, Usage(1, 1, "vendor"), self.served)
+
+
+@pytest.mark.parametrize("served", ["model-1", "model-2"])
+def test_answers_are_used_again_only_if_the_same_model_is_served(tmp_path, monkeypatch, served):
+    job = Job("undrifted", "exact", "answering")
+    planners = [Answering("model-1"), Answering(served)]
+
+    @contextlib.contextmanager
+    def planner_for(*args):
+        planner = planners.pop(0)
+        yield Planned(planner, Model("model", planner.served))
+
+    monkeypatch.setattr(grid, "planner_for", planner_for)
+    [failure] = execute([job], tmp_path).failures
+    assert failure.why == "the vendor is gone"
+    going_on = planners[0]
+    outcome = execute([job], tmp_path)
+    if served == "model-1":
+        [score] = outcome.scores
+        assert score.model == Model("model", "model-1")
+        assert going_on.count == score.episodes + score.retries - 30
+    else:
+        assert going_on.count == 31  # as far as the first time, and the vendor is gone again
+
+
+MANY = """
+import multiprocessing, sys
+from pathlib import Path
+from shelflife.lab.grid import Job, execute
+
+def report(count):
+    print(*(worker.pid for worker in multiprocessing.active_children()), flush=True)
+
+if __name__ == "__main__":
+    jobs = [Job("drifted", "A2D", "compliant", seed) for seed in range(100)]
+    outcome = execute(jobs, Path(sys.argv[1]), worker_count=2, on_episodes=report)
+    print({failure.why for failure in outcome.failures}, flush=True)
+"""
+
+LONGEST_END_S = 30
+
+
+@contextlib.contextmanager
+def many(folder):
+    """A hundred runs in two workers, the first episode of which has been played; and the ids of the workers.
+
+    They all write to the same pipe, so it ends when the last of them has.
+    """
+    program = folder.parent / "many.py"
+    program.write_text(MANY)
+    piped = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with started([sys.executable, program, folder], **piped, start_new_session=True) as process:
+        try:
+            workers = [int(pid) for pid in process.stdout.readline().split()]
+            assert len(workers) == 2
+            yield process, workers
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # whoever has outlived the main process
+
+
+def test_ctrl_c_ends_the_runs_and_leaves_no_process(tmp_path):
+    with many(tmp_path / "records") as (process, _):
+        begun_count = len(list((tmp_path / "records").iterdir()))
+        os.killpg(process.pid, signal.SIGINT)
+        _, told = process.communicate(timeout=LONGEST_END_S)
+    assert process.returncode == -signal.SIGINT
+    assert len(list((tmp_path / "records").iterdir())) <= begun_count + 2
+    assert told.count("Traceback") == 1, told
+    assert told.rstrip().endswith("KeyboardInterrupt")
+
+
+def test_workers_end_when_the_main_process_is_killed(tmp_path):
+    with many(tmp_path / "records") as (process, _):
+        begun_count = len(list((tmp_path / "records").iterdir()))
+        process.kill()
+        process.communicate(timeout=LONGEST_END_S)
+    assert len(list((tmp_path / "records").iterdir())) <= begun_count + 2
+
+
+def test_a_worker_that_dies_makes_failures_and_no_traceback(tmp_path):
+    with many(tmp_path / "records") as (process, workers):
+        os.kill(workers[0], signal.SIGKILL)
+        out, told = process.communicate(timeout=LONGEST_END_S)
+    assert (process.returncode, told) == (0, "")
+    assert "a process that plays runs has ended before its time" in out
+    assert len(scores_in(tmp_path / "records")) < 100
