@@ -18,11 +18,11 @@ from shelflife.lab import paper
 from shelflife.lab.exhibits import ExhibitsError, Kind, collection_of, write_all
 from shelflife.lab.exhibits.cells import DASH, kind_of, number, signed
 from shelflife.lab.exhibits.figures import INKS, figures_of
-from shelflife.lab.exhibits.intervals import difference_interval, mean_interval, rate_interval
 from shelflife.lab.exhibits.markup import as_csv, as_latex, as_markdown
 from shelflife.lab.exhibits.pools import Runs
 from shelflife.lab.exhibits.report import report_html
 from shelflife.lab.grid import Job, execute
+from shelflife.lab.intervals import difference_interval, mean_interval, rate_interval
 from shelflife.lab.records import Model
 from shelflife.lab.scores import FirstTry
 

@@ -171,13 +171,13 @@ def _preflight(options: argparse.Namespace) -> None:
 
         from shelflife.lab.planners import PlannerError
         from shelflife.lab.planning import conditional_fields, planner_for
-        from shelflife.lab.preflight import CallCount, preflight
+        from shelflife.lab.preflight import calls_of, preflight
         from shelflife.lab.scenarios import load
     fields = conditional_fields(load("undrifted"))
     try:
         with (
             planner_for(options.planner, options.seed, fields, options.base_url, options.timeout) as planned,
-            Progress(CallCount(options.trials).calls, "calls") as progress,
+            Progress(calls_of(options.trials), "calls") as progress,
         ):
             found = preflight(planned.planner, trials=options.trials, on_call=progress.advance)
     except PlannerError as error:
