@@ -12,6 +12,9 @@ __all__ = ["Pair", "agreement_with_the_paper", "compared_with_the_paper"]
 class Pair(NamedTuple):
     """A number of ours and the paper's of the same thing."""
 
+    who: str
+    """The planner."""
+
     where: str
     ours: str
     theirs: str
@@ -73,16 +76,17 @@ def _by_planner(exhibit: Exhibit) -> dict[str, list[Pair]]:
         theirs = next((one for one in block if one.kind is Kind.PAPER), None)
         for ours in block:
             if theirs is not None and ours.is_compared and ours.kind is Kind.EXACT:
-                found.setdefault(ours.cells[who_at].text, []).extend(_pairs(exhibit, ours, theirs))
+                who = ours.cells[who_at].text
+                found.setdefault(who, []).extend(_pairs(who, exhibit, ours, theirs))
     return found
 
 
-def _pairs(exhibit: Exhibit, ours: Row, theirs: Row) -> Iterator[Pair]:
+def _pairs(who: str, exhibit: Exhibit, ours: Row, theirs: Row) -> Iterator[Pair]:
     for column, left, right in zip(exhibit.columns, ours.cells, theirs.cells, strict=True):
         is_in_both = left.kind is not None and not left.is_missing and not right.is_missing
         if is_in_both and column.is_comparable:
             group = column.group.removesuffix(" (%)")
-            yield Pair(f"{group} {column.name}".strip(), left.text, right.text)
+            yield Pair(who, f"{group} {column.name}".strip(), left.text, right.text)
 
 
 def _blocks(exhibit: Exhibit) -> Iterator[list[Row]]:
