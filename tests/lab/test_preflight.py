@@ -167,24 +167,16 @@ def test_a_planner_that_never_makes_a_request_never_saw_the_fix():
 
 
 def test_the_memory_does_not_learn_from_what_the_planner_sends():
-    """A planner that leaves the task's brand out and asks for another ingredient would teach it another fix."""
+    """A planner that always asks for oats gets a fix for oats, which a memory that watched would apply the next time."""
 
     def astray(call, messages):
-        answer = as_planner("compliant", messages)
-        request = json.loads(answer.text)
-        odd = (
-            {"ingredient": "oats", "brand": "quaker_rolled"}
-            if "ingredient" in request
-            else {"currency": "eur"}
-        )
-        return msgspec.structs.replace(answer, text=json.dumps(request | odd))
+        answer = as_planner("forgetful", messages)
+        odd = {"ingredient": "oats", "brand": "quaker_rolled"}
+        return msgspec.structs.replace(answer, text=json.dumps(json.loads(answer.text) | odd))
 
-    planner = Answering("astray", astray)
-    preflight(planner, trials=3)
-    first_prompts = [messages[1].content for messages in planner.conversations if len(messages) == 2]
-    alone = Answering("compliant", lambda call, messages: as_planner("compliant", messages))
-    preflight(alone, trials=3)
-    assert first_prompts == [messages[1].content for messages in alone.conversations if len(messages) == 2]
+    shapes = {shape.shape: shape for shape in preflight(Answering("astray", astray), trials=3).shapes}
+    assert complied(shapes["rewrite a value"]) == {"2": 0, "3": 0, "apply": 0}
+    assert "apply 0 of 3" in shapes["rewrite a value"].recommendation
 
 
 def test_no_two_trials_of_a_way_are_of_the_same_task_while_there_are_others():
