@@ -12,6 +12,7 @@ import msgspec
 from shelflife.client import Entry, Exchange, Fetched, Store
 from shelflife.client.decisions import row_tag, tags_of
 from shelflife.client.entries import Knowledge
+from shelflife.client.strategies import EXACT
 
 __all__ = [
     "OPERATION",
@@ -122,7 +123,7 @@ def _versions(moved_counts: dict[int, int] | None = None) -> dict[str, str]:
 
 def fill(store: Store, size: int) -> None:
     """Put fixes 0 to `size` into the store, past the memory: a million responses would take their time."""
-    knowledge = Knowledge(_versions(), RULES_VERSION)
+    knowledge = Knowledge(_versions(), RULES_VERSION, strategy=EXACT.name)
     for first in range(0, size, _WRITTEN_AT_ONCE):
         entries = (fix(number, size) for number in range(first, min(first + _WRITTEN_AT_ONCE, size)))
         put = [(entry, tags_of(entry)) for entry in entries]

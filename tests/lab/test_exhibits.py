@@ -18,11 +18,11 @@ from shelflife.lab import paper
 from shelflife.lab.exhibits import ExhibitsError, Kind, collection_of, write_all
 from shelflife.lab.exhibits.cells import DASH, kind_of, number, signed
 from shelflife.lab.exhibits.figures import INKS, figures_of
-from shelflife.lab.exhibits.intervals import difference_interval, mean_interval, rate_interval
 from shelflife.lab.exhibits.markup import as_csv, as_latex, as_markdown
 from shelflife.lab.exhibits.pools import Runs
 from shelflife.lab.exhibits.report import report_html
 from shelflife.lab.grid import Job, execute
+from shelflife.lab.intervals import difference_interval, mean_interval, rate_interval
 from shelflife.lab.records import Model
 from shelflife.lab.scores import FirstTry
 
@@ -31,11 +31,12 @@ pytestmark = pytest.mark.xdist_group("exhibits")
 HAIKU = "sim:claude-haiku-4-5"
 JOBS = [
     *(Job("drifted", arm, "compliant") for arm in ("A0", "A1", "A2", "A2D")),
+    *(Job("drifted", arm, "compliant-last") for arm in ("A0", "A1", "A2", "A2D")),
     *(Job("drifted", arm, "conservative") for arm in ("A0", "A2D")),
     *(Job("drifted", arm, HAIKU, seed) for arm in ("A1", "A2D") for seed in (0, 1)),
     *(Job("rules", arm, "compliant") for arm in ("A2D", "A2DC", "A2DR", "A2DO")),
     *(Job("recipes", "A2D", planner) for planner in ("compliant", HAIKU)),
-    *(Job(f"rotations-{count}", "A2D", "compliant") for count in (1, 2)),
+    *(Job(f"rotations-{count}", "A2D", planner) for count in (1, 2) for planner in ("compliant", HAIKU)),
 ]
 
 
@@ -109,9 +110,69 @@ def test_the_price_sheet_splits_evictions_by_event_and_names_the_alerts(exhibits
 
 
 def test_every_exact_number_is_held_against_the_paper(exhibits):
-    sheet = line(exhibits["agreement"], "The price of noticing that rules changed", "compliant")
-    assert (sheet["Compared"], sheet["The same"], sheet["What differs"]) == ("16", "16", "nothing")
+    lines = ([cell.text for cell in row.cells] for row in exhibits["agreement"].rows)
+    held = {(exhibit, planner): tuple(counts) for exhibit, planner, *counts in lines}
+    assert held == {
+        ("The ladder", "compliant"): ("9", "9", "nothing"),
+        ("The ladder", "compliant-last"): (
+            "9",
+            "8",
+            "Post-drift funding A2: 0.0 here, 22.2 there",
+        ),
+        ("First try by class", "compliant"): ("8", "8", "nothing"),
+        ("First try by class", "compliant-last"): ("8", "8", "nothing"),
+        ("The price of noticing that rules changed", "compliant"): ("16", "16", "nothing"),
+        ("What it costs in tokens and retries", "compliant"): ("3", "3", "nothing"),
+        ("What it costs in tokens and retries", "compliant-last"): (
+            "3",
+            "2",
+            "Retries per stream A0: 27.0 here, 24.0 there",
+        ),
+    }
     assert all(row.kind is Kind.EXACT for row in exhibits["agreement"].rows)
+
+
+def test_the_report_counts_what_differs_from_the_paper(collection):
+    assert ">54 of 56</dd>" in re.sub(r"\s+(?=<)|(?<=>)\s+", "", report_html(collection, []))
+
+
+def test_rotations_say_plainly_that_retries_grow_and_in_the_paper_do_not(exhibits):
+    shown = exhibits["rotations"]
+    assert [line(shown, "compliant")[f"Retries at A2D: {count}"] for count in (1, 2)] == ["7.0", "8.0"]
+    assert line(shown, "claude-haiku-4-5", kind=Kind.PAPER)["Retries at A2D: 2"] == "near 7"
+    assert any(
+        "differs from the paper's near 7: compliant needs 7, 8 retries" in note for note in shown.notes
+    )
+
+
+def test_estimated_tokens_are_not_called_exact(exhibits, collection):
+    costs, sheet = exhibits["tokens-and-retries"], exhibits["price-sheet"]
+    row = next(row for row in costs.rows if row.cells[0].text == "compliant")
+    kinds = {
+        f"{column.group} {column.name}": cell.kind
+        for column, cell in zip(costs.columns, row.cells, strict=True)
+    }
+    assert (kinds["Tokens saved (%) A2D"], kinds["Retries per stream A2D"]) == (Kind.ESTIMATED, Kind.EXACT)
+    assert [row.cells[-1].kind for row in sheet.rows if row.kind is Kind.EXACT] == [Kind.ESTIMATED] * 4
+    for render in (as_markdown, as_csv, as_latex):
+        assert "exact, tokens estimated" in render(costs)
+    assert Kind.ESTIMATED not in exhibits["ladder"].kinds
+    assert '<span class="badge estimated">estimated</span>' in report_html(collection, [])
+
+
+def test_tokens_that_a_vendor_billed_are_measured(scores):
+    billed = [
+        msgspec.structs.replace(
+            one,
+            planner="vendor/m",
+            planner_kind="model",
+            tokens=msgspec.structs.replace(one.tokens, source="vendor"),
+        )
+        for one in scores
+        if (one.stream, one.planner) == ("drifted", "compliant")
+    ]
+    costs = next(one for one in collection_of(billed).exhibits if one.key == "tokens-and-retries")
+    assert costs.kinds == [Kind.MEASURED]
 
 
 def test_savings_are_validity_times_compliance(exhibits):
@@ -140,7 +201,7 @@ def test_the_coverage_follows_from_the_strategies(exhibits):
 def test_each_number_says_where_it_comes_from(scores, exhibits):
     for exhibit in exhibits.values():
         for row in exhibit.rows:
-            assert {cell.kind for cell in row.cells} <= {row.kind, None}
+            assert {cell.kind for cell in row.cells} <= {row.kind, Kind.ESTIMATED, None}
     assert {row.kind for row in exhibits["ladder"].rows} == {Kind.EXACT, Kind.TUNED, Kind.PAPER}
     measured = msgspec.structs.replace(scores[0], planner_kind="model")
     assert kind_of(measured) is Kind.MEASURED
@@ -182,8 +243,9 @@ def test_runs_that_consume_otherwise_stand_apart_and_are_not_held_against_the_pa
     applied = [msgspec.structs.replace(score, consume="apply") for score in scores]
     ladder = collection_of([*scores, *applied]).exhibits[0]
     names = [row.cells[0].text for row in ladder.rows if row.kind is Kind.EXACT]
-    assert names == ["compliant", "compliant, consume apply", "conservative", "conservative, consume apply"]
-    assert sum(row.kind is Kind.PAPER for row in ladder.rows) == 2
+    planners = ("compliant", "compliant-last", "conservative")
+    assert names == [f"{name}{how}" for name in planners for how in ("", ", consume apply")]
+    assert sum(row.kind is Kind.PAPER for row in ladder.rows) == 3
 
 
 def test_runs_at_a_lower_level_are_not_held_against_the_paper(scores):
@@ -194,7 +256,7 @@ def test_runs_at_a_lower_level_are_not_held_against_the_paper(scores):
 
 
 def test_a_stream_that_somebody_wrote_has_a_table_too(scores):
-    [a2] = [score for score in scores if (score.stream, score.arm) == ("drifted", "A2")]
+    [a2] = [one for one in scores if (one.stream, one.planner, one.arm) == ("drifted", "compliant", "A2")]
     mine = msgspec.structs.replace(a2, stream="my-api")
     exhibits = {one.key: one for one in collection_of([mine]).exhibits}
     here = line(exhibits["other-streams"], "my-api", "A2")
@@ -384,6 +446,17 @@ def test_the_command_writes_everything_and_says_where(folder, scores, tmp_path, 
     written = {path.name for path in (tmp_path / "made" / "exhibits").iterdir()}
     assert {"ladder.md", "ladder.csv", "ladder.tex", "governed-by-arm.svg", "governed-by-arm.png"} <= written
     assert all(path.stat().st_size for path in (tmp_path / "made" / "exhibits").iterdir())
+
+
+def test_a_report_removes_what_an_earlier_one_left_and_nothing_else(scores, collection, tmp_path):
+    write_all(collection, tmp_path)
+    (tmp_path / "exhibits" / "notes.md").write_text("mine")
+    rules = [score for score in scores if score.stream == "rules"]
+    _, *written = write_all(collection_of(rules), tmp_path)
+    left = {path.name for path in (tmp_path / "exhibits").iterdir()}
+    assert left == {path.name for path in written} | {"notes.md"}
+    assert "ladder.md" not in left
+    assert "governed-by-arm.svg" not in left
 
 
 def test_what_cannot_be_reported_is_one_sentence(folder, scores, tmp_path, capsys):

@@ -20,7 +20,7 @@ from shelflife.lab.records import Asked, Attempted, Model, RecordFile, RecordsEr
 from shelflife.lab.runner import play
 from shelflife.lab.scenarios import load, parse
 from shelflife.lab.scores import as_json, is_whole, score_of
-from shelflife.lab.simulated import PRESETS, simulated_planner
+from shelflife.lab.simulated import simulated_planner
 from tests.lab.test_scenarios import SMALL
 from tests.processes import started
 
@@ -251,13 +251,6 @@ def test_the_table_for_people_says_what_is_simulated(tmp_path, capsys):
     assert "1 + 3" in shown
     assert "Planners: simulated. Server, memory and wire are real." in shown
     assert json.loads((next(tmp_path.iterdir())).read_text().splitlines()[0])["type"] == "run started"
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_every_preset_plays_and_says_that_it_is_tuned(name, tmp_path):
-    [score] = execute([Job("undrifted", "A1", f"sim:{name}")], tmp_path).scores
-    assert score.is_tuned_to_the_paper
-    assert score.planner_kind == "simulated"
 
 
 def test_a_planner_sees_the_task_the_memory_and_the_answers_and_nothing_else():

@@ -3,12 +3,16 @@
 import tempfile
 from pathlib import Path
 
-from shelflife.cli.errors import CommandError
+from shelflife.cli.errors import CommandError, needing
 from shelflife.cli.progress import Progress
 from shelflife.cli.tables import bold, print_table
-from shelflife.lab.exhibits import ExhibitsError, collection_of, write_all
+from shelflife.lab.exhibits import Collection, ExhibitsError, collection_of, write_all
+from shelflife.lab.exhibits.agreement import compared_with_the_paper
 from shelflife.lab.grid import Job, execute
 from shelflife.lab.paper import LADDER, TOKENS, counterpart_of
+from shelflife.lab.planners import PlannerError
+from shelflife.lab.records import RecordsError
+from shelflife.lab.runner import LabError
 from shelflife.lab.scenarios import load
 from shelflife.lab.scores import RunScore
 
@@ -23,7 +27,7 @@ _LADDER = {
 _DETECTION = ("A2D", "A2DC", "A2DR", "A2DRC", "A2DO")
 _JOBS = (
     *(Job("drifted", arm, "compliant") for arm in (*_LADDER, "A2DC", "A2DG")),
-    Job("drifted", "A1", "compliant-last"),
+    *(Job("drifted", arm, "compliant-last") for arm in _LADDER),
     *(Job("rules", arm, "compliant") for arm in _DETECTION),
     *(Job(f"rotations-{count}", arm, "compliant") for count in (1, 2, 3) for arm in ("A1", "A2D")),
     *(Job("undrifted", arm, "compliant") for arm in ("A1", "A2", "A2D")),
@@ -35,21 +39,41 @@ _JOBS = (
 
 def show_the_ladder(out: Path) -> None:
     """Play, show, and write the report."""
-    print(f"\n{bold('Now whole streams: 36 tasks each, and the data drifts under them')}")
+    lengths = sorted({len(load(job.stream).order) for job in _JOBS})
+    print(f"\n{bold(f'Now whole streams: {_either(lengths)} tasks each, and the data drifts under them')}")
     print("  Servers, memory and wire are real; the planner is one that does what it is shown.\n")
+    try:
+        scores = _all_played()
+        _show_table(scores)
+        _show_apply(scores)
+        collection = collection_of(scores)
+        with needing("lab"):
+            report, *_ = write_all(collection, out)
+    except (ExhibitsError, LabError, PlannerError, RecordsError) as error:
+        raise CommandError(str(error)) from error
+    _show_agreement(collection)
+    print(f"\nEverything that was played, with the paper beside it: {bold(str(report))}")
+
+
+def _all_played() -> list[RunScore]:
     episode_count = sum(len(load(job.stream).order) for job in _JOBS)
     with (
         tempfile.TemporaryDirectory(prefix="shelflife-demo-") as folder,
         Progress(episode_count, "episodes") as progress,
     ):
-        scores = execute(_JOBS, Path(folder), on_episodes=progress.advance).scores
-    _show_table(scores)
-    _show_apply(scores)
-    try:
-        report, *_ = write_all(collection_of(scores), out)
-    except ExhibitsError as error:
-        raise CommandError(str(error)) from error
-    print(f"\nEverything that was played, with the paper beside it: {bold(str(report))}")
+        outcome = execute(_JOBS, Path(folder), on_episodes=progress.advance)
+    for job, why in outcome.failures:
+        raise CommandError(f"{job.stream} could not be played by {job.planner} with {job.arm}: {why}")
+    return outcome.scores
+
+
+def _show_agreement(collection: Collection) -> None:
+    compared = compared_with_the_paper(collection.exhibits)
+    same_count = sum(pair.is_same for pair in compared)
+    print(f"\n  Of the paper's numbers that need no model {same_count} of {len(compared)} come out the same.")
+    for pair in compared:
+        if not pair.is_same:
+            print(f"  Not the same: {pair.where} of {pair.who}, {pair.ours} here and {pair.theirs} there.")
 
 
 def _show_table(scores: list[RunScore]) -> None:
@@ -95,6 +119,10 @@ def _played(scores: list[RunScore], stream: str, planner: str, consume: str = "3
         for score in scores
         if (score.stream, score.planner, score.consume) == (stream, planner, consume)
     ]
+
+
+def _either(numbers: list[int]) -> str:
+    return " or ".join(map(str, numbers))
 
 
 def _beside(here: float | None, paper: float | None, form: str) -> tuple[str, str]:

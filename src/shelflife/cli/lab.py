@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from shelflife.cli.errors import CommandError, needing
 from shelflife.cli.progress import Progress
-from shelflife.cli.tables import print_table
+from shelflife.cli.tables import counted, print_table
 
 if TYPE_CHECKING:
     from shelflife.lab.grid import Job, Outcome
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["add_to"]
 
 _DEFAULT_ARMS = ["A0", "A1", "A2", "A2D"]
+_MODEL_RECORDS = Path("shelflife-lab")
+_GRID_RECORDS = Path("shelflife-grid")
 
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -53,7 +55,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     run.add_argument("--level", type=int, choices=[0, 1, 4, 5, 6], default=6, help="of the server's wire")
     _add_model(run)
     run.add_argument("--json", action="store_true", help="print the scores for programs")
-    _add_playing(run, worker_count=1)
+    _add_playing(run, worker_count=1, kept=f"those of a model go to {_MODEL_RECORDS} by default")
     run.set_defaults(run=_run)
 
     grid = verbs.add_parser(
@@ -61,7 +63,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         help="play the whole evaluation of the paper, simulated",
         description="Play the paper's 250 runs with simulated planners that are tuned to its models.",
     )
-    _add_playing(grid, worker_count=os.cpu_count() or 1)
+    _add_playing(grid, worker_count=os.cpu_count() or 1, kept=f"{_GRID_RECORDS} by default")
     grid.set_defaults(run=_grid)
 
     preflight = verbs.add_parser(
@@ -106,12 +108,12 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_playing(parser: argparse.ArgumentParser, *, worker_count: int) -> None:
+def _add_playing(parser: argparse.ArgumentParser, *, worker_count: int, kept: str) -> None:
     parser.add_argument(
         "--out",
         type=Path,
         metavar="DIR",
-        help="keep the records here; runs that are there already are not played again",
+        help=f"keep the records here; runs that are there already are not played again; {kept}",
     )
     parser.add_argument(
         "--jobs", type=_positive, default=worker_count, metavar="N", help="play so many at once"
@@ -136,21 +138,44 @@ def _run(options: argparse.Namespace) -> None:
         for arm in options.arm or _DEFAULT_ARMS
         for seed in options.seed or [0]
     ]
-    outcome = _played(jobs, options)
+    out = options.out
+    if _has_model(jobs) and out is None:
+        out = _MODEL_RECORDS
+        print(f"records are kept in {out}", file=sys.stderr)
+    outcome = _played(jobs, out, options.jobs)
     if options.json:
         print(json.dumps({"runs": [as_json(score) for score in outcome.scores]}))
-    else:
+    elif outcome.scores:
         _print_scores(outcome.scores)
-    _tell_failures(outcome)
+    _tell_failures(outcome, out)
+
+
+def _has_model(jobs: "list[Job]") -> bool:
+    """Whether one of the planners is a model, whose answers cost too much to be thrown away."""
+    from shelflife.lab.planners import PlannerError
+    from shelflife.lab.simulated import simulated_planner
+
+    try:
+        return any(simulated_planner(job.planner, job.seed, frozenset()) is None for job in jobs)
+    except PlannerError as error:
+        raise CommandError(str(error)) from error
 
 
 def _grid(options: argparse.Namespace) -> None:
     with _lab():
         from shelflife.lab.grid import paper_grid
-    outcome = _played(paper_grid(), options)
-    spent = [score.spent for score in outcome.scores]
-    episode_count = sum(score.episodes for score in outcome.scores)
-    print(f"{len(outcome.scores)} runs, {episode_count:,} episodes (simulated, tuned to the paper)")
+    out = options.out or _GRID_RECORDS
+    outcome = _played(paper_grid(), out, options.jobs)
+    if outcome.scores:
+        _print_extent(outcome.scores)
+    print(f"records are in {out}; make the report with: shelflife lab report {out}")
+    _tell_failures(outcome, out)
+
+
+def _print_extent(scores: "list[RunScore]") -> None:
+    spent = [score.spent for score in scores]
+    episode_count = sum(score.episodes for score in scores)
+    print(f"{counted(len(scores), 'run')}, {episode_count:,} episodes (simulated, tuned to the paper)")
     parts = {
         "server": sum(one.server_s for one in spent),
         "memory": sum(one.memory_s for one in spent),
@@ -160,9 +185,6 @@ def _grid(options: argparse.Namespace) -> None:
     whole_s = sum(one.whole_s for one in spent)
     parts["starting servers and the rest"] = whole_s - sum(parts.values())
     print("where the time went: " + ", ".join(f"{name} {s / whole_s:.0%}" for name, s in parts.items()))
-    if options.out:
-        print(f"records are in {options.out}; make the report with: shelflife lab report {options.out}")
-    _tell_failures(outcome)
 
 
 def _preflight(options: argparse.Namespace) -> None:
@@ -171,13 +193,13 @@ def _preflight(options: argparse.Namespace) -> None:
 
         from shelflife.lab.planners import PlannerError
         from shelflife.lab.planning import conditional_fields, planner_for
-        from shelflife.lab.preflight import CallCount, preflight
+        from shelflife.lab.preflight import calls_of, preflight
         from shelflife.lab.scenarios import load
     fields = conditional_fields(load("undrifted"))
     try:
         with (
             planner_for(options.planner, options.seed, fields, options.base_url, options.timeout) as planned,
-            Progress(CallCount(options.trials).calls, "calls") as progress,
+            Progress(calls_of(options.trials), "calls") as progress,
         ):
             found = preflight(planned.planner, trials=options.trials, on_call=progress.advance)
     except PlannerError as error:
@@ -186,16 +208,19 @@ def _preflight(options: argparse.Namespace) -> None:
         print(json.dumps(msgspec.to_builtins(found)))
         return
     print(f"{found.planner} ({found.planner_kind}), {found.trials} valid fixes of each shape in each way\n")
-    print(f"{'shape':<20}  {'way':<8}  {'complied':>8}  {'95 % interval':>13}  {'expected saving':>15}")
     ways = {"2": "Level 2", "3": "Level 3", "apply": "apply"}
-    for shape in found.shapes:
-        for finding in shape.findings:
-            interval = f"{100 * finding.low:.0f} to {100 * finding.high:.0f} %"
-            saving = "-" if finding.expected_saving is None else f"{100 * finding.expected_saving:.0f} %"
-            print(
-                f"{shape.shape:<20}  {ways[finding.consume]:<8}  {100 * finding.compliance:>6.0f} %"
-                f"  {interval:>13}  {saving:>15}"
-            )
+    rows = [
+        (
+            shape.shape,
+            ways[finding.consume],
+            f"{100 * finding.compliance:.0f} %",
+            f"{100 * finding.low:.0f} to {100 * finding.high:.0f} %",
+            "-" if finding.expected_saving is None else f"{100 * finding.expected_saving:.0f} %",
+        )
+        for shape in found.shapes
+        for finding in shape.findings
+    ]
+    print_table(("shape", "way", "complied", "95 % interval", "expected saving"), rows)
     print()
     for shape in found.shapes:
         print(shape.recommendation)
@@ -222,7 +247,10 @@ def _report(options: argparse.Namespace) -> None:
     print(collection.headline)
     if collection.headline_kind:
         print(f"({collection.headline_kind.value})")
-    print(f"\n{len(scores)} runs, {len(collection.exhibits)} tables; {len(rest)} files in {rest[0].parent}")
+    print(
+        f"\n{counted(len(scores), 'run')}, {counted(len(collection.exhibits), 'table')};"
+        f" {counted(len(rest), 'file')} in {rest[0].parent}"
+    )
     print(f"look at {report}")
 
 
@@ -243,12 +271,12 @@ def _check(options: argparse.Namespace) -> None:
         told = [f"episode {leak.episode}, attempt {leak.attempt}: {leak.value}" for leak in leaks]
         raise CommandError(f"{options.stream} gives answers away in its prompts:\n  " + "\n  ".join(told))
     print(
-        f"{scenario.name}: {len(scenario.order)} episodes on {scenario.api}, {len(scenario.drift)} drifts,"
-        f" {len(scenario.eligible)} episodes eligible for compliance"
+        f"{scenario.name}: {counted(len(scenario.order), 'episode')} on {scenario.api}, {counted(len(scenario.drift), 'drift')},"
+        f" {counted(len(scenario.eligible), 'episode')} eligible for compliance"
     )
 
 
-def _played(jobs: "list[Job]", options: argparse.Namespace) -> "Outcome":
+def _played(jobs: "list[Job]", out: Path | None, worker_count: int) -> "Outcome":
     from shelflife.lab.grid import execute
     from shelflife.lab.planners import PlannerError
     from shelflife.lab.records import RecordsError
@@ -257,8 +285,13 @@ def _played(jobs: "list[Job]", options: argparse.Namespace) -> "Outcome":
 
     try:
         episode_count = sum(len(load(job.stream).order) for job in jobs)
-        with _folder(options.out) as folder, Progress(episode_count, "episodes") as progress:
-            return execute(jobs, folder, worker_count=options.jobs, on_episodes=progress.advance)
+        with _folder(out) as folder, Progress(episode_count, "episodes") as progress:
+
+            def on_episodes(count: int) -> None:
+                # a run that is there already is told as a whole, one that is played episode by episode
+                (progress.advance if count == 1 else progress.find)(count)
+
+            return execute(jobs, folder, worker_count=worker_count, on_episodes=on_episodes)
     except (LabError, PlannerError, RecordsError, ScenarioError) as error:
         raise CommandError(str(error)) from error
 
@@ -316,10 +349,16 @@ def _print_scores(scores: "list[RunScore]") -> None:
         print(f"\nPlanners: {' and '.join(sorted(kinds))}. Server, memory and wire are real.")
 
 
-def _tell_failures(outcome: "Outcome") -> None:
+def _tell_failures(outcome: "Outcome", out: Path | None) -> None:
     for failure in outcome.failures:
         print(f"{failure.job.stream} {failure.job.planner} {failure.job.arm}: {failure.why}", file=sys.stderr)
     if outcome.failures:
+        goes_on = (
+            f"the same command goes on from {out}"
+            if out
+            else "nothing was kept: with --out DIR the same command goes on"
+        )
+        ends = "its end" if len(outcome.failures) == 1 else "their end"
         raise CommandError(
-            f"{len(outcome.failures)} runs could not be played to their end; the same command goes on"
+            f"{counted(len(outcome.failures), 'run')} could not be played to {ends}; {goes_on}"
         )

@@ -28,6 +28,7 @@ __all__ = [
     "Ladder",
     "Policy",
     "Published",
+    "Rotations",
     "TokensAndRetries",
     "WireCost",
     "counterpart_of",
@@ -99,6 +100,16 @@ class HintShapes(NamedTuple):
     rewrite_incompatible: float
     conditional_pre: float
     conditional_post: float
+
+
+class Rotations(NamedTuple):
+    """A model over one, two and three rotations: the text gives no value for each."""
+
+    compliance: dict[str, tuple[float, float]]
+    """The least and the most, in percent by arm."""
+
+    retries_near: float
+    """At A2D the retries are said to stay near this at every number of rotations."""
 
 
 class Coverage(NamedTuple):
@@ -251,11 +262,10 @@ UNDRIFTED = Published(
 ROTATIONS = Published(
     "Figure fig:frequency and the text beside it",
     {
-        "claude-haiku-4-5": {"A1": (47.6, 60.0), "A2D": (100.0, 100.0)},
-        "claude-sonnet-4-6": {"A1": (28.6, 55.6), "A2D": (73.3, 90.5)},
+        "claude-haiku-4-5": Rotations({"A1": (47.6, 60.0), "A2D": (100.0, 100.0)}, 7.0),
+        "claude-sonnet-4-6": Rotations({"A1": (28.6, 55.6), "A2D": (73.3, 90.5)}, 9.0),
     },
 )
-"""The least and the most compliance over one, two and three rotations: the text gives no value for each."""
 
 DOMAIN_GAINS = Published(
     "Figure fig:domain and the text beside it",

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import count, cycle, islice
+from math import prod
 from typing import Any, NamedTuple
 
 import httpx2
@@ -10,15 +12,16 @@ import msgspec
 from shelflife.client import Guard, Memory
 from shelflife.client.entries import Entry
 from shelflife.client.memory import Exchange
+from shelflife.contract.reading import read_contract
 from shelflife.lab import prompting
 from shelflife.lab.apis import APIS, Api
 from shelflife.lab.intervals import Interval, wilson
 from shelflife.lab.planners import Planner, Proposal
 from shelflife.lab.prompting import Consume, messages_for, request_in
-from shelflife.lab.scenarios import Episode, HintShape, load
+from shelflife.lab.scenarios import Episode, HintShape, Scenario, load
 from shelflife.testing import serving
 
-__all__ = ["CallCount", "Finding", "Preflight", "ShapeVerdict", "preflight"]
+__all__ = ["Finding", "Preflight", "ShapeVerdict", "calls_of", "preflight"]
 
 _FAMILIES: dict[HintShape, tuple[str, str]] = {
     "add a field": ("undrifted", "partner"),
@@ -36,15 +39,19 @@ _IN_WORDS = {
 _WAYS = (Consume.LEVEL_2, Consume.LEVEL_3, Consume.APPLY)
 
 
-class CallCount(NamedTuple):
-    """What a preflight costs."""
+_MOST_ANSWERS = 5
+"""Of a planner in the episode without memory, those that hold no request included."""
 
-    trials: int
+_ENOUGH_FAILURES = 5
+"""So many trials without a single success are enough to say that memory will not pay."""
 
-    @property
-    def calls(self) -> int:
-        """Of the planner: each trial is one; each shape has one episode without memory, of up to two."""
-        return len(_FAMILIES) * (len(_WAYS) * self.trials + 2)
+
+def calls_of(trials: int) -> int:
+    """The calls of the planner that a preflight takes: one a trial, and two for the episode without memory of every shape.
+
+    A planner that succeeds without memory takes one less; one that answers with something else than a request takes more.
+    """
+    return len(_FAMILIES) * (len(_WAYS) * trials + 2)
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,8 +79,8 @@ class ShapeVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """What was found of one shape of hint."""
 
     shape: str
-    follows_the_server: bool
-    """Whether the planner, without memory, took over the fix from the server's answer."""
+    follows_the_server: bool | None
+    """Whether the planner, without memory, took over the fix from the server's answer; None when it never came to see one."""
 
     findings: list[Finding]
     recommendation: str
@@ -88,12 +95,20 @@ class Preflight(msgspec.Struct, frozen=True, kw_only=True):
     shapes: list[ShapeVerdict]
 
 
-class _Cost(NamedTuple):
-    """The tokens of an episode without memory: its first attempt, and the second one that follows the server's fix."""
+class _Baseline(NamedTuple):
+    """An episode without memory: the tokens of the attempt that met the constraint, and of the one after the server's fix."""
 
-    first: int
-    second: int
-    is_completed: bool
+    first: int = 0
+    second: int = 0
+    follows_the_server: bool | None = None
+    is_right_at_once: bool = False
+    """There was nothing to fix, and so no second attempt."""
+
+    def saving(self, first: float, compliance: float) -> float | None:
+        """The share of the tokens that memory saves, when a first attempt with it costs so much and succeeds so often."""
+        if not (self.follows_the_server or self.is_right_at_once):
+            return None
+        return 1 - (first + (1 - compliance) * self.second) / (self.first + self.second)
 
 
 def preflight(
@@ -111,26 +126,40 @@ def _verdict(
     shape: str, planner: Planner, trials: int, stream: str, family: str, on_call: Callable[[int], None]
 ) -> ShapeVerdict:
     scenario = load(stream)
-    api = APIS[scenario.api]
-    with _bench(api) as bench:
-        cost = _without_memory(bench, planner, _episode(stream, family, 0), on_call)
+    first, *others = _tasks(scenario, family, 1 + trials)
+    with _bench(APIS[scenario.api], first) as bench:
+        baseline = _without_memory(bench, planner, first, on_call)
         findings = []
         for consume in _WAYS:
             outcomes = []
-            for trial in range(trials):
-                outcomes.append(_trial(bench, planner, _episode(stream, family, 1 + trial), consume))
+            for episode in others:
+                outcomes.append(_trial(bench, planner, episode, consume))
                 on_call(1)
-            findings.append(_finding(consume, outcomes, cost))
+            findings.append(_finding(consume, outcomes, baseline))
     return ShapeVerdict(
         shape=shape,
-        follows_the_server=cost.is_completed,
+        follows_the_server=baseline.follows_the_server,
         findings=findings,
-        recommendation=_recommendation(_IN_WORDS[shape], findings),
+        recommendation=_recommendation(_IN_WORDS[shape], findings, baseline),
     )
 
 
+def _tasks(scenario: Scenario, family: str, task_count: int) -> list[Episode]:
+    """Tasks of a family, no two with the same input as long as the stream has enough values to vary."""
+    wanted = scenario.families[family].input
+    distinct_count = prod(len(values) for field, values in scenario.varied.items() if field in wanted)
+    found: dict[bytes, Episode] = {}
+    for seed in count():
+        for episode in scenario.episodes(seed):
+            if episode.family.name == family:
+                found.setdefault(msgspec.json.encode(episode.input), episode)
+        if len(found) >= min(task_count, distinct_count):
+            break
+    return list(islice(cycle(found.values()), task_count))
+
+
 class _Bench(NamedTuple):
-    """A server, and a memory that has learned from it."""
+    """A server, and a memory of the fix that it gives to a task. The memory learns nothing from what the planner sends."""
 
     api: Api
     origin: str
@@ -139,54 +168,60 @@ class _Bench(NamedTuple):
 
     def send(self, request: dict[str, Any]) -> httpx2.Response:
         method, path = self.api.operation.split(" ")
-        response = self.http.request(method, path, json=request)
+        return self.http.request(method, path, json=request)
+
+    def learn(self, request: dict[str, Any]) -> None:
+        response = self.send(request)
         headers = {name.lower(): value for name, value in response.headers.items()}
         self.memory.observe(
             Exchange(
                 self.origin, self.api.operation, request, response.status_code, headers, response.content
             )
         )
-        return response
 
     def recall(self, request: dict[str, Any]) -> list[Entry]:
         return self.memory.recall(self.origin, self.api.operation, request)
 
 
 @contextmanager
-def _bench(api: Api) -> Iterator[_Bench]:
+def _bench(api: Api, task: Episode) -> Iterator[_Bench]:
     with (
         serving(api.app(api.provider())) as address,
         httpx2.Client(base_url=address, trust_env=False, timeout=30) as http,
     ):
-        yield _Bench(api, address, http, Memory())
-
-
-def _episode(stream: str, family: str, seed: int) -> Episode:
-    """A task of the family, otherwise worded for every seed."""
-    return next(episode for episode in load(stream).episodes(seed) if episode.family.name == family)
+        bench = _Bench(api, address, http, Memory())
+        bench.learn(task.input)
+        yield bench
 
 
 def _without_memory(
     bench: _Bench, planner: Planner, episode: Episode, on_call: Callable[[int], None]
-) -> _Cost:
-    """An episode with nothing remembered; the memory learns the fix from it."""
-    spent: list[int] = []
+) -> _Baseline:
+    """An episode with nothing remembered, up to the attempt after the server's fix."""
     before: list[prompting.Exchange] = []
-    is_completed = False
-    while not is_completed and len(spent) < 2:
+    refused: int | None = None
+    for _ in range(_MOST_ANSWERS):
         proposal = planner.propose(messages_for(bench.api, episode, Consume.LEVEL_3, [], before))
         on_call(1)
-        spent.append(_tokens(proposal))
         request = request_in(proposal.text)
         if request is None:
             before.append(prompting.Exchange(proposal.text, None, ""))
             continue
         response = bench.send(request)
-        is_completed = response.is_success
+        spent = _tokens(proposal)
+        if refused is not None:
+            return _Baseline(refused, spent, response.is_success)
+        if response.is_success:
+            return _Baseline(spent, is_right_at_once=True)
+        if _has_fix(response):
+            refused = spent
         before.append(prompting.Exchange(proposal.text, response.status_code, response.text))
-    if not bench.recall(episode.input):
-        bench.send(episode.input)  # the planner's own request did not meet the constraint as it stands
-    return _Cost(spent[0], spent[-1], is_completed)
+    return _Baseline(follows_the_server=None if refused is None else False)
+
+
+def _has_fix(response: httpx2.Response) -> bool:
+    headers = {name.lower(): value for name, value in response.headers.items()}
+    return bool(read_contract(response.content, headers).suggestions)
 
 
 class _Outcome(NamedTuple):
@@ -207,45 +242,66 @@ def _trial(bench: _Bench, planner: Planner, episode: Episode, consume: Consume) 
     return _Outcome(bench.send(request).is_success, _tokens(proposal))
 
 
-def _finding(consume: Consume, outcomes: Sequence[_Outcome], cost: _Cost) -> Finding:
+def _finding(consume: Consume, outcomes: Sequence[_Outcome], baseline: _Baseline) -> Finding:
     complied = sum(outcome.has_complied for outcome in outcomes)
     sure = wilson(complied, len(outcomes)) or Interval(0.0, 1.0)
     first = sum(outcome.tokens for outcome in outcomes) / len(outcomes)
-
-    def saving(compliance: float) -> float | None:
-        if not cost.is_completed:
-            return None
-        return 1 - (first + (1 - compliance) * cost.second) / (cost.first + cost.second)
-
     return Finding(
         consume=consume.value,
         trials=len(outcomes),
         complied=complied,
         low=sure.low,
         high=sure.high,
-        expected_saving=saving(complied / len(outcomes)),
-        saving_low=saving(sure.low),
-        saving_high=saving(sure.high),
+        expected_saving=baseline.saving(first, complied / len(outcomes)),
+        saving_low=baseline.saving(first, sure.low),
+        saving_high=baseline.saving(first, sure.high),
     )
 
 
-def _recommendation(shape: str, findings: Sequence[Finding]) -> str:
+def _recommendation(shape: str, findings: Sequence[Finding], baseline: _Baseline) -> str:
     *shown, applied = findings
     best = max(shown, key=lambda finding: (finding.complied, finding.consume))
-    if best.expected_saving is None:
+    if baseline.is_right_at_once:
         return (
-            f"The planner did not take over the server's own fix to {shape}, so what memory would save is not known;"
+            f"The planner needs no memory for fixes that {shape}: without one its request was accepted before the server"
+            " had to give a fix."
+        )
+    if best.expected_saving is None or best.saving_low is None:
+        why = (
+            "did not come to see the server's fix"
+            if baseline.follows_the_server is None
+            else "did not take over the server's own fix"
+        )
+        return (
+            f"The planner {why} to {shape}, so what memory would save is not known;"
             f" with apply {applied.complied} of {applied.trials} requests were right at once."
         )
-    will = "apply will" if applied.complied == applied.trials else "apply will in part"
     if best.expected_saving <= 0:
-        return f"Memory in the prompt will not pay for fixes that {shape}; {will}."
-    if best.saving_low is not None and best.saving_low > 0:
-        return f"Memory in the prompt pays for fixes that {shape}: use Level {best.consume}, or apply."
+        verdict = "will not pay" if _will_not_pay(best) else "probably will not pay"
+        return f"Memory in the prompt {verdict} for fixes that {shape}; {_of_apply(applied)}."
+    if best.saving_low > 0:
+        use = f"use Level {best.consume}" + (", or apply" if applied.complied == applied.trials else "")
+        return f"Memory in the prompt pays for fixes that {shape}: {use}."
     return (
         f"Memory in the prompt probably pays for fixes that {shape}, at Level {best.consume}; more trials would tell,"
-        f" and {will}."
+        f" and {_of_apply(applied)}."
     )
+
+
+def _will_not_pay(best: Finding) -> bool:
+    """Whether that is as good as sure, and not only probable.
+
+    It is when even the upper end of the interval saves nothing. It also is when enough trials brought not one success: the
+    interval of none in eight reaches up to 32 %, but the best estimate is that every prompt is longer and no retry is saved.
+    """
+    is_never = best.complied == 0 and best.trials >= _ENOUGH_FAILURES
+    return is_never or (best.saving_high is not None and best.saving_high <= 0)
+
+
+def _of_apply(applied: Finding) -> str:
+    if applied.complied == 0:
+        return "apply will not either"
+    return "apply will" if applied.complied == applied.trials else "apply will in part"
 
 
 def _tokens(proposal: Proposal) -> int:

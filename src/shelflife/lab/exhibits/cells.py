@@ -1,6 +1,6 @@
 """What an exhibit is: a table whose every cell knows where its number comes from."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Literal, NamedTuple
 
@@ -15,6 +15,7 @@ __all__ = [
     "Kind",
     "Row",
     "kind_of",
+    "kind_of_tokens",
     "label",
     "number",
     "row",
@@ -34,6 +35,7 @@ class Kind(Enum):
     EXACT = "exact"
     TUNED = "simulated, tuned to the paper"
     SIMULATED = "simulated"
+    ESTIMATED = "estimated"
     MEASURED = "measured"
     PAPER = "paper"
 
@@ -47,6 +49,7 @@ _MEANINGS = {
     Kind.EXACT: "Follows from the stream, the arm and the protocol, for a planner that has no chance in it.",
     Kind.TUNED: "Played by a stand-in whose rates were set after the paper's: its compliance is an input, not a finding.",
     Kind.SIMULATED: "Played by a stand-in at rates that somebody chose.",
+    Kind.ESTIMATED: "Tokens, counted by one public tokenizer: they follow from how our prompts are worded, and are nobody's bill.",
     Kind.MEASURED: "Played by a real model.",
     Kind.PAPER: "Published in the paper, and not run here.",
 }
@@ -59,6 +62,11 @@ def kind_of(score: RunScore) -> Kind:
     if score.is_tuned_to_the_paper:
         return Kind.TUNED
     return Kind.EXACT if score.planner in DETERMINISTIC else Kind.SIMULATED
+
+
+def kind_of_tokens(runs: Iterable[RunScore], kind: Kind) -> Kind:
+    """Where the tokens of runs come from, all of whose other numbers are of this kind."""
+    return Kind.ESTIMATED if any(run.tokens.source == "estimated" for run in runs) else kind
 
 
 class Cell(NamedTuple):
@@ -87,7 +95,7 @@ class Column(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One row, all its numbers of one kind."""
+    """One row, all its numbers of one kind but for tokens that are estimated."""
 
     cells: tuple[Cell, ...]
     kind: Kind
@@ -96,6 +104,17 @@ class Row(NamedTuple):
 
     is_compared: bool = False
     """The paper's row of its block is about the same thing."""
+
+    @property
+    def kinds(self) -> list[Kind]:
+        """Where its numbers come from, its tokens last."""
+        is_estimated = any(cell.kind is Kind.ESTIMATED and not cell.is_missing for cell in self.cells)
+        return [self.kind, *([Kind.ESTIMATED] if is_estimated else [])]
+
+    @property
+    def source(self) -> str:
+        """The same in words."""
+        return ", tokens ".join(kind.value for kind in self.kinds)
 
 
 class Exhibit(NamedTuple):
@@ -115,7 +134,7 @@ class Exhibit(NamedTuple):
     @property
     def kinds(self) -> list[Kind]:
         """Where its numbers come from, in the order of the legend."""
-        return [kind for kind in Kind if any(row.kind is kind for row in self.rows)]
+        return [kind for kind in Kind if any(kind in row.kinds for row in self.rows)]
 
 
 def label(text: str, *, is_code: bool = False) -> Cell:

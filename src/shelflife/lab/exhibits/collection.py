@@ -14,7 +14,7 @@ from shelflife.lab.exhibits.pools import Runs
 from shelflife.lab.exhibits.price_sheet import price_sheet
 from shelflife.lab.scores import RunScore
 
-__all__ = ["Collection", "LeftOut", "collection_of"]
+__all__ = ["Collection", "LeftOut", "collection_of", "exhibit_keys"]
 
 _BY_RUNS = (ladder, savings, classes, price_sheet, tokens, hint_shapes, rotations, undrifted, intervals, wire)
 _NEEDS = {
@@ -40,6 +40,13 @@ class Collection(NamedTuple):
     exhibits: tuple[Exhibit, ...]
     left_out: tuple[LeftOut, ...]
     runs: Runs
+
+
+def exhibit_keys() -> frozenset[str]:
+    """What exhibits are called, whether or not there are runs for them."""
+    nothing = Runs([])
+    made = [build(nothing) for build in (*_BY_RUNS, other_streams, coverage, what_was_run)]
+    return frozenset(exhibit.key for exhibit in (*made, agreement_with_the_paper([])))
 
 
 def collection_of(scores: Sequence[RunScore]) -> Collection:

@@ -60,12 +60,21 @@ class _Plan(NamedTuple):
 def figures_of(runs: Runs) -> tuple[list[Figure], list[LeftOut]]:
     """The figures for which there are runs, and those for which there are none."""
     drawn, left_out = [], []
-    for plan in (_governed(runs), _funding(runs), _rotations(runs), _domains(runs)):
+    for plan in _plans(runs):
         if plan.subjects:
             drawn.append(_drawn(plan))
         else:
             left_out.append(LeftOut(f"Figure: {plan.title}", f"there is no run on {plan.needs}"))
     return drawn, left_out
+
+
+def figure_keys() -> frozenset[str]:
+    """What figures are called, whether or not there are runs for them."""
+    return frozenset(plan.key for plan in _plans(Runs([])))
+
+
+def _plans(runs: Runs) -> list[_Plan]:
+    return [_governed(runs), _funding(runs), _rotations(runs), _domains(runs)]
 
 
 def _governed(runs: Runs) -> _Plan:
@@ -151,8 +160,8 @@ def _rotations(runs: Runs) -> _Plan:
         return sorted(found)
 
     def draw(axes: "Axes", subject: Subject, is_first_in_line: bool) -> None:
-        spans = paper.ROTATIONS.facts.get(subject.counterpart or "", {})
-        for arm, span in spans.items() if subject.kind is not Kind.EXACT else ():
+        known = paper.ROTATIONS.facts.get(subject.counterpart or "")
+        for arm, span in known.compliance.items() if known and subject.kind is not Kind.EXACT else ():
             axes.axhspan(*_widened(span), color=INKS[arm.lower()], alpha=0.16, lw=0)
         _lines(
             axes,

@@ -5,12 +5,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from shelflife.lab.exhibits.collection import Collection
-from shelflife.lab.exhibits.figures import figures_of
+from shelflife.lab.exhibits.collection import Collection, exhibit_keys
+from shelflife.lab.exhibits.figures import figure_keys, figures_of
 from shelflife.lab.exhibits.markup import as_csv, as_latex, as_markdown
 from shelflife.lab.exhibits.report import report_html
 
 __all__ = ["ExhibitsError", "write_all"]
+
+_TABLE_SUFFIXES = ("md", "csv", "tex")
+_FIGURE_SUFFIXES = ("svg", "png")
 
 
 class ExhibitsError(Exception):
@@ -18,7 +21,10 @@ class ExhibitsError(Exception):
 
 
 def write_all(collection: Collection, folder: Path) -> list[Path]:
-    """Write `report.html` and all that is in `exhibits/`; the files, the report first."""
+    """Write `report.html` and all that is in `exhibits/`; the files, the report first.
+
+    What an earlier report left in `exhibits/` and this one does not have is removed; no other file there is touched.
+    """
     with _writing(folder / "exhibits") as made:
         made.mkdir(parents=True, exist_ok=True)
     figures, missing = figures_of(collection.runs)
@@ -32,10 +38,23 @@ def write_all(collection: Collection, folder: Path) -> list[Path]:
     for figure in figures:
         contents[exhibits / f"{figure.key}.svg"] = figure.svg
         contents[exhibits / f"{figure.key}.png"] = figure.png
+    for path in _all_files() - contents.keys():
+        with _writing(folder / path) as stale:
+            stale.unlink(missing_ok=True)
     for path, content in contents.items():
         with _writing(folder / path) as target:
             target.write_bytes(content)
     return [folder / path for path in contents]
+
+
+def _all_files() -> set[Path]:
+    """All that any report writes into `exhibits/`."""
+    return {
+        Path("exhibits", f"{key}.{suffix}")
+        for keys, suffixes in ((exhibit_keys(), _TABLE_SUFFIXES), (figure_keys(), _FIGURE_SUFFIXES))
+        for key in keys
+        for suffix in suffixes
+    }
 
 
 @contextmanager

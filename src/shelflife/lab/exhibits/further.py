@@ -20,8 +20,8 @@ from shelflife.lab.exhibits.cells import (
     signed,
     written,
 )
-from shelflife.lab.exhibits.intervals import Interval, difference_interval, mean_interval, rate_interval
 from shelflife.lab.exhibits.pools import Pool, Runs, Subject, groups
+from shelflife.lab.intervals import Interval, difference_interval, mean_interval, rate_interval
 from shelflife.lab.scores import RunScore, SavingFactors
 
 __all__ = ["intervals", "savings", "what_was_run", "wire"]

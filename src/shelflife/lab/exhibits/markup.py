@@ -133,7 +133,7 @@ def _source_at(exhibit: Exhibit) -> int:
 
 def _cells(one: Row, source_at: int, escaped: Callable[[str], str]) -> list[str]:
     texts = [escaped(cell.text) for cell in one.cells]
-    return [*texts[:source_at], escaped(one.kind.value), *texts[source_at:]]
+    return [*texts[:source_at], escaped(one.source), *texts[source_at:]]
 
 
 def _piped(texts: Sequence[str]) -> str:

@@ -3,7 +3,7 @@
 import re
 
 from shelflife.lab.exhibits.beside import PLANNER, default_note
-from shelflife.lab.exhibits.cells import Column, Exhibit, Row, label, number
+from shelflife.lab.exhibits.cells import Column, Exhibit, Row, kind_of_tokens, label, number
 from shelflife.lab.exhibits.pools import ALL_ARMS, Pool, Runs, Subject
 from shelflife.lab.scores import FirstTry
 
@@ -63,6 +63,6 @@ def _row(stream: str, subject: Subject, arm: str, pool: Pool, *, is_first: bool)
         number(pool.mean(lambda run: run.evictions), kind),
         number(pool.mean(lambda run: run.eviction_precision), kind, 2),
         number(pool.mean(lambda run: run.restamps), kind),
-        number(pool.mean(lambda run: run.tokens.total), kind, 0),
+        number(pool.mean(lambda run: run.tokens.total), kind_of_tokens(pool.runs, kind), 0),
     )
     return Row(cells, kind, is_first)

@@ -6,7 +6,18 @@ from typing import NamedTuple
 from shelflife.client.strategies import EXACT
 from shelflife.lab import paper
 from shelflife.lab.exhibits.beside import PLANNER, default_note, notes
-from shelflife.lab.exhibits.cells import DASH, Cell, Column, Exhibit, Kind, Row, label, row, signed
+from shelflife.lab.exhibits.cells import (
+    DASH,
+    Cell,
+    Column,
+    Exhibit,
+    Kind,
+    Row,
+    kind_of_tokens,
+    label,
+    row,
+    signed,
+)
 from shelflife.lab.exhibits.pools import Runs, groups, saved_percent
 
 __all__ = ["price_sheet"]
@@ -91,7 +102,6 @@ def _played(runs: Runs, arm: str) -> Iterator[_Line]:
             _either([_events(run.evictions_by_event) for run in played]),
             _common([run.restamps for run in played]),
             _either([_alerts(run.alerts) for run in played]),
-            DASH if arm == _LAZY else _range(deltas),
         )
         is_alone = len(pools) == 1
         yield _Line(
@@ -99,7 +109,10 @@ def _played(runs: Runs, arm: str) -> Iterator[_Line]:
             is_alone,
             kind,
             kind is Kind.EXACT and subject.counterpart is not None,
-            tuple(Cell(text, kind) for text in texts),
+            (
+                *(Cell(text, kind) for text in texts),
+                Cell(DASH if arm == _LAZY else _range(deltas), kind_of_tokens(played, kind)),
+            ),
         )
 
 

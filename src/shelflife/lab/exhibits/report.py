@@ -10,6 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 import shelflife
+from shelflife.lab.exhibits.agreement import compared_with_the_paper
 from shelflife.lab.exhibits.cells import Cell, Exhibit, Kind, Row, kind_of
 from shelflife.lab.exhibits.collection import Collection
 from shelflife.lab.exhibits.figures import INKS, Figure
@@ -26,6 +27,7 @@ _SLUGS = {
     Kind.EXACT: "exact",
     Kind.TUNED: "tuned",
     Kind.SIMULATED: "simulated",
+    Kind.ESTIMATED: "estimated",
     Kind.MEASURED: "measured",
     Kind.PAPER: "paper",
 }
@@ -55,7 +57,7 @@ class _NameView(NamedTuple):
 class _RowView(NamedTuple):
     names: list[_NameView]
     cells: list[_CellView]
-    badge: _Badge
+    badges: list[_Badge]
     is_first: bool
 
 
@@ -130,12 +132,10 @@ def _facts(collection: Collection) -> Iterator[_Fact]:
     yield _Fact(f"{sum(run.episodes for run in runs):,}", "episodes")
     planner_count = len({run.planner for run in runs})
     yield _Fact(str(planner_count), "planners" if planner_count != 1 else "planner")
-    agreement = next((one for one in collection.exhibits if one.key == "agreement"), None)
-    if agreement is not None:
-        compared, same = (
-            sum(int(one.cells[place].text.replace(",", "")) for one in agreement.rows) for place in (2, 3)
-        )
-        yield _Fact(f"{same} of {compared}", "exact numbers as in the paper")
+    compared = compared_with_the_paper(collection.exhibits)
+    if compared:
+        same_count = sum(pair.is_same for pair in compared)
+        yield _Fact(f"{same_count} of {len(compared)}", "exact numbers as in the paper")
 
 
 def _badge(kind: Kind) -> _Badge:
@@ -199,6 +199,8 @@ def _rows(exhibit: Exhibit, name_count: int, starts: set[int]) -> Iterator[_RowV
                 is_other = not ours.is_missing and ours.text != cell.text
                 if is_other and ours.kind is not None and column.is_comparable:
                     classes.append("differs")
+            if cell.kind is Kind.ESTIMATED:
+                classes.append("estimated")
             is_rate = "(%)" in column.group and one.kind is not Kind.PAPER
             cells.append(
                 _CellView(cell.text, " ".join(filter(None, classes)), _share(cell) if is_rate else None)
@@ -210,7 +212,7 @@ def _rows(exhibit: Exhibit, name_count: int, starts: set[int]) -> Iterator[_RowV
             for at, cell in enumerate(one.cells[:name_count])
         ]
         above = one.cells
-        yield _RowView(names, cells, _badge(one.kind), one.is_first_of_block)
+        yield _RowView(names, cells, [_badge(kind) for kind in one.kinds], one.is_first_of_block)
 
 
 def _css(is_left: bool, is_start: bool) -> str:

@@ -1,0 +1,164 @@
+"""`shelflife lab` and the second half of the demo: what they keep, what they say, and what they say when it goes wrong."""
+
+import io
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from shelflife.cli import demo_ladder, main, progress
+from shelflife.cli.progress import Progress
+from shelflife.cli.tables import counted
+from shelflife.lab import grid
+from shelflife.lab.grid import Job
+
+LAB = (Path(__file__).parents[2] / "docs" / "lab.md").read_text("utf-8")
+
+
+def documented(opening):
+    """The fields that a paragraph of the documentation names, and those that it names in brackets after one of them."""
+    paragraph = LAB.partition(opening)[2].partition("\n\n")[0]
+    nested = {
+        name: set(re.findall(r"`(\w+)`", within))
+        for name, within in re.findall(r"`(\w+)` \(([^()]*)\)", paragraph)
+    }
+    return set(re.findall(r"`(\w+)`", re.sub(r"\([^()]*\)", "", paragraph))), nested
+
+
+def test_the_json_of_runs_has_exactly_the_documented_fields(capsys):
+    assert main("lab run drifted --arm A2D --json".split()) == 0
+    [run] = json.loads(capsys.readouterr().out)["runs"]
+    names, nested = documented("`shelflife lab run … --json` prints")
+    assert names == set(run)
+    fields = {name: set(value) for name, value in run.items() if isinstance(value, dict) and name in nested}
+    assert fields == {name: within for name, within in nested.items() if within and name != "model"}
+    assert nested["model"] == {"requested", "served"}
+
+
+def test_the_json_of_a_preflight_has_exactly_the_documented_fields(capsys):
+    assert main("lab preflight --planner compliant --trials 1 --json".split()) == 0
+    found = json.loads(capsys.readouterr().out)
+    names, _ = documented("`shelflife lab preflight … --json` prints")
+    shape = found["shapes"][0]
+    assert names == {*found, *shape, *shape["findings"][0]}
+
+
+def test_a_grid_keeps_its_records_and_says_where(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(grid, "paper_grid", lambda: [Job("undrifted", "A2D", "compliant")])
+    assert main("lab grid --jobs 1".split()) == 0
+    shown = capsys.readouterr().out
+    assert "1 run, 36 episodes" in shown
+    assert "records are in shelflife-grid" in shown
+    assert len(list((tmp_path / "shelflife-grid").glob("*.jsonl"))) == 1
+
+
+def test_a_grid_of_which_every_run_failed_has_no_table(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(grid, "paper_grid", lambda: [Job("undrifted", "A2D", "sim:hal")])
+    assert main("lab grid --jobs 1".split()) == 1
+    shown = capsys.readouterr()
+    assert "episodes" not in shown.out
+    assert "1 run could not be played to its end; the same command goes on from shelflife-grid" in shown.err
+
+
+def test_what_a_model_answered_is_kept_without_being_asked(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main("lab run undrifted --arm A0 --arm A1 --planner nobody/nothing".split()) == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("records are kept in shelflife-lab\n")
+    assert "2 runs could not be played to their end; the same command goes on from shelflife-lab" in shown.err
+
+
+def test_a_failure_without_records_does_not_promise_to_go_on(monkeypatch, capsys):
+    def failing(jobs, folder, **settings):
+        return grid.Outcome([], [grid.Failure(jobs[0], "the server is gone")])
+
+    monkeypatch.setattr(grid, "execute", failing)
+    assert main("lab run undrifted --arm A0".split()) == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "undrifted compliant A0: the server is gone" in shown.err
+    assert "nothing was kept: with --out DIR the same command goes on" in shown.err
+
+
+@pytest.mark.parametrize(
+    ("job", "told"),
+    [
+        (Job("undrifted", "A9", "compliant"), "there is no arm 'A9'"),
+        (
+            Job("undrifted", "A1", "sim:hal"),
+            "undrifted could not be played by sim:hal with A1: there is no preset",
+        ),
+    ],
+)
+def test_a_demo_that_cannot_play_says_why_in_one_sentence(job, told, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(demo_ladder, "_JOBS", (job,))
+    assert main(["demo", "--out", str(tmp_path)]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("shelflife: ")
+    assert told in error
+    assert error.count("\n") == 1
+
+
+def test_a_demo_without_what_the_report_needs_says_what_to_install(monkeypatch, tmp_path, capsys):
+    shown, applied = (Job("drifted", "A2D", "conservative", consume=consume) for consume in ("3", "apply"))
+    monkeypatch.setattr(demo_ladder, "_JOBS", (shown, applied))
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert main(["demo", "--out", str(tmp_path)]) == 1
+    assert "pip install 'shelflife[lab]'" in capsys.readouterr().err
+
+
+def test_things_are_counted_as_people_do():
+    assert (counted(1, "run"), counted(2, "run"), counted(0, "run")) == ("1 run", "2 runs", "0 runs")
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+    @property
+    def line(self):
+        return self.getvalue().rpartition("\x1b[K")[2]
+
+
+class Clock:
+    now = 100.0
+
+    def monotonic(self):
+        return self.now
+
+
+def at_a_terminal(monkeypatch):
+    """A terminal and a clock. No fixture: pytest puts its own standard error in place after those were made."""
+    terminal, clock = Terminal(), Clock()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(progress, "time", clock)
+    return terminal, clock
+
+
+def test_progress_that_begins_with_nothing_promises_nothing(monkeypatch):
+    terminal, _ = at_a_terminal(monkeypatch)
+    Progress(10, "episodes").advance(0)
+    assert terminal.line.endswith(" 0 of 10 episodes")
+
+
+def test_what_was_there_already_does_not_count_as_speed(monkeypatch):
+    terminal, clock = at_a_terminal(monkeypatch)
+    bar = Progress(100, "episodes")
+    bar.find(90)
+    assert terminal.line.endswith(" 90 of 100 episodes")
+    clock.now += 10
+    bar.advance(1)
+    assert terminal.line.endswith(" 91 of 100 episodes, about 90 s left")
+
+
+def test_runs_that_are_there_already_are_told_as_found(monkeypatch, tmp_path):
+    terminal, _ = at_a_terminal(monkeypatch)
+    arguments = ["lab", "run", "undrifted", "--arm", "A0", "--out", str(tmp_path)]
+    assert main(arguments) == 0
+    assert main(arguments) == 0
+    assert " 36 of 36 episodes\r" in terminal.getvalue()
