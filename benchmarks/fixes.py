@@ -161,7 +161,14 @@ def evicting(row: str, moved_counts: dict[int, int]) -> tuple[Exchange, Fetched]
     before = _versions(moved_counts)
     moved_counts[table] = moved_counts.get(table, 0) + 1
     now = _versions(moved_counts)
-    told = {"since": before[name], "version": now[name], "known": True, "changed": [row]}
+    told = {
+        "since": before[name],
+        "version": now[name],
+        "known": True,
+        "added": [],
+        "removed": [],
+        "changed": [row],
+    }
     changes = {"tables": {name: told}, "table_versions": now}
     return unchanged(moved_counts), Fetched(200, msgspec.json.encode(changes))
 

@@ -181,6 +181,7 @@ def _print_extent(scores: "list[RunScore]") -> None:
         "memory": sum(one.memory_s for one in spent),
         "planner": sum(one.planner_s for one in spent),
         "HTTP": sum(one.http_s for one in spent),
+        "questions of the memory": sum(one.questions_s for one in spent),
     }
     whole_s = sum(one.whole_s for one in spent)
     parts["starting servers and the rest"] = whole_s - sum(parts.values())
