@@ -151,7 +151,7 @@ def test_answers_are_used_again_only_if_the_same_model_is_served(tmp_path, monke
 
 
 MANY = """
-import multiprocessing, sys
+import multiprocessing, signal, sys
 from pathlib import Path
 from shelflife.lab.grid import Job, execute
 
@@ -159,6 +159,7 @@ def report(count):
     print(*(worker.pid for worker in multiprocessing.active_children()), flush=True)
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background has it ignored
     jobs = [Job("drifted", "A2D", "compliant", seed) for seed in range(100)]
     outcome = execute(jobs, Path(sys.argv[1]), worker_count=2, on_episodes=report)
     print({failure.why for failure in outcome.failures}, flush=True)
