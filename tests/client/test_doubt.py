@@ -10,25 +10,12 @@ import threading
 
 import pytest
 
-from shelflife.apis.acme import acme_app, acme_provider
 from shelflife.client.events import Evicted, Reason, StoreFailed
 from shelflife.client.memory import Memory
 from shelflife.client.sqlite import SqliteStore
-from shelflife.testing import serving
 from tests.client.agents import Agent, Clock
 from tests.client.test_memory import CONTROL, FIX, FREE, FUNDING_1, GOVERNED, knows, learn, rotate, said
 from tests.processes import started
-
-
-@pytest.fixture
-def provider():
-    return acme_provider()
-
-
-@pytest.fixture
-def address(provider):
-    with serving(acme_app(provider)) as address:
-        yield address
 
 
 @pytest.fixture

@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shelflife.client.events import Applied, Refused
-from shelflife.client.guard import Guard, amend, merged
+from shelflife.client.guard import Guard, amend
 from shelflife.client.memory import Memory
+from shelflife.contract.merging import merged
 from tests.client.test_stores import entry
 
 

@@ -4,33 +4,13 @@ import json
 
 import pytest
 
-from shelflife.apis.acme import acme_app, acme_provider
 from shelflife.client.events import Evicted, Stored
 from shelflife.client.in_process import InProcessStore
 from shelflife.client.memory import Fetched, Memory
 from shelflife.client.strategies import ARMS
-from shelflife.testing import serving
-from tests.client.agents import Agent
 from tests.client.test_memory import FIX, FREE, FUNDING_1, FUNDS, GOVERNED, knows, learn, rotate, said
 
 ORIGIN = "http://h"
-
-
-@pytest.fixture
-def provider():
-    return acme_provider()
-
-
-@pytest.fixture
-def address(provider):
-    with serving(acme_app(provider)) as address:
-        yield address
-
-
-@pytest.fixture
-def agent(address):
-    with Agent(address) as agent:
-        yield agent
 
 
 @pytest.fixture(params=["nobody to ask", "an answer that fails", "A2"])

@@ -47,23 +47,6 @@ GOVERNED_BY = Rule(
 )
 
 
-@pytest.fixture
-def provider():
-    return acme_provider()
-
-
-@pytest.fixture
-def address(provider):
-    with serving(acme_app(provider)) as address:
-        yield address
-
-
-@pytest.fixture
-def agent(address):
-    with Agent(address) as agent:
-        yield agent
-
-
 def knows(agent, request):
     return [entry.parameters for entry in agent.recall(request)]
 

@@ -6,31 +6,11 @@ import json
 import httpx2
 import pytest
 
-from shelflife.apis.acme import acme_app, acme_provider
 from shelflife.client.events import Evicted, Reason, Stored
 from shelflife.client.memory import Exchange, Fetched
 from shelflife.client.preconditions import carried_by, precondition_for
 from shelflife.contract.preconditions import PRECONDITION_HEADER
-from shelflife.testing import serving
-from tests.client.agents import Agent
 from tests.client.test_memory import CONTROL, FREE, FUNDING_1, GOVERNED, knows, learn, rotate
-
-
-@pytest.fixture
-def provider():
-    return acme_provider()
-
-
-@pytest.fixture
-def address(provider):
-    with serving(acme_app(provider)) as address:
-        yield address
-
-
-@pytest.fixture
-def agent(address):
-    with Agent(address) as agent:
-        yield agent
 
 
 def post(agent):

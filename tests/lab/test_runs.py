@@ -11,7 +11,7 @@ import pytest
 
 from shelflife.cli import main
 from shelflife.client.entries import Entry
-from shelflife.client.guard import merged
+from shelflife.contract.merging import merged
 from shelflife.lab.apis import APIS
 from shelflife.lab.grid import Job, execute, file_name_of, paper_grid, scores_in
 from shelflife.lab.planners import Message, PlannerError, Proposal, Usage

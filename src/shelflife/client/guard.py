@@ -10,8 +10,9 @@ import msgspec
 from shelflife.client.entries import Entry
 from shelflife.client.events import Applied, Event, Refused
 from shelflife.contract import same_json
+from shelflife.contract.merging import merged
 
-__all__ = ["Amended", "Guard", "amend", "merged"]
+__all__ = ["Amended", "Guard", "amend"]
 
 _NAME = re.compile(r"(?!__)[A-Za-z0-9_.-]+")
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
@@ -151,17 +152,3 @@ def _contradictory_field(one: Mapping[str, Any], other: Mapping[str, Any]) -> st
         elif not same_json(mine, theirs):
             return name
     return None
-
-
-def merged(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
-    """A request with a fix merged into it, as RFC 7396 says."""
-    result = dict(target)
-    for name, value in patch.items():
-        if value is None:
-            result.pop(name, None)
-        elif isinstance(value, Mapping):
-            inner = result.get(name)
-            result[name] = merged(inner if isinstance(inner, Mapping) else {}, value)
-        else:
-            result[name] = value
-    return result

@@ -13,8 +13,9 @@ from typing import Any
 import msgspec
 
 from shelflife.client.entries import Entry
-from shelflife.client.guard import Guard, merged
+from shelflife.client.guard import Guard
 from shelflife.contract import same_json
+from shelflife.contract.merging import merged
 from shelflife.contract.when import WHOLE_REQUEST
 
 __all__ = ["MERGE_INSTRUCTION", "amended_input", "memory_block"]

@@ -25,7 +25,7 @@ from shelflife.contract.stamps import (
     unquoted,
 )
 
-__all__ = ["Contract", "read_changes", "read_contract", "read_moved", "read_state"]
+__all__ = ["Contract", "read_changes", "read_contract", "read_state"]
 
 _LARGEST_BODY = 4 * 1024 * 1024
 _LARGEST_SUGGESTION = 16 * 1024
@@ -127,11 +127,6 @@ def _from_compact(envelope: _Envelope, named: Versions) -> Contract:
         faults=faults,
         changes=changes,
     )
-
-
-def read_moved(body: bytes, named: Versions) -> Contract:
-    """What an event of the change feed says to a client that knows the state it goes on from."""
-    return _from_compact(_decoded(body, _envelopes, "the event"), named)
 
 
 def read_state(body: bytes) -> ContractState:

@@ -10,7 +10,7 @@ from shelflife.lab.planners import Message, Planner, Proposal
 from shelflife.lab.prompting import ANSWER, Consume, request_in
 from shelflife.lab.runner import play, strategy_of
 from shelflife.lab.scenarios import Episode, Family, Scenario
-from shelflife.lab.simulated import simulated_planner
+from shelflife.lab.simulated import SimulatedPlanner
 
 __all__ = ["Leak", "leaks_in"]
 
@@ -59,7 +59,7 @@ def leaks_in(scenario: Scenario, arm: str, *, seed: int = 0) -> list[Leak]:
     ways = (Consume.LEVEL_2, Consume.LEVEL_3) if is_remembering else (Consume.LEVEL_3,)
     leaks: list[Leak] = []
     for consume in ways:
-        planner = _Listening(simulated_planner("compliant", seed, frozenset()) or _no_planner())
+        planner = _Listening(SimulatedPlanner("compliant"))
         play(scenario, arm, planner, lambda record: None, seed=seed, consume=consume)
         leaks += _in_tasks(scenario, planner.heard)
         leaks += _in_prompts(scenario, planner.heard, seed, is_remembering=is_remembering)
@@ -143,7 +143,3 @@ def _finder(value: str) -> re.Pattern[str]:
     """Finds a value as a word of its own, and a truth value however it is capitalised."""
     flags = re.IGNORECASE if value in _TRUTH else re.NOFLAG
     return re.compile(rf"(?<!\w){re.escape(value)}(?!\w)", flags)
-
-
-def _no_planner() -> Planner:
-    raise AssertionError("the compliant planner is always there")

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from shelflife.client.guard import merged
+from shelflife.contract.merging import merged
 from shelflife.lab.planners import Message, PlannerError, Proposal, Usage
 from shelflife.lab.prompting import ANSWER, INPUT, request_in
 

@@ -1,10 +1,9 @@
 """Requests that carry remembered values: refused before anything is done when what the values rest on has moved."""
 
-from typing import Any
-
 import msgspec
 
 from shelflife.contract import BadMessage, ErrorMessage
+from shelflife.contract.merging import merged
 from shelflife.contract.preconditions import Precondition
 from shelflife.server.errors import PolicyFailed
 from shelflife.server.feedback import JSON, Answer, ErrorForm
@@ -12,7 +11,7 @@ from shelflife.server.policies import Rejected, Violation
 from shelflife.server.provider import Provider
 from shelflife.server.state import CompactStamp, Stamp, State
 
-__all__ = ["is_met", "merged", "refusal_of_malformed", "unmet"]
+__all__ = ["is_met", "refusal_of_malformed", "unmet"]
 
 _FAILED = 412
 
@@ -57,17 +56,3 @@ def _violations(
         return provider.violations(merged(request, precondition.was), operation)
     except PolicyFailed:
         return []
-
-
-def merged(target: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
-    """A request with a patch merged into it, as RFC 7396 says."""
-    result = dict(target)
-    for name, value in patch.items():
-        if value is None:
-            result.pop(name, None)
-        elif isinstance(value, dict):
-            inner = result.get(name)
-            result[name] = merged(inner if isinstance(inner, dict) else {}, value)
-        else:
-            result[name] = value
-    return result

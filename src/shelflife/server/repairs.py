@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 
 from shelflife.contract import Suggestion
+from shelflife.contract.merging import merged
 from shelflife.contract.stamps import quoted
 from shelflife.server.errors import PolicyFailed
 from shelflife.server.policies import Rejected
-from shelflife.server.preconditions import merged
 from shelflife.server.state import CompactStamp, Stamp
 
 __all__ = ["Repair", "RepairedStamp", "is_lenient"]
