@@ -20,7 +20,7 @@ PUBLIC = {
         " csv_file fix json_file sql_query toml_file".split()
     ),
     "shelflife.client": set(
-        "ARMS EXACT MERGE_INSTRUCTION Alerted Amended Applied Entry Event Evicted Exchange Fetched Guard Ignored"
+        "ARMS EXACT MERGE_INSTRUCTION Alerted Amended Applied Distrusted Entry Event Evicted Exchange Fetched Guard Ignored"
         " InProcessStore Memory Notified OnRules OnTable Reason Refused Restamped SqliteStore Statistics Store"
         " StoreError StoreFailed Stored Strategy amended_input memory_block origin_of".split()
     ),

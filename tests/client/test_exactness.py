@@ -41,8 +41,8 @@ class World:
         self.provider = None
         self.middleware = None
 
-    def make(self, world, declared, program_list):
-        self.provider = Provider(world, declared)
+    def make(self, world, declared, program_list, **options):
+        self.provider = Provider(world, declared, **options)
         for number, program in enumerate(program_list):
             self.provider.policy(policy_of(number, program))
         provider = self.provider
@@ -153,7 +153,11 @@ def test_the_default_strategy_is_exact(
     world, address, http, content, declared, program_list, requests, rounds
 ):
     world.make(content, declared, program_list)
-    agent = Agent(address, "POST /x", http=http)
+    play(world, Agent(address, "POST /x", http=http), requests, rounds)
+
+
+def play(world, agent, requests, rounds):
+    """Call, drift and call again, and hold what the memory does against the server's own tables."""
     for request in requests:
         agent.call(request)
     delayed = []

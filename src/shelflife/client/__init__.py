@@ -4,6 +4,7 @@ from shelflife.client.entries import Entry
 from shelflife.client.events import (
     Alerted,
     Applied,
+    Distrusted,
     Event,
     Evicted,
     Ignored,
@@ -30,6 +31,7 @@ __all__ = [
     "Alerted",
     "Amended",
     "Applied",
+    "Distrusted",
     "Entry",
     "Event",
     "Evicted",

@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from shelflife.client.entries import MOST_SUPERSEDED, RULES, STATE, Entry, Knowledge
+from shelflife.client.entries import MOST_SUPERSEDED, RULES, STATE, Attested, Entry, Knowledge
 from shelflife.client.events import Reason
 from shelflife.client.strategies import OnRules, OnTable, Strategy
 from shelflife.contract import ContractState, Rule, RulesChanges, Suggestion, TableChanges, split_node_id
@@ -145,6 +145,9 @@ class Told(NamedTuple):
     late: frozenset[str] = frozenset()
     """The tables, and `RULES`, of which the response names a version that the server knows to have passed."""
 
+    attested: Attested | None = None
+    """Where the user trusts a key: what that vouches for, now. Then the state is its word."""
+
 
 class Disposal(msgspec.Struct):
     """What must be dropped, by tag, and why; and what is known afterwards."""
@@ -166,6 +169,7 @@ def dispose(knowledge: Knowledge, told: Told, strategy: Strategy) -> Disposal:
     has passed is late or a rollback, and nobody can say which: what depends on its table goes, and nothing is learned of the table until it has a version
     that was never seen, or the server answers. Nor is anything learned from a response that might be older than one that was not dealt with. The same goes for a table of which the server denies the version that it gave in the response.
     """
+    knowledge = msgspec.structs.replace(knowledge, attested=told.attested or knowledge.attested)
     disposal = Disposal(knowledge, {}, [])
     movement = told.movement
     if strategy.on_table is OnTable.NOTHING:
@@ -242,7 +246,9 @@ class _After:
             tag = contract.state_tag if is_certain else tag
         if before.state_tag not in (None, tag):
             self._supersede(STATE, tag, [before.state_tag])
-        return Knowledge(self._versions, self.rules_version, tag, self._superseded, before.strategy)
+        return Knowledge(
+            self._versions, self.rules_version, tag, self._superseded, before.strategy, before.attested
+        )
 
 
 def _dispose_table(

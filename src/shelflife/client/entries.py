@@ -14,6 +14,7 @@ __all__ = [
     "MOST_SUPERSEDED",
     "RULES",
     "STATE",
+    "Attested",
     "Entry",
     "Knowledge",
     "Shape",
@@ -123,6 +124,22 @@ STATE = ":state"
 """Stands for the name of the state."""
 
 
+class Attested(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest state of an origin for which a key vouches that the user has pinned."""
+
+    lineage: str
+    sequence: int
+    digest: str
+    expires_at: int
+    """When the word of the key ends, in seconds of Unix time."""
+
+    keys: tuple[str, ...] = ()
+    """Keys that were named, by a pinned one or by one of these, to take its place."""
+
+    retired_keys: tuple[str, ...] = ()
+    """Those whose place was taken: whatever they sign from then on counts for nothing."""
+
+
 class Knowledge(msgspec.Struct, frozen=True):
     """The versions at which everything that a memory holds of one origin is good."""
 
@@ -136,6 +153,9 @@ class Knowledge(msgspec.Struct, frozen=True):
 
     strategy: str = ""
     """Under which the entries were kept; another one may have kept what this one would have dropped."""
+
+    attested: Attested | None = None
+    """Where the user trusts a key: the signed state that these versions are of."""
 
 
 def shape_of(when: Mapping[str, Any]) -> Shape:

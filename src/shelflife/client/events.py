@@ -10,6 +10,7 @@ from shelflife.client.entries import Entry
 __all__ = [
     "Alerted",
     "Applied",
+    "Distrusted",
     "Event",
     "Evicted",
     "Ignored",
@@ -100,10 +101,19 @@ class Ignored(msgspec.Struct, frozen=True, tag=True):
     why: str
 
 
+class Distrusted(msgspec.Struct, frozen=True, tag=True):
+    """What an origin says of its state is vouched for by no key that counts: nothing is evicted, learned or recalled until it is."""
+
+    origin: str
+    why: str
+
+
 class StoreFailed(msgspec.Struct, frozen=True, tag=True):
     """The store does not work; the agent goes on without memory. Told once until it works again."""
 
     why: str
 
 
-Event = Stored | Evicted | Restamped | Alerted | Notified | Applied | Refused | Ignored | StoreFailed
+Event = (
+    Stored | Evicted | Restamped | Alerted | Notified | Applied | Refused | Ignored | Distrusted | StoreFailed
+)

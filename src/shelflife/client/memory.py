@@ -5,12 +5,13 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, Literal
 
 from shelflife.client import decisions
-from shelflife.client.decisions import Told
+from shelflife.client.attesting import asking_keys, is_attested, is_of_the_attested_state
+from shelflife.client.decisions import Movement, Told
 from shelflife.client.driving import (
     AsyncPoster,
     Poster,
@@ -21,7 +22,7 @@ from shelflife.client.driving import (
     driven_async,
 )
 from shelflife.client.entries import Entry, Knowledge, place_of
-from shelflife.client.events import Event, Ignored, Reason, StoreFailed
+from shelflife.client.events import Distrusted, Event, Ignored, Reason, StoreFailed
 from shelflife.client.exchanges import Exchange, as_told
 from shelflife.client.guard import Amended, Guard, amend
 from shelflife.client.in_process import InProcessStore
@@ -31,9 +32,11 @@ from shelflife.client.refreshing import renewals
 from shelflife.client.statistics import Statistics, Tally
 from shelflife.client.stores import Store, StoreError
 from shelflife.client.strategies import EXACT, Strategy
+from shelflife.client.trust import Distrust, Trust
 from shelflife.contract import BadMessage
 from shelflife.contract.compact import Versions
 from shelflife.contract.reading import Contract, read_contract
+from shelflife.contract.signed import digest_of_state
 from shelflife.contract.when import value_at
 
 __all__ = ["AsyncFetcher", "Exchange", "Fetched", "Fetcher", "Memory", "Statistics"]
@@ -61,17 +64,21 @@ class Memory:
         *,
         fetch: Fetcher | AsyncFetcher | None = None,
         capacity: int | None = 100_000,
+        trust: Trust | None = None,
         on_event: Callable[[Event], None] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """A memory over a store; without one, in this process alone.
 
         `fetch` asks servers which rows changed; without it a table that moved is evicted whole. An async one is for `observe_async` alone.
+        `trust` names the keys that must vouch for the states of some servers; see `shelflife.integrations.ed25519.trust`.
         `on_event` is told everything that happens; what it raises is logged and goes no further.
         """
         self.store: Store = InProcessStore() if store is None else store
         self.strategy = strategy
         self._fetch = fetch
+        self._trust = trust
+        self._distrusted: dict[str, str] = {}
         self._on_event = on_event
         self._clock = clock
         self._tally = Tally()
@@ -98,7 +105,7 @@ class Memory:
         """The fixes that hold for this request, oldest first.
 
         There are none while it is being found out what a movement of the server's data makes stale; when that fails there are none
-        until a later response of the origin has been dealt with. A `consumer` who gives a name is told, by a `Notified` event, when an entry it has recalled is evicted.
+        until a later response of the origin has been dealt with. Nor are there any while a key must vouch for the server's state and none does. A `consumer` who gives a name is told, by a `Notified` event, when an entry it has recalled is evicted.
         """
         if not self.strategy.is_remembering:
             return []
@@ -194,7 +201,10 @@ class Memory:
         *,
         id: str | None = None,
     ) -> int:
-        """Drop the entries of an origin, or of one operation or type of it, or those whose id begins so; tells how many there were."""
+        """Drop the entries of an origin, or of one operation or type of it, or those whose id begins so; tells how many there were.
+
+        With all of an origin goes what is known of its state, and which signed state was seen.
+        """
         try:
             for _ in range(_MOST_TRIES):
                 known = self.store.known(origin)
@@ -205,10 +215,12 @@ class Memory:
                     and type in (None, entry.type)
                     and entry.id.startswith(id or "")
                 ]
-                if not doomed:
+                is_all = (operation, type, id) == (None, None, None)
+                knowledge = Knowledge() if is_all else known.knowledge
+                if not doomed and knowledge == known.knowledge:
                     return 0
                 ids = {entry.id: Reason.FORGOTTEN for entry in doomed}
-                written = self.store.write(origin, known.revision, known.knowledge, drop_ids=ids)
+                written = self.store.write(origin, known.revision, knowledge, drop_ids=ids)
                 if written is not None:
                     self._emit(departures(written, ids))
                     return len(written.dropped)
@@ -222,7 +234,7 @@ class Memory:
         return self._tally.statistics
 
     def _found(self, origin: str, operation: str, request: Mapping[str, Any]) -> list[Entry]:
-        if origin in self._doubts or self._settling[origin]:
+        if origin in self._doubts or self._settling[origin] or self._is_unattested(origin):
             return []
         try:
             places = [
@@ -265,8 +277,11 @@ class Memory:
         except BadMessage as error:
             self._doubt(origin)
             return self._emit([Ignored(origin, str(error))])
-        if not contract:
-            return []
+        return (yield from self._heeding(exchange, contract)) if contract else []
+
+    def _heeding(self, exchange: Exchange, contract: Contract) -> Steps[list[Event]]:
+        """What follows from a contract, whatever comes of asking about it."""
+        origin = exchange.origin
         events: list[Event] = [Ignored(origin, fault) for fault in contract.faults]
         doubt = self._doubts.get(origin)
         try:
@@ -274,6 +289,9 @@ class Memory:
         except StoreError as error:
             self._doubt(origin)
             self._store_failed(error, "write")
+        except Distrust as distrust:
+            self._doubt(origin)
+            events += self._news_of_distrust(origin, str(distrust))
         except BaseException:
             self._doubt(origin)
             raise
@@ -281,6 +299,7 @@ class Memory:
             with self._lock:
                 if self._doubts.get(origin) == doubt:
                     self._doubts.pop(origin, None)
+                self._distrusted.pop(origin, None)
         return self._emit(events)
 
     def _refreshing(self, origin: str, *, is_renewing: bool) -> Steps[list[Event]]:
@@ -288,15 +307,21 @@ class Memory:
         epoch = self.epoch(origin)
         if not self.strategy.is_remembering or (epoch is None and origin not in self._doubts):
             return []
-        known = "" if epoch is None else f"?known={epoch}"
-        fetched = yield Question(f"{origin}/contract/state{known}")
-        if fetched is None or fetched.status != _OK:
-            return []
-        return (yield from self._taking_in(as_told(origin, "", {}, fetched.body), is_renewing=is_renewing))
+        answer = b""
+        if not self._pins(origin) or not (origin in self._doubts or self._is_unattested(origin)):
+            known = "" if epoch is None else f"?known={epoch}"
+            fetched = yield Question(f"{origin}/contract/state{known}")
+            if fetched is None or fetched.status != _OK:
+                return []
+            answer = fetched.body
+        return (yield from self._taking_in(as_told(origin, "", {}, answer), is_renewing=is_renewing))
 
     def _taking_in(self, exchange: Exchange, *, is_renewing: bool) -> Steps[list[Event]]:
         """What a server tells unasked or asked, outside of any request; then what has taken the place of the fixes that went."""
-        events = yield from self._observing(exchange)
+        if self._pins(exchange.origin):
+            events = yield from self._heeding(exchange, Contract())  # whatever it tells, its keys are asked
+        else:
+            events = yield from self._observing(exchange)
         for renewal in renewals(exchange.origin, events) if is_renewing else ():
             answer = yield renewal.question
             if answer is not None and answer.status == _OK:
@@ -315,27 +340,63 @@ class Memory:
                     known = self.store.known(origin)
                     knowledge = self._trusted(known.knowledge)
                     if told is None or knowledge != asked_with:
-                        movement = decisions.has_moved(knowledge, contract, is_doubted=is_doubted)
+                        movement = self._movement(origin, knowledge, contract, is_doubted=is_doubted)
                         told = None if movement else Told(contract, movement)
                     if told is not None:
                         events = self._learning.carry_out(exchange, told, known, knowledge)
                         if events is not None:
-                            return events
+                            return [*_of_another_state(origin, told), *events]
                         continue
                 if asked_with is None:
                     settling.enter_context(self._nothing_recalled(origin))
                 asked_with = knowledge
-                told = yield from as_questions(
-                    asking(
-                        origin,
-                        knowledge,
-                        contract,
-                        self.strategy,
-                        movement,
-                        is_held=lambda table: self.store.count(origin, decisions.table_tag(table)) > 0,
-                    )
-                )
+                told = yield from as_questions(self._asking(origin, knowledge, contract, movement))
         raise StoreError("too many others are writing to the memory at the same time")
+
+    def _movement(
+        self, origin: str, knowledge: Knowledge, contract: Contract, *, is_doubted: bool
+    ) -> Movement:
+        """How a response differs from what is known; where keys must vouch, all that is not of the attested state must be asked about."""
+        movement = decisions.has_moved(knowledge, contract, is_doubted=is_doubted)
+        if not self._pins(origin):
+            return movement
+        is_settled = not is_doubted and is_of_the_attested_state(knowledge, contract, self._clock())
+        return Movement({}, has_rules_moved=False, is_untold=not is_settled)
+
+    def _asking(
+        self, origin: str, knowledge: Knowledge, contract: Contract, movement: Movement
+    ) -> Generator[str, Fetched | None, Told]:
+        if self._trust is not None and self._pins(origin):
+            return asking_keys(origin, knowledge, contract, self._trust, self._clock())
+        return asking(
+            origin,
+            knowledge,
+            contract,
+            self.strategy,
+            movement,
+            is_held=lambda table: self.store.count(origin, decisions.table_tag(table)) > 0,
+        )
+
+    def _pins(self, origin: str) -> frozenset[str]:
+        return frozenset() if self._trust is None else self._trust.pins_of(origin)
+
+    def _is_unattested(self, origin: str) -> bool:
+        """Whether a key must vouch for the state of an origin, and none does at the moment."""
+        if not self._pins(origin):
+            return False
+        try:
+            return not is_attested(self._trusted(self.store.known(origin).knowledge), self._clock())
+        except StoreError as error:
+            self._store_failed(error, "read")
+            return True
+
+    def _news_of_distrust(self, origin: str, why: str) -> list[Event]:
+        """Told once, until the server is believed again or there is another reason."""
+        if self._distrusted.get(origin) == why:
+            return []
+        self._distrusted[origin] = why
+        _log.warning("%s is not believed: %s", origin, why)
+        return [Distrusted(origin, why)]
 
     def _trusted(self, knowledge: Knowledge) -> Knowledge:
         """What is known under this strategy: nothing, where another one has been at work."""
@@ -393,3 +454,13 @@ class Memory:
         if is_news:
             _log.warning("%s; the agent goes on without memory", error)
             self._emit([StoreFailed(str(error))])
+
+
+def _of_another_state(origin: str, told: Told) -> list[Event]:
+    """That a response names a state for which no key vouches, where one must: nothing of it counts."""
+    said = told.contract.table_versions
+    if told.attested is None or said is None:
+        return []
+    if told.attested.digest == digest_of_state(said, told.contract.rules_version):
+        return []
+    return [Ignored(origin, "the response is of another state than the signed one: it is late, or forged")]

@@ -1,5 +1,6 @@
 """What a client takes from a response: the contract, or that there is none. Nothing here trusts the server."""
 
+import re
 from collections.abc import Callable, Mapping, Sized
 from typing import Any, Literal, TypeVar
 
@@ -17,6 +18,7 @@ from shelflife.contract.compact import (
 from shelflife.contract.errors import BadMessage, ContractError
 from shelflife.contract.messages import Changes, ContractState, RulesChanges, Suggestion, TableChanges
 from shelflife.contract.names import check_name, check_version, shown, split_node_id
+from shelflife.contract.signed import Endorsement, SignedStates, SignedText, Statement
 from shelflife.contract.stamps import (
     RULES_HEADER,
     STATE_HEADER,
@@ -25,7 +27,15 @@ from shelflife.contract.stamps import (
     unquoted,
 )
 
-__all__ = ["Contract", "read_changes", "read_contract", "read_state"]
+__all__ = [
+    "Contract",
+    "changes_in",
+    "read_changes",
+    "read_contract",
+    "read_signed_states",
+    "read_state",
+    "read_statement",
+]
 
 _LARGEST_BODY = 4 * 1024 * 1024
 _LARGEST_SUGGESTION = 16 * 1024
@@ -34,6 +44,11 @@ _MOST_SUGGESTIONS = 64
 _MOST_TABLES = 10_000
 _MOST_READS = 1_000
 _MOST_CHANGES = 10_000
+_MOST_STATEMENTS = 256
+_MOST_ENDORSEMENTS = 16
+_KEY = re.compile(r"ed25519:[A-Za-z0-9+/]{43}=")
+_SIGNATURE = re.compile(r"[A-Za-z0-9+/]{86}==")
+_LINEAGE = re.compile(r"[0-9a-f]{32}")
 
 _Message = TypeVar("_Message")
 
@@ -79,6 +94,8 @@ _compact_suggestions = msgspec.json.Decoder(CompactSuggestion)
 _accounts = msgspec.json.Decoder(Literal[1] | Moved)
 _states = msgspec.json.Decoder(ContractState)
 _changes = msgspec.json.Decoder(Changes)
+_signed_states = msgspec.json.Decoder(SignedStates)
+_statements = msgspec.json.Decoder(Statement)
 
 
 def read_contract(body: bytes, headers: Mapping[str, str], named: Versions | None = None) -> Contract:
@@ -142,6 +159,39 @@ def read_changes(body: bytes, since: Mapping[str, str], rules_since: str | None)
     A table is left out when it is not answered as asked, and is unknown when its lists are not all there or too long.
     """
     return _checked(_decoded(body, _changes, "the answer"), since, rules_since)
+
+
+def read_signed_states(body: bytes) -> SignedStates:
+    """The answer of `GET /contract/signed`, of which nothing has been verified yet; `BadMessage` when it is malformed."""
+    answer = _decoded(body, _signed_states, "the signed state")
+    if not 0 < len(answer.statements) <= _MOST_STATEMENTS or len(answer.endorsements) > _MOST_ENDORSEMENTS:
+        raise BadMessage("the signed state has no statement, or too many")
+    signed: tuple[SignedText | Endorsement, ...] = (*answer.statements, *answer.endorsements)
+    keys = [one.key for one in signed] + [one.by for one in answer.endorsements]
+    if not all(map(_KEY.fullmatch, keys)) or not all(_SIGNATURE.fullmatch(one.signature) for one in signed):
+        raise BadMessage("the signed state has a key or a signature that is none")
+    return answer
+
+
+def read_statement(text: str) -> Statement:
+    """What a text says that was signed; `BadMessage` when it is no statement."""
+    statement = _decoded(text.encode(), _statements, "the statement")
+    _check_stamps(statement.table_versions, statement.rules_version)
+    if not _LINEAGE.fullmatch(statement.lineage) or statement.sequence < 1:
+        raise BadMessage("the statement has no lineage or no number")
+    return statement
+
+
+def changes_in(statement: Statement, before: Versions) -> Changes | None:
+    """What has moved from the state before to that of a statement, as far as it tells."""
+    if statement.moved is None:
+        return None
+    changes = _checked(changes_of(before, statement.moved), before.tables, before.rules)
+    is_all = (changes.table_versions, changes.rules_version or None) == (
+        statement.table_versions,
+        statement.rules_version,
+    )
+    return changes if is_all else None
 
 
 def _checked(changes: Changes, since: Mapping[str, str], rules_since: str | None) -> Changes:

@@ -6,6 +6,7 @@ import msgspec
 
 from shelflife.contract import messages
 from shelflife.contract.rules import Rule
+from shelflife.contract.signed import SignedStates, Statement
 
 __all__ = ["SCHEMA_DIALECT", "message_schema", "message_types", "schema_components"]
 
@@ -15,7 +16,7 @@ SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 def message_types() -> dict[str, type[msgspec.Struct]]:
     """Every message by name."""
     named = {name: getattr(messages, name) for name in messages.__all__ if name != "CacheHint"}
-    return {**named, "Rule": Rule}
+    return {**named, "Rule": Rule, "SignedStates": SignedStates, "Statement": Statement}
 
 
 def schema_components(ref_template: str = "#/components/schemas/{name}") -> dict[str, dict[str, Any]]:

@@ -14,6 +14,7 @@ from shelflife.server.endpoints import (
     GRAPH_PATH,
     RELOAD_RULES_PATH,
     RELOAD_TABLE_PATH,
+    SIGNED_PATH,
     STATE_PATH,
 )
 
@@ -48,7 +49,7 @@ def _show_contract(document: dict[str, Any], provider: Provider) -> None:
         return
     for name, schema in schema_components().items():
         schemas.setdefault(name, schema)
-    document["paths"].update(_public_paths())
+    document["paths"].update(_public_paths(provider))
     if provider.admin_token is not None:
         components.setdefault("securitySchemes", {})["AdminToken"] = {"type": "http", "scheme": "bearer"}
         document["paths"].update(_admin_paths(provider))
@@ -87,8 +88,30 @@ def _content(responses: dict[str, Any], status: str, description: str) -> dict[s
     return content
 
 
-def _public_paths() -> dict[str, Any]:
-    return {
+def _public_paths(provider: Provider) -> dict[str, Any]:
+    signed = {
+        SIGNED_PATH: {
+            "get": {
+                "operationId": "contract_signed",
+                "tags": ["contract"],
+                "summary": "The signed state",
+                "parameters": [
+                    {
+                        "name": "since",
+                        "in": "query",
+                        "description": "The number of the last statement that is known",
+                        "schema": {"type": "integer", "minimum": 0, "maximum": 10**18 - 1},
+                    },
+                ],
+                "responses": {
+                    "200": _answer("The statements", "SignedStates"),
+                    "400": _error("A malformed query"),
+                    "503": _error("The state file cannot be written"),
+                },
+            }
+        }
+    }
+    return (signed if provider.lineage else {}) | {
         STATE_PATH: {
             "get": {
                 "operationId": "contract_state",

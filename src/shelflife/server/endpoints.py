@@ -39,6 +39,7 @@ __all__ = ["PATHS", "Call", "Endpoints", "read_message"]
 STATE_PATH = "/contract/state"
 CHANGES_PATH = "/contract/changes"
 FIXES_PATH = "/contract/fixes"
+SIGNED_PATH = "/contract/signed"
 RELOAD_TABLE_PATH = "/admin/reload-table"
 RELOAD_RULES_PATH = "/admin/reload-rules"
 GRAPH_PATH = "/admin/graph"
@@ -47,6 +48,7 @@ PATHS: Mapping[str, tuple[str, ...]] = {
     STATE_PATH: ("GET", "HEAD"),
     CHANGES_PATH: ("GET", "HEAD"),
     FIXES_PATH: ("POST",),
+    SIGNED_PATH: ("GET", "HEAD"),
     RELOAD_TABLE_PATH: ("POST",),
     RELOAD_RULES_PATH: ("POST",),
     GRAPH_PATH: ("GET", "HEAD"),
@@ -86,16 +88,13 @@ class Endpoints:
 
     def __init__(self, provider: Provider) -> None:
         self._provider = provider
-        self.paths = frozenset(
-            path
-            for path in PATHS
-            if (provider.admin_token is not None if path.startswith(_ADMIN) else provider.level)
-        )
+        self.paths = frozenset(path for path in PATHS if _is_on(path, provider))
         """The endpoints that are on."""
         self._handlers: Mapping[str, Callable[[Call], Answer]] = {
             STATE_PATH: self._state,
             CHANGES_PATH: self._changes,
             FIXES_PATH: self._fixes,
+            SIGNED_PATH: self._signed,
             RELOAD_TABLE_PATH: self._reload_table,
             RELOAD_RULES_PATH: self._reload_rules,
             GRAPH_PATH: self._graph,
@@ -183,6 +182,14 @@ class Endpoints:
         rejected = Rejected(self._provider.fixes_for(asked.request, asked.operation), state)
         return feedback.rejection(rejected, "json", status=200)
 
+    def _signed(self, call: Call) -> Answer:
+        since = [value for name, value in parse_qsl(call.query) if name == "since"]
+        if since and not re.fullmatch("[0-9]{1,18}", since[-1]):
+            raise _Refusal(400, "ask with since=N, the number of the last statement that is known")
+        lineage = self._provider.lineage
+        answer = lineage.answer(int(since[-1]) if since else None) if lineage else None
+        return Answer(200, JSON, _encode(answer), (("Cache-Control", "no-store"),))
+
     def _reload_table(self, call: Call) -> Answer:
         message = read_message(call.body, ReloadTable)
         whole = message.rows is not msgspec.UNSET
@@ -254,6 +261,12 @@ _TITLES = {
     429: "Too Many Requests",
     503: "Service Unavailable",
 }
+
+
+def _is_on(path: str, provider: Provider) -> bool:
+    if path.startswith(_ADMIN):
+        return provider.admin_token is not None
+    return provider.level > 0 and (path != SIGNED_PATH or provider.lineage is not None)
 
 
 def read_message(body: bytes, message_type: type[Message]) -> Message:

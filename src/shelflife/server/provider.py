@@ -2,6 +2,7 @@
 
 import re
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -17,10 +18,13 @@ from shelflife.server.limits import ReloadLimit
 from shelflife.server.policies import Policy, PolicyFunction, Rejected, Violation, evaluate
 from shelflife.server.reads import Tables
 from shelflife.server.registry import Registry
+from shelflife.server.signing import Lineage, Signer
 from shelflife.server.state import State
 from shelflife.server.statefile import StateFile
 
 __all__ = ["Pin", "Provider", "TableSource"]
+
+_SHORTEST_SIGNED_S = 60
 
 TableSource = Callable[[], Mapping[str, Row]]
 """Reads a table from where it lives; called again by `Provider.refresh`."""
@@ -54,6 +58,9 @@ class Provider:
         most_reload_bytes: int = 64 * 1024 * 1024,
         reloads_per_minute: int | None = None,
         repairs: Collection[str] = (),
+        signer: Signer | None = None,
+        signed_for_s: int = 24 * 3600,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         """Declare what the API's policies consult.
 
@@ -62,7 +69,8 @@ class Provider:
         `state_file` reloads survive a restart; those rows that are declared otherwise than at the last start are set
         anew, as by a reload, and no others. `reloads_per_minute` bounds the reloads over HTTP that change something.
         `repairs` are operations, as `POST /subscriptions`, whose requests the server mends itself where a client prefers that; their handlers
-        must check before they do anything.
+        must check before they do anything. A `signer` vouches for every state that clients ask about, for `signed_for_s` seconds
+        at a time; that needs a `state_file`, for numbers that were given out must survive a restart.
         """
         if admin_token is not None and not re.fullmatch(r"[\x21-\x7e]+", admin_token):
             raise UsageError(
@@ -74,6 +82,10 @@ class Provider:
             self.feedback = Feedback(Level(level), errors, paper_only)
         except ValueError:
             raise UsageError(f"there is no wire level {level!r}; there are 0, 1, 4, 5 and 6") from None
+        if signer is not None and state_file is None:
+            raise UsageError("a signer needs a state file: signed states are numbered across restarts")
+        if signed_for_s < _SHORTEST_SIGNED_S:
+            raise UsageError(f"states are signed for at least {_SHORTEST_SIGNED_S} s")
         self.admin_token = admin_token
         self.most_reload_bytes = most_reload_bytes
         self.repaired_operations = frozenset(repairs)
@@ -83,6 +95,12 @@ class Provider:
         self._state_file = None if state_file is None else StateFile(state_file)
         try:
             self.registry = Registry(rows_by_table, rules, versions=versions, state_file=self._state_file)
+            self.lineage: Lineage | None = None
+            """The signed states, where there is a signer."""
+            if signer is not None and self._state_file is not None:
+                self.lineage = Lineage(
+                    self.registry, self.level, signer, self._state_file, signed_for_s, clock
+                )
         except BaseException:
             self.close()
             raise

@@ -5,6 +5,7 @@ they change, so the work follows the change and not the table.
 """
 
 import sqlite3
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -14,13 +15,14 @@ import msgspec
 from rpds import HashTrieSet
 
 from shelflife.contract import ContractError, Delta, Row, Rule, RuleSet
+from shelflife.contract.signed import Statement
 from shelflife.server.errors import StateFileError
 from shelflife.server.state import State
 from shelflife.server.tables import RowMap, Step, Table, digest_of
 
 __all__ = ["StateFile", "StoredState"]
 
-_FORMAT = 1
+_FORMAT = 2
 _APPLICATION_ID = 0x5348_4C46
 
 _SCHEMA = """
@@ -39,12 +41,14 @@ create table rules (
     only_row integer primary key check (only_row = 0), rules blob not null, older_rules blob not null,
     declared text not null
 );
+create table statements (sequence integer primary key, statement blob not null);
 """
 
 _encode = msgspec.json.Encoder().encode
 _decode_row = msgspec.json.Decoder(dict[str, Any]).decode
 _decode_names = msgspec.json.Decoder(tuple[str, ...]).decode
 _decode_rules = msgspec.json.Decoder(tuple[Rule, ...]).decode
+_decode_statement = msgspec.json.Decoder(Statement).decode
 _decode_rule_sets = msgspec.json.Decoder(tuple[tuple[Rule, ...], ...]).decode
 
 
@@ -69,6 +73,7 @@ class StateFile:
 
     def __init__(self, path: str | Path, *, busy_timeout_s: float = 5.0) -> None:
         self.path = Path(path)
+        self._writing = threading.RLock()
         with self._failing("opened"):
             self._connection = sqlite3.connect(
                 self.path, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False
@@ -154,6 +159,20 @@ class StateFile:
                 (_encode(list(rules)), _encode([list(older) for older in older_rules])),
             )
 
+    def statements(self) -> list[Statement]:
+        """What was said of the newest states, oldest first."""
+        with self._failing("read"), self._transaction() as connection:
+            stored = connection.execute("select statement from statements order by sequence")
+            return [_decode_statement(statement) for (statement,) in stored]
+
+    def write_statement(self, statement: Statement, most: int) -> None:
+        """Keep what is said of a state, and the newest of what was said before, `most` in all."""
+        with self._failing("written"), self._transaction() as connection:
+            connection.execute(
+                "insert or replace into statements values (?, ?)", (statement.sequence, _encode(statement))
+            )
+            connection.execute("delete from statements where sequence <= ?", (statement.sequence - most,))
+
     def _prepare(self) -> None:
         with self._transaction() as connection:
             (application_id,) = connection.execute("pragma application_id").fetchone()
@@ -198,18 +217,19 @@ class StateFile:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """A transaction, or the one that is already under way."""
-        if self._connection.in_transaction:
-            yield self._connection
-            return
-        self._connection.execute("begin immediate")
-        try:
-            yield self._connection
-            self._connection.execute("commit")
-        except BaseException:
-            with suppress(sqlite3.Error):  # a commit that failed may have rolled back already
-                self._connection.execute("rollback")
-            raise
+        """A transaction, or the one that is already under way in this thread."""
+        with self._writing:
+            if self._connection.in_transaction:
+                yield self._connection
+                return
+            self._connection.execute("begin immediate")
+            try:
+                yield self._connection
+                self._connection.execute("commit")
+            except BaseException:
+                with suppress(sqlite3.Error):  # a commit that failed may have rolled back already
+                    self._connection.execute("rollback")
+                raise
 
     @contextmanager
     def _failing(self, what: str) -> Iterator[None]:

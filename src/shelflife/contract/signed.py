@@ -1,0 +1,107 @@
+"""Signed states: what a server vouches for with a key, so that nobody in between can make it up, hold it back or bring it again.
+
+One statement for each state that anybody has asked about, each going on from the one before: the statements of a server are a lineage. How a key
+signs is not known here, only what is signed.
+"""
+
+import hashlib
+from collections.abc import Mapping
+
+import msgspec
+
+from shelflife.contract.compact import Moved
+
+__all__ = [
+    "Endorsement",
+    "SignedStates",
+    "SignedText",
+    "Statement",
+    "digest_of_state",
+    "endorsement_input",
+    "statement_input",
+]
+
+_OF_STATEMENTS = b"shelflife statement 1\n"
+_OF_KEYS = b"shelflife key 1\n"
+"""What each signature begins with, so that one can never be taken for the other."""
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+class Statement(msgspec.Struct, frozen=True, kw_only=True):
+    """What a server says of one of its states."""
+
+    lineage: str
+    """Names the history that the state is part of: 32 hexadecimal digits that are drawn once."""
+
+    sequence: int
+    """Counts the states of the lineage."""
+
+    table_versions: dict[str, str]
+    rules_version: str | None
+    previous: str | None
+    """The digest of the state before it in the lineage; null for the first."""
+
+    moved: Moved | None
+    """What has moved since that one; null when the server cannot tell, or not in short."""
+
+    made_at: int
+    """In seconds of Unix time."""
+
+    expires_at: int
+    """From then on the statement says nothing any more; the server makes it anew before."""
+
+    @property
+    def digest(self) -> str:
+        """Of the state that it is about."""
+        return digest_of_state(self.table_versions, self.rules_version)
+
+    @property
+    def text(self) -> str:
+        """The statement as it is signed and sent: JSON without white space, members sorted by name."""
+        return _encode(self).decode()
+
+
+class SignedText(msgspec.Struct, frozen=True, kw_only=True):
+    """A statement and who vouches for it."""
+
+    statement: str
+    """The JSON text that was signed."""
+
+    key: str
+    """`ed25519:` and the public key in Base64."""
+
+    signature: str
+    """In Base64."""
+
+
+class Endorsement(msgspec.Struct, frozen=True, kw_only=True):
+    """A key says that another one takes its place."""
+
+    key: str
+    """The new one."""
+
+    by: str
+    signature: str
+
+
+class SignedStates(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of `GET /contract/signed`: the statements after one that the client has, or the newest alone."""
+
+    statements: tuple[SignedText, ...]
+    endorsements: tuple[Endorsement, ...] = ()
+
+
+def digest_of_state(table_versions: Mapping[str, str], rules_version: str | None) -> str:
+    """The SHA-256 of the canonical form of a state, the same that an epoch is made from."""
+    return hashlib.sha256(_encode([table_versions, rules_version])).hexdigest()
+
+
+def statement_input(text: str) -> bytes:
+    """What is signed for a statement."""
+    return _OF_STATEMENTS + text.encode()
+
+
+def endorsement_input(key: str, by: str) -> bytes:
+    """What the key `by` signs to say that `key` takes its place."""
+    return _OF_KEYS + _encode({"by": by, "key": key})

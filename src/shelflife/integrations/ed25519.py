@@ -1,0 +1,97 @@
+"""Ed25519 keys, by `cryptography`: signing at the server, pinning at the client. Needs the extra `signed`.
+
+key = SigningKey.from_file("signing.pem")
+provider = Provider(..., state_file="state.db", signer=key)
+
+memory = Memory(trust=trust({"https://api.example:443": ["ed25519:..."]}))
+"""
+
+import base64
+import os
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+
+from shelflife.client.trust import Trust
+from shelflife.contract.signed import Endorsement, endorsement_input
+
+__all__ = ["KeyFileError", "SigningKey", "is_signed_by", "trust"]
+
+_PREFIX = "ed25519:"
+_OWNER_ONLY = 0o600
+
+
+class KeyFileError(Exception):
+    """A file is not what holds a signing key, or cannot be written: one sentence."""
+
+
+class SigningKey:
+    """The private key of a server."""
+
+    def __init__(self, private: Ed25519PrivateKey, endorsements: Iterable[Endorsement] = ()) -> None:
+        self._private = private
+        raw = private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+        self.key = _PREFIX + base64.b64encode(raw).decode()
+        """The public key, for clients to pin."""
+        self.endorsements = tuple(endorsements)
+        """By which earlier keys name this one, or one on the way to it."""
+
+    @classmethod
+    def new(cls) -> "SigningKey":
+        """A key that is drawn now."""
+        return cls(Ed25519PrivateKey.generate())
+
+    @classmethod
+    def from_file(cls, path: str | Path, endorsements: Iterable[Endorsement] = ()) -> "SigningKey":
+        """A key from a PEM file (PKCS #8, not encrypted)."""
+        try:
+            private = load_pem_private_key(Path(path).read_bytes(), password=None)
+        except OSError as error:
+            raise KeyFileError(f"cannot read {path}: {os.strerror(error.errno or 0)}") from error
+        except (ValueError, TypeError, UnsupportedAlgorithm):
+            raise KeyFileError(f"{path} holds no private key in PEM that can be read") from None
+        if not isinstance(private, Ed25519PrivateKey):
+            raise KeyFileError(f"{path} holds a key of another kind than Ed25519")
+        return cls(private, endorsements)
+
+    def write(self, path: str | Path) -> None:
+        """Write the key to a file that is not there yet, for the owner alone."""
+        pem = self._private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        try:
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ONLY), "wb") as file:
+                file.write(pem)
+        except OSError as error:
+            raise KeyFileError(f"cannot write {path}: {os.strerror(error.errno or 0)}") from error
+
+    def sign(self, message: bytes) -> bytes:
+        """The signature of a message."""
+        return self._private.sign(message)
+
+    def endorse(self, key: str) -> Endorsement:
+        """Say that another key takes the place of this one: clients that have pinned this one follow."""
+        signature = self.sign(endorsement_input(key, self.key))
+        return Endorsement(key=key, by=self.key, signature=base64.b64encode(signature).decode())
+
+
+def is_signed_by(key: str, message: bytes, signature: str) -> bool:
+    """Whether the signature of a message, in Base64, is by this key."""
+    try:
+        public = Ed25519PublicKey.from_public_bytes(base64.b64decode(key.removeprefix(_PREFIX)))
+        public.verify(base64.b64decode(signature), message)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def trust(pins: Mapping[str, Collection[str]]) -> Trust:
+    """Trust in these keys, by origin: what is not signed by one of them changes nothing in a memory."""
+    return Trust(pins, is_signed_by)

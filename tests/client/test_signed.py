@@ -1,0 +1,416 @@
+"""A memory that has pinned a key: it follows a server that signs exactly, and nobody else gets anything out of it or into it."""
+
+import base64
+import json
+import re
+import shutil
+
+import httpx2
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shelflife.apis.acme import ROTATED_CODES, acme_app, acme_provider
+from shelflife.client import Distrusted, Evicted, Ignored, SqliteStore, Stored
+from shelflife.client.in_process import InProcessStore
+from shelflife.contract.signed import statement_input
+from shelflife.integrations.ed25519 import SigningKey, trust
+from shelflife.testing import serving
+from tests.client.agents import Agent, Clock
+from tests.client.test_exactness import (
+    HISTORIES,
+    World,
+    assert_nothing_stale,
+    drifts,
+    has_changed,
+    play,
+)
+from tests.integrations.test_compact import FREE, GOVERNED
+from tests.server.test_reads import dense_fields, dense_worlds, programs
+from tests.worlds import rule_lists
+
+DAY_S = 24 * 3600
+KEY = SigningKey.new()
+
+
+class Wire:
+    """What lies between an agent and its server: it may change whatever comes back."""
+
+    def __init__(self, agent):
+        self.agent = agent
+        self.answers = []
+        self.tamper_answer = lambda url, answer: answer
+        self.tamper_response = lambda exchange: exchange
+        honest = agent.fetch
+
+        def fetch(url):
+            answer = honest(url)
+            if answer is not None and "/contract/signed" in url:
+                self.answers.append(answer)
+            return self.tamper_answer(url, answer)
+
+        agent.memory._fetch = fetch
+
+    def call(self, request):
+        self.agent.memory.observe(self.tamper_response(self.agent.unobserved(request)))
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def provider(tmp_path, clock):
+    provider = acme_provider(state_file=tmp_path / "state.db", signer=KEY, clock=clock)
+    yield provider
+    provider.close()
+
+
+@pytest.fixture(params=["in process", "SQLite"])
+def store(request, tmp_path):
+    if request.param == "in process":
+        yield InProcessStore()
+    else:
+        store = SqliteStore(tmp_path / "memory.db")
+        yield store
+        store.close()
+
+
+@pytest.fixture
+def agent(address, store, clock):
+    with Agent(address, store=store, clock=clock, trust=trust({address: [KEY.key]})) as agent:
+        yield agent
+
+
+@pytest.fixture
+def wire(agent):
+    return Wire(agent)
+
+
+def rotate(provider):
+    provider.registry.reload_table("active_csm_codes", set=ROTATED_CODES)
+
+
+def held(agent):
+    return [entry.parameters for entry in agent.memory.store.entries()]
+
+
+def asked(agent):
+    return [url.rpartition("/contract/")[2].partition("?")[0] for url in agent.asked]
+
+
+@pytest.mark.spec("15.11")
+def test_a_server_that_signs_is_asked_once_for_each_state_and_never_for_its_changes(agent, provider):
+    for _ in range(3):
+        agent.call(GOVERNED)
+    assert agent.recall(GOVERNED)
+    assert asked(agent) == ["signed"]
+    provider.registry.reload_table(
+        "recommended_credit_token", {**provider.registry.rows("recommended_credit_token")}, version="2.0.0"
+    )
+    agent.call(FREE)
+    assert agent.of(Evicted) == []
+    assert agent.recall(GOVERNED)
+    rotate(provider)
+    agent.call(FREE)
+    assert [event.entry.parameters for event in agent.of(Evicted)] == [{"promo_code": "SUMMERSALE25"}]
+    assert asked(agent) == ["signed"] * 3
+    assert agent.of(Distrusted) == []
+
+
+@pytest.fixture(scope="module")
+def http():
+    with httpx2.Client(trust_env=False, timeout=30) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def world():
+    return World()
+
+
+@pytest.fixture(scope="module")
+def world_address(world):
+    with serving(world) as address:
+        yield address
+
+
+@settings(max_examples=HISTORIES // 4)
+@given(
+    content=dense_worlds,
+    declared=rule_lists,
+    program_list=st.lists(programs, min_size=1, max_size=3),
+    requests=st.lists(dense_fields, min_size=1, max_size=4),
+    rounds=st.lists(st.tuples(drifts, st.integers(0, 4)), min_size=1, max_size=3),
+)
+def test_exact_with_signed_states_too(
+    tmp_path_factory, world, world_address, http, content, declared, program_list, requests, rounds
+):
+    path = tmp_path_factory.mktemp("signed") / "state.db"
+    world.make(content, declared, program_list, state_file=path, signer=KEY)
+    with_keys = trust({world_address: [KEY.key]})
+    agent = Agent(world_address, "POST /x", http=http, trust=with_keys)
+    try:
+        play(world, agent, requests, rounds)
+    finally:
+        world.provider.close()
+    assert not any("/contract/changes" in url or "/contract/state" in url for url in agent.asked)
+
+
+tampering = st.sampled_from(
+    ["nothing", "stamps forged", "answer forged", "answer replayed", "no answer", "signed by another"]
+)
+
+
+@pytest.mark.spec("15.10")
+@settings(max_examples=HISTORIES // 4)
+@given(
+    content=dense_worlds,
+    declared=rule_lists,
+    program_list=st.lists(programs, min_size=1, max_size=2),
+    requests=st.lists(dense_fields, min_size=1, max_size=3),
+    rounds=st.lists(st.tuples(st.one_of(st.just([]), drifts), tampering), min_size=1, max_size=6),
+)
+def test_whoever_sits_on_the_wire_can_evict_nothing_that_stands(
+    tmp_path_factory, world, world_address, http, content, declared, program_list, requests, rounds
+):
+    path = tmp_path_factory.mktemp("signed") / "state.db"
+    world.make(content, declared, program_list, state_file=path, signer=KEY)
+    agent = Agent(world_address, "POST /x", http=http, trust=trust({world_address: [KEY.key]}))
+    wire = Wire(agent)
+    states = [world.provider.state]
+    learned_at = {}
+    try:
+        for events, tampered in [([], "nothing"), *rounds]:
+            for event in events:
+                world.drift(event)
+            states.append(world.provider.state)
+            tamper(wire, tampered)
+            for request in [{"unrelated": True}, *requests]:
+                wire.call(request)
+                for evicted in agent.of(Evicted):
+                    since = states[learned_at[evicted.entry.id] :]
+                    is_right = any(has_changed(evicted.entry, since[0], state) for state in since)
+                    assert is_right or not evicted.reason.is_invalidation
+                learned_at |= {event.entry.id: len(states) - 1 for event in agent.of(Stored)}
+                agent.events.clear()
+        tamper(wire, "nothing")
+        agent.call({"unrelated": True})
+        assert_nothing_stale(world, agent, requests)
+    finally:
+        world.provider.close()
+
+
+def tamper(wire, how):
+    wire.tamper_answer = lambda url, answer: answer
+    wire.tamper_response = lambda exchange: exchange
+    match how:
+        case "stamps forged":
+            wire.tamper_response = with_other_stamps
+        case "answer forged":
+            wire.tamper_response = with_other_stamps
+            wire.tamper_answer = lambda url, answer: answer._replace(
+                body=answer.body.replace(b"1.0.0", b"6.6.6").replace(b"A", b"B", 1)
+            )
+        case "answer replayed":
+            wire.tamper_response = with_other_stamps
+            wire.tamper_answer = lambda url, answer: wire.answers[0]
+        case "no answer":
+            wire.tamper_answer = lambda url, answer: None
+        case "signed by another":
+            wire.tamper_answer = lambda url, answer: by_another_key(answer) if "/signed" in url else answer
+
+
+def with_other_stamps(exchange):
+    body = json.loads(exchange.body)
+    body["table_versions"] = dict.fromkeys(body["table_versions"], "6.6.6")
+    return exchange._replace(body=json.dumps(body).encode())
+
+
+def by_another_key(answer):
+    thief = SigningKey.new()
+    tree = msgspec.json.decode(answer.body)
+    for one in tree["statements"]:
+        one["statement"] = one["statement"].replace("1.0.0", "6.6.6")
+        one["key"] = thief.key
+        one["signature"] = base64.b64encode(thief.sign(statement_input(one["statement"]))).decode()
+    return answer._replace(body=msgspec.json.encode(tree))
+
+
+@pytest.mark.spec("15.10")
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ("answer forged", "forged|cannot be read|malformed|not pinned|signature"),
+        ("no answer", "gave none"),
+        ("signed by another", "not pinned"),
+    ],
+)
+def test_what_is_remembered_is_suspect_until_a_check_and_the_user_is_told_why(agent, wire, how, why):
+    agent.call(GOVERNED)
+    before = held(agent)
+    tamper(wire, how)
+    wire.tamper_response = with_other_stamps
+    for _ in range(3):
+        wire.call(GOVERNED)
+        assert agent.recall(GOVERNED) == []
+    assert held(agent) == before
+    assert agent.of(Evicted) == []
+    (told,) = agent.of(Distrusted)
+    assert told.origin == agent.origin
+    assert re.search(why, told.why)
+    agent.memory.refresh(agent.origin)
+    assert agent.recall(GOVERNED) == []
+    tamper(wire, "nothing")
+    agent.memory.refresh(agent.origin)
+    assert [entry.parameters for entry in agent.recall(GOVERNED)] == before
+    # and should it begin again, it is told again
+    tamper(wire, how)
+    wire.tamper_response = with_other_stamps
+    wire.call(GOVERNED)
+    assert len(agent.of(Distrusted)) == 2
+
+
+def test_forged_stamps_cost_a_question_and_nothing_else(agent, wire):
+    agent.call(GOVERNED)
+    before = held(agent)
+    tamper(wire, "stamps forged")
+    wire.call(GOVERNED)
+    assert asked(agent) == ["signed", "signed"]
+    assert [event.why for event in agent.of(Ignored)] == [
+        "the response is of another state than the signed one: it is late, or forged"
+    ]
+    assert held(agent) == before
+    assert agent.recall(GOVERNED)
+
+
+@pytest.mark.spec("15.10")
+def test_replayed(agent, wire, provider):
+    agent.call(GOVERNED)
+    rotate(provider)
+    agent.call(GOVERNED)
+    before = held(agent)
+    tamper(wire, "answer replayed")
+    wire.call(GOVERNED)
+    assert "replayed, or the server was rolled back" in agent.of(Distrusted)[0].why
+    assert (held(agent), agent.recall(GOVERNED)) == (before, [])
+
+
+@pytest.mark.spec("15.10")
+def test_frozen(agent, wire, provider, clock):
+    """Somebody answers for ever with what was said at first: that works until it expires, and no longer."""
+    first = agent.unobserved(GOVERNED)
+    wire.tamper_response = lambda exchange: first
+    wire.tamper_answer = lambda url, answer: wire.answers[0]
+    wire.call(GOVERNED)
+    rotate(provider)
+    clock.now += DAY_S - 1
+    wire.call(GOVERNED)
+    assert agent.recall(GOVERNED)
+    clock.now += 1
+    assert agent.recall(GOVERNED) == []
+    wire.call(GOVERNED)
+    assert "has expired: somebody holds newer ones back" in agent.of(Distrusted)[0].why
+    assert (held(agent), agent.recall(GOVERNED)) == ([{"promo_code": "SUMMERSALE25"}], [])
+    tamper(wire, "nothing")
+    agent.call(FREE)
+    assert held(agent) == []
+
+
+@pytest.mark.spec("15.10")
+def test_rolled_back_and_forked(tmp_path, store, clock):
+    """Two servers with one key that have gone apart, behind one name."""
+    for name in ("one.db", "two.db"):
+        provider = acme_provider(state_file=tmp_path / "first.db", signer=KEY, clock=clock)
+        provider.lineage.answer(None)
+        provider.close()
+        shutil.copy(tmp_path / "first.db", tmp_path / name)
+    one = acme_provider(state_file=tmp_path / "one.db", signer=KEY, clock=clock)
+    two = acme_provider(state_file=tmp_path / "two.db", signer=KEY, clock=clock)
+    behind = [acme_app(one)]
+
+    async def app(scope, receive, send):
+        await behind[0](scope, receive, send)
+
+    with (
+        serving(app) as address,
+        Agent(address, store=store, clock=clock, trust=trust({address: [KEY.key]})) as agent,
+    ):
+        rotate(one)
+        agent.call(GOVERNED)
+        before = held(agent)
+        behind[0] = acme_app(two)
+        agent.call(GOVERNED)
+        assert "rolled back" in agent.of(Distrusted)[-1].why
+        two.registry.reload_table("active_csm_codes", set=ROTATED_CODES, version="9.9.9")
+        agent.call(GOVERNED)
+        assert "two different states" in agent.of(Distrusted)[-1].why
+        assert (held(agent), agent.of(Evicted), agent.recall(GOVERNED)) == (before, [], [])
+        behind[0] = acme_app(one)
+        agent.call(GOVERNED)
+        assert [entry.parameters for entry in agent.recall(GOVERNED)] == before
+        # whoever wants to go on with the other one forgets all of the origin
+        behind[0] = acme_app(two)
+        agent.memory.forget(address)
+        agent.call(GOVERNED)
+        assert held(agent) == [{"promo_code": "WINTERLAUNCH26"}]
+    one.close()
+    two.close()
+
+
+def test_a_server_that_does_not_sign_teaches_nothing_where_a_key_is_pinned():
+    with (
+        serving(acme_app(acme_provider())) as address,
+        Agent(address, trust=trust({address: [KEY.key]})) as agent,
+    ):
+        agent.call(GOVERNED)
+        assert held(agent) == []
+        assert [event.why for event in agent.of(Distrusted)] == [
+            "the server was asked for its signed state and gave none"
+        ]
+    with (
+        serving(acme_app(acme_provider())) as address,
+        Agent(address, trust=trust({"https://elsewhere.example": [KEY.key]})) as agent,
+    ):
+        agent.call(GOVERNED)
+        assert agent.recall(GOVERNED)
+
+
+def test_refresh_asks_for_the_signed_state_only_when_something_moved(agent, provider, clock):
+    agent.call(GOVERNED)
+    agent.asked.clear()
+    agent.memory.refresh(agent.origin)
+    assert asked(agent) == ["state"]
+    rotate(provider)
+    agent.memory.refresh(agent.origin)
+    assert asked(agent) == ["state", "state", "signed"]
+    assert held(agent) == []
+    agent.call(GOVERNED)
+    clock.now += DAY_S
+    assert agent.recall(GOVERNED) == []
+    agent.memory.refresh(agent.origin)
+    assert [entry.parameters for entry in agent.recall(GOVERNED)] == [{"promo_code": "WINTERLAUNCH26"}]
+    assert asked(agent)[-1] == "signed"
+
+
+def test_two_agents_with_one_file_hold_each_other_to_what_was_seen(tmp_path, address, provider, clock):
+    """What one has seen signed, the other cannot be led behind."""
+    with_keys = trust({address: [KEY.key]})
+    first, second = (SqliteStore(tmp_path / "memory.db") for _ in range(2))
+    with (
+        Agent(address, store=first, clock=clock, trust=with_keys) as one,
+        Agent(address, store=second, clock=clock, trust=with_keys) as other,
+    ):
+        other.call(GOVERNED)
+        wire = Wire(other)
+        wire.answers.append(other.fetch(f"{address}/contract/signed"))
+        rotate(provider)
+        one.call(GOVERNED)
+        tamper(wire, "answer replayed")
+        wire.call(GOVERNED)
+        assert "replayed" in other.of(Distrusted)[0].why
+        assert held(other) == [{"promo_code": "WINTERLAUNCH26"}]
+    first.close()
+    second.close()
