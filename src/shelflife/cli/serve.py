@@ -3,12 +3,14 @@
 import argparse
 import os
 import socket
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shelflife.cli.errors import CommandError, needing
 
 if TYPE_CHECKING:
     from shelflife.apis.acme.gateway import Gateway
+    from shelflife.integrations.ed25519 import SigningKey
 
 __all__ = ["add_to"]
 
@@ -34,6 +36,15 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         help=f"turns the admin endpoints on; better given in ${_TOKEN_VARIABLE}, where nobody sees it",
     )
     parser.add_argument("--state", metavar="FILE", help="a state file, so that reloads survive a restart")
+    parser.add_argument(
+        "--signing-key", metavar="FILE", help="sign states with this key (see shelflife key); needs --state"
+    )
+    parser.add_argument(
+        "--endorsement",
+        action="append",
+        metavar="FILE",
+        help="of the signing key by the one before; may be repeated",
+    )
     parser.add_argument("--errors", choices=["json", "problem"], default="json", help="the form of errors")
     parser.add_argument(
         "--gateway",
@@ -59,6 +70,7 @@ def run(options: argparse.Namespace) -> None:
         "admin_token": token,
         "state_file": options.state,
         "errors": options.errors,
+        "signer": _signer(options),
     }
     try:
         if options.api == "acme":
@@ -76,6 +88,8 @@ def run(options: argparse.Namespace) -> None:
         host, port = listener.getsockname()[:2]
         admin = "on" if token else "off: no admin token"
         print(f"{app.title} on http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
+        if settings["signer"] is not None:
+            print(f"States are signed by {settings['signer'].key}", flush=True)
         print(f"Level {options.level}, admin endpoints {admin}; docs at /docs. Ctrl-C ends it.", flush=True)
         server = uvicorn.Server(
             uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=3)
@@ -84,6 +98,30 @@ def run(options: argparse.Namespace) -> None:
             server.run(sockets=[listener])
         finally:
             provider.close()
+
+
+def _signer(options: argparse.Namespace) -> "SigningKey | None":
+    if options.signing_key is None:
+        if options.endorsement:
+            raise CommandError("an endorsement needs the key that it is of: give --signing-key too")
+        return None
+    with needing("signed"):
+        import msgspec
+
+        from shelflife.contract.signed import Endorsement
+        from shelflife.integrations.ed25519 import KeyFileError, SigningKey
+    endorsements = []
+    for path in options.endorsement or ():
+        try:
+            endorsements.append(msgspec.json.decode(Path(path).read_bytes(), type=Endorsement))
+        except OSError as error:
+            raise CommandError(f"cannot read {path}: {os.strerror(error.errno or 0)}") from error
+        except msgspec.MsgspecError as error:
+            raise CommandError(f"{path} holds no endorsement: {error}") from error
+    try:
+        return SigningKey.from_file(options.signing_key, endorsements)
+    except KeyFileError as error:
+        raise CommandError(str(error)) from error
 
 
 def _gateway(options: argparse.Namespace) -> "Gateway":
