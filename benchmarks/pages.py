@@ -46,7 +46,7 @@ PAGES = (
     ),
     Page(
         name="wire",
-        subjects=("wire_bytes", "feed_fan_out"),
+        subjects=("wire_bytes", "feed_fan_out", "signing"),
         about="Real servers on loopback. Shares and bytes are exact and the same on any machine; times are not.",
         packages=("fastapi", "starlette", "uvicorn", "httpx2", "msgspec"),
     ),

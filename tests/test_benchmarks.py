@@ -14,5 +14,5 @@ def test_a_quick_run_goes_through_every_subject(tmp_path):
     assert subjects == {
         "server": {"throughput", "reload", "walk"},
         "memory": {"recall", "observe", "eviction", "marks", "rivals"},
-        "wire": {"wire bytes", "feed fan-out"},
+        "wire": {"wire bytes", "feed fan-out", "signing"},
     }

@@ -105,10 +105,11 @@ class Lineage:
 
     def _moved(self, newest: Statement, state: State) -> Moved | None:
         """What has moved since the last statement; None when that is too long to be told every client."""
+        current = state.table_versions
         versions = {
             table: version
             for table, version in newest.table_versions.items()
-            if state.table_versions.get(table) != version
+            if current.get(table) != version
         }
         changes = state.changes_since(versions, newest.rules_version, self._level)
         moved = moved_between(newest.table_versions, newest.rules_version, changes)
