@@ -53,6 +53,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         help="how a remembered fix reaches the request: listed, as an amended input, or written in by the client",
     )
     run.add_argument("--level", type=int, choices=[0, 1, 4, 5, 6], default=6, help="of the server's wire")
+    _add_conduct(run)
     _add_model(run)
     run.add_argument("--json", action="store_true", help="print the scores for programs")
     _add_playing(run, worker_count=1, kept=f"those of a model go to {_MODEL_RECORDS} by default")
@@ -97,6 +98,33 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     check.set_defaults(run=_check)
 
 
+def _add_conduct(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--wire",
+        choices=["full", "compact"],
+        default="full",
+        help="the form of the contract: in every response, or only what the client does not know yet",
+    )
+    parser.add_argument(
+        "--fresh",
+        choices=["none", "check", "feed"],
+        default="none",
+        help="how the memory hears of drift before it fails: not, by asking before each episode, or by the change feed",
+    )
+    parser.add_argument(
+        "--precondition",
+        action="store_true",
+        help="requests that carry remembered values are refused when these have gone stale, and are mended",
+    )
+    parser.add_argument(
+        "--agents",
+        type=_positive,
+        default=1,
+        metavar="N",
+        help="so many play each episode in turn, over one memory",
+    )
+
+
 def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--base-url", metavar="URL", help="of a model's API")
     parser.add_argument(
@@ -129,10 +157,24 @@ def _positive(text: str) -> int:
 
 def _run(options: argparse.Namespace) -> None:
     with _lab():
+        from shelflife.lab.conduct import Conduct
         from shelflife.lab.grid import Job
         from shelflife.lab.scores import as_json
+    conduct = Conduct(
+        form=options.wire, fresh=options.fresh, precondition=options.precondition, agents=options.agents
+    )
     jobs = [
-        Job(stream, arm, planner, seed, options.consume, options.level, options.base_url, options.timeout)
+        Job(
+            stream,
+            arm,
+            planner,
+            seed,
+            consume=options.consume,
+            level=options.level,
+            base_url=options.base_url,
+            timeout_s=options.timeout,
+            conduct=conduct,
+        )
         for stream in options.streams
         for planner in options.planner or ["compliant"]
         for arm in options.arm or _DEFAULT_ARMS
@@ -287,12 +329,13 @@ def _played(jobs: "list[Job]", out: Path | None, worker_count: int) -> "Outcome"
     try:
         episode_count = sum(len(load(job.stream).order) for job in jobs)
         with _folder(out) as folder, Progress(episode_count, "episodes") as progress:
-
-            def on_episodes(count: int) -> None:
-                # a run that is there already is told as a whole, one that is played episode by episode
-                (progress.advance if count == 1 else progress.find)(count)
-
-            return execute(jobs, folder, worker_count=worker_count, on_episodes=on_episodes)
+            return execute(
+                jobs,
+                folder,
+                worker_count=worker_count,
+                on_episodes=progress.advance,
+                on_found=progress.find,
+            )
     except (LabError, PlannerError, RecordsError, ScenarioError) as error:
         raise CommandError(str(error)) from error
 
@@ -313,41 +356,43 @@ def _lab() -> Iterator[None]:
 
 
 def _print_scores(scores: "list[RunScore]") -> None:
-    heads = [
-        "stream",
-        "planner",
-        "arm",
-        "seed",
-        "done",
-        "first-try",
-        "retries",
-        "evictions",
-        "precision",
-        "restamps",
-        "compliance",
-        "tokens",
-    ]
-    rows = [
-        (
-            score.stream,
-            score.planner,
-            score.arm,
-            str(score.seed),
-            f"{score.completed}/{score.episodes}",
-            str(score.first_try),
-            str(score.retries),
-            " + ".join(map(str, score.evictions_by_event)) if score.evictions else "0",
-            "-" if score.eviction_precision is None else f"{score.eviction_precision:.2f}",
-            str(score.restamps),
-            "-" if score.compliance is None else f"{score.compliance:.1f} %",
-            f"{score.tokens.prompt + score.tokens.completion:,}",
-        )
-        for score in scores
-    ]
-    print_table(heads, rows)
+    columns = {
+        "stream": [score.stream for score in scores],
+        "planner": [score.planner for score in scores],
+        "arm": [score.arm for score in scores],
+        "seed": [str(score.seed) for score in scores],
+        **_of_conduct(scores),
+        "done": [f"{score.completed}/{score.episodes}" for score in scores],
+        "first-try": [str(score.first_try) for score in scores],
+        "retries": [" + ".join(map(str, score.retries_by_agent)) for score in scores],
+        "evictions": [
+            " + ".join(map(str, score.evictions_by_event)) if score.evictions else "0" for score in scores
+        ],
+        "precision": [
+            "-" if score.eviction_precision is None else f"{score.eviction_precision:.2f}" for score in scores
+        ],
+        "restamps": [str(score.restamps) for score in scores],
+        "compliance": ["-" if score.compliance is None else f"{score.compliance:.1f} %" for score in scores],
+        "tokens": [f"{score.tokens.prompt + score.tokens.completion:,}" for score in scores],
+    }
+    print_table(list(columns), list(zip(*columns.values(), strict=True)))
     kinds = {"simulated" if score.planner_kind == "simulated" else "measured" for score in scores}
     if kinds:
         print(f"\nPlanners: {' and '.join(sorted(kinds))}. Server, memory and wire are real.")
+
+
+def _of_conduct(scores: "list[RunScore]") -> dict[str, list[str]]:
+    """How the runs were played and how often that was silently wrong, where it is not as in the paper."""
+    is_plain = not any(score.conduct.words for score in scores)
+    columns = {
+        "conduct": [", ".join(score.conduct.words) or "-" for score in scores],
+        "stale executions": [str(score.stale_executions) for score in scores],
+    }
+    if is_plain:
+        del columns["conduct"]
+    if is_plain and not any(score.stale_executions for score in scores):
+        del columns["stale executions"]
+    return columns
 
 
 def _tell_failures(outcome: "Outcome", out: Path | None) -> None:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import httpx2
 
 from shelflife.client.entries import digest_of
+from shelflife.lab.conduct import PLAIN, Conduct
 from shelflife.lab.planners import PlannerError
 from shelflife.lab.planning import LONGEST_ANSWER_S, conditional_fields, planner_for
 from shelflife.lab.prompting import Consume
@@ -40,6 +41,7 @@ class Job(NamedTuple):
     level: int = 6
     base_url: str | None = None
     timeout_s: int = LONGEST_ANSWER_S
+    conduct: Conduct = PLAIN
 
 
 class Failure(NamedTuple):
@@ -58,6 +60,10 @@ class Outcome(NamedTuple):
     failures: list[Failure]
 
 
+_Identity = tuple[str, str, str, int, str, int, Conduct]
+"""What must agree for records to be of a run."""
+
+
 class _Run(NamedTuple):
     """A job with its stream as it is now, and where it is recorded."""
 
@@ -67,10 +73,10 @@ class _Run(NamedTuple):
     path: Path
 
     @property
-    def identity(self) -> tuple[str, str, str, int, str, int]:
-        """What must agree for records to be of this run."""
+    def identity(self) -> _Identity:
+        """What its records say of it."""
         job = self.job
-        return self.digest, job.arm, job.planner, job.seed, job.consume, job.level
+        return self.digest, job.arm, job.planner, job.seed, job.consume, job.level, job.conduct
 
     def recorded(self) -> list[Record]:
         """Its records of the last time that it was played; empty when it was not played to its end."""
@@ -84,8 +90,12 @@ def execute(
     *,
     worker_count: int = 1,
     on_episodes: Callable[[int], None] = lambda count: None,
+    on_found: Callable[[int], None] = lambda count: None,
 ) -> Outcome:
-    """Play every job whose records in the folder are not whole yet. `on_episodes` is told how many more are done."""
+    """Play every job whose records in the folder are not whole yet.
+
+    `on_episodes` is told how many more episodes have been played, `on_found` how many were there already.
+    """
     for job in jobs:
         strategy_of(job.arm)
     runs = {run.path: run for run in (_run_of(job, folder) for job in dict.fromkeys(jobs))}
@@ -94,7 +104,7 @@ def execute(
     for run in runs.values():
         try:
             if run.recorded():
-                on_episodes(len(run.scenario.order))
+                on_found(len(run.scenario.order))
             else:
                 waiting.append(run)
         except RecordsError as error:
@@ -125,6 +135,7 @@ def file_name_of(job: Job, scenario: Scenario) -> str:
         f"consume-{job.consume}",
         f"level-{job.level}",
         f"seed-{job.seed}",
+        *job.conduct.words,
     )
     named = "--".join(_for_a_file(part) for part in parts)[:_LONGEST_NAME]
     return f"{named}--{digest_of(parts, scenario, job.base_url)[:8]}.jsonl"
@@ -135,10 +146,10 @@ def _run_of(job: Job, folder: Path) -> _Run:
     return _Run(job, scenario, digest_of(scenario, job.base_url), folder / file_name_of(job, scenario))
 
 
-def _identity_of(start: Record) -> tuple[str, str, str, int, str, int] | None:
+def _identity_of(start: Record) -> _Identity | None:
     if not isinstance(start, RunStarted):
         return None
-    return start.digest, start.arm, start.planner, start.seed, start.consume, start.level
+    return start.digest, start.arm, start.planner, start.seed, start.consume, start.level, start.conduct
 
 
 def _played(run: _Run, on_episodes: Callable[[int], None]) -> Failure | None:
@@ -158,6 +169,7 @@ def _played(run: _Run, on_episodes: Callable[[int], None]) -> Failure | None:
                 seed=job.seed,
                 consume=Consume(job.consume),
                 level=job.level,
+                conduct=job.conduct,
                 model=planned.model,
                 digest=run.digest,
                 recorded=[

@@ -8,6 +8,8 @@ from typing import Any, BinaryIO, Literal
 
 import msgspec
 
+from shelflife.lab.conduct import PLAIN, Conduct
+
 __all__ = [
     "Alerted",
     "Asked",
@@ -52,6 +54,7 @@ class RunStarted(msgspec.Struct, frozen=True, kw_only=True, tag="run started"):
     seed: int
     consume: str
     level: int
+    conduct: Conduct = PLAIN
     digest: str = ""
     """Of the stream as it was played, and of the address of the model."""
 
@@ -111,8 +114,28 @@ class Attempted(msgspec.Struct, frozen=True, kw_only=True, tag="attempt"):
     status: int | None
     """None when there was no request in the answer."""
 
+    agent: int = 0
+    carried: list[str] = []
+    """The ids of the remembered fixes whose values were in the request when it was sent last."""
+
+    mended: int = 0
+    """How often the request was refused because its remembered values had gone stale, and was mended without the planner.
+
+    Bytes are those of all that was sent and came back; the status is the last.
+    """
+
+    mended_with: list[Shown] = []
+    """The fresh fixes that took the place of the stale ones."""
+
     request_bytes: int = 0
+    """Of the body."""
+
+    contract_request_bytes: int = 0
+    """Of the contract's headers of the request."""
+
     response_bytes: int = 0
+    """Of the body, and of the contract's headers."""
+
     contract_bytes: int = 0
     """Of the response: what is there only for the sake of invalidation."""
 
@@ -124,6 +147,7 @@ class EpisodeEnded(msgspec.Struct, frozen=True, kw_only=True, tag="episode"):
     in_class: str
     attempts: int
     is_completed: bool
+    agent: int = 0
 
 
 class Drifted(msgspec.Struct, frozen=True, kw_only=True, tag="drift"):
@@ -145,6 +169,7 @@ class Evicted(msgspec.Struct, frozen=True, kw_only=True, tag="evicted"):
     episode: int
     reason: str
     entry: Shown
+    agent: int = 0
 
 
 class Restamped(msgspec.Struct, frozen=True, kw_only=True, tag="restamped"):
@@ -152,6 +177,7 @@ class Restamped(msgspec.Struct, frozen=True, kw_only=True, tag="restamped"):
 
     episode: int
     count: int
+    agent: int = 0
 
 
 class Alerted(msgspec.Struct, frozen=True, kw_only=True, tag="alerted"):
@@ -159,16 +185,19 @@ class Alerted(msgspec.Struct, frozen=True, kw_only=True, tag="alerted"):
 
     episode: int
     noticed_by: str
+    agent: int = 0
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True, tag="asked"):
-    """The memory has asked the server something of its own accord."""
+    """The memory has asked the server something of its own accord, or has heard its change feed."""
 
     episode: int
     url: str
     status: int
     question_bytes: int
-    """Of the URL and of the body of the answer."""
+    """Of the URL, of what was sent and of the body of the answer; of a feed, what it has told since the last of these."""
+
+    agent: int = 0
 
 
 class RunEnded(msgspec.Struct, frozen=True, kw_only=True, tag="run ended"):

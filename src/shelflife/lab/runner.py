@@ -1,48 +1,36 @@
 """Play one run: a stream through the real server on loopback, with a real memory and a planner."""
 
 import secrets
-import time
-from collections import Counter
+import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import msgspec
 
 import shelflife
-from shelflife.client import ARMS, EXACT, Entry, Fetched, Memory, events
-from shelflife.client.guard import Guard
-from shelflife.client.memory import Exchange
+from shelflife.client import ARMS, EXACT, SqliteStore
 from shelflife.client.strategies import Strategy
-from shelflife.lab import prompting
-from shelflife.lab.apis import APIS, Api
-from shelflife.lab.planners import Message, Planner, Proposal, Usage
-from shelflife.lab.prompting import Consume, digest_of_messages, messages_for, request_in
-from shelflife.lab.records import (
-    Alerted,
-    Asked,
-    Attempted,
-    Drifted,
-    EpisodeEnded,
-    Evicted,
-    Model,
-    Record,
-    Restamped,
-    RunEnded,
-    RunStarted,
-    Shown,
-)
-from shelflife.lab.scenarios import Drift, Episode, Scenario
-from shelflife.lab.wire import contract_bytes_in
+from shelflife.contract.compact import epoch_of
+from shelflife.contract.reading import read_state
+from shelflife.lab.agents import Agent, Surroundings
+from shelflife.lab.apis import APIS
+from shelflife.lab.clock import Clock
+from shelflife.lab.conduct import PLAIN, Conduct
+from shelflife.lab.planners import Planner
+from shelflife.lab.prompting import Consume
+from shelflife.lab.records import Attempted, Drifted, Model, Record, RunStarted
+from shelflife.lab.scenarios import Drift, Scenario
 from shelflife.testing import serving
 
-__all__ = ["MOST_ATTEMPTS", "LabError", "play", "strategy_of"]
-
-MOST_ATTEMPTS = 5
+__all__ = ["LabError", "play", "strategy_of"]
 
 _TIMEOUT_S = 30
+_LONGEST_UNTIL_HEARD_S = 20
 
 
 class LabError(Exception):
@@ -67,6 +55,7 @@ def play(
     seed: int = 0,
     consume: Consume = Consume.LEVEL_3,
     level: int = 6,
+    conduct: Conduct = PLAIN,
     model: Model | None = None,
     digest: str = "",
     recorded: Sequence[Attempted] = (),
@@ -78,8 +67,8 @@ def play(
     The `digest` is written down as it is: of which edition of the stream the run is, and of the model at which address.
     """
     strategy = strategy_of(arm)
-    record(_started(scenario, arm, planner, seed, consume, level, model, digest))
-    clock = _Clock()
+    record(_started(scenario, arm, planner, seed, consume, level, conduct, model, digest))
+    clock = Clock()
     token = secrets.token_urlsafe()
     api = APIS[scenario.api]
     app = clock.timing_app(api.app(api.provider(level=level, admin_token=token)))
@@ -88,174 +77,74 @@ def play(
         serving(app) as address,
         httpx2.Client(base_url=address, trust_env=False, timeout=_TIMEOUT_S) as http,
     ):
-        run = _Run(api, address, http, strategy, planner, consume, record, clock, recorded)
-        for episode in scenario.episodes(seed):
-            run.play_episode(episode)
-            for drift in scenario.drift_after(episode.index):
-                record(pushed(drift, http, token))
-            on_episode()
+        surroundings = Surroundings(
+            api=api,
+            origin=address,
+            http=http,
+            strategy=strategy,
+            planner=planner,
+            consume=consume,
+            conduct=conduct,
+            record=_one_at_a_time(record),
+            clock=clock,
+            recorded={(one.agent, one.episode, one.attempt): one for one in recorded},
+            learned_in={},
+        )
+        with _agents(surroundings) as agents:
+            _wait_until_heard(agents, http, conduct)
+            for episode in scenario.episodes(seed):
+                for agent in agents:
+                    agent.play_episode(episode)
+                for drift in scenario.drift_after(episode.index):
+                    surroundings.record(pushed(drift, http, token))
+                    _wait_until_heard(agents, http, conduct)
+                on_episode()
     record(clock.as_record())
 
 
-class _Run:
-    """One agent, its memory and its server."""
+def _one_at_a_time(record: Callable[[Record], None]) -> Callable[[Record], None]:
+    """What is heard of a feed is recorded in a thread of its own."""
+    recording = threading.Lock()
 
-    def __init__(
-        self,
-        api: Api,
-        origin: str,
-        http: httpx2.Client,
-        strategy: Strategy,
-        planner: Planner,
-        consume: Consume,
-        record: Callable[[Record], None],
-        clock: "_Clock",
-        recorded: Sequence[Attempted],
-    ) -> None:
-        self._api = api
-        self._origin = origin
-        self._http = http
-        self._planner = planner
-        self._consume = consume
-        self._record = record
-        self._clock = clock
-        self._recorded = {(one.episode, one.attempt): one for one in recorded}
-        self._memory = Memory(strategy=strategy, fetch=self._fetch)
-        self._learned_in: dict[str, int] = {}
-        self._episode = -1
+    def recorded(one: Record) -> None:
+        with recording:
+            record(one)
 
-    def play_episode(self, episode: Episode) -> None:
-        """From the first request to success or giving up."""
-        self._episode = episode.index
-        with self._clock.running("memory"):
-            entries = self._memory.recall(self._origin, self._api.operation, episode.input)
-        before: list[prompting.Exchange] = []
-        is_completed = False
-        while not is_completed and len(before) < MOST_ATTEMPTS:
-            messages = messages_for(self._api, episode, self._consume, entries, before)
-            proposal = self._proposal(len(before) + 1, messages)
-            request = request_in(proposal.text)
-            shown: list[Shown] = []
-            if self._consume is not Consume.APPLY:
-                shown = [] if before else self._shown(entries)
-            elif request is not None and all(exchange.status is None for exchange in before):
-                request, shown = self._amended(request)
-            attempted = Attempted(
-                episode=episode.index,
-                attempt=len(before) + 1,
-                prompt=digest_of_messages(messages),
-                text=proposal.text,
-                served=proposal.served,
-                prompt_tokens=proposal.usage.prompt,
-                completion_tokens=proposal.usage.completion,
-                token_source=proposal.usage.source,
-                shown=shown,
-                status=None,
-            )
-            if request is None:
-                self._record(attempted)
-                before.append(prompting.Exchange(proposal.text, None, ""))
-                continue
-            response = self._send(request, attempted)
-            is_completed = response.is_success
-            sent = msgspec.json.encode(request).decode()
-            before.append(prompting.Exchange(sent, response.status_code, response.text))
-        self._record(
-            EpisodeEnded(
-                episode=episode.index,
-                in_class=episode.family.in_class,
-                attempts=len(before),
-                is_completed=is_completed,
-            )
+    return recorded
+
+
+@contextmanager
+def _agents(surroundings: Surroundings) -> Iterator[list[Agent]]:
+    """The agents of a run, each following the feed if that is their conduct."""
+    count = surroundings.conduct.agents
+    with ExitStack() as stack:
+        stores = [None] if count == 1 else stack.enter_context(_over_one_file(count))
+        agents = [Agent(number, surroundings, store) for number, store in enumerate(stores)]
+        for agent in agents:
+            stack.enter_context(agent.following())
+        yield agents
+
+
+@contextmanager
+def _over_one_file(count: int) -> Iterator[list[SqliteStore]]:
+    with tempfile.TemporaryDirectory(prefix="shelflife-lab-") as folder, ExitStack() as stack:
+        path = Path(folder) / "memory.db"
+        yield [stack.enter_context(closing(SqliteStore(path))) for _ in range(count)]
+
+
+def _wait_until_heard(agents: Sequence[Agent], http: httpx2.Client, conduct: Conduct) -> None:
+    """Where agents follow the change feed, go on when all of them have heard of the server's state."""
+    if conduct.fresh != "feed":
+        return
+    response = http.get("/contract/state")
+    if not response.is_success:
+        raise LabError("there is no change feed to follow: at Level 0 a server tells nothing of its state")
+    state = read_state(response.content)
+    epoch = epoch_of(state.table_versions, state.rules_version or None)
+    if not all(agent.has_heard(epoch, _LONGEST_UNTIL_HEARD_S) for agent in agents):
+        raise LabError(
+            f"the change feed has not told of the server's state within {_LONGEST_UNTIL_HEARD_S} s"
         )
-
-    def _proposal(self, attempt: int, messages: list[Message]) -> Proposal:
-        before = self._recorded.get((self._episode, attempt))
-        if before is not None and before.prompt == digest_of_messages(messages):
-            usage = Usage(before.prompt_tokens, before.completion_tokens, before.token_source)
-            return Proposal(before.text, usage, before.served)
-        with self._clock.running("planner"):
-            proposal = self._planner.propose(messages)
-        # half a surrogate pair, which a model may well utter, has no UTF-8
-        text = proposal.text.encode(errors="replace").decode()
-        return msgspec.structs.replace(proposal, text=text)
-
-    def _amended(self, request: dict[str, Any]) -> tuple[dict[str, Any], list[Shown]]:
-        with self._clock.running("memory"):
-            amended = self._memory.amend(self._origin, self._api.operation, request, Guard(allows_money=True))
-        return amended.request, self._shown([applied.entry for applied in amended.applied])
-
-    def _send(self, request: dict[str, Any], attempted: Attempted) -> httpx2.Response:
-        method, path = self._api.operation.split(" ")
-        content = msgspec.json.encode(request)
-        with self._clock.running("http"):
-            response = self._http.request(
-                method, path, content=content, headers={"content-type": "application/json"}
-            )
-        self._record(
-            msgspec.structs.replace(
-                attempted,
-                status=response.status_code,
-                request_bytes=len(content),
-                response_bytes=len(response.content),
-                contract_bytes=contract_bytes_in(response.content),
-            )
-        )
-        headers = {name.lower(): value for name, value in response.headers.items()}
-        exchange = Exchange(
-            self._origin, self._api.operation, request, response.status_code, headers, response.content
-        )
-        with self._clock.running("memory"):
-            happened = self._memory.observe(exchange)
-        for event in happened:
-            self._take_down(event)
-        return response
-
-    def _take_down(self, event: events.Event) -> None:
-        episode = self._episode
-        match event:
-            case events.Stored(entry):
-                self._learned_in[entry.id] = episode
-            case events.Evicted(entry, reason) if reason.is_invalidation:
-                self._record(
-                    Evicted(episode=episode, reason=reason.name.lower(), entry=self._as_shown(entry))
-                )
-            case events.Restamped():
-                self._record(Restamped(episode=episode, count=event.count))
-            case events.Alerted():
-                self._record(Alerted(episode=episode, noticed_by=event.noticed_by))
-            case _:
-                pass
-
-    def _shown(self, entries: Sequence[Entry]) -> list[Shown]:
-        return [self._as_shown(entry) for entry in entries]
-
-    def _as_shown(self, entry: Entry) -> Shown:
-        return Shown(
-            id=entry.id,
-            type=entry.type,
-            parameters=entry.parameters,
-            tables=entry.tables,
-            rows=entry.rows,
-            rules=entry.rules,
-            learned_in=self._learned_in.get(entry.id, -1),
-        )
-
-    def _fetch(self, url: str) -> Fetched | None:
-        try:
-            with self._clock.running("questions"):
-                response = self._http.get(url)
-        except httpx2.TransportError:
-            return None
-        self._record(
-            Asked(
-                episode=self._episode,
-                url=url,
-                status=response.status_code,
-                question_bytes=len(url.encode()) + len(response.content),
-            )
-        )
-        return Fetched(response.status_code, response.content)
 
 
 def pushed(drift: Drift, http: httpx2.Client, token: str) -> Drifted:
@@ -298,6 +187,7 @@ def _started(
     seed: int,
     consume: Consume,
     level: int,
+    conduct: Conduct,
     model: Model | None,
     digest: str,
 ) -> RunStarted:
@@ -314,6 +204,7 @@ def _started(
         seed=seed,
         consume=consume.value,
         level=level,
+        conduct=conduct,
         digest=digest,
         is_remembering=strategy_of(arm).is_remembering,
         classes=[families[name].in_class for name in scenario.order],
@@ -327,42 +218,3 @@ def _started(
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         version=shelflife.__version__,
     )
-
-
-class _Clock:
-    """Where the time of a run goes."""
-
-    def __init__(self) -> None:
-        self._spent_s: Counter[str] = Counter()
-
-    @contextmanager
-    def running(self, what: str) -> Iterator[None]:
-        """Count the time of a block."""
-        begun_at = time.perf_counter()
-        try:
-            yield
-        finally:
-            self._spent_s[what] += time.perf_counter() - begun_at  # type: ignore[assignment]
-
-    def timing_app(self, app: Any) -> Any:
-        """The app, with the time that it takes counted."""
-
-        async def timed(scope: Any, receive: Any, send: Any) -> None:
-            # the time of a question is counted where it is asked
-            is_question = scope.get("path", "").startswith("/contract/")
-            with nullcontext() if is_question else self.running("server"):
-                await app(scope, receive, send)
-
-        return timed
-
-    def as_record(self) -> RunEnded:
-        """What was counted; the time of HTTP is without that of the server, that of the memory without its questions."""
-        spent = self._spent_s
-        return RunEnded(
-            planner_s=spent["planner"],
-            memory_s=max(0.0, spent["memory"] - spent["questions"]),
-            server_s=spent["server"],
-            http_s=max(0.0, spent["http"] - spent["server"]),
-            questions_s=spent["questions"],
-            whole_s=spent["whole"],
-        )

@@ -1,10 +1,11 @@
 """What a run came to, from its records alone. What is not there is None, never zero."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import msgspec
 
+from shelflife.lab.conduct import Conduct
 from shelflife.lab.records import (
     Alerted,
     Asked,
@@ -21,6 +22,9 @@ from shelflife.lab.records import (
 )
 
 __all__ = ["FirstTry", "RunScore", "SavingFactors", "Tokens", "Wire", "as_json", "is_whole", "score_of"]
+
+_CARRIED_OUT = 2
+"""Of a status, its hundreds."""
 
 
 class FirstTry(msgspec.Struct, frozen=True):
@@ -52,15 +56,26 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
 
     responses: int
     bytes: int
+    """Of responses: their bodies, and the contract's headers."""
+
     contract_bytes: int
     request_bytes: int
+    contract_request_bytes: int
+    """Of the contract's headers of requests, which come to the bytes of their bodies."""
+
     question_bytes: int
-    """Of what the memory asked of its own accord: URLs, and the bodies of the answers."""
+    """Of what the memory asked of its own accord, and was told by the change feed: URLs, and bodies both ways."""
 
     @property
     def contract_percent(self) -> float | None:
         """The share of the contract in the bytes of the responses."""
         return 100 * self.contract_bytes / self.bytes if self.bytes else None
+
+    @property
+    def contract_percent_both_ways(self) -> float | None:
+        """The share of the contract in the bytes of requests and responses together."""
+        whole = self.bytes + self.request_bytes + self.contract_request_bytes
+        return 100 * (self.contract_bytes + self.contract_request_bytes) / whole if whole else None
 
 
 class SavingFactors(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +103,7 @@ class SavingFactors(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunScore(msgspec.Struct, frozen=True, kw_only=True):
-    """One run in numbers. The names are those of `shelflife lab run --json`."""
+    """One run in numbers; where several agents play it, those of the first. The names are those of `shelflife lab run --json`."""
 
     stream: str
     title: str
@@ -102,6 +117,7 @@ class RunScore(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     consume: str
     level: int
+    conduct: Conduct
     digest: str
     """Of the stream as it was played, and of the address of the model."""
 
@@ -110,6 +126,16 @@ class RunScore(msgspec.Struct, frozen=True, kw_only=True):
     first_try: int
     retries: int
     """Attempts beyond the first."""
+
+    retries_by_agent: list[int]
+    mended: int
+    """How often a request was refused because its remembered values had gone stale, and was mended without the planner."""
+
+    stale_injections: int
+    """The first attempts into which a remembered fix went that was not true any more."""
+
+    stale_executions: int
+    """The requests that the server carried out with the value of a remembered fix that was not true any more."""
 
     evictions: int
     evictions_by_event: list[int]
@@ -150,19 +176,21 @@ class RunScore(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_whole(records: Sequence[Record]) -> bool:
-    """Whether a run has come to its end, with every episode ended once."""
+    """Whether a run has come to its end, with every episode ended once by every agent."""
     if not records or not isinstance(records[0], RunStarted) or not isinstance(records[-1], RunEnded):
         return False
-    ended = [record.episode for record in records if isinstance(record, EpisodeEnded)]
-    return ended == list(range(len(records[0].classes)))
+    start = records[0]
+    ended = [record for record in records if isinstance(record, EpisodeEnded)]
+    by_agent = [[one.episode for one in ended if one.agent == agent] for agent in range(start.conduct.agents)]
+    return by_agent == [list(range(len(start.classes)))] * start.conduct.agents
 
 
 def score_of(records: Sequence[Record]) -> RunScore:
-    """The score of a whole run."""
+    """The score of a whole run: that of its first agent, and what was done to the memory that all of them share."""
     start = next(record for record in records if isinstance(record, RunStarted))
     spent = next(record for record in reversed(records) if isinstance(record, RunEnded))
-    attempts = [record for record in records if isinstance(record, Attempted)]
-    ended = {record.episode: record for record in records if isinstance(record, EpisodeEnded)}
+    attempts = [record for record in records if isinstance(record, Attempted) and record.agent == 0]
+    ended = _ended(records, 0)
     evictions = [record for record in records if isinstance(record, Evicted)]
     drifts = [record for record in records if isinstance(record, Drifted)]
     first_try = {index for index, one in ended.items() if one.is_completed and one.attempts == 1}
@@ -180,11 +208,19 @@ def score_of(records: Sequence[Record]) -> RunScore:
         seed=start.seed,
         consume=start.consume,
         level=start.level,
+        conduct=start.conduct,
         digest=start.digest,
         episodes=len(ended),
         completed=sum(one.is_completed for one in ended.values()),
         first_try=len(first_try),
-        retries=sum(one.attempts - 1 for one in ended.values()),
+        retries=_retries(ended),
+        retries_by_agent=[_retries(_ended(records, agent)) for agent in range(start.conduct.agents)],
+        mended=sum(one.mended for one in attempts),
+        stale_injections=sum(_has_stale(one.shown, one, drifts) for one in attempts),
+        stale_executions=sum(
+            one.status is not None and one.status // 100 == _CARRIED_OUT and _has_stale(carried, one, drifts)
+            for one, carried in _with_carried(attempts)
+        ),
         evictions=len(evictions),
         evictions_by_event=_by_event(evictions, drifts),
         eviction_precision=_precision(evictions, drifts),
@@ -204,17 +240,45 @@ def score_of(records: Sequence[Record]) -> RunScore:
             "vendor" if {one.token_source for one in attempts} == {"vendor"} else "estimated",
         ),
         wire=Wire(
-            responses=sum(one.status is not None for one in attempts),
+            responses=sum(one.mended + 1 for one in attempts if one.status is not None),
             bytes=sum(one.response_bytes for one in attempts),
             contract_bytes=sum(one.contract_bytes for one in attempts),
             request_bytes=sum(one.request_bytes for one in attempts),
-            question_bytes=sum(record.question_bytes for record in records if isinstance(record, Asked)),
+            contract_request_bytes=sum(one.contract_request_bytes for one in attempts),
+            question_bytes=sum(
+                record.question_bytes for record in records if isinstance(record, Asked) and record.agent == 0
+            ),
         ),
         saving=_saving(start, attempts, first_try, drifts),
         started_at=start.started_at,
         version=start.version,
         spent=spent,
     )
+
+
+def _ended(records: Sequence[Record], agent: int) -> dict[int, EpisodeEnded]:
+    """How the episodes of an agent came out, by their index."""
+    return {
+        record.episode: record
+        for record in records
+        if isinstance(record, EpisodeEnded) and record.agent == agent
+    }
+
+
+def _retries(ended: dict[int, EpisodeEnded]) -> int:
+    return sum(one.attempts - 1 for one in ended.values())
+
+
+def _with_carried(attempts: Iterable[Attempted]) -> Iterator[tuple[Attempted, list[Shown]]]:
+    """Each attempt with the remembered fixes whose values its request had."""
+    known: dict[tuple[int, str], Shown] = {}
+    for one in attempts:
+        known |= {(one.episode, entry.id): entry for entry in (*one.shown, *one.mended_with)}
+        yield one, [known[one.episode, id] for id in one.carried]
+
+
+def _has_stale(entries: Iterable[Shown], attempt: Attempted, drifts: Sequence[Drifted]) -> bool:
+    return not all(_is_true(entry, attempt.episode, drifts) for entry in entries)
 
 
 def _served(model: Model | None, attempts: Sequence[Attempted]) -> Model | None:
@@ -283,6 +347,7 @@ def _saving(
 def as_json(score: RunScore) -> dict[str, Any]:
     """The score as `--json` prints it."""
     built: dict[str, Any] = msgspec.to_builtins(score)
+    built |= built.pop("conduct")
     del built["spent"]["type"]  # a tag of the records
     for name, digits in (("compliance", 1), ("eviction_precision", 2)):
         if built[name] is not None:

@@ -1,0 +1,63 @@
+"""What a memory asks its server of its own accord, and what it is told by the change feed: each with its bytes."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+import httpx2
+
+from shelflife.client import Fetched
+from shelflife.lab.clock import Clock
+
+__all__ = ["Asking"]
+
+
+class Asking:
+    """The questions of one memory. Also a client for a follower, whose time is nobody's wait and is not counted."""
+
+    def __init__(self, http: httpx2.Client, clock: Clock, note: Callable[[str, int, int], None]) -> None:
+        """`note` is told the URL, the status and the bytes: those of the URL, of what was sent and of what came back."""
+        self._http = http
+        self._clock = clock
+        self._note = note
+        self._feed: httpx2.Response | None = None
+        self._heard_bytes = 0
+
+    def fetch(self, url: str) -> Fetched | None:
+        """Ask with GET; None when that fails."""
+        return self._asked("GET", url, None)
+
+    def post(self, url: str, body: bytes) -> Fetched | None:
+        """Ask with POST; None when that fails."""
+        return self._asked("POST", url, body)
+
+    def request(self, method: str, url: str, content: bytes | None = None) -> httpx2.Response:
+        """Ask, and count."""
+        response = self._http.request(method, url, content=content)
+        size = len(url.encode()) + len(content or b"") + len(response.content)
+        self._note(url, response.status_code, size)
+        return response
+
+    @contextmanager
+    def stream(self, method: str, url: str, headers: Mapping[str, str]) -> Iterator[httpx2.Response]:
+        """Listen to a feed; what comes is counted when `count_heard` is called, and at its end."""
+        with self._http.stream(method, url, headers=headers) as response:
+            self._feed, self._heard_bytes = response, -len(url.encode())
+            try:
+                yield response
+            finally:
+                self.count_heard()
+
+    def count_heard(self) -> None:
+        """Count what the feed has told since the last time."""
+        feed = self._feed
+        if feed is not None and feed.num_bytes_downloaded > self._heard_bytes:
+            self._note(str(feed.url), feed.status_code, feed.num_bytes_downloaded - self._heard_bytes)
+            self._heard_bytes = feed.num_bytes_downloaded
+
+    def _asked(self, method: str, url: str, body: bytes | None) -> Fetched | None:
+        try:
+            with self._clock.running("questions"):
+                response = self.request(method, url, body)
+        except httpx2.TransportError:
+            return None
+        return Fetched(response.status_code, response.content)

@@ -1,0 +1,295 @@
+"""What goes beyond the paper, played through the real server: nothing stale, fewer bytes, and a memory for several."""
+
+import functools
+
+import httpx2
+import pytest
+
+from shelflife.apis.acme import acme_app, acme_provider
+from shelflife.cli import main
+from shelflife.lab import runner
+from shelflife.lab.conduct import PLAIN, Conduct
+from shelflife.lab.grid import Job, execute, file_name_of, scores_in
+from shelflife.lab.prompting import Consume
+from shelflife.lab.records import Asked, Attempted, EpisodeEnded, RunEnded, read_records
+from shelflife.lab.runner import LabError, play
+from shelflife.lab.scenarios import load
+from shelflife.lab.scores import as_json, is_whole, score_of
+from shelflife.lab.simulated import simulated_planner
+from shelflife.lab.wire import contract_bytes_in, contract_header_bytes
+from shelflife.testing import serving
+from tests.lab.test_runs import Babbling, Counting
+
+CHECK, FEED, PRECONDITION = Conduct(fresh="check"), Conduct(fresh="feed"), Conduct(precondition=True)
+COMPACT = Conduct(form="compact")
+ALL_OF_IT = Conduct(form="compact", fresh="feed", precondition=True)
+
+
+@functools.cache
+def recorded(stream, arm, conduct=PLAIN, consume="3", level=6):
+    records = []
+    planner = simulated_planner("compliant", 0, frozenset())
+    play(load(stream), arm, planner, records.append, consume=Consume(consume), conduct=conduct, level=level)
+    return records
+
+
+def played(*how, **more):
+    return score_of(recorded(*how, **more))
+
+
+def attempts_of(records):
+    return [one for one in records if isinstance(one, Attempted)]
+
+
+def figures(score):
+    return score.retries, score.mended, score.stale_injections, score.stale_executions
+
+
+@pytest.mark.parametrize("consume", ["2", "3", "apply"])
+@pytest.mark.parametrize("arm", ["A2D", "exact"])
+@pytest.mark.parametrize(
+    ("conduct", "expected"),
+    [
+        (PLAIN, (7, 0, 1, 0)),
+        (COMPACT, (7, 0, 1, 0)),
+        (CHECK, (6, 0, 0, 0)),
+        (FEED, (6, 0, 0, 0)),
+        (PRECONDITION, (6, 1, 1, 0)),
+        (ALL_OF_IT, (6, 0, 0, 0)),
+    ],
+)
+def test_a_rotation_costs_no_retry_once_the_memory_hears_of_it_in_time(arm, consume, conduct, expected):
+    score = played("drifted", arm, conduct, consume=consume)
+    assert figures(score) == expected
+    assert (score.completed, score.evictions, score.eviction_precision, score.restamps) == (36, 1, 1.0, 3)
+
+
+@pytest.mark.parametrize(
+    ("arm", "conduct", "expected"),
+    [
+        ("A1", PLAIN, (6, 0, 2, 2)),
+        ("A2D", PLAIN, (7, 0, 1, 1)),
+        ("A2D", CHECK, (6, 0, 0, 0)),
+        ("A2D", FEED, (6, 0, 0, 0)),
+        ("A2D", PRECONDITION, (6, 1, 1, 0)),
+        ("A2D", COMPACT, (7, 0, 1, 1)),
+        ("exact", PLAIN, (7, 0, 1, 1)),
+        ("exact", ALL_OF_IT, (6, 0, 0, 0)),
+    ],
+)
+def test_a_silent_drift_is_carried_out_unless_the_memory_or_the_server_looks(arm, conduct, expected):
+    assert figures(played("silent", arm, conduct)) == expected
+
+
+def test_a_precondition_does_not_help_an_arm_that_keeps_what_it_knows_to_be_stale():
+    """The second time the server has told of the movement, and the agent says that it knows it."""
+    assert figures(played("silent", "A1", PRECONDITION)) == (7, 1, 2, 1)
+
+
+@pytest.mark.parametrize("arm", ["A2D", "exact"])
+@pytest.mark.parametrize(
+    ("conduct", "by_agent"),
+    [
+        (Conduct(agents=2), [7, 0]),
+        (Conduct(agents=2, fresh="check"), [6, 0]),
+        (Conduct(agents=3, fresh="feed"), [6, 0, 0]),
+    ],
+)
+def test_what_one_agent_has_learned_the_others_know(arm, conduct, by_agent):
+    score = played("drifted", arm, conduct)
+    assert score.retries_by_agent == by_agent
+    assert (score.retries, score.episodes, score.evictions, score.restamps) == (by_agent[0], 36, 1, 3)
+    assert score.wire.responses == 36 + by_agent[0]
+
+
+def test_a_run_of_several_agents_is_whole_when_all_of_them_have_played():
+    records = recorded("drifted", "A2D", Conduct(agents=2))
+    assert is_whole(records)
+    last = next(one for one in reversed(records) if isinstance(one, EpisodeEnded))
+    assert last.agent == 1
+    assert not is_whole([one for one in records if one is not last])
+
+
+@pytest.mark.parametrize("stream", ["drifted", "rules", "silent", "recipes"])
+def test_the_compact_form_comes_to_the_same_but_for_bytes_and_the_tokens_of_answers(stream):
+    full, compact = (as_json(played(stream, "A2D", conduct)) for conduct in (PLAIN, COMPACT))
+    assert compact["tokens"]["completion"] == full["tokens"]["completion"]
+    assert compact["tokens"]["prompt"] < full["tokens"]["prompt"]
+    for apart in ("form", "wire", "tokens", "started_at", "spent"):
+        del full[apart], compact[apart]
+    assert compact == full
+
+
+def test_the_compact_form_takes_a_third_of_the_bytes_and_next_to_none_where_nothing_fails():
+    full, compact = (played("drifted", "A2D", conduct).wire for conduct in (PLAIN, COMPACT))
+    assert round(full.contract_percent_both_ways, 1) == 17.3
+    assert round(compact.contract_percent_both_ways, 1) == 5.8
+    assert full.contract_request_bytes == 0
+    assert full.bytes - full.contract_bytes == compact.bytes - compact.contract_bytes
+    carried_out = [one for one in attempts_of(recorded("drifted", "A2D", COMPACT)) if one.status == 201]
+    contract = sum(one.contract_bytes + one.contract_request_bytes for one in carried_out)
+    headers = sum(one.contract_request_bytes for one in carried_out)
+    whole = sum(one.response_bytes + one.request_bytes for one in carried_out) + headers
+    assert 100 * contract / whole < 3
+
+
+def test_the_bytes_of_the_contract_are_what_a_response_has_more_than_without_it():
+    """Held against the very response of a server that has no contract."""
+    wanted = {
+        "customer": "cus_ada",
+        "plan": "plan_basic_annual",
+        "amount": 12000,
+        "currency": "usd",
+        "payment_method_token": "acme_pm_visa_credit",
+    }
+    epoch = {"contract-epoch": acme_provider().state.epoch(6)}
+    bodies = []
+    for level, headers in ((0, {}), (6, {}), (6, epoch)):
+        app = acme_app(acme_provider(level=level))
+        with serving(app) as address, httpx2.Client(base_url=address, trust_env=False) as http:
+            bodies.append(http.post("/subscriptions", json=wanted, headers=headers).content)
+    bare, full, compact = bodies
+    assert contract_bytes_in(full) == len(full) - len(bare)
+    assert contract_bytes_in(compact) == len(compact) - len(bare) == len(b',"epoch":1')
+
+
+def test_headers_of_the_contract_are_counted_with_what_is_around_them():
+    headers = {"Contract-Epoch": "AbCdEfGh", "contract-state": '"x"', "Content-Type": "application/json"}
+    assert contract_header_bytes(headers) == len("Contract-Epoch: AbCdEfGh\r\n") + len(
+        'contract-state: "x"\r\n'
+    )
+
+
+def test_requests_name_their_state_from_the_second_on():
+    first, *rest = attempts_of(recorded("drifted", "A2D", COMPACT))
+    assert first.contract_request_bytes == 0
+    assert {one.contract_request_bytes for one in rest} == {len("Contract-Epoch: AbCdEfGh\r\n")}
+
+
+def test_only_requests_that_carry_remembered_values_are_conditional():
+    attempts = attempts_of(recorded("drifted", "A2D", PRECONDITION))
+    assert all(bool(one.contract_request_bytes) is bool(one.carried) for one in attempts)
+    assert any(one.carried for one in attempts)
+    [mended] = [one for one in attempts if one.mended]
+    assert (mended.episode, mended.status) == (12, 201)
+    [stale], [fresh] = mended.shown, mended.mended_with
+    assert mended.carried == [fresh.id]
+    assert (stale.parameters, fresh.parameters) == (
+        {"promo_code": "SUMMERSALE25"},
+        {"promo_code": "WINTERLAUNCH26"},
+    )
+
+
+def test_a_value_that_the_planner_left_out_is_not_carried():
+    records = []
+    planner = simulated_planner("conservative", 0, frozenset())
+    play(load("drifted"), "A2D", planner, records.append, conduct=PRECONDITION)
+    governed = [one for one in attempts_of(records) if one.episode in (3, 6, 9) and one.attempt == 1]
+    assert [bool(one.shown) for one in governed] == [True] * 3
+    assert [one.carried for one in governed] == [[]] * 3
+    assert score_of(records).stale_executions == 0
+
+
+def test_a_check_asks_once_an_episode_and_only_what_it_must():
+    asked = [one for one in recorded("drifted", "A2D", CHECK) if isinstance(one, Asked)]
+    states = [one for one in asked if "/contract/state" in one.url]
+    assert [one.episode for one in states] == list(range(1, 36))
+    assert [one.episode for one in states if one.status == 200] == [12, 24]
+    assert {one.status for one in states} == {200, 304}
+    [renewed] = [one for one in asked if "/contract/fixes" in one.url]
+    assert (renewed.episode, renewed.status) == (12, 200)
+    assert all(one.question_bytes == len(one.url) for one in states if one.status == 304)
+
+
+def test_what_a_feed_tells_is_counted_and_belongs_to_the_episode_after():
+    asked = [one for one in recorded("drifted", "A2D", FEED) if isinstance(one, Asked)]
+    feed = [one for one in asked if one.url.endswith("/contract/changes")]
+    assert [one.episode for one in feed][:3] == [0, 12, 24]
+    assert all(one.question_bytes > 0 for one in feed)
+    assert [one.episode for one in asked if one.url.endswith("/contract/fixes")] == [12]
+
+
+@pytest.mark.parametrize("fresh", ["check", "feed"])
+def test_an_arm_without_memory_asks_nothing(fresh):
+    assert played("undrifted", "A0", Conduct(fresh=fresh)).wire.question_bytes == 0
+
+
+def test_a_server_that_tells_nothing_cannot_be_followed():
+    with pytest.raises(LabError, match="no change feed to follow"):
+        recorded("undrifted", "A2D", FEED, level=0)
+
+
+def test_a_feed_that_stays_silent_ends_the_run_with_a_sentence(monkeypatch):
+    monkeypatch.setattr(runner, "_LONGEST_UNTIL_HEARD_S", 0.1)
+    monkeypatch.setattr(runner, "epoch_of", lambda tables, rules: "NeverCame")
+    with pytest.raises(LabError, match=r"has not told of the server's state within 0\.1 s"):
+        recorded("undrifted", "A2D", Conduct(fresh="feed", form="compact"))
+
+
+@pytest.mark.parametrize("level", [1, 4, 5])
+@pytest.mark.parametrize("conduct", [CHECK, FEED, ALL_OF_IT])
+def test_nothing_stale_is_carried_out_at_any_level(level, conduct):
+    score = played("silent", "A2D", conduct, level=level)
+    assert (score.stale_injections, score.stale_executions, score.completed) == (0, 0, 36)
+
+
+def test_with_apply_a_request_in_a_later_answer_is_conditional_too():
+    records = []
+    play(load("silent"), "A2D", Babbling(), records.append, consume=Consume.APPLY, conduct=PRECONDITION)
+    score = score_of(records)
+    assert (score.mended, score.stale_executions) == (1, 0)
+
+
+def test_the_answers_of_each_agent_are_its_own_when_a_run_goes_on():
+    scenario, two = load("drifted"), Conduct(agents=2)
+    whole, going_on = Counting(), Counting()
+    first, again = [], []
+    play(scenario, "A2D", whole, first.append, conduct=two)
+    play(scenario, "A2D", going_on, again.append, conduct=two, recorded=attempts_of(first))
+    assert (whole.count, going_on.count) == (36 + 7 + 36, 0)
+    assert score_of(again).retries_by_agent == score_of(first).retries_by_agent
+
+
+CONDUCTS = [PLAIN, COMPACT, CHECK, FEED, PRECONDITION, ALL_OF_IT, Conduct(agents=2), Conduct(agents=3)]
+
+
+def test_runs_of_another_conduct_are_other_runs_in_other_files(tmp_path):
+    jobs = [Job("drifted", "A2D", "compliant", conduct=conduct) for conduct in CONDUCTS]
+    assert len({file_name_of(job, load("drifted")) for job in jobs}) == len(jobs)
+    plain, compact = jobs[:2]
+    execute([compact], tmp_path)
+    misnamed = tmp_path / file_name_of(plain, load("drifted"))
+    (tmp_path / file_name_of(compact, load("drifted"))).rename(misnamed)
+    found = []
+    [score] = execute([plain], tmp_path, on_found=found.append).scores
+    assert (score.conduct, found) == (PLAIN, [])
+    execute([plain], tmp_path, on_found=found.append)
+    assert found == [36]
+
+
+def test_a_run_of_the_papers_conduct_is_found_under_the_name_it_always_had():
+    name = file_name_of(Job("drifted", "A2D", "compliant"), load("drifted"))
+    assert name.startswith("drifted--compliant--A2D--consume-3--level-6--seed-0--")
+
+
+def test_records_that_know_of_no_conduct_are_of_the_papers(tmp_path):
+    [score] = execute([Job("undrifted", "A2D", "compliant")], tmp_path).scores
+    [path] = tmp_path.iterdir()
+    path.write_text(path.read_text().replace('"conduct":{', '"ignored":{'))
+    assert scores_in(tmp_path) == [score]
+    assert isinstance(read_records(path)[-1], RunEnded)
+
+
+def test_the_table_for_people_tells_conduct_and_stale_executions_where_there_are_any(capsys):
+    assert main("lab run drifted --arm A2D".split()) == 0
+    plain = capsys.readouterr().out
+    assert "conduct" not in plain
+    assert "stale" not in plain
+    assert main("lab run silent --arm A2D".split()) == 0
+    assert "stale executions" in capsys.readouterr().out
+    assert (
+        main("lab run drifted --arm A2D --wire compact --fresh check --precondition --agents 2".split()) == 0
+    )
+    shown = capsys.readouterr().out
+    assert "compact, check, precondition, 2 agents  0 " in shown
+    assert " 6 + 0 " in shown
