@@ -74,6 +74,10 @@ def test_the_demo_tells_the_story_to_its_end_and_writes_a_report(tmp_path):
         "Of the paper's numbers that need no model 59 of 61 come out the same.",
         "Not the same: Post-drift funding A2 of compliant-last, 0.0 here and 22.2 there.",
         "Not the same: Retries per stream A0 of compliant-last, 27.0 here and 24.0 there.",
+        "drifted  paper, gpt-5-mini                     7        -           -           15.1        -  ",
+        "drifted  check, 2 agents                       6 + 0    0           0  ",
+        "silent   as in the paper                       7        1           1  ",
+        "silent   precondition                          6        1           0  ",
     ):
         assert fact in outcome.stdout
     assert "\x1b" not in outcome.stdout

@@ -6,8 +6,10 @@ from pathlib import Path
 from shelflife.cli.errors import CommandError, needing
 from shelflife.cli.progress import Progress
 from shelflife.cli.tables import bold, print_table
+from shelflife.lab.conduct import PLAIN, Conduct
 from shelflife.lab.exhibits import Collection, ExhibitsError, collection_of, write_all
 from shelflife.lab.exhibits.agreement import compared_with_the_paper
+from shelflife.lab.exhibits.cells import DASH, Kind
 from shelflife.lab.grid import Job, execute
 from shelflife.lab.paper import LADDER, TOKENS, counterpart_of
 from shelflife.lab.planners import PlannerError
@@ -34,6 +36,27 @@ _JOBS = (
     *(Job("recipes", arm, "compliant") for arm in _LADDER),
     *(Job("drifted", arm, "conservative") for arm in ("A0", "A2D")),
     Job("drifted", "A2D", "conservative", consume="apply"),
+    *(
+        Job("drifted", "A2D", "compliant", conduct=conduct)
+        for conduct in (
+            Conduct(form="compact"),
+            Conduct(fresh="check"),
+            Conduct(fresh="feed"),
+            Conduct(precondition=True),
+            Conduct(fresh="check", agents=2),
+        )
+    ),
+    Job(
+        "drifted",
+        "A2D",
+        "compliant",
+        consume="apply",
+        conduct=Conduct(form="compact", fresh="feed", precondition=True),
+    ),
+    *(
+        Job("silent", "A2D", "compliant", conduct=Conduct(precondition=is_asked))
+        for is_asked in (False, True)
+    ),
 )
 
 
@@ -52,6 +75,7 @@ def show_the_ladder(out: Path) -> None:
     except (ExhibitsError, LabError, PlannerError, RecordsError) as error:
         raise CommandError(str(error)) from error
     _show_agreement(collection)
+    _show_what_is_beyond(collection)
     print(f"\nEverything that was played, with the paper beside it: {bold(str(report))}")
 
 
@@ -74,6 +98,38 @@ def _show_agreement(collection: Collection) -> None:
     for pair in compared:
         if not pair.is_same:
             print(f"  Not the same: {pair.where} of {pair.who}, {pair.ours} here and {pair.theirs} there.")
+
+
+def _show_what_is_beyond(collection: Collection) -> None:
+    exhibit = next((one for one in collection.exhibits if one.key == "beyond"), None)
+    if exhibit is None:
+        return
+    heads = [f"{column.group} {column.name}".strip() for column in exhibit.columns]
+    rows = []
+    for row in exhibit.rows:
+        cells = dict(zip(heads, (cell.text.replace(DASH, "-") for cell in row.cells), strict=True))
+        retries = [cells["Retries first"], cells["Retries others"]]
+        rows.append(
+            (
+                cells["Stream"],
+                cells["Conduct"] if row.kind is not Kind.PAPER else f"paper, {cells['Planner']}",
+                " + ".join(one.removesuffix(".0") for one in retries if one != "-"),
+                cells["Stale values sent"].removesuffix(".0"),
+                cells["Stale values done"].removesuffix(".0"),
+                cells["Contract (%) responses"],
+                cells["Contract (%) both ways"],
+                cells["Bytes asked"],
+            )
+        )
+    print(f"\n{bold('Beyond the paper: A2D with what else the contract has')}\n")
+    shown = ("stream", "conduct", "retries", "stale sent", "stale done", "contract %", "both ways %", "asked")
+    print_table(shown, rows, indent="  ")
+    print(
+        "  Stale sent, stale done: requests with an outdated value, and those of them that were carried out."
+    )
+    print(
+        "  Contract: its part in the bytes of responses, and of both ways. Asked: bytes of its own questions."
+    )
 
 
 def _show_table(scores: list[RunScore]) -> None:
@@ -117,7 +173,7 @@ def _played(scores: list[RunScore], stream: str, planner: str, consume: str = "3
     return [
         score
         for score in scores
-        if (score.stream, score.planner, score.consume) == (stream, planner, consume)
+        if (score.stream, score.planner, score.consume, score.conduct) == (stream, planner, consume, PLAIN)
     ]
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from shelflife.lab.exhibits.agreement import agreement_with_the_paper
+from shelflife.lab.exhibits.beyond import beyond_the_paper
 from shelflife.lab.exhibits.by_planner import classes, hint_shapes, ladder, rotations, tokens, undrifted
 from shelflife.lab.exhibits.cells import Exhibit, Kind
 from shelflife.lab.exhibits.coverage import coverage
@@ -16,12 +17,16 @@ from shelflife.lab.scores import RunScore
 
 __all__ = ["Collection", "LeftOut", "collection_of", "exhibit_keys"]
 
-_BY_RUNS = (ladder, savings, classes, price_sheet, tokens, hint_shapes, rotations, undrifted, intervals, wire)
+_BY_RUNS = (
+    *(ladder, savings, classes, price_sheet, tokens, hint_shapes, rotations, undrifted, intervals, wire),
+    beyond_the_paper,
+)
 _NEEDS = {
     price_sheet: "the rule stream",
     rotations: "a stream of rotations",
     undrifted: "the undrifted stream",
     intervals: "the drifted stream by a planner that has chance in it",
+    beyond_the_paper: "the silent stream, and none of another conduct than the paper's",
 }
 
 

@@ -19,7 +19,7 @@ def coverage(runs: Runs) -> Exhibit:
     for strategy in (*ARMS.values(), EXACT):
         if not strategy.is_remembering:
             continue
-        consumed = {run.consume for run in runs.all if run.arm == strategy.name}
+        consumed = {run.consume for run in runs.of_the_papers_conduct if run.arm == strategy.name}
         marks = {**_consumption(consumed), **_validity(strategy)}
         cells = [
             label(strategy.name, is_code=True),

@@ -3,13 +3,14 @@
 import re
 
 from shelflife.lab.exhibits.beside import PLANNER, default_note
+from shelflife.lab.exhibits.beyond import MADE_FOR_IT
 from shelflife.lab.exhibits.cells import Column, Exhibit, Row, kind_of_tokens, label, number
 from shelflife.lab.exhibits.pools import ALL_ARMS, Pool, Runs, Subject
 from shelflife.lab.scores import FirstTry
 
 __all__ = ["other_streams"]
 
-_SHOWN_ELSEWHERE = re.compile(r"drifted|undrifted|rules|recipes|rotations-\d+")
+_SHOWN_ELSEWHERE = re.compile(rf"drifted|undrifted|rules|recipes|rotations-\d+|{MADE_FOR_IT}")
 
 
 def other_streams(runs: Runs) -> Exhibit:

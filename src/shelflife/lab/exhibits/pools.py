@@ -6,6 +6,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from shelflife.client.strategies import ARMS, EXACT
+from shelflife.lab.conduct import PLAIN
 from shelflife.lab.exhibits.cells import Kind, kind_of
 from shelflife.lab.paper import LADDER, counterpart_of
 from shelflife.lab.prompting import Consume
@@ -13,6 +14,8 @@ from shelflife.lab.scores import FirstTry, RunScore
 
 __all__ = [
     "ALL_ARMS",
+    "PLAIN_CONSUME",
+    "PLAIN_LEVEL",
     "Pool",
     "Runs",
     "Subject",
@@ -22,9 +25,9 @@ __all__ = [
 
 ALL_ARMS = (*ARMS, EXACT.name)
 
+PLAIN_LEVEL = 6
+PLAIN_CONSUME = Consume.LEVEL_3.value
 _FIRST = (Kind.MEASURED, Kind.EXACT, Kind.TUNED, Kind.SIMULATED)
-_PLAIN_LEVEL = 6
-_PLAIN_CONSUME = Consume.LEVEL_3.value
 
 
 class Subject(NamedTuple):
@@ -41,9 +44,9 @@ class Subject(NamedTuple):
     def name(self) -> str:
         """The planner, and what is not as in the paper."""
         parts = [self.planner]
-        if self.consume != _PLAIN_CONSUME:
+        if self.consume != PLAIN_CONSUME:
             parts.append(f"consume {self.consume}")
-        if self.level != _PLAIN_LEVEL:
+        if self.level != PLAIN_LEVEL:
             parts.append(f"level {self.level}")
         return ", ".join(parts)
 
@@ -97,12 +100,15 @@ def _compliance(run: RunScore) -> FirstTry | None:
 
 
 class Runs:
-    """All runs of an exhibit, by subject, stream and arm."""
+    """All runs of an exhibit; those of the paper's conduct, and no others, by subject, stream and arm."""
 
     def __init__(self, scores: Iterable[RunScore]) -> None:
         self.all = list(scores)
+        """Of whatever conduct."""
+
+        self.of_the_papers_conduct = [score for score in self.all if score.conduct == PLAIN]
         self._pools: dict[tuple[Subject, str, str], list[RunScore]] = {}
-        for score in self.all:
+        for score in self.of_the_papers_conduct:
             self._pools.setdefault((_subject_of(score), score.stream, score.arm), []).append(score)
 
     def subjects(self, *streams: str) -> list[Subject]:
@@ -134,7 +140,7 @@ class Runs:
 
 def _subject_of(score: RunScore) -> Subject:
     served = score.model.served if score.model else None
-    is_as_in_the_paper = (score.consume, score.level) == (_PLAIN_CONSUME, _PLAIN_LEVEL)
+    is_as_in_the_paper = (score.consume, score.level) == (PLAIN_CONSUME, PLAIN_LEVEL)
     return Subject(
         score.planner,
         kind_of(score),
