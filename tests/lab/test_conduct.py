@@ -1,20 +1,25 @@
 """What goes beyond the paper, played through the real server: nothing stale, fewer bytes, and a memory for several."""
 
 import functools
+import json
+import re
+from pathlib import Path
 
 import httpx2
+import msgspec
 import pytest
 
 from shelflife.apis.acme import acme_app, acme_provider
 from shelflife.cli import main
 from shelflife.lab import runner
+from shelflife.lab.apis import APIS
 from shelflife.lab.conduct import PLAIN, Conduct
 from shelflife.lab.grid import Job, execute, file_name_of, scores_in
 from shelflife.lab.prompting import Consume
 from shelflife.lab.records import Asked, Attempted, EpisodeEnded, RunEnded, read_records
 from shelflife.lab.runner import LabError, play
 from shelflife.lab.scenarios import load
-from shelflife.lab.scores import as_json, is_whole, score_of
+from shelflife.lab.scores import Wire, as_json, is_whole, score_of
 from shelflife.lab.simulated import simulated_planner
 from shelflife.lab.wire import contract_bytes_in, contract_header_bytes
 from shelflife.testing import serving
@@ -102,6 +107,11 @@ def test_what_one_agent_has_learned_the_others_know(arm, conduct, by_agent):
     assert score.wire.responses == 36 + by_agent[0]
 
 
+def test_what_one_agent_has_found_stale_the_others_do_not_use():
+    score = played("silent", "A2D", Conduct(agents=2))
+    assert (score.retries_by_agent, score.stale_executions) == ([6, 1], 1)
+
+
 def test_a_run_of_several_agents_is_whole_when_all_of_them_have_played():
     records = recorded("drifted", "A2D", Conduct(agents=2))
     assert is_whole(records)
@@ -180,6 +190,29 @@ def test_only_requests_that_carry_remembered_values_are_conditional():
     )
 
 
+def test_a_server_that_never_takes_a_precondition_is_not_asked_without_end(monkeypatch):
+    def forgetful_app(provider):
+        app = acme_app(provider)
+
+        async def forgetting(scope, receive, send):
+            """Passes preconditions on with an epoch that no server has ever had."""
+            headers = [
+                (name, b"Unheard0" + value[8:] if name == b"contract-precondition" else value)
+                for name, value in scope["headers"]
+            ]
+            await app({**scope, "headers": headers}, receive, send)
+
+        return forgetting
+
+    monkeypatch.setitem(APIS, "acme", APIS["acme"]._replace(app=forgetful_app))
+    records = []
+    planner = simulated_planner("compliant", 0, frozenset())
+    play(load("undrifted"), "A2D", planner, records.append, conduct=PRECONDITION)
+    stuck = [one for one in attempts_of(records) if one.episode == 3]
+    assert [(one.status, one.mended) for one in stuck] == [(412, 2)] * 5
+    assert score_of(records).wire.responses == sum(one.mended + 1 for one in attempts_of(records))
+
+
 def test_a_value_that_the_planner_left_out_is_not_carried():
     records = []
     planner = simulated_planner("conservative", 0, frozenset())
@@ -248,6 +281,30 @@ def test_the_answers_of_each_agent_are_its_own_when_a_run_goes_on():
     play(scenario, "A2D", going_on, again.append, conduct=two, recorded=attempts_of(first))
     assert (whole.count, going_on.count) == (36 + 7 + 36, 0)
     assert score_of(again).retries_by_agent == score_of(first).retries_by_agent
+
+
+FIGURES = re.findall(
+    r"(?m)^\| (drifted|silent) \| (?:none|`([^`]*)`) \| (.*) \|$",
+    (Path(__file__).parents[2] / "docs" / "lab.md").read_text("utf-8"),
+)
+
+
+@pytest.mark.parametrize(("stream", "flags", "told"), FIGURES)
+def test_the_documented_figures_are_those_that_come_out(stream, flags, told, capsys):
+    assert main(["lab", "run", stream, "--arm", "A2D", "--json", *flags.split()]) == 0
+    [run] = json.loads(capsys.readouterr().out)["runs"]
+    wire = msgspec.convert(run["wire"], Wire)
+    assert told.split(" | ") == [
+        " + ".join(map(str, run["retries_by_agent"])),
+        *(str(run[name]) for name in ("stale_injections", "mended", "stale_executions")),
+        f"{wire.contract_percent:.1f} %",
+        f"{wire.contract_percent_both_ways:.1f} %",
+        str(run["wire"]["question_bytes"]),
+    ]
+
+
+def test_there_are_documented_figures():
+    assert len(FIGURES) == 11
 
 
 CONDUCTS = [PLAIN, COMPACT, CHECK, FEED, PRECONDITION, ALL_OF_IT, Conduct(agents=2), Conduct(agents=3)]
