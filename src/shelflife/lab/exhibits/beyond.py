@@ -99,7 +99,7 @@ def beyond_the_paper(runs: Runs) -> Exhibit:
             " refused for it and mended, and requests that were done with it.",
             "The contract's part is that in the bodies of responses, and in the bodies and its own headers of both ways. Bytes asked are those of questions of the memory's own accord, and what the"
             " feed tells; they are in neither share. With several agents these numbers are the first one's, and the retries of all others stand beside.",
-            default_note(ALL_ARMS if any(one.arm == "exact" for one in _blocks(runs)) else ()),
+            default_note([block.arm for block in _blocks(runs)]),
         ),
     )
 
