@@ -10,12 +10,12 @@ PUBLIC = {
     "shelflife": {"__version__"},
     "shelflife.contract": set(
         "RULES_HEADER STATE_HEADER TABLES_HEADER AskFixes BadMessage BadName BadRow BadRule CacheHint Changes ContractError"
-        " ContractState Delta Diff Edge ErrorMessage Graph Level Node Problem RecoveryFeedback Rejection ReloadReport"
+        " ContractState Counts Delta Diff Edge ErrorMessage Graph Level Node Problem RecoveryFeedback Rejection ReloadReport"
         " ReloadRules ReloadTable Row Rule RuleSet RulesChanges RulesReport Suggestion TableChanges TableVersion"
         " node_id same_json split_node_id table_versions_from_header table_versions_header".split()
     ),
     "shelflife.server": set(
-        "Fix Level PolicyFailed Provider Registry Rejected ReloadRefused Request RowView Rule ServerError SourceError"
+        "Disclosure Fix Level PolicyFailed Provider Registry Rejected ReloadRefused Request RowView Rule ServerError SourceError"
         " State StateFile StateFileError TableSource TableView Tables UnknownTable UsageError VersionTaken Violation"
         " csv_file fix json_file sql_query toml_file".split()
     ),

@@ -147,17 +147,17 @@ def test_what_a_server_tells_of_an_epoch_is_what_it_would_tell_when_asked(world,
         change(registry, what)
         passed.append(registry.state)
     state = registry.state
-    now = state.stamp(level).message
-    for known in (one.stamp(level).message for one in passed):
+    now = state.face(level).stamp.message
+    for known in (one.face(level).stamp.message for one in passed):
         epoch = epoch_of(known.table_versions, known.rules_version or None)
-        stamp = state.compact_stamp(level, epoch)
+        stamp = state.face(level).compact_stamp(epoch)
         if stamp is None:
             continue  # the full form was shorter
         told = msgspec.json.decode(b"{" + stamp.members + b"}")["epoch"]
         if told == 1:
             assert known == now
             continue
-        assert len(stamp.members) - len(b'"epoch":') <= len(state.stamp(level).members) + 1024
+        assert len(stamp.members) - len(b'"epoch":') <= len(state.face(level).stamp.members) + 1024
         moved = msgspec.convert(told, Moved)
         as_changes = changes_of(Versions(known.table_versions, known.rules_version or None), moved)
         asked = {
@@ -165,7 +165,7 @@ def test_what_a_server_tells_of_an_epoch_is_what_it_would_tell_when_asked(world,
             for table, version in known.table_versions.items()
             if now.table_versions.get(table) != version
         }
-        when_asked = state.changes_since(asked, known.rules_version or None, level)
+        when_asked = state.face(level).changes_since(asked, known.rules_version or None)
         assert as_changes.table_versions == when_asked.table_versions
         assert as_changes.rules_version == when_asked.rules_version
         assert as_changes.tables.keys() == when_asked.tables.keys()
@@ -177,7 +177,7 @@ def test_what_a_server_tells_of_an_epoch_is_what_it_would_tell_when_asked(world,
             assert (one.affected_downstream or ()) == (other.affected_downstream or ())
         if known.rules_version != now.rules_version:
             assert as_changes.rules == when_asked.rules
-    assert state.compact_stamp(level, "nonsense") is None
+    assert state.face(level).compact_stamp("nonsense") is None
 
 
 @pytest.mark.spec("11.5")
@@ -198,6 +198,6 @@ def test_only_so_many_epochs_are_kept():
     first = epoch_of(registry.state.table_versions, registry.state.rules.version)
     for number in range(64):
         registry.reload_table("t", set={"k": {"n": number}})
-    assert registry.state.compact_stamp(Level.FINGERPRINT, first) is not None
+    assert registry.state.face(Level.FINGERPRINT).compact_stamp(first) is not None
     registry.reload_table("t", set={"k": {"n": -1}})
-    assert registry.state.compact_stamp(Level.FINGERPRINT, first) is None
+    assert registry.state.face(Level.FINGERPRINT).compact_stamp(first) is None

@@ -47,7 +47,7 @@ def events(response):
 
 
 def epoch_now(provider):
-    return provider.state.epoch(provider.level)
+    return provider.state.face(provider.level).epoch
 
 
 def rotate(provider, code="WINTERLAUNCH26"):

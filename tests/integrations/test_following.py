@@ -23,7 +23,7 @@ def client():
 
 
 def epoch_of(provider):
-    return provider.state.epoch(provider.level)
+    return provider.state.face(provider.level).epoch
 
 
 def test_what_moves_is_heard_and_renewed_without_a_request(provider, client):

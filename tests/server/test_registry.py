@@ -23,7 +23,7 @@ def registry(version="1.0.0"):
 
 
 def changes(reg, since, table="codes"):
-    return reg.state.changes_since({table: since}, None, Level.FINGERPRINT).tables[table]
+    return reg.state.face(Level.FINGERPRINT).changes_since({table: since}, None).tables[table]
 
 
 @pytest.mark.spec("7.2")
@@ -357,7 +357,7 @@ class RegistryMachine(RuleBasedStateMachine):
     def changes_since_any_version_are_the_direct_diff(self):
         state = self.registry.state
         for (name, version), content in self.contents.items():
-            answer = state.changes_since({name: version}, None, Level.FINGERPRINT).tables[name]
+            answer = state.face(Level.FINGERPRINT).changes_since({name: version}, None).tables[name]
             direct = Delta.between(content, self.model[name]).diff
             assert answer.known
             assert (answer.added, answer.removed, answer.changed) == (
@@ -366,7 +366,7 @@ class RegistryMachine(RuleBasedStateMachine):
                 direct.changed,
             )
         for version, older in self.rule_sets.items():
-            answer = state.changes_since({}, version, Level.FINGERPRINT).rules
+            answer = state.face(Level.FINGERPRINT).changes_since({}, version).rules
             assert answer.known
             assert (set(answer.added), set(answer.removed)) == (self.rules - older, older - self.rules)
 

@@ -14,6 +14,7 @@ from msgspec import UNSET, UnsetType
 
 from shelflife.contract.messages import (
     Changes,
+    Counts,
     RulesChanges,
     Suggestion,
     TableChanges,
@@ -76,6 +77,8 @@ class MovedTable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     removed: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     affected_downstream: tuple[str, ...] = ()
+    counts: Counts | UnsetType = UNSET
+    """In place of the lists, for a client that is not shown keys; `known` is then false."""
 
 
 class MovedRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -85,6 +88,7 @@ class MovedRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     known: bool = True
     added: tuple[Rule, ...] = ()
     removed: tuple[Rule, ...] = ()
+    counts: Counts | UnsetType = UNSET
 
 
 class Moved(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -158,6 +162,7 @@ def moved_between(known: Mapping[str, str], known_rules: str | None, changes: Ch
             removed=told.removed or (),
             changed=told.changed or (),
             affected_downstream=told.affected_downstream or (),
+            counts=told.counts,
         )
         for name, told in changes.tables.items()
     }
@@ -172,7 +177,11 @@ def moved_between(known: Mapping[str, str], known_rules: str | None, changes: Ch
     return Moved(
         tables=tables,
         rules=MovedRules(
-            version=rules.version, known=rules.known, added=rules.added or (), removed=rules.removed or ()
+            version=rules.version,
+            known=rules.known,
+            added=rules.added or (),
+            removed=rules.removed or (),
+            counts=rules.counts,
         ),
     )
 
@@ -189,6 +198,7 @@ def changes_of(base: Versions, moved: Moved) -> Changes:
             removed=table.removed if table.known else UNSET,
             changed=table.changed if table.known else UNSET,
             affected_downstream=table.affected_downstream if table.known else UNSET,
+            counts=table.counts,
         )
         for name, table in moved.tables.items()
         if name in known
@@ -205,6 +215,7 @@ def changes_of(base: Versions, moved: Moved) -> Changes:
             known=rules.known,
             added=rules.added if rules.known else UNSET,
             removed=rules.removed if rules.known else UNSET,
+            counts=rules.counts,
         ),
         table_versions={name: version for name, version in versions.items() if version is not None},
         rules_version=(rules.version if rules else known_rules) or UNSET,

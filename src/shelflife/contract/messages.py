@@ -19,6 +19,7 @@ __all__ = [
     "CacheHint",
     "Changes",
     "ContractState",
+    "Counts",
     "Edge",
     "ErrorMessage",
     "Graph",
@@ -255,6 +256,15 @@ class ContractState(_Message, frozen=True, kw_only=True):
     rules_version: str | UnsetType = UNSET
 
 
+class Counts(_Message, frozen=True, kw_only=True):
+    """How many there are, for a client that is not shown which."""
+
+    added: int
+    removed: int
+    changed: int | UnsetType = UNSET
+    """Of rows alone; a rule that was redeclared is both added and removed."""
+
+
 class TableChanges(_Message, frozen=True, kw_only=True):
     """What happened to a table since a version, or that this cannot be told."""
 
@@ -274,6 +284,9 @@ class TableChanges(_Message, frozen=True, kw_only=True):
     affected_downstream: tuple[str, ...] | UnsetType = UNSET
     """From Level 5 on."""
 
+    counts: Counts | UnsetType = UNSET
+    """In place of the lists, for a client that is not shown keys; `known` is then false."""
+
 
 class RulesChanges(_Message, frozen=True, kw_only=True):
     """What happened to the rules since a fingerprint, or that this cannot be told."""
@@ -283,6 +296,8 @@ class RulesChanges(_Message, frozen=True, kw_only=True):
     known: bool
     added: tuple[Rule, ...] | UnsetType = UNSET
     removed: tuple[Rule, ...] | UnsetType = UNSET
+    counts: Counts | UnsetType = UNSET
+    """In place of the lists, for a client that is not shown them; `known` is then false."""
 
 
 class Changes(_Message, frozen=True, kw_only=True):

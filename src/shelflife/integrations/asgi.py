@@ -20,7 +20,7 @@ from shelflife.server.policies import Rejected
 from shelflife.server.preconditions import is_met, refusal_of_malformed, unmet
 from shelflife.server.provider import Pin, Provider
 from shelflife.server.repairs import Repair, RepairedStamp, is_lenient
-from shelflife.server.state import CompactStamp, Stamp, State
+from shelflife.server.state import CompactStamp, Face, Stamp
 
 __all__ = ["ContractMiddleware"]
 
@@ -50,7 +50,7 @@ _TELLING = {
 _SERVER_ERROR = 500
 _LARGEST_REPAIRED = 1024 * 1024
 _CACHED = frozenset({"GET", "HEAD"})
-"""Methods whose responses a cache may give to another client, who knows another epoch."""
+"""Methods whose responses a cache may give to another client, who knows another epoch or other aliases."""
 
 _BODILESS = frozenset({204, 205, 206, 304})
 """Statuses of responses that have no body, or only a part of one."""
@@ -67,6 +67,7 @@ class ContractMiddleware:
         self.provider = provider
         self._left_alone = frozenset(left_alone)
         self._level = provider.level
+        self._disclosure = provider.disclosure
         self._endpoints = Endpoints(provider)
         self.feed = Feed(provider)
 
@@ -88,26 +89,30 @@ class ContractMiddleware:
             await _send_answer(send, await self._own_endpoint(scope, path, receive), scope["method"])
             return
         pin = Pin(self.provider.registry.state)
+        if self._disclosure is None or not self._level:
+            face = pin.state.face(self._level)
+        else:
+            face = self._disclosure.face(pin.state, self._level, _headers(scope))
         stamp: Stamp | CompactStamp | None = None
         if self._level:
-            stamp = pin.state.stamp(self._level)
+            stamp = face.stamp
             if wishes := _wishes(scope):
                 epoch = wishes.get(b"contract-epoch")
                 if epoch is not None:
-                    stamp = pin.state.compact_stamp(self._level, epoch) or stamp
+                    stamp = face.compact_stamp(epoch) or stamp
                 precondition = wishes.get(b"contract-precondition")
                 if precondition is not None:
                     refusal = await self._unmet_precondition(
-                        precondition, scope, path, receive, pin.state, stamp
+                        precondition, scope, path, receive, pin, face, stamp
                     )
                     if refusal is not None:
                         await _send_answer(send, refusal, scope["method"])
                         return
                 if self._is_repaired(wishes.get(b"prefer", ""), scope, path):
-                    await self._serve_repaired(scope, receive, send, path, pin, stamp)
+                    await self._serve_repaired(scope, receive, send, path, pin, face, stamp)
                     return
         if await self._serve(scope, receive, send, path, pin, stamp):
-            await self._send_failure(scope, send, pin, stamp)
+            await self._send_failure(scope, send, pin, face, stamp)
 
     async def _serve(
         self, scope: Scope, receive: Receive, send: Send, path: str, pin: Pin, stamp: AnyStamp | None
@@ -126,10 +131,10 @@ class ContractMiddleware:
         return response.is_withheld and pin.failure is not None
 
     async def _send_failure(
-        self, scope: Scope, send: Send, pin: Pin, stamp: Stamp | CompactStamp | None
+        self, scope: Scope, send: Send, pin: Pin, face: Face, stamp: Stamp | CompactStamp | None
     ) -> None:
         if pin.failure is not None:
-            await _send_answer(send, self._answer_to(pin.failure, scope, pin.state, stamp), scope["method"])
+            await _send_answer(send, self._answer_to(pin.failure, scope, face, stamp), scope["method"])
 
     def _is_repaired(self, prefer: str, scope: Scope, path: str) -> bool:
         return is_lenient(prefer) and f"{scope['method']} {path}" in self.provider.repaired_operations
@@ -141,6 +146,7 @@ class ContractMiddleware:
         send: Send,
         path: str,
         pin: Pin,
+        face: Face,
         stamp: Stamp | CompactStamp,
     ) -> None:
         """Let the app answer; where its check refuses the request with fixes that can be kept, merge them and let it answer again."""
@@ -151,7 +157,7 @@ class ContractMiddleware:
             _with_length(scope, repair.body), _replayed(repair.body), send, path, current, repair.stamp(stamp)
         ):
             if not repair.merge(current.failure):
-                await self._send_failure(scope, send, pin, stamp)  # as though nothing had been tried
+                await self._send_failure(scope, send, pin, face, stamp)  # as though nothing had been tried
                 return
             current = Pin(pin.state)
 
@@ -161,7 +167,8 @@ class ContractMiddleware:
         scope: Scope,
         path: str,
         receive: Receive,
-        state: State,
+        pin: Pin,
+        face: Face,
         stamp: Stamp | CompactStamp,
     ) -> Answer | None:
         """The refusal of a request whose remembered values may have gone stale; None when it may go on."""
@@ -169,30 +176,34 @@ class ContractMiddleware:
             precondition = Precondition.from_header(value)
         except BadMessage as error:
             return refusal_of_malformed(error)
-        if is_met(precondition, self.provider, state):
+        if is_met(precondition, face):
             return None
         body = await _read_body(receive, _LARGEST_REPAIRED)
         form = form_asked_for(_header(scope, b"accept"), self.provider.feedback.error_form)
         operation = f"{scope['method']} {path}"
-        return unmet(precondition, self.provider, state, operation, body, form, stamp)
+        token = self.provider.pinned.set(pin)
+        try:
+            return unmet(precondition, self.provider, pin.state, face, operation, body, form, stamp)
+        finally:
+            self.provider.pinned.reset(token)
 
     def _answer_to(
         self,
         failure: Rejected | PolicyFailed,
         scope: Scope,
-        state: State,
+        face: Face,
         stamp: Stamp | CompactStamp | None,
     ) -> Answer:
         feedback = self.provider.feedback
         form = form_asked_for(_header(scope, b"accept"), feedback.error_form)
         if isinstance(failure, Rejected):
-            return feedback.rejection(failure, form, stamp)
+            return feedback.rejection(failure, form, face, stamp)
         _log.error("%s; the request was answered with 500", failure, exc_info=failure.__cause__)
-        return feedback.failure(state, form)
+        return feedback.failure(face, form)
 
     async def _own_endpoint(self, scope: Scope, path: str, receive: Receive) -> Answer:
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        call = Call(scope["method"], path, scope.get("query_string", b"").decode("latin-1"), headers)
+        query = scope.get("query_string", b"").decode("latin-1")
+        call = Call(scope["method"], path, query, _headers(scope))
         refusal = self._endpoints.admit(call)
         if refusal is not None:
             return refusal
@@ -253,8 +264,8 @@ class _Response:
             await self._send({**start, "headers": headers})
         elif message["type"] == "http.response.start" and stamp is not None:
             headers = list(message.get("headers", ()))
-            if stamp.is_compact and self._method in _CACHED:
-                headers.append((b"vary", b"contract-epoch"))
+            if stamp.vary and self._method in _CACHED:
+                headers.append((b"vary", stamp.vary.encode()))
             if stamp.is_repaired:
                 headers.append((b"preference-applied", b"handling=lenient"))
             if self._is_changeable(message["status"], headers):
@@ -330,6 +341,10 @@ def _replayed(body: bytes) -> Receive:
 
 def _accepted(scope: Scope) -> bytes:
     return _header(scope, b"accept").encode("latin-1") if scope["method"] == "GET" else b""
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
 
 
 def _header(scope: Scope, name: bytes) -> str:

@@ -189,8 +189,10 @@ def _admin_paths(provider: Provider) -> dict[str, Any]:
             }
         return operation
 
-    tables = {"properties": {"table": {"enum": sorted(provider.state.tables)}}}
-    reload_table = {"allOf": [_ref("ReloadTable"), tables, _either("rows", "set", "remove")]}
+    tables = [{"properties": {"table": {"enum": sorted(provider.state.tables)}}}]
+    if provider.disclosure is not None:
+        tables = []  # the document is for anybody
+    reload_table = {"allOf": [_ref("ReloadTable"), *tables, _either("rows", "set", "remove")]}
     reload_rules = {"allOf": [_ref("ReloadRules"), _either("rules", "add", "remove")]}
     paths = {
         RELOAD_TABLE_PATH: {"post": admin("Reload a table", "ReloadReport", reload_table)},

@@ -1,19 +1,19 @@
 """The change feed: server-sent events that tell every listener what has moved, as soon as it has.
 
 A listener is told what lies between the state that it knows and the current one, never a queue of steps: one that is slow
-misses nothing and gets nothing twice, and a thousand of them cost the encoding of one.
+misses nothing and gets nothing twice, and a thousand of them cost the encoding of one (or, where each has aliases of its own, of one each).
 """
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qs
 
 from shelflife.contract.compact import EPOCH_HEADER
 from shelflife.server.provider import Provider
-from shelflife.server.state import State
+from shelflife.server.state import Face
 
 __all__ = ["Feed"]
 
@@ -57,7 +57,7 @@ class Feed:
         loop, moved = asyncio.get_running_loop(), asyncio.Event()
         with self._lock:
             self._listeners.setdefault(loop, set()).add(moved)
-        telling = asyncio.create_task(self._tell(_known_by(scope), moved, send))
+        telling = asyncio.create_task(self._tell(_headers(scope), _known_by(scope), moved, send))
         leaving = asyncio.create_task(_gone(receive))
         try:
             await asyncio.wait({telling, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -70,25 +70,18 @@ class Feed:
                 task.cancel()
             await asyncio.gather(telling, leaving, return_exceptions=True)
 
-    async def _tell(self, known: str | None, moved: asyncio.Event, send: Send) -> None:
+    async def _tell(
+        self, headers: Mapping[str, str], known: str | None, moved: asyncio.Event, send: Send
+    ) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         while True:
             moved.clear()
-            state = self._provider.registry.state
-            epoch = state.epoch(self._provider.level)
-            part = b": still here\n\n" if epoch == known else self._event(state, epoch, known)
+            face = self._provider.face(self._provider.registry.state, headers)
+            part = b": still here\n\n" if face.epoch == known else _event(face, known)
             await send({"type": "http.response.body", "body": part, "more_body": True})
-            known = epoch
+            known = face.epoch
             with suppress(TimeoutError):
                 await asyncio.wait_for(moved.wait(), self._heartbeat_s)
-
-    def _event(self, state: State, epoch: str, known: str | None) -> bytes:
-        stamp = None if known is None else state.compact_stamp(self._provider.level, known)
-        if stamp is None:
-            name, told = b"resync", b"{" + state.stamp(self._provider.level).members + b"}"
-        else:
-            name, told = b"moved", b"{" + stamp.members + b',"since":"' + (known or "").encode() + b'"}'
-        return b"id: " + epoch.encode() + b"\nevent: " + name + b"\ndata: " + told + b"\n\n"
 
     def _wake(self) -> None:
         with self._lock:
@@ -102,6 +95,19 @@ class Feed:
             listeners = list(self._listeners.get(loop, ()))
         for moved in listeners:
             moved.set()
+
+
+def _event(face: Face, known: str | None) -> bytes:
+    stamp = None if known is None else face.compact_stamp(known)
+    if stamp is None:
+        name, told = b"resync", b"{" + face.stamp.members + b"}"
+    else:
+        name, told = b"moved", b"{" + stamp.members + b',"since":"' + (known or "").encode() + b'"}'
+    return b"id: " + face.epoch.encode() + b"\nevent: " + name + b"\ndata: " + told + b"\n\n"
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
 
 
 async def _gone(receive: Receive) -> None:

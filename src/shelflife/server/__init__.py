@@ -4,6 +4,7 @@ Needs the extra `shelflife[server]`.
 """
 
 from shelflife.contract import Level, Rule
+from shelflife.server.disclosure import Disclosure
 from shelflife.server.errors import (
     PolicyFailed,
     ReloadRefused,
@@ -23,6 +24,7 @@ from shelflife.server.state import State
 from shelflife.server.statefile import StateFile
 
 __all__ = [
+    "Disclosure",
     "Fix",
     "Level",
     "PolicyFailed",

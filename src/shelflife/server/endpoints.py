@@ -145,11 +145,13 @@ class Endpoints:
             )
 
     def _state(self, call: Call) -> Answer:
-        state, level = self._provider.state, self._provider.level
-        stamp = state.stamp(level)
-        headers = (("ETag", f'"{stamp.tag}"'), ("Cache-Control", "no-cache"))
+        face = self._provider.face(self._provider.state, call.headers)
+        stamp = face.stamp
+        headers: tuple[tuple[str, str], ...] = (("ETag", f'"{stamp.tag}"'), ("Cache-Control", "no-cache"))
+        if stamp.vary:
+            headers = (*headers, ("Vary", stamp.vary))
         known = [value for name, value in parse_qsl(call.query) if name == "known"]
-        is_known = known[-1:] == [state.epoch(level)]
+        is_known = known[-1:] == [face.epoch]
         if is_known or _names_tag(call.headers.get("if-none-match", ""), stamp.tag):
             return Answer(304, JSON, b"", headers)
         return Answer(200, JSON, b"{" + stamp.members + b"}", headers)
@@ -173,14 +175,16 @@ class Endpoints:
                 raise _Refusal(400, f"there is no parameter {shown(name)}; there are since and rules")
         if not versions and rules_version is None:
             raise _Refusal(400, "ask with since=table:version or rules=fingerprint")
-        changes = self._provider.state.changes_since(versions, rules_version, self._provider.level)
+        face = self._provider.face(self._provider.state, call.headers)
+        changes = face.changes_since(versions, rules_version)
         return Answer(200, JSON, _encode(changes), (("Cache-Control", "no-store"),))
 
     def _fixes(self, call: Call) -> Answer:
         asked = read_message(call.body, AskFixes)
-        state, feedback = self._provider.state, self._provider.feedback
-        rejected = Rejected(self._provider.fixes_for(asked.request, asked.operation), state)
-        return feedback.rejection(rejected, "json", status=200)
+        with self._provider.one_state() as state:
+            rejected = Rejected(self._provider.fixes_for(asked.request, asked.operation), state)
+        face = self._provider.face(state, call.headers)
+        return self._provider.feedback.rejection(rejected, "json", face, status=200)
 
     def _signed(self, call: Call) -> Answer:
         since = [value for name, value in parse_qsl(call.query) if name == "since"]

@@ -7,7 +7,7 @@ import msgspec
 from shelflife.contract import Level, Problem
 from shelflife.contract.compact import compacted
 from shelflife.server.policies import Rejected
-from shelflife.server.state import CompactStamp, Stamp, State
+from shelflife.server.state import CompactStamp, Face, Stamp
 
 __all__ = ["Answer", "ErrorForm", "Feedback", "form_asked_for", "stamped"]
 
@@ -44,15 +44,17 @@ class Feedback(NamedTuple):
         self,
         rejected: Rejected,
         form: ErrorForm,
+        face: Face,
         stamp: Stamp | CompactStamp | None = None,
         status: int = _REJECTED,
     ) -> Answer:
-        """The answer to a request that violates policies: the fixes, with a stamp if not of the full form."""
+        """The answer to a request that violates policies: the fixes as the state's face shows them, with a stamp if not of the full form."""
         if self.level == Level.PLAIN_TEXT:
             return Answer(status, PLAIN_TEXT, "\n".join((*rejected.sentences, "")).encode())
-        stamp = stamp or rejected.state.stamp(self.level)
+        stamp = stamp or face.stamp
         suggestions = [
-            suggestion.at_level(self.level, paper_only=self.paper_only) for suggestion in rejected.suggestions
+            face.suggestion(suggestion.at_level(self.level, paper_only=self.paper_only))
+            for suggestion in rejected.suggestions
         ]
         told = [compacted(suggestion) for suggestion in suggestions] if stamp.is_compact else suggestions
         members = b'"success":false,"recovery_feedback":{"suggestions":' + _encode(told) + b"}"
@@ -62,7 +64,7 @@ class Feedback(NamedTuple):
         body = stamped(b"{" + members + b"}", stamp.members)
         return Answer(status, PROBLEM_JSON if form == "problem" else JSON, body)
 
-    def failure(self, state: State, form: ErrorForm) -> Answer:
+    def failure(self, face: Face, form: ErrorForm) -> Answer:
         """The answer when a policy has a bug: 500, and nothing about why."""
         if self.level == Level.PLAIN_TEXT:
             return Answer(500, PLAIN_TEXT, b"Internal Server Error\n")
@@ -70,7 +72,7 @@ class Feedback(NamedTuple):
             members, content_type = _encode(Problem(title="Internal Server Error", status=500)), PROBLEM_JSON
         else:
             members, content_type = b'{"success":false,"error":"internal server error"}', JSON
-        return Answer(500, content_type, stamped(members, state.stamp(self.level).members))
+        return Answer(500, content_type, stamped(members, face.stamp.members))
 
 
 def stamped(body: bytes, members: bytes) -> bytes:

@@ -9,22 +9,23 @@ from shelflife.server.errors import PolicyFailed
 from shelflife.server.feedback import JSON, Answer, ErrorForm
 from shelflife.server.policies import Rejected, Violation
 from shelflife.server.provider import Provider
-from shelflife.server.state import CompactStamp, Stamp, State
+from shelflife.server.state import CompactStamp, Face, Stamp, State
 
 __all__ = ["is_met", "refusal_of_malformed", "unmet"]
 
 _FAILED = 412
 
 
-def is_met(precondition: Precondition, provider: Provider, state: State) -> bool:
+def is_met(precondition: Precondition, face: Face) -> bool:
     """Whether nothing that the request's remembered values rest on has moved."""
-    return not state.has_moved(provider.level, precondition.epoch, precondition.rows, precondition.rules)
+    return not face.has_moved(precondition.epoch, precondition.rows, precondition.rules)
 
 
 def unmet(
     precondition: Precondition,
     provider: Provider,
     state: State,
+    face: Face,
     operation: str,
     body: bytes,
     form: ErrorForm,
@@ -35,7 +36,7 @@ def unmet(
     Looked at are the policies for every operation and those of `operation`, named as method and path.
     """
     rejected = Rejected(_violations(precondition, provider, operation, body), state)
-    return provider.feedback.rejection(rejected, form, stamp, status=_FAILED)
+    return provider.feedback.rejection(rejected, form, face, stamp, status=_FAILED)
 
 
 def refusal_of_malformed(error: BadMessage) -> Answer:

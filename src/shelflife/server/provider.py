@@ -12,6 +12,7 @@ from typing import Any, overload
 import msgspec
 
 from shelflife.contract import Level, ReloadReport, Row, Rule
+from shelflife.server.disclosure import Disclosure
 from shelflife.server.errors import PolicyFailed, UnknownTable, UsageError
 from shelflife.server.feedback import ErrorForm, Feedback
 from shelflife.server.limits import ReloadLimit
@@ -19,7 +20,7 @@ from shelflife.server.policies import Policy, PolicyFunction, Rejected, Violatio
 from shelflife.server.reads import Tables
 from shelflife.server.registry import Registry
 from shelflife.server.signing import Lineage, Signer
-from shelflife.server.state import State
+from shelflife.server.state import Face, State
 from shelflife.server.statefile import StateFile
 
 __all__ = ["Pin", "Provider", "TableSource"]
@@ -61,6 +62,7 @@ class Provider:
         signer: Signer | None = None,
         signed_for_s: int = 24 * 3600,
         clock: Callable[[], float] = time.time,
+        disclosure: Disclosure | None = None,
     ) -> None:
         """Declare what the API's policies consult.
 
@@ -70,7 +72,8 @@ class Provider:
         anew, as by a reload, and no others. `reloads_per_minute` bounds the reloads over HTTP that change something.
         `repairs` are operations, as `POST /subscriptions`, whose requests the server mends itself where a client prefers that; their handlers
         must check before they do anything. A `signer` vouches for every state that clients ask about, for `signed_for_s` seconds
-        at a time; that needs a `state_file`, for numbers that were given out must survive a restart.
+        at a time; that needs a `state_file`, for numbers that were given out must survive a restart. With a `disclosure` clients are shown aliases
+        in place of names and keys; there cannot be both, since what is signed is the same for all.
         """
         if admin_token is not None and not re.fullmatch(r"[\x21-\x7e]+", admin_token):
             raise UsageError(
@@ -84,11 +87,14 @@ class Provider:
             raise UsageError(f"there is no wire level {level!r}; there are 0, 1, 4, 5 and 6") from None
         if signer is not None and state_file is None:
             raise UsageError("a signer needs a state file: signed states are numbered across restarts")
+        if signer is not None and disclosure is not None:
+            raise UsageError("a provider cannot both sign and have a disclosure: a signed state names every table to every client")
         if signed_for_s < _SHORTEST_SIGNED_S:
             raise UsageError(f"states are signed for at least {_SHORTEST_SIGNED_S} s")
         self.admin_token = admin_token
         self.most_reload_bytes = most_reload_bytes
         self.repaired_operations = frozenset(repairs)
+        self.disclosure = disclosure
         self.reload_limit = None if reloads_per_minute is None else ReloadLimit(reloads_per_minute)
         self._sources = {name: rows for name, rows in tables.items() if callable(rows)}
         rows_by_table = {name: rows() if callable(rows) else rows for name, rows in tables.items()}
@@ -127,6 +133,12 @@ class Provider:
         """The state that the request at hand sees; outside of a request, the current one."""
         pin = self.pinned.get()
         return self.registry.state if pin is None else pin.state
+
+    def face(self, state: State, headers: Mapping[str, str]) -> Face:
+        """What a state shows to the client whose request has these headers, by lower-case name."""
+        if self.disclosure is None:
+            return state.face(self.level)
+        return self.disclosure.face(state, self.level, headers)
 
     @overload
     def policy(self, function: PolicyFunction, /) -> PolicyFunction: ...

@@ -31,7 +31,7 @@ class RepairedStamp:
 
     def __init__(self, stamp: Stamp | CompactStamp, suggestions: list[Suggestion]) -> None:
         told = [{"type": one.type, "parameters": one.parameters} for one in suggestions]
-        self.is_compact = stamp.is_compact
+        self.vary = stamp.vary
         self.members = stamp.members + b',"repaired":' + _encode(told)
         types = ", ".join(quoted(one.type) for one in suggestions)
         self.headers = [*stamp.headers, ("Contract-Repaired", types)]

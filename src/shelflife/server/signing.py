@@ -79,7 +79,7 @@ class Lineage:
         state, newest = self._registry.state, self._statements[-1] if self._statements else None
         now = int(self._clock())
         made_at = now if newest is None else max(now, newest.made_at)
-        stamp = state.stamp(self._level).message
+        stamp = state.face(self._level).stamp.message
         rules_version = stamp.rules_version or None
         if newest and (newest.table_versions, newest.rules_version) == (stamp.table_versions, rules_version):
             if made_at < newest.made_at + self._valid_s // 2:
@@ -111,7 +111,7 @@ class Lineage:
             for table, version in newest.table_versions.items()
             if current.get(table) != version
         }
-        changes = state.changes_since(versions, newest.rules_version, self._level)
+        changes = state.face(self._level).changes_since(versions, newest.rules_version)
         moved = moved_between(newest.table_versions, newest.rules_version, changes)
         return moved if len(msgspec.json.encode(moved)) <= _LARGEST_MOVE else None
 

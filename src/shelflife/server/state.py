@@ -1,4 +1,4 @@
-"""One consistent state of the world: what a request sees from start to end."""
+"""One consistent state of the world: what a request sees from start to end, and the face that it shows to clients."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -12,9 +12,12 @@ from shelflife.contract import (
     TABLES_HEADER,
     Changes,
     ContractState,
+    Diff,
     Level,
+    Rule,
     RulesChanges,
     RuleSet,
+    Suggestion,
     TableChanges,
     table_versions_header,
 )
@@ -23,7 +26,7 @@ from shelflife.contract.names import split_node_id
 from shelflife.contract.stamps import quoted
 from shelflife.server.tables import Table
 
-__all__ = ["CompactStamp", "Stamp", "State"]
+__all__ = ["CompactStamp", "Face", "Stamp", "State", "StateVersions"]
 
 _LONGEST_HEADER = 4096
 _MOST_RULE_SETS = 256
@@ -36,12 +39,14 @@ _encode = msgspec.json.Encoder().encode
 class Stamp:
     """What every response of one state carries at one level, encoded once."""
 
-    __slots__ = ("headers", "members", "message", "tag")
+    __slots__ = ("headers", "members", "message", "tag", "vary")
     is_compact = False
     is_repaired = False
 
-    def __init__(self, message: ContractState) -> None:
+    def __init__(self, message: ContractState, vary: str = "") -> None:
         self.message = message
+        self.vary = vary
+        """The request headers on which it depends, as in `Vary`."""
         self.members = _encode(message)[1:-1]
         """The members as they stand in a JSON object, without the braces."""
         self.tag = hashlib.sha256(self.members).hexdigest()[:16]
@@ -58,45 +63,198 @@ class Stamp:
 class CompactStamp:
     """The same for a client that has said which state it knows."""
 
-    __slots__ = ("headers", "members")
+    __slots__ = ("headers", "members", "vary")
     is_compact = True
     is_repaired = False
 
-    def __init__(self, epoch: bytes, headers: list[tuple[str, str]]) -> None:
+    def __init__(self, epoch: bytes, headers: list[tuple[str, str]], vary: str = "") -> None:
         self.members = b'"epoch":' + epoch
         self.headers = headers
+        self.vary = f"{EPOCH_HEADER.lower()}, {vary}" if vary else EPOCH_HEADER.lower()
 
 
-class _Versions(NamedTuple):
+class StateVersions(NamedTuple):
     """The versions of a state."""
 
     tables: dict[str, str]
     rules: str
 
+    def message(self, level: Level) -> ContractState:
+        """What of them goes on the wire at this level."""
+        fingerprint = self.rules if level >= Level.FINGERPRINT else msgspec.UNSET
+        return ContractState(table_versions=self.tables, rules_version=fingerprint)
+
     def epoch(self, level: Level) -> str:
+        """Their name in the compact form."""
         return epoch_of(self.tables, self.rules if level >= Level.FINGERPRINT else None)
+
+
+class Face:
+    """What a state shows to clients at one level, and what it makes of what they ask.
+
+    All that goes in or comes out is in the client's words. Here these are the server's own; `disclosure` has a face that speaks in aliases.
+    It holds parts of the state and not the state, which holds it: so both go when the state goes.
+    """
+
+    __slots__ = (
+        *("_are_all_known", "_compact_stamps", "_known", "_older", "_older_rules", "_rules", "_tables"),
+        *("_versions", "epoch", "level", "stamp"),
+    )
+
+    def __init__(self, state: "State", level: Level, vary: str = "") -> None:
+        self.level = level
+        self._tables, self._rules = state.tables, state.rules
+        self._older, self._older_rules = state.older, state.older_rules
+        self._versions = self._worded(state.versions)
+        self._known: dict[str, StateVersions] = {}
+        self._are_all_known = False
+        self._compact_stamps: dict[str, CompactStamp] = {}
+        self.stamp = Stamp(self._versions.message(level), vary)
+        """What a response carries."""
+        self.epoch = self._versions.epoch(level)
+        """The state's name in the compact form."""
+
+    def compact_stamp(self, epoch: str) -> CompactStamp | None:
+        """What a response carries to a client that knows an epoch; None when the client needs the full form."""
+        stamp = self._compact_stamps.get(epoch)
+        if stamp is None:
+            if epoch == self.epoch:
+                stamp = CompactStamp(b"1", [(EPOCH_HEADER, "1")], self.stamp.vary)
+            else:
+                stamp = self._stamp_since(epoch)
+                if stamp is None:
+                    return None
+            self._compact_stamps[epoch] = stamp
+        return stamp
+
+    def suggestion(self, suggestion: Suggestion) -> Suggestion:
+        """A suggestion as the client is shown it."""
+        return suggestion
+
+    def has_moved(self, epoch: str, rows: Iterable[str], rules: Iterable[str]) -> bool:
+        """Whether one of these rows or rules is another one than at an epoch, or may be."""
+        if epoch == self.epoch:
+            return False
+        known = self._at_epoch(epoch)
+        if known is None:
+            return True
+        return self._have_rows_moved(rows, known.tables) or self._have_rules_moved(rules, known.rules)
+
+    def changes_since(self, versions: Mapping[str, str], rules_version: str | None) -> Changes:
+        """What happened since these versions of tables and, from Level 6 on, of the rules."""
+        asks_rules = rules_version is not None and self.level >= Level.FINGERPRINT
+        return Changes(
+            tables={name: self._table_changes(name, since) for name, since in versions.items()},
+            rules=self._rules_changes(rules_version or "") if asks_rules else msgspec.UNSET,
+            table_versions=self.stamp.message.table_versions,
+            rules_version=self.stamp.message.rules_version,
+        )
+
+    def _have_rows_moved(self, rows: Iterable[str], known: Mapping[str, str]) -> bool:
+        keys_by_table: dict[str, list[str | None]] = {}
+        for row in rows:
+            name, key = split_node_id(row)
+            keys_by_table.setdefault(name, []).append(key)
+        for name, keys in keys_by_table.items():
+            found = self._diff_since(name, known.get(name, ""))
+            if found is None:
+                return True
+            diff, _ = found
+            moved = {*diff.added, *diff.removed, *diff.changed}
+            if moved and (None in keys or not moved.isdisjoint(keys)):
+                return True
+        return False
+
+    def _have_rules_moved(self, rules: Iterable[str], known: str) -> bool:
+        rules = list(rules)
+        if not rules or known == self._versions.rules:
+            return False
+        found = self._rules_since(known)
+        return found is None or any(rule.id in rules for lists in found for rule in lists)
+
+    def _at_epoch(self, epoch: str) -> StateVersions | None:
+        if epoch in self._known or self._are_all_known:
+            return self._known.get(epoch)
+        for versions in reversed(self._older):  # most clients are one step behind
+            worded = self._worded(versions)
+            name = worded.epoch(self.level)
+            self._known[name] = worded
+            if name == epoch:
+                return worded
+        self._are_all_known = True
+        return None
+
+    def _stamp_since(self, epoch: str) -> CompactStamp | None:
+        known = self._at_epoch(epoch)
+        if known is None:
+            return None
+        moved = {name: old for name, old in known.tables.items() if self._versions.tables.get(name) != old}
+        changes = self.changes_since(moved, known.rules)
+        members = _encode(moved_between(known.tables, known.rules, changes))
+        is_worth_it = len(members) <= len(self.stamp.members) + _COST_OF_A_QUESTION
+        return CompactStamp(members, self.stamp.headers, self.stamp.vary) if is_worth_it else None
+
+    def _table_changes(self, name: str, since: str) -> TableChanges:
+        version = self._versions.tables.get(name)
+        found = self._diff_since(name, since)
+        if found is None:
+            return TableChanges(since=since, version=version, known=False)
+        diff, affected = found
+        return TableChanges(
+            since=since,
+            version=version,
+            known=True,
+            added=diff.added,
+            removed=diff.removed,
+            changed=diff.changed,
+            affected_downstream=affected if self.level >= Level.GRAPH else msgspec.UNSET,
+        )
+
+    def _rules_changes(self, since: str) -> RulesChanges:
+        version = self._versions.rules
+        found = self._rules_since(since)
+        if found is None:
+            return RulesChanges(since=since, version=version, known=False)
+        added, removed = found
+        return RulesChanges(since=since, version=version, known=True, added=added, removed=removed)
+
+    def _worded(self, versions: StateVersions) -> StateVersions:
+        """The versions of a state in the client's words."""
+        return versions
+
+    def _diff_since(self, name: str, since: str) -> tuple[Diff, tuple[str, ...]] | None:
+        """What changed in a table since a version, and what lay downstream; None when this is not known."""
+        table = self._tables.get(name)
+        history = table.delta_since(since) if table else None
+        return None if history is None else (history[0].diff, history[1])
+
+    def _rules_since(self, since: str) -> tuple[tuple[Rule, ...], tuple[Rule, ...]] | None:
+        """The rules that were added and removed since a fingerprint; None when this is not known."""
+        for older in (self._rules, *reversed(self._older_rules)):
+            if older.version == since:
+                return self._rules.added_since(older), older.added_since(self._rules)
+        return None
 
 
 class State:
     """All tables and rules at one moment. Immutable."""
 
-    __slots__ = ("_compact_stamps", "_older", "_older_epochs", "_stamps", "older_rules", "rules", "tables")
+    __slots__ = ("_faces", "older", "older_rules", "rules", "tables")
 
     def __init__(
         self,
         tables: Mapping[str, Table],
         rules: RuleSet,
         older_rules: tuple[RuleSet, ...] = (),
-        older: tuple[_Versions, ...] = (),
+        older: tuple[StateVersions, ...] = (),
     ) -> None:
         self.tables = tables
         self.rules = rules
         self.older_rules = older_rules[-_MOST_RULE_SETS:]
         """The rule sets that held before, oldest first, bounded."""
-        self._older = older[-_MOST_EPOCHS:]
-        self._older_epochs: dict[Level, dict[str, _Versions]] = {}
-        self._stamps: dict[Level, Stamp] = {}
-        self._compact_stamps: dict[tuple[Level, str], CompactStamp | None] = {}
+        self.older = older[-_MOST_EPOCHS:]
+        """The versions of the states before, oldest first, bounded."""
+        self._faces: dict[Level, Face] = {}
 
     def with_table(self, table: Table) -> "State":
         """This state with one table in another version."""
@@ -106,129 +264,23 @@ class State:
         """This state under other rules."""
         return State(self.tables, rules, (*self.older_rules, self.rules), self._with_this)
 
-    def epoch(self, level: Level) -> str:
-        """The state's name in the compact form."""
-        return self._versions.epoch(level)
+    def face(self, level: Level) -> Face:
+        """What it shows, in the server's own words, to clients at a level."""
+        face = self._faces.get(level)
+        if face is None:
+            face = self._faces[level] = Face(self, level)
+        return face
 
     @property
-    def _versions(self) -> _Versions:
-        return _Versions(self.table_versions, self.rules.version)
-
-    @property
-    def _with_this(self) -> tuple[_Versions, ...]:
-        return (*self._older, self._versions)
+    def versions(self) -> StateVersions:
+        """The versions of all that is in it."""
+        return StateVersions(self.table_versions, self.rules.version)
 
     @property
     def table_versions(self) -> dict[str, str]:
         """Every table's version."""
         return {name: table.version for name, table in self.tables.items()}
 
-    def stamp(self, level: Level) -> Stamp:
-        """What a response carries at this level, above 0."""
-        stamp = self._stamps.get(level)
-        if stamp is None:
-            fingerprint = self.rules.version if level >= Level.FINGERPRINT else msgspec.UNSET
-            message = ContractState(table_versions=self.table_versions, rules_version=fingerprint)
-            stamp = self._stamps[level] = Stamp(message)
-        return stamp
-
-    def compact_stamp(self, level: Level, epoch: str) -> CompactStamp | None:
-        """What a response carries to a client that knows an epoch; None when the client needs the full form."""
-        key = level, epoch
-        if key in self._compact_stamps:
-            return self._compact_stamps[key]
-        if epoch == self._versions.epoch(level):
-            stamp: CompactStamp | None = CompactStamp(b"1", [(EPOCH_HEADER, "1")])
-        else:
-            stamp = self._stamp_since(level, epoch)
-            if stamp is None:
-                return None
-        self._compact_stamps[key] = stamp
-        return stamp
-
-    def has_moved(self, level: Level, epoch: str, rows: Iterable[str], rules: Iterable[str]) -> bool:
-        """Whether one of these rows or rules is another one than at an epoch, or may be."""
-        if epoch == self._versions.epoch(level):
-            return False
-        known = self._at_epoch(level, epoch)
-        if known is None:
-            return True
-        return any(self._has_row_moved(row, known) for row in rows) or any(
-            self._has_rule_moved(rule, known) for rule in rules
-        )
-
-    def _has_row_moved(self, row: str, known: "_Versions") -> bool:
-        name, key = split_node_id(row)
-        table = self.tables.get(name)
-        history = table.delta_since(known.tables.get(name, "")) if table else None
-        if history is None:
-            return True
-        delta, _ = history
-        return key in delta.after if key is not None else bool(delta)
-
-    def _has_rule_moved(self, rule: str, known: "_Versions") -> bool:
-        if known.rules == self.rules.version:
-            return False
-        told = self._rules_changes(known.rules)
-        return not told.known or any(rule == one.id for one in (*(told.added or ()), *(told.removed or ())))
-
-    def _at_epoch(self, level: Level, epoch: str) -> "_Versions | None":
-        epochs = self._older_epochs.get(level)
-        if epochs is None:
-            epochs = {versions.epoch(level): versions for versions in self._older}
-            self._older_epochs[level] = epochs
-        return epochs.get(epoch)
-
-    def _stamp_since(self, level: Level, epoch: str) -> CompactStamp | None:
-        known = self._at_epoch(level, epoch)
-        if known is None:
-            return None
-        moved = {name: old for name, old in known.tables.items() if self.table_versions.get(name) != old}
-        changes = self.changes_since(moved, known.rules, level)
-        full = self.stamp(level)
-        members = _encode(moved_between(known.tables, known.rules, changes))
-        is_worth_it = len(members) <= len(full.members) + _COST_OF_A_QUESTION
-        return CompactStamp(members, full.headers) if is_worth_it else None
-
-    def changes_since(self, versions: Mapping[str, str], rules_version: str | None, level: Level) -> Changes:
-        """What happened since these versions of tables and, from Level 6 on, of the rules."""
-        stamp = self.stamp(level).message
-        asks_rules = rules_version is not None and level >= Level.FINGERPRINT
-        return Changes(
-            tables={name: self._table_changes(name, since, level) for name, since in versions.items()},
-            rules=self._rules_changes(rules_version or "") if asks_rules else msgspec.UNSET,
-            table_versions=stamp.table_versions,
-            rules_version=stamp.rules_version,
-        )
-
-    def _table_changes(self, name: str, since: str, level: Level) -> TableChanges:
-        table = self.tables.get(name)
-        history = table.delta_since(since) if table else None
-        if table is None or history is None:
-            return TableChanges(since=since, version=table.version if table else None, known=False)
-        delta, affected = history
-        diff = delta.diff
-        return TableChanges(
-            since=since,
-            version=table.version,
-            known=True,
-            added=diff.added,
-            removed=diff.removed,
-            changed=diff.changed,
-            affected_downstream=affected if level >= Level.GRAPH else msgspec.UNSET,
-        )
-
-    def _rules_changes(self, since: str) -> RulesChanges:
-        older: RuleSet | None = None
-        for rules in (*self.older_rules, self.rules):
-            if rules.version == since:
-                older = rules
-        if older is None:
-            return RulesChanges(since=since, version=self.rules.version, known=False)
-        return RulesChanges(
-            since=since,
-            version=self.rules.version,
-            known=True,
-            added=self.rules.added_since(older),
-            removed=older.added_since(self.rules),
-        )
+    @property
+    def _with_this(self) -> tuple[StateVersions, ...]:
+        return (*self.older, self.versions)

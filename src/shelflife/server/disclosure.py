@@ -1,0 +1,236 @@
+"""No more than is needed: a face that shows each client aliases of its own, and counts in place of lists."""
+
+import hashlib
+import hmac
+import re
+from base64 import b32encode
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+from msgspec import UNSET
+
+from shelflife.contract import (
+    Counts,
+    Diff,
+    Level,
+    Rule,
+    RulesChanges,
+    Suggestion,
+    TableChanges,
+    TableVersion,
+    node_id,
+    split_node_id,
+)
+from shelflife.server.errors import UsageError
+from shelflife.server.state import Face, State, StateVersions
+from shelflife.server.tables import Table
+
+__all__ = ["Aliases", "Disclosure"]
+
+_SHORTEST_SECRET = 16
+_ALIAS_BYTES = 10
+_ALIAS_LENGTH = 15
+_MOST_FACES = 1024
+_CREDENTIALS = ("authorization", "x-api-key")
+_ANONYMOUS = ""
+_MINTED = re.compile(r"(.*-)[0-9a-f]{8}\Z")
+_encode = msgspec.json.Encoder().encode
+
+
+class Disclosure:
+    """What a provider's clients are shown: aliases of names and keys, different for each of them, and in diffs how many rows and not which."""
+
+    def __init__(
+        self,
+        secret: str | bytes,
+        *,
+        client: Callable[[Mapping[str, str]], str] | None = None,
+        sees_diffs: Callable[[str], bool] | None = None,
+    ) -> None:
+        """Say who sees what.
+
+        All aliases are made from the `secret`, of 16 bytes at least: with the same one they are the same after a restart and on every replica.
+        `client` names the client whose request has these headers (by lower-case name), by something that the request proves; by default it is a
+        digest of the `Authorization` or `X-API-Key` header, and whoever sends neither is one and the same client. Clients for which `sees_diffs`
+        is true are told which rows changed, in aliases, and can keep the fixes that rest on others; by default there are none.
+        """
+        self._secret = secret.encode() if isinstance(secret, str) else bytes(secret)
+        if len(self._secret) < _SHORTEST_SECRET:
+            raise UsageError(f"the secret of a disclosure has at least {_SHORTEST_SECRET} bytes")
+        self._client = client or _by_credentials
+        self._sees_diffs = sees_diffs or _nobody
+        self._vary = ", ".join(_CREDENTIALS) if client is None else "*"
+        self._faces: tuple[State | None, dict[tuple[str, bool, Level], Face]] = (None, {})
+
+    def face(self, state: State, level: Level, headers: Mapping[str, str]) -> Face:
+        """What a state shows to the client whose request has these headers."""
+        client = self._client(headers)
+        sees_diffs = self._sees_diffs(client)
+        shown_state, faces = self._faces
+        if shown_state is not state:
+            faces = {}
+            self._faces = state, faces
+        face = faces.get((client, sees_diffs, level))
+        if face is None:
+            if len(faces) >= _MOST_FACES:
+                faces.clear()
+            face = _AliasedFace(state, level, self.aliases(client), sees_diffs, self._vary)
+            faces[client, sees_diffs, level] = face
+        return face
+
+    def aliases(self, client: str) -> "Aliases":
+        """How things are called for a client; for an operator who wants to know what a client means."""
+        return Aliases(hmac.digest(self._secret, client.encode(errors="surrogateescape"), "sha256"))
+
+
+def _by_credentials(headers: Mapping[str, str]) -> str:
+    for name in _CREDENTIALS:
+        if credentials := headers.get(name):
+            return hashlib.sha256(f"{name}: {credentials}".encode(errors="surrogateescape")).hexdigest()
+    return _ANONYMOUS
+
+
+def _nobody(client: str) -> bool:
+    return False
+
+
+class Aliases:
+    """How tables, rows and rules are called for one client: always the same, and nothing that tells their names."""
+
+    __slots__ = ("_key",)
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def table(self, name: str) -> str:
+        """The alias of a table."""
+        return self._alias("t", name)
+
+    def key(self, table: str, key: str) -> str:
+        """The alias of a row's key in its table."""
+        return self._alias("k", table, key)
+
+    def row(self, node: str) -> str:
+        """`table:key` in aliases, or a bare table."""
+        table, key = split_node_id(node)
+        return self.table(table) if key is None else node_id(self.table(table), self.key(table, key))
+
+    def rule_id(self, rule: str) -> str:
+        """`table:relation` in aliases."""
+        table, _, relation = rule.partition(":")
+        return node_id(self.table(table), self._alias("r", table, relation))
+
+    def rule(self, rule: Rule) -> Rule:
+        """A rule in aliases."""
+        return Rule(
+            from_table=self.table(rule.from_table),
+            to_table=self.table(rule.to_table),
+            relation=self._alias("r", rule.from_table, rule.relation),
+            via=None if rule.via is None else self._alias("c", rule.from_table, rule.via),
+        )
+
+    def version(self, table: str, version: str) -> str:
+        """A table's version with another digest, where it ends in one: by that the rows could be guessed. Others are as they are."""
+        minted = _MINTED.match(version)
+        return version if minted is None else minted[1] + self._digest("v", table, version).hex()[:8]
+
+    def fingerprint(self, rules_version: str) -> str:
+        """Another fingerprint of the rules: by theirs the names could be guessed."""
+        return self._digest("f", rules_version).hex()[: len(rules_version)]
+
+    def _alias(self, kind: str, *names: str) -> str:
+        digest = b32encode(self._digest(kind, *names)[:_ALIAS_BYTES]).decode().lower()
+        return kind + digest[:_ALIAS_LENGTH]
+
+    def _digest(self, kind: str, *names: str) -> bytes:
+        return hmac.digest(self._key, _encode((kind, *names)), "sha256")
+
+
+class _AliasedFace(Face):
+    """A state in the words of one client."""
+
+    __slots__ = ("_alias_by_table", "_aliases", "_sees_diffs", "_table_by_alias")
+
+    def __init__(self, state: State, level: Level, aliases: Aliases, sees_diffs: bool, vary: str) -> None:
+        self._aliases = aliases
+        self._sees_diffs = sees_diffs
+        self._alias_by_table = {name: aliases.table(name) for name in state.tables}
+        self._table_by_alias = {alias: state.tables[name] for name, alias in self._alias_by_table.items()}
+        super().__init__(state, level, vary)
+
+    def suggestion(self, suggestion: Suggestion) -> Suggestion:
+        aliases, named = self._aliases, self._alias_by_table
+        return msgspec.structs.replace(
+            suggestion,
+            table=named[suggestion.table] if suggestion.table else UNSET,
+            tables=tuple(
+                TableVersion(table=named[one.table], version=aliases.version(one.table, one.version))
+                for one in suggestion.tables
+            )
+            if suggestion.tables
+            else suggestion.tables,
+            rows=tuple(map(aliases.row, suggestion.rows)) if suggestion.rows else suggestion.rows,
+            rules=tuple(map(aliases.rule_id, suggestion.rules)) if suggestion.rules else suggestion.rules,
+        )
+
+    def _worded(self, versions: StateVersions) -> StateVersions:
+        aliases = self._aliases
+        worded = (
+            (self._alias_by_table.get(name) or aliases.table(name), aliases.version(name, version))
+            for name, version in versions.tables.items()
+        )
+        return StateVersions(dict(sorted(worded)), aliases.fingerprint(versions.rules))
+
+    def _table_changes(self, name: str, since: str) -> TableChanges:
+        found = None if self._sees_diffs else self._plain_diff_since(name, since)
+        if found is None or not found[0]:
+            return super()._table_changes(name, since)
+        diff, _ = found
+        counts = Counts(added=len(diff.added), removed=len(diff.removed), changed=len(diff.changed))
+        return TableChanges(since=since, version=self._versions.tables[name], known=False, counts=counts)
+
+    def _rules_changes(self, since: str) -> RulesChanges:
+        told = super()._rules_changes(since)
+        if self._sees_diffs or not (told.added or told.removed):
+            return told
+        counts = Counts(added=len(told.added or ()), removed=len(told.removed or ()))
+        return RulesChanges(since=since, version=told.version, known=False, counts=counts)
+
+    def _diff_since(self, name: str, since: str) -> tuple[Diff, tuple[str, ...]] | None:
+        found = self._plain_diff_since(name, since)
+        if found is None:
+            return None
+        diff, affected = found
+        table = self._table_by_alias[name].name
+
+        def aliased(keys: Iterable[str]) -> tuple[str, ...]:
+            return tuple(sorted(self._aliases.key(table, key) for key in keys))
+
+        shown = Diff(added=aliased(diff.added), removed=aliased(diff.removed), changed=aliased(diff.changed))
+        return shown, tuple(sorted(map(self._aliases.row, affected)))
+
+    def _plain_diff_since(self, name: str, since: str) -> tuple[Diff, tuple[str, ...]] | None:
+        """What changed since a version in the client's words, in the server's."""
+        table = self._table_by_alias.get(name)
+        if table is None:
+            return None
+        for version in _newest_first(table):
+            if self._aliases.version(table.name, version) == since:
+                return super()._diff_since(table.name, version)
+        return None
+
+    def _rules_since(self, since: str) -> tuple[tuple[Rule, ...], tuple[Rule, ...]] | None:
+        for older in (self._rules, *reversed(self._older_rules)):
+            if self._aliases.fingerprint(older.version) == since:
+                found = super()._rules_since(older.version)
+                return None if found is None else (self._aliased(found[0]), self._aliased(found[1]))
+        return None
+
+    def _aliased(self, rules: Iterable[Rule]) -> tuple[Rule, ...]:
+        return tuple(sorted(map(self._aliases.rule, rules), key=lambda rule: rule.canonical))
+
+
+def _newest_first(table: Table) -> Iterable[str]:
+    yield table.version
+    for step in reversed(table.history):
+        yield step.old_version
