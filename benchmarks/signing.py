@@ -98,13 +98,13 @@ class _Server:
         return msgspec.json.encode(lineage.answer(None))
 
     def exchange(self) -> Exchange:
-        body = b'{"success":true,' + self._provider.state.stamp(self._provider.level).members + b"}"
+        body = b'{"success":true,' + self._provider.state.face(self._provider.level).stamp.members + b"}"
         return Exchange(_ORIGIN, _OPERATION, {}, 200, {"content-type": "application/json"}, body)
 
     def _fetch(self, url: str) -> Fetched:
         if "/contract/signed" in url:
             return Fetched(200, self.answer())
-        changes: Any = self._provider.state.changes_since(
-            {"table_0": url.rpartition("%3A")[2]}, None, self._provider.level
+        changes: Any = self._provider.state.face(self._provider.level).changes_since(
+            {"table_0": url.rpartition("%3A")[2]}, None
         )
         return Fetched(200, msgspec.json.encode(changes))

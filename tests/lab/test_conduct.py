@@ -152,7 +152,7 @@ def test_the_bytes_of_the_contract_are_what_a_response_has_more_than_without_it(
         "currency": "usd",
         "payment_method_token": "acme_pm_visa_credit",
     }
-    epoch = {"contract-epoch": acme_provider().state.epoch(6)}
+    epoch = {"contract-epoch": acme_provider().state.face(6).epoch}
     bodies = []
     for level, headers in ((0, {}), (6, {}), (6, epoch)):
         app = acme_app(acme_provider(level=level))

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from shelflife.contract import Level, Rule, Suggestion, TableVersion
 from shelflife.contract.compact import Moved, Versions, changes_of, epoch_of
 from shelflife.contract.names import check_name, check_version
-from shelflife.server import Disclosure, Registry, UsageError
+from shelflife.integrations.ed25519 import SigningKey
+from shelflife.server import Disclosure, Provider, Registry, UsageError
 from shelflife.server import disclosure as disclosure_module
 from shelflife.server.state import Face
 
@@ -44,6 +45,14 @@ def versions_in(face):
 def test_a_short_secret_is_refused(secret):
     with pytest.raises(UsageError, match="16 bytes"):
         Disclosure(secret)
+
+
+@pytest.mark.spec("14.11")
+def test_a_provider_that_signs_cannot_keep_names_to_itself(tmp_path):
+    options = {"state_file": tmp_path / "state.db", "disclosure": Disclosure(SECRET)}
+    with pytest.raises(UsageError, match="both sign and have a disclosure"):
+        Provider({}, signer=SigningKey.new(), **options)
+    Provider({}, **options).close()
 
 
 @pytest.mark.spec("14.1", "14.2")

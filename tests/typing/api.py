@@ -7,7 +7,7 @@ from shelflife.integrations.asgi import ContractMiddleware
 from shelflife.integrations.fastapi import install
 from shelflife.lab import Message, Planner, Proposal
 from shelflife.lab.models import ModelPlanner, Probe
-from shelflife.server import Fix, Provider, Rejected, Request, Tables, csv_file, fix, sql_query
+from shelflife.server import Disclosure, Fix, Provider, Rejected, Request, Tables, csv_file, fix, sql_query
 
 provider = Provider(
     {
@@ -19,6 +19,11 @@ provider = Provider(
     level=Level.FINGERPRINT,
     errors="problem",
     admin_token="token",
+    disclosure=Disclosure(
+        "a secret of the provider",
+        client=lambda headers: headers.get("x-account", ""),
+        sees_diffs=lambda client: client == "ada",
+    ),
 )
 
 

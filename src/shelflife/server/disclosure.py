@@ -3,7 +3,6 @@
 import hashlib
 import hmac
 import re
-from base64 import b32encode
 from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
@@ -28,8 +27,7 @@ from shelflife.server.tables import Table
 __all__ = ["Aliases", "Disclosure"]
 
 _SHORTEST_SECRET = 16
-_ALIAS_BYTES = 10
-_ALIAS_LENGTH = 15
+_DIGITS = 15
 _MOST_FACES = 1024
 _CREDENTIALS = ("authorization", "x-api-key")
 _ANONYMOUS = ""
@@ -139,8 +137,7 @@ class Aliases:
         return self._digest("f", rules_version).hex()[: len(rules_version)]
 
     def _alias(self, kind: str, *names: str) -> str:
-        digest = b32encode(self._digest(kind, *names)[:_ALIAS_BYTES]).decode().lower()
-        return kind + digest[:_ALIAS_LENGTH]
+        return kind + self._digest(kind, *names).hex()[:_DIGITS]
 
     def _digest(self, kind: str, *names: str) -> bytes:
         return hmac.digest(self._key, _encode((kind, *names)), "sha256")
@@ -149,13 +146,16 @@ class Aliases:
 class _AliasedFace(Face):
     """A state in the words of one client."""
 
-    __slots__ = ("_alias_by_table", "_aliases", "_sees_diffs", "_table_by_alias")
+    __slots__ = ("_alias_by_table", "_aliases", "_sees_diffs", "_table_by_alias", "_worded_versions")
 
     def __init__(self, state: State, level: Level, aliases: Aliases, sees_diffs: bool, vary: str) -> None:
         self._aliases = aliases
         self._sees_diffs = sees_diffs
-        self._alias_by_table = {name: aliases.table(name) for name in state.tables}
-        self._table_by_alias = {alias: state.tables[name] for name, alias in self._alias_by_table.items()}
+        by_alias = {aliases.table(name): table for name, table in state.tables.items()}
+        self._table_by_alias = {alias: by_alias[alias] for alias in sorted(by_alias)}
+        """In the order of the aliases, for that of the tables would tell how they were declared."""
+        self._alias_by_table = {table.name: alias for alias, table in self._table_by_alias.items()}
+        self._worded_versions: dict[tuple[str, str], str] = {}
         super().__init__(state, level, vary)
 
     def suggestion(self, suggestion: Suggestion) -> Suggestion:
@@ -164,7 +164,7 @@ class _AliasedFace(Face):
             suggestion,
             table=named[suggestion.table] if suggestion.table else UNSET,
             tables=tuple(
-                TableVersion(table=named[one.table], version=aliases.version(one.table, one.version))
+                TableVersion(table=named[one.table], version=self._worded_version(one.table, one.version))
                 for one in suggestion.tables
             )
             if suggestion.tables
@@ -174,12 +174,19 @@ class _AliasedFace(Face):
         )
 
     def _worded(self, versions: StateVersions) -> StateVersions:
-        aliases = self._aliases
-        worded = (
-            (self._alias_by_table.get(name) or aliases.table(name), aliases.version(name, version))
-            for name, version in versions.tables.items()
-        )
-        return StateVersions(dict(sorted(worded)), aliases.fingerprint(versions.rules))
+        worded = {
+            alias: self._worded_version(name, versions.tables[name])
+            for name, alias in self._alias_by_table.items()
+            if name in versions.tables
+        }
+        return StateVersions(worded, self._aliases.fingerprint(versions.rules))
+
+    def _worded_version(self, table: str, version: str) -> str:
+        """A version in the client's words; states that follow each other have most of theirs in common."""
+        worded = self._worded_versions.get((table, version))
+        if worded is None:
+            worded = self._worded_versions[table, version] = self._aliases.version(table, version)
+        return worded
 
     def _table_changes(self, name: str, since: str) -> TableChanges:
         found = None if self._sees_diffs else self._plain_diff_since(name, since)
@@ -215,7 +222,7 @@ class _AliasedFace(Face):
         if table is None:
             return None
         for version in _newest_first(table):
-            if self._aliases.version(table.name, version) == since:
+            if self._worded_version(table.name, version) == since:
                 return super()._diff_since(table.name, version)
         return None
 
