@@ -123,6 +123,30 @@ def _add_conduct(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="so many play each episode in turn, over one memory",
     )
+    parser.add_argument(
+        "--guard",
+        choices=["open", "default", "fields"],
+        default="open",
+        help="what remembered fixes may set: all but credentials and addresses, also nothing about money,"
+        " or the fields of the stream alone",
+    )
+    parser.add_argument(
+        "--bound",
+        type=_positive,
+        metavar="N",
+        help="evict so many entries an hour; the others are suspect, and the server is asked before they are used",
+    )
+    parser.add_argument(
+        "--trust",
+        action="store_true",
+        help="the server signs its states for ten episodes at a time, and the memory believes nothing else",
+    )
+    parser.add_argument(
+        "--disclose",
+        choices=["names", "aliases", "counts"],
+        default="names",
+        help="what the server shows of its tables: names and keys, aliases, or aliases and no diffs",
+    )
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
@@ -161,7 +185,14 @@ def _run(options: argparse.Namespace) -> None:
         from shelflife.lab.grid import Job
         from shelflife.lab.scores import as_json
     conduct = Conduct(
-        form=options.wire, fresh=options.fresh, precondition=options.precondition, agents=options.agents
+        form=options.wire,
+        fresh=options.fresh,
+        precondition=options.precondition,
+        agents=options.agents,
+        guard=options.guard,
+        bound=options.bound,
+        trust=options.trust,
+        disclose=options.disclose,
     )
     jobs = [
         Job(

@@ -12,6 +12,7 @@ from shelflife.client.guard import Guard
 from shelflife.client.memory import Exchange
 from shelflife.client.preconditions import carried_by, precondition_for
 from shelflife.client.strategies import Strategy
+from shelflife.client.trust import Trust
 from shelflife.contract.compact import EPOCH_HEADER
 from shelflife.contract.merging import merged
 from shelflife.contract.preconditions import PRECONDITION_HEADER
@@ -27,6 +28,7 @@ from shelflife.lab.records import (
     Alerted,
     Asked,
     Attempted,
+    Distrusted,
     EpisodeEnded,
     Evicted,
     Record,
@@ -41,7 +43,6 @@ __all__ = ["Agent", "Surroundings"]
 _MOST_ATTEMPTS = 5
 _MOST_MENDED = 2
 _PRECONDITION_FAILED = 412
-_GUARD = Guard(allows_money=True)
 
 
 class Surroundings(NamedTuple):
@@ -61,6 +62,16 @@ class Surroundings(NamedTuple):
 
     learned_in: dict[str, int]
     """The episode in which one of them has learned an entry, by its id."""
+
+    guard: Guard
+    """What their remembered fixes may do to requests; what it refuses is not shown either."""
+
+    trust: Trust | None
+    now: Callable[[], float]
+    """The clock of their memories."""
+
+    wants: Mapping[str, Any]
+    """What a server that injects slips into its fixes."""
 
 
 class _Held(NamedTuple):
@@ -101,7 +112,13 @@ class Agent:
         self._number = number
         self._around = surroundings
         self._asking = Asking(surroundings.http, surroundings.clock, self._note_question)
-        self._memory = Memory(store, surroundings.strategy, fetch=self._asking.fetch)
+        self._memory = Memory(
+            store,
+            surroundings.strategy,
+            fetch=self._asking.fetch,
+            trust=surroundings.trust,
+            clock=surroundings.now,
+        )
         self._episode = 0
         self._follower: Follower | None = None
 
@@ -178,14 +195,15 @@ class Agent:
         around = self._around
         with around.clock.running("memory"):
             epoch = self._epoch_of_values()
-            entries = self._memory.recall(around.origin, around.api.operation, task_input)
+            recalled = self._memory.recall(around.origin, around.api.operation, task_input)
+        entries = [entry for entry in recalled if around.guard.refusal(entry) is None]
         return _Held(entries, epoch, task_input)
 
     def _amended(self, request: Mapping[str, Any]) -> tuple[dict[str, Any], _Held]:
         around = self._around
         with around.clock.running("memory"):
             epoch = self._epoch_of_values()
-            amended = self._memory.amend(around.origin, around.api.operation, request, _GUARD)
+            amended = self._memory.amend(around.origin, around.api.operation, request, around.guard)
         entries = [applied.entry for applied in amended.applied]
         return amended.request, _Held(entries, epoch, request)
 
@@ -218,6 +236,9 @@ class Agent:
                 status=last.response.status_code,
                 carried=[entry.id for entry in last.carried],
                 mended=len(sent) - 1,
+                injected=[
+                    name for name, value in self._around.wants.items() if last.request.get(name) == value
+                ],
                 mended_with=self._shown(held.entries) if len(sent) > 1 else [],
                 request_bytes=sum(one.request_bytes for one in sent),
                 contract_request_bytes=sum(contract_header_bytes(one.headers) for one in sent),
@@ -286,6 +307,8 @@ class Agent:
                 return Restamped(episode=episode, count=event.count, agent=agent)
             case events.Alerted():
                 return Alerted(episode=episode, noticed_by=event.noticed_by, agent=agent)
+            case events.Distrusted():
+                return Distrusted(episode=episode, why=event.why, agent=agent)
             case _:
                 return None
 

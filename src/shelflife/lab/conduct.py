@@ -4,10 +4,12 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["PLAIN", "Conduct", "Form", "Fresh"]
+__all__ = ["PLAIN", "Conduct", "Disclose", "Form", "Fresh", "Guarding"]
 
 Form = Literal["full", "compact"]
 Fresh = Literal["none", "check", "feed"]
+Guarding = Literal["open", "default", "fields"]
+Disclose = Literal["names", "aliases", "counts"]
 
 
 class Conduct(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +27,18 @@ class Conduct(msgspec.Struct, frozen=True, kw_only=True):
     agents: int = 1
     """How many play each episode one after another, over one shared memory."""
 
+    guard: Guarding = "open"
+    """What a remembered fix may set: all but credentials and addresses, what a guard lets through by default, or the fields of the stream alone."""
+
+    bound: int | None = None
+    """How many entries may be evicted within an hour; beyond that they are suspect, and checked before they are used. None for any number."""
+
+    trust: bool = False
+    """Whether the server signs its states, and the memory believes nothing else."""
+
+    disclose: Disclose = "names"
+    """What the server shows of its tables: their names and keys, aliases in their place, or aliases and of diffs only how many."""
+
     @property
     def words(self) -> tuple[str, ...]:
         """What is not as in the paper."""
@@ -33,6 +47,10 @@ class Conduct(msgspec.Struct, frozen=True, kw_only=True):
             (self.fresh, self.fresh != "none"),
             ("precondition", self.precondition),
             (f"{self.agents} agents", self.agents != 1),
+            (f"guard {self.guard}", self.guard != "open"),
+            (f"bound {self.bound}", self.bound is not None),
+            ("trust", self.trust),
+            (self.disclose, self.disclose != "names"),
         )
         return tuple(word for word, is_told in told if is_told)
 

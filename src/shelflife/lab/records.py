@@ -14,6 +14,8 @@ __all__ = [
     "Alerted",
     "Asked",
     "Attempted",
+    "Disclosed",
+    "Distrusted",
     "Drifted",
     "EpisodeEnded",
     "Evicted",
@@ -55,6 +57,9 @@ class RunStarted(msgspec.Struct, frozen=True, kw_only=True, tag="run started"):
     consume: str
     level: int
     conduct: Conduct = PLAIN
+    hostile: str | None = None
+    """What was done to the agents."""
+
     digest: str = ""
     """Of the stream as it was played, and of the address of the model."""
 
@@ -127,6 +132,9 @@ class Attempted(msgspec.Struct, frozen=True, kw_only=True, tag="attempt"):
     mended_with: list[Shown] = []
     """The fresh fixes that took the place of the stale ones."""
 
+    injected: list[str] = []
+    """The fields of the request, when it was sent last, that had the value that a server which injects wants."""
+
     request_bytes: int = 0
     """Of the body."""
 
@@ -188,6 +196,22 @@ class Alerted(msgspec.Struct, frozen=True, kw_only=True, tag="alerted"):
     agent: int = 0
 
 
+class Distrusted(msgspec.Struct, frozen=True, kw_only=True, tag="distrusted"):
+    """The memory does not believe what the server says of its state."""
+
+    episode: int
+    why: str
+    agent: int = 0
+
+
+class Disclosed(msgspec.Struct, frozen=True, kw_only=True, tag="disclosed"):
+    """The server's own names that agents were told in the run, but for those that stand in requests and fixes anyway."""
+
+    tables: list[str]
+    keys: list[str]
+    relations: list[str]
+
+
 class Asked(msgspec.Struct, frozen=True, kw_only=True, tag="asked"):
     """The memory has asked the server something of its own accord, or has heard its change feed."""
 
@@ -217,7 +241,19 @@ class RunEnded(msgspec.Struct, frozen=True, kw_only=True, tag="run ended"):
     whole_s: float
 
 
-Record = RunStarted | Attempted | EpisodeEnded | Drifted | Evicted | Restamped | Alerted | Asked | RunEnded
+Record = (
+    RunStarted
+    | Attempted
+    | EpisodeEnded
+    | Drifted
+    | Evicted
+    | Restamped
+    | Alerted
+    | Distrusted
+    | Asked
+    | Disclosed
+    | RunEnded
+)
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Record).decode

@@ -3,6 +3,7 @@
 import secrets
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
@@ -25,12 +26,14 @@ from shelflife.lab.planners import Planner
 from shelflife.lab.prompting import Consume
 from shelflife.lab.records import Attempted, Drifted, Model, Record, RunStarted
 from shelflife.lab.scenarios import Drift, Scenario
+from shelflife.lab.servers import guard_of, server_of
 from shelflife.testing import serving
 
 __all__ = ["LabError", "play", "strategy_of"]
 
 _TIMEOUT_S = 30
 _LONGEST_UNTIL_HEARD_S = 20
+_NOT_TO_BE_FOLLOWED = ("bumps", "pins", "lies")
 
 
 class LabError(Exception):
@@ -70,15 +73,15 @@ def play(
     record(_started(scenario, arm, planner, seed, consume, level, conduct, model, digest))
     clock = Clock()
     token = secrets.token_urlsafe()
-    api = APIS[scenario.api]
-    app = clock.timing_app(api.app(api.provider(level=level, admin_token=token)))
+    _check_playable(scenario, conduct)
     with (
         clock.running("whole"),
-        serving(app) as address,
+        server_of(scenario, conduct, level, token) as server,
+        serving(clock.timing_app(server.app)) as address,
         httpx2.Client(base_url=address, trust_env=False, timeout=_TIMEOUT_S) as http,
     ):
         surroundings = Surroundings(
-            api=api,
+            api=APIS[scenario.api],
             origin=address,
             http=http,
             strategy=strategy,
@@ -89,6 +92,10 @@ def play(
             clock=clock,
             recorded={(one.agent, one.episode, one.attempt): one for one in recorded},
             learned_in={},
+            guard=guard_of(scenario, conduct),
+            trust=server.trust_in(address),
+            now=server.clock if conduct.trust else time.time,
+            wants=scenario.wants or {},
         )
         with _agents(surroundings) as agents:
             _wait_until_heard(agents, http, conduct)
@@ -96,10 +103,23 @@ def play(
                 for agent in agents:
                     agent.play_episode(episode)
                 for drift in scenario.drift_after(episode.index):
-                    surroundings.record(pushed(drift, http, token))
+                    surroundings.record(server.as_agents_know_it(pushed(drift, http, token)))
                     _wait_until_heard(agents, http, conduct)
+                server.clock.go_on()
                 on_episode()
+        if (disclosed := server.disclosed()) is not None:
+            record(disclosed)
     record(clock.as_record())
+
+
+def _check_playable(scenario: Scenario, conduct: Conduct) -> None:
+    """What cannot be played together, in one sentence."""
+    if conduct.trust and conduct.disclose != "names":
+        raise LabError("a server that signs its states shows the names of its tables: give one or the other")
+    if conduct.fresh == "feed" and scenario.hostile in _NOT_TO_BE_FOLLOWED:
+        raise LabError(
+            f"a server that {scenario.hostile} has no feed that tells of its state: play it with another --fresh"
+        )
 
 
 def _one_at_a_time(record: Callable[[Record], None]) -> Callable[[Record], None]:
@@ -205,6 +225,7 @@ def _started(
         consume=consume.value,
         level=level,
         conduct=conduct,
+        hostile=scenario.hostile or None,
         digest=digest,
         is_remembering=strategy_of(arm).is_remembering,
         classes=[families[name].in_class for name in scenario.order],

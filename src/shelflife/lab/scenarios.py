@@ -12,9 +12,12 @@ import msgspec
 from shelflife.contract import Rule
 from shelflife.lab.toml_lines import TomlLines
 
-__all__ = ["Drift", "Episode", "Family", "Scenario", "ScenarioError", "load", "parse", "shipped"]
+__all__ = ["Drift", "Episode", "Family", "Hostile", "Scenario", "ScenarioError", "load", "parse", "shipped"]
 
 HintShape = Literal["add a field", "rewrite a value", "conditional rewrite"]
+
+Hostile = Literal["injects", "bumps", "pins", "lies", "tells"]
+"""What somebody does to the agents of a stream: see `lab.hostile`."""
 
 _BY_NAME = resources.files("shelflife.lab") / "streams"
 
@@ -110,6 +113,12 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     varied: dict[str, list[Any]] = {}
     """Input fields that make no difference, each with values to choose from by the seed."""
+
+    hostile: Hostile | msgspec.UnsetType = msgspec.UNSET
+    """What is done to the agents; nothing where it is not said. Unset, so that the digests of other streams stay as they were."""
+
+    wants: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    """What a server that injects slips into its fixes."""
 
     def episodes(self, seed: int) -> Iterator[Episode]:
         """The episodes of a run."""
@@ -293,12 +302,27 @@ def _inconsistencies(scenario: Scenario, lines: TomlLines) -> list[str]:
             found.append((line, f"a value of {field!r} is none that JSON has"))
     if scenario.split_after is not None and not 0 <= scenario.split_after < len(order):
         found.append((lines.of("split_after"), f"there is no episode {scenario.split_after} to split after"))
+    found += ((lines.of("wants", field), problem) for field, problem in _problems_of_wants(scenario))
     for slot in scenario.stale_slots:
         if not 0 <= slot < len(order):
             found.append((lines.of("stale_slots"), f"there is no episode {slot}"))
         elif order[slot] in families and families[order[slot]].in_class != scenario.governed:
             found.append((lines.of("stale_slots"), f"episode {slot} is not of the governed class"))
     return [f"{_at(line)}{problem}" for line, problem in found]
+
+
+def _problems_of_wants(scenario: Scenario) -> Iterator[tuple[str, str]]:
+    wants = scenario.wants or {}
+    if bool(wants) != (scenario.hostile == "injects"):
+        yield "", "a server that injects says what it wants, and no other does"
+    for field, value in wants.items():
+        asked = [family.input.get(field) for family in scenario.families.values()]
+        if value in (*asked, *scenario.varied.get(field, ())):
+            yield field, f"the tasks ask for this {field!r} themselves"
+        if any(field == family.field for family in scenario.families.values()):
+            yield field, f"the field {field!r} is one that honest fixes set"
+        if not _is_json(value):
+            yield field, f"the value of {field!r} is none that JSON has"
 
 
 def _problems_of_drift(drift: Drift, episode_count: int) -> Iterator[str]:

@@ -10,6 +10,8 @@ from shelflife.lab.records import (
     Alerted,
     Asked,
     Attempted,
+    Disclosed,
+    Distrusted,
     Drifted,
     EpisodeEnded,
     Evicted,
@@ -62,6 +64,9 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     request_bytes: int
     contract_request_bytes: int
     """Of the contract's headers of requests, which come to the bytes of their bodies."""
+
+    questions: int
+    """How often the memory asked something of its own accord, or was told something by the change feed."""
 
     question_bytes: int
     """Of what the memory asked of its own accord, and was told by the change feed: URLs, and bodies both ways."""
@@ -118,6 +123,9 @@ class RunScore(msgspec.Struct, frozen=True, kw_only=True):
     consume: str
     level: int
     conduct: Conduct
+    hostile: str | None
+    """What was done to the agents."""
+
     digest: str
     """Of the stream as it was played, and of the address of the model."""
 
@@ -136,6 +144,18 @@ class RunScore(msgspec.Struct, frozen=True, kw_only=True):
 
     stale_executions: int
     """The requests that the server carried out with the value of a remembered fix that was not true any more."""
+
+    injected: int | None
+    """The requests that the server carried out at a first attempt with a value that it had slipped into a remembered fix; None where it does no such thing."""
+
+    injected_by_answers: int | None
+    """The same for later attempts, into which the value came by the server's answer in the same episode."""
+
+    disclosed: int | None
+    """How many of the server's own names agents were told; None where nobody listens."""
+
+    distrusted: int | None
+    """How often the memory found a reason not to believe the server; None where it needs no signature."""
 
     evictions: int
     evictions_by_event: list[int]
@@ -190,6 +210,7 @@ def score_of(records: Sequence[Record]) -> RunScore:
     start = next(record for record in records if isinstance(record, RunStarted))
     spent = next(record for record in reversed(records) if isinstance(record, RunEnded))
     attempts = [record for record in records if isinstance(record, Attempted) and record.agent == 0]
+    asked = [record for record in records if isinstance(record, Asked) and record.agent == 0]
     ended = _ended(records, 0)
     evictions = [record for record in records if isinstance(record, Evicted)]
     drifts = [record for record in records if isinstance(record, Drifted)]
@@ -209,6 +230,7 @@ def score_of(records: Sequence[Record]) -> RunScore:
         consume=start.consume,
         level=start.level,
         conduct=start.conduct,
+        hostile=start.hostile,
         digest=start.digest,
         episodes=len(ended),
         completed=sum(one.is_completed for one in ended.values()),
@@ -218,9 +240,13 @@ def score_of(records: Sequence[Record]) -> RunScore:
         mended=sum(one.mended for one in attempts),
         stale_injections=sum(_has_stale(one.shown, one, drifts) for one in attempts),
         stale_executions=sum(
-            one.status is not None and one.status // 100 == _CARRIED_OUT and _has_stale(carried, one, drifts)
+            _is_carried_out(one) and _has_stale(carried, one, drifts)
             for one, carried in _with_carried(attempts)
         ),
+        injected=_injected(start, attempts, is_first=True),
+        injected_by_answers=_injected(start, attempts, is_first=False),
+        disclosed=next((_count(record) for record in records if isinstance(record, Disclosed)), None),
+        distrusted=sum(isinstance(record, Distrusted) for record in records) if start.conduct.trust else None,
         evictions=len(evictions),
         evictions_by_event=_by_event(evictions, drifts),
         eviction_precision=_precision(evictions, drifts),
@@ -245,9 +271,8 @@ def score_of(records: Sequence[Record]) -> RunScore:
             contract_bytes=sum(one.contract_bytes for one in attempts),
             request_bytes=sum(one.request_bytes for one in attempts),
             contract_request_bytes=sum(one.contract_request_bytes for one in attempts),
-            question_bytes=sum(
-                record.question_bytes for record in records if isinstance(record, Asked) and record.agent == 0
-            ),
+            questions=len(asked),
+            question_bytes=sum(record.question_bytes for record in asked),
         ),
         saving=_saving(start, attempts, first_try, drifts),
         started_at=start.started_at,
@@ -267,6 +292,22 @@ def _ended(records: Sequence[Record], agent: int) -> dict[int, EpisodeEnded]:
 
 def _retries(ended: dict[int, EpisodeEnded]) -> int:
     return sum(one.attempts - 1 for one in ended.values())
+
+
+def _is_carried_out(attempt: Attempted) -> bool:
+    return attempt.status is not None and attempt.status // 100 == _CARRIED_OUT
+
+
+def _injected(start: RunStarted, attempts: Iterable[Attempted], *, is_first: bool) -> int | None:
+    if start.hostile != "injects":
+        return None
+    return sum(
+        bool(one.injected) and _is_carried_out(one) and (one.attempt == 1) is is_first for one in attempts
+    )
+
+
+def _count(disclosed: Disclosed) -> int:
+    return len(disclosed.tables) + len(disclosed.keys) + len(disclosed.relations)
 
 
 def _with_carried(attempts: Iterable[Attempted]) -> Iterator[tuple[Attempted, list[Shown]]]:

@@ -1,0 +1,146 @@
+"""The server of a run: it signs or shows aliases where that is its conduct, and is hostile where its stream says so."""
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from shelflife.client.guard import Guard
+from shelflife.client.trust import Trust
+from shelflife.integrations.ed25519 import SigningKey, trust
+from shelflife.lab.apis import APIS, Api
+from shelflife.lab.conduct import Conduct
+from shelflife.lab.hostile import Reader, bumping, holding_back, injecting
+from shelflife.lab.records import Disclosed, Drifted
+from shelflife.lab.scenarios import Scenario
+from shelflife.server import Disclosure, Provider
+
+__all__ = ["EpisodeClock", "Server", "guard_of", "server_of"]
+
+_EPISODE_S = 60
+_SIGNED_FOR_S = 600
+"""With an episode a minute, a signed state holds for ten of them."""
+
+_BEGUN_AT = 1_800_000_000.0
+_SECRET = "of the lab, so that a run has the same aliases each time"  # noqa: S105
+_ANYBODY = ""
+"""The client that agents are who show no credentials."""
+
+
+class EpisodeClock:
+    """The clock by which signatures expire: it goes on with the episodes, a minute each."""
+
+    def __init__(self) -> None:
+        self.now = _BEGUN_AT
+
+    def __call__(self) -> float:
+        """What time it is."""
+        return self.now
+
+    def go_on(self) -> None:
+        """An episode is over."""
+        self.now += _EPISODE_S
+
+
+class Server(NamedTuple):
+    """What a run needs to know of its server."""
+
+    app: Any
+    provider: Provider
+    key: str | None
+    """The public key that signs its states."""
+
+    clock: EpisodeClock
+    reader: Reader | None
+
+    def trust_in(self, origin: str) -> Trust | None:
+        """What the memories of a run have pinned."""
+        return None if self.key is None else trust({origin: [self.key]})
+
+    def disclosed(self) -> Disclosed | None:
+        """What agents were told, where somebody listens."""
+        return None if self.reader is None else self.reader.disclosed(self.provider)
+
+    def as_agents_know_it(self, drifted: Drifted) -> Drifted:
+        """A drift in the words that agents are shown."""
+        disclosure = self.provider.disclosure
+        if disclosure is None:
+            return drifted
+        aliases = disclosure.aliases(_ANYBODY)
+        return msgspec.structs.replace(
+            drifted,
+            rows=[aliases.row(row) for row in drifted.rows],
+            rules=[aliases.rule_id(rule) for rule in drifted.rules],
+        )
+
+
+@contextmanager
+def server_of(scenario: Scenario, conduct: Conduct, level: int, admin_token: str) -> Iterator[Server]:
+    """The server of a run, for as long as it lasts."""
+    api, clock = APIS[scenario.api], EpisodeClock()
+    signer = SigningKey.new() if conduct.trust else None
+    disclosure = _disclosure(conduct)
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="shelflife-lab-")) if signer else ""
+
+        def provided(name: str, at: Callable[[], float]) -> Provider:
+            signing = {"signer": signer, "state_file": Path(folder) / name} if signer else {}
+            provider = api.provider(
+                level=level,
+                admin_token=admin_token,
+                disclosure=disclosure,
+                signed_for_s=_SIGNED_FOR_S,
+                clock=at,
+                **signing,
+            )
+            return stack.enter_context(closing(provider))
+
+        provider = provided("state.db", clock)
+        app, reader = _surrounded(scenario, api, provider, provided, clock)
+        yield Server(app, provider, signer.key if signer else None, clock, reader)
+
+
+def _surrounded(
+    scenario: Scenario,
+    api: Api,
+    provider: Provider,
+    provided: Callable[[str, Callable[[], float]], Provider],
+    clock: EpisodeClock,
+) -> tuple[Any, Reader | None]:
+    app = api.app(provider)
+    match scenario.hostile:
+        case "injects":
+            return injecting(app, scenario.wants or {}), None
+        case "bumps":
+            return bumping(app, provider), None
+        case "pins" | "lies":
+            # who only holds back has nothing but what was signed at first
+            begun_at = clock()
+            frozen = provided("frozen.db", clock if scenario.hostile == "lies" else lambda: begun_at)
+            return holding_back(app, frozen, api.app(frozen)), None
+        case "tells":
+            reader = Reader(app)
+            return reader, reader
+        case _:
+            return app, None
+
+
+def _disclosure(conduct: Conduct) -> Disclosure | None:
+    if conduct.disclose == "names":
+        return None
+    return Disclosure(_SECRET, sees_diffs=lambda client: conduct.disclose == "aliases")
+
+
+def guard_of(scenario: Scenario, conduct: Conduct) -> Guard:
+    """What remembered fixes may do to requests. Fields are allowed by name when the fixes that the tasks need set them."""
+    match conduct.guard:
+        case "open":
+            return Guard(allows_money=True)
+        case "default":
+            return Guard()
+        case "fields":
+            fields = frozenset(family.field for family in scenario.families.values() if family.field)
+            return Guard(fields={APIS[scenario.api].operation: fields})
