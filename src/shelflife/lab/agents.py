@@ -117,6 +117,7 @@ class Agent:
             surroundings.strategy,
             fetch=self._asking.fetch,
             trust=surroundings.trust,
+            most_evictions=surroundings.conduct.bound,
             clock=surroundings.now,
         )
         self._episode = 0
@@ -191,8 +192,25 @@ class Agent:
             happened = self._memory.refresh(self._around.origin, self._asking.fetch, self._asking.post)
         self._take_down(happened)
 
+    def _check(self, request: Mapping[str, Any]) -> None:
+        """Where evictions are bounded: have the server asked about what is suspect of a request's fixes."""
+        around, asking = self._around, self._asking
+        if around.conduct.bound is None:
+            return
+        with around.clock.running("memory"):
+            happened = self._memory.check(
+                around.origin,
+                around.api.operation,
+                request,
+                asking.fetch,
+                asking.post,
+                guard=around.guard,
+            )
+        self._take_down(happened)
+
     def _recalled(self, task_input: Mapping[str, Any]) -> _Held:
         around = self._around
+        self._check(task_input)
         with around.clock.running("memory"):
             epoch = self._epoch_of_values()
             recalled = self._memory.recall(around.origin, around.api.operation, task_input)
@@ -201,6 +219,7 @@ class Agent:
 
     def _amended(self, request: Mapping[str, Any]) -> tuple[dict[str, Any], _Held]:
         around = self._around
+        self._check(request)
         with around.clock.running("memory"):
             epoch = self._epoch_of_values()
             amended = self._memory.amend(around.origin, around.api.operation, request, around.guard)
