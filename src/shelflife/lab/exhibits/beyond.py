@@ -23,7 +23,7 @@ from shelflife.lab.exhibits.pools import ALL_ARMS, PLAIN_CONSUME, PLAIN_LEVEL, P
 from shelflife.lab.prompting import Consume
 from shelflife.lab.scores import RunScore
 
-__all__ = ["MADE_FOR_IT", "beyond_the_paper"]
+__all__ = ["MADE_FOR_IT", "Way", "beyond_the_paper"]
 
 MADE_FOR_IT = "silent"
 """The stream that is shown here whatever it was played with."""
@@ -44,7 +44,7 @@ class _Block(NamedTuple):
     arm: str
 
 
-class _Way(NamedTuple):
+class Way(NamedTuple):
     """How a run was played, beside its arm."""
 
     consume: str
@@ -53,18 +53,27 @@ class _Way(NamedTuple):
     @property
     def name(self) -> str:
         """What is not as in the paper."""
+        return self.said or _AS_IN_THE_PAPER
+
+    @property
+    def said(self) -> str:
+        """The same, and nothing where there is none."""
         consumed = (
             [] if self.consume == PLAIN_CONSUME else [_CONSUMED.get(self.consume, f"consume {self.consume}")]
         )
-        return ", ".join([*consumed, *self.conduct.words]) or _AS_IN_THE_PAPER
+        return ", ".join([*consumed, *self.conduct.words])
 
     @property
-    def rank(self) -> tuple[int, int, bool, bool, int, bool]:
+    def rank(self) -> tuple[int, int, bool, bool, int, bool, tuple[str, ...]]:
         """The fewer changes the earlier."""
         is_other, conduct = self.consume != PLAIN_CONSUME, self.conduct
         change_count = len(conduct.words) + is_other
         fresh_at = get_args(Fresh).index(conduct.fresh)
-        return conduct.agents, change_count, is_other, conduct.precondition, fresh_at, conduct.form == "full"
+        return (
+            *(conduct.agents, change_count, is_other),
+            *(conduct.precondition, fresh_at, conduct.form == "full"),
+            conduct.words,
+        )
 
 
 def beyond_the_paper(runs: Runs) -> Exhibit:
@@ -94,7 +103,8 @@ def beyond_the_paper(runs: Runs) -> Exhibit:
         notes(
             f"{paper.TOKENS.where}; its share of the contract: {paper.WIRE.where}, over all its runs and Level 1 alone",
             "Compact: responses tell only what the client does not know. Check: the memory asks before each episode whether its state still holds. Feed: it follows the server's change feed."
-            " Precondition: a request with remembered values is refused when what they rest on has moved, and mended without the planner. Applied: the client writes fixes in. Agents share one memory.",
+            " Precondition: a request with remembered values is refused when what they rest on has moved, and mended without the planner. Applied: the client writes fixes in. Agents share one memory."
+            " Guard, bound, trust, aliases and counts are defences: see Under attack.",
             "Stale values are of a remembered fix of which a row or rule had changed since it was learned, by the server's own report: first attempts that were sent with one, requests that were"
             " refused for it and mended, and requests that were done with it.",
             "The contract's part is that in the bodies of responses, and in the bodies and its own headers of both ways. Bytes asked are those of questions of the memory's own accord, and what the"
@@ -113,13 +123,13 @@ def _rows(runs: Runs) -> Iterator[Row]:
                 yield theirs
 
 
-def _blocks(runs: Runs) -> dict[_Block, dict[_Way, Pool]]:
+def _blocks(runs: Runs) -> dict[_Block, dict[Way, Pool]]:
     """The blocks in which something was played that the paper does not have."""
-    found: dict[_Block, dict[_Way, list[RunScore]]] = {}
-    for run in runs.all:
+    found: dict[_Block, dict[Way, list[RunScore]]] = {}
+    for run in runs.on_honest_servers:
         served = run.model.served if run.model else None
         block = _Block(run.stream, run.planner, served, kind_of(run), run.level, run.arm)
-        found.setdefault(block, {}).setdefault(_Way(run.consume, run.conduct), []).append(run)
+        found.setdefault(block, {}).setdefault(Way(run.consume, run.conduct), []).append(run)
     shown = {
         block: {way: Pool(tuple(played)) for way, played in ways.items()}
         for block, ways in found.items()

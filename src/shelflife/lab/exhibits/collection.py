@@ -13,19 +13,21 @@ from shelflife.lab.exhibits.headline import headline_of
 from shelflife.lab.exhibits.other_streams import other_streams
 from shelflife.lab.exhibits.pools import Runs
 from shelflife.lab.exhibits.price_sheet import price_sheet
+from shelflife.lab.exhibits.under_attack import under_attack
 from shelflife.lab.scores import RunScore
 
 __all__ = ["Collection", "LeftOut", "collection_of", "exhibit_keys"]
 
 _BY_RUNS = (
     *(ladder, savings, classes, price_sheet, tokens, hint_shapes, rotations, undrifted, intervals, wire),
-    beyond_the_paper,
+    *(beyond_the_paper, under_attack),
 )
 _NEEDS = {
     price_sheet: "the rule stream",
     rotations: "a stream of rotations",
     undrifted: "the undrifted stream",
     intervals: "the drifted stream by a planner that has chance in it",
+    under_attack: "a stream with a hostile server",
     beyond_the_paper: "the silent stream, and none of another conduct than the paper's",
 }
 

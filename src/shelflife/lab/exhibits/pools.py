@@ -100,13 +100,14 @@ def _compliance(run: RunScore) -> FirstTry | None:
 
 
 class Runs:
-    """All runs of an exhibit; those of the paper's conduct, and no others, by subject, stream and arm."""
+    """All runs of an exhibit; those of the paper's conduct on honest servers, and no others, by subject, stream and arm."""
 
     def __init__(self, scores: Iterable[RunScore]) -> None:
         self.all = list(scores)
-        """Of whatever conduct."""
+        """Of whatever conduct, and on whatever server."""
 
-        self.of_the_papers_conduct = [score for score in self.all if score.conduct == PLAIN]
+        self.on_honest_servers = [score for score in self.all if score.hostile is None]
+        self.of_the_papers_conduct = [score for score in self.on_honest_servers if score.conduct == PLAIN]
         self._pools: dict[tuple[Subject, str, str], list[RunScore]] = {}
         for score in self.of_the_papers_conduct:
             self._pools.setdefault((_subject_of(score), score.stream, score.arm), []).append(score)

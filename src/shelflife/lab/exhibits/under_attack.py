@@ -1,0 +1,161 @@
+"""Under attack: what a hostile server does to a memory, and what each defence leaves of that."""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from shelflife.lab.conduct import PLAIN
+from shelflife.lab.exhibits.beside import PLANNER, default_note
+from shelflife.lab.exhibits.beyond import Way
+from shelflife.lab.exhibits.cells import (
+    Cell,
+    Column,
+    Exhibit,
+    Kind,
+    Row,
+    kind_of,
+    kind_of_tokens,
+    label,
+    number,
+    signed,
+)
+from shelflife.lab.exhibits.pools import ALL_ARMS, PLAIN_LEVEL, Pool, Runs, saved_percent
+from shelflife.lab.scores import RunScore
+
+__all__ = ["under_attack"]
+
+_HONEST = {
+    "injection": "undrifted",
+    "injection-customer": "undrifted",
+    "bumping": "drifted",
+    "pinned": "silent",
+    "lying": "silent",
+    "disclosure": "recipes",
+}
+"""The same streams with nothing done to the agents."""
+
+_WITHOUT_MEMORY = "A0"
+_NOTES = (
+    "The defences: a guard lets remembered fixes set nothing about money (default), or the fields of the stream alone (fields). A bound keeps what would go beyond so many evictions an hour, and"
+    " has the server asked before it is used. Trust: states are signed for ten episodes, and nothing else is believed. Aliases: names and keys have others in their place; counts: diffs also tell only how many.",
+    "Injected: requests that were carried out with a value that the server had slipped into a fix, by the memory at a first attempt, or by a planner that follows the server's answer in the same"
+    " episode. No memory has a part in the latter.",
+    "Names: tables, row keys and relations of the server that agents were told, but for those in requests and fixes. Questions are those of the memory's own accord. Tokens are compared with A0 on the same stream.",
+)
+
+
+class _Block(NamedTuple):
+    """Runs that differ in their arm, their conduct, their way of consuming and their seed alone."""
+
+    stream: str
+    planner: str
+    served: str | None
+    kind: Kind
+    level: int
+
+
+class _Played(NamedTuple):
+    """How a run of a block was played."""
+
+    arm: str
+    way: Way
+
+
+def under_attack(runs: Runs) -> Exhibit:
+    """One row for each attack and defence; before them no memory at all, and the same on an honest server."""
+    return Exhibit(
+        "under-attack",
+        "Under attack",
+        "What a hostile server makes of a memory: with a defence nothing should be done that is stale or injected, no name should be told, and retries should be as few as on an honest server.",
+        (
+            Column("Attack", align="left"),
+            PLANNER,
+            Column("Arm", align="left"),
+            Column("Defence", align="left"),
+            Column("Completed"),
+            Column("Retries"),
+            Column("spent", "Tokens", is_comparable=False),
+            Column("against A0 (%)", "Tokens", is_comparable=False),
+            Column("asked", "Questions"),
+            Column("bytes", "Questions"),
+            Column("sent", "Stale values"),
+            Column("done", "Stale values"),
+            Column("by memory", "Injected"),
+            Column("by answers", "Injected"),
+            Column("Names told"),
+        ),
+        tuple(_rows(runs)),
+        tuple(note for note in (*_NOTES, default_note(_arms(runs))) if note),
+    )
+
+
+def _arms(runs: Runs) -> list[str]:
+    return [run.arm for run in runs.all if run.hostile]
+
+
+def _rows(runs: Runs) -> Iterator[Row]:
+    by_block = _blocks(runs)
+    for block in sorted((block for block in by_block if _is_attack(block, runs)), key=_place):
+        here = by_block[block]
+        there = by_block.get(block._replace(stream=_HONEST.get(block.stream, "")), {})
+        arms = [arm for arm in ALL_ARMS if any(played.arm == arm for played in here)]
+        is_first = True
+        for arm in arms:
+            honest = next((one for one in there if one.arm == arm and one.way.conduct == PLAIN), None)
+            if honest and arm != _WITHOUT_MEMORY:
+                yield _row(block, honest, there, "none, and an honest server", is_first=is_first)
+                is_first = False
+            for played in sorted((one for one in here if one.arm == arm), key=lambda one: one.way.rank):
+                yield _row(block, played, here, played.way.said or "none", is_first=is_first)
+                is_first = False
+
+
+def _blocks(runs: Runs) -> dict[_Block, dict[_Played, Pool]]:
+    found: dict[_Block, dict[_Played, list[RunScore]]] = {}
+    for run in runs.all:
+        served = run.model.served if run.model else None
+        block = _Block(run.stream, run.planner, served, kind_of(run), run.level)
+        played = _Played(run.arm, Way(run.consume, run.conduct))
+        found.setdefault(block, {}).setdefault(played, []).append(run)
+    return {
+        block: {played: Pool(tuple(pooled)) for played, pooled in ways.items()}
+        for block, ways in found.items()
+    }
+
+
+def _is_attack(block: _Block, runs: Runs) -> bool:
+    return any(run.hostile for run in runs.all if run.stream == block.stream)
+
+
+def _place(block: _Block) -> tuple[int, str, str, str, int]:
+    known = [*_HONEST]
+    place = known.index(block.stream) if block.stream in known else len(known)
+    return place, block.stream, block.kind.value, block.planner, -block.level
+
+
+def _row(block: _Block, played: _Played, ways: dict[_Played, Pool], defence: str, *, is_first: bool) -> Row:
+    pool, kind = ways[played], block.kind
+    level = "" if block.level == PLAIN_LEVEL else f", level {block.level}"
+    baseline = next((one for one in ways if one.arm == _WITHOUT_MEMORY and one.way.conduct == PLAIN), None)
+    saved = saved_percent(pool, ways[baseline]) if baseline and baseline != played else None
+
+    def mean(of: Callable[[RunScore], float | None], digits: int = 1) -> Cell:
+        return number(pool.mean(of), kind, digits)
+
+    cells = (
+        label(block.stream, is_code=True),
+        label(f"{block.planner}{level}", is_code=True),
+        label(played.arm, is_code=True),
+        label("no memory" if played.arm == _WITHOUT_MEMORY else defence),
+        label(pool.completed or "")._replace(kind=kind),
+        mean(lambda run: run.retries),
+        number(pool.mean(lambda run: run.tokens.total), kind_of_tokens(pool.runs, kind), 0),
+        signed(None if saved is None else -saved, kind_of_tokens(pool.runs, kind)),
+        mean(lambda run: run.wire.questions),
+        mean(lambda run: run.wire.question_bytes, 0),
+        mean(lambda run: run.stale_injections),
+        mean(lambda run: run.stale_executions),
+        mean(lambda run: run.injected),
+        mean(lambda run: run.injected_by_answers),
+        mean(lambda run: run.disclosed, 0),
+    )
+    return Row(cells, kind, is_first)
