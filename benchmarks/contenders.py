@@ -78,7 +78,7 @@ class _Ours:
         self.name = name
         self.is_durable = is_durable
         self._store = store
-        self._memory = Memory(store, capacity=_ROOM_FOR_ALL)
+        self._memory = Memory(store, capacity=_ROOM_FOR_ALL, most_evictions=None)
         self._moved_counts: dict[int, int] = {}
 
     async def fill(self, size: int) -> None:

@@ -108,7 +108,7 @@ class _User:
     def __init__(self, store: Store, size: int) -> None:
         self.size = size
         self.took_s: defaultdict[Act, list[float]] = defaultdict(list)
-        self._memory = Memory(store, capacity=_ROOM_FOR_ALL)
+        self._memory = Memory(store, capacity=_ROOM_FOR_ALL, most_evictions=None)
         self._chance = random.Random(size)
         self._next_number = size
         self._moved_counts: dict[int, int] = {}

@@ -42,6 +42,18 @@ def test_list_is_a_table_for_people_and_json_for_programs(path, capsys):
     assert [one["when"] for one in json.loads(out)] == [{"plan": "basic"}, {"plan": "pro"}]
 
 
+def test_what_is_suspect_is_told(path, capsys):
+    one = entry("pro", "P2", is_suspect=True)
+    store = SqliteStore(path)
+    known = store.known(ORIGIN)
+    store.write(ORIGIN, known.revision, known.knowledge, put=[(one, tags_of(one))])
+    store.close()
+    _, out, _ = run(capsys, "list", path)
+    assert [line.endswith("suspect") for line in out.splitlines()].count(True) == 1
+    _, out, _ = run(capsys, "show", path, one.id[:8])
+    assert "is_suspect  true" in out
+
+
 def test_show_tells_what_a_fix_rests_on(path, capsys):
     _, out, _ = run(capsys, "show", path, entry("pro", "P2").id[:8])
     assert 'rows        ["codes:pro"]' in out

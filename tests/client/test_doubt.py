@@ -179,7 +179,7 @@ import sys
 from shelflife.client import Memory, SqliteStore
 from tests.client.test_doubt import rejection_number
 
-memory = Memory(SqliteStore(sys.argv[1]))
+memory = Memory(SqliteStore(sys.argv[1]), most_evictions=None)
 print("up", flush=True)
 for number in range(100_000):
     memory.observe(rejection_number(number))

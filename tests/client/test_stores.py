@@ -151,6 +151,25 @@ def test_what_was_there_already_is_not_stored_again(store):
     assert put(store, entry(value="P2")).stored == [entry(value="P2")]
 
 
+def test_a_suspect_is_the_same_entry_with_the_tags_it_is_put_with(store):
+    put(store, entry())
+    written = put(store, entry(is_suspect=True), tags=["s"])
+    assert (written.dropped, written.stored) == ([], [])
+    assert [one.is_suspect for one in found(store)] == [True]
+    assert (store.count(ORIGIN, "t"), store.count(ORIGIN, "s")) == (0, 1)
+    written = put(store, entry(at=1.0))
+    assert (written.dropped, written.stored) == ([], [entry(at=1.0)])
+    assert found(store) == [entry(at=1.0)]
+    assert (store.count(ORIGIN, "t"), store.count(ORIGIN, "s")) == (1, 0)
+
+
+def test_to_become_suspect_is_no_use(store):
+    for plan in "ab":
+        put(store, entry(plan))
+    put(store, entry("a", is_suspect=True))
+    assert [one.when["plan"] for one in put(store, entry("c"), capacity=2).trimmed] == ["a"]
+
+
 def test_a_shape_goes_with_the_last_entry_that_has_it(store):
     put(store, entry("a"), entry("b"), entry(when={"other": 1}))
     known = store.known(ORIGIN)
@@ -214,9 +233,11 @@ class StoreMachine(RuleBasedStateMachine):
         type=st.sampled_from(["A", "B"]),
         tags=st.sets(st.sampled_from("xyz"), min_size=1),
         is_beside=st.booleans(),
+        is_suspect=st.booleans(),
     )
-    def put(self, origin, plan, value, type, tags, is_beside):
-        one = entry(plan, value, origin=origin, type=type, at=float(sum(self.revisions.values())))
+    def put(self, origin, plan, value, type, tags, is_beside, is_suspect):
+        at = float(sum(self.revisions.values()))
+        one = entry(plan, value, origin=origin, type=type, at=at, is_suspect=is_suspect)
         outcomes = [
             store.write(
                 origin,
@@ -229,9 +250,11 @@ class StoreMachine(RuleBasedStateMachine):
         ]
         assert outcomes[0] == outcomes[1]
         self.revisions[origin] += 1
-        if is_beside and any(held.id == one.id for held, _ in self.model):
+        same = [held for held, _ in self.model if held.id == one.id]
+        is_in_place = bool(same) and (is_beside or is_suspect)
+        if is_in_place and same[0].is_suspect == is_suspect:
             return
-        gone = "id" if is_beside else "slot"
+        gone = "id" if is_beside or is_in_place else "slot"
         self.model = [(held, t) for held, t in self.model if getattr(held, gone) != getattr(one, gone)]
         self.model.append((one, tags))
 
@@ -265,7 +288,8 @@ class StoreMachine(RuleBasedStateMachine):
         if not hasattr(self, "stores"):
             return
         for store in self.stores:
-            assert sorted(one.id for one in store.entries()) == sorted(held.id for held, _ in self.model)
+            held_now = sorted((one.id, one.is_suspect) for one in store.entries())
+            assert held_now == sorted((held.id, held.is_suspect) for held, _ in self.model)
             for origin in (ORIGIN, OTHER):
                 assert store.known(origin) == self.stores[0].known(origin)
                 assert store.known(origin).revision == self.revisions[origin]
@@ -468,6 +492,22 @@ def test_a_file_of_the_first_format_starts_anew(path):
     again = SqliteStore(path)
     assert list(again.entries()) == []
     assert again.known(ORIGIN) == (Knowledge(), 0)
+    again.close()
+
+
+def test_a_file_of_the_second_format_is_read_and_nothing_in_it_is_suspect(path):
+    store = SqliteStore(path)
+    put(store, entry())
+    store.close()
+    edit(path, "update entries set entry = json_remove(entry, '$.is_suspect')")
+    edit(path, "pragma user_version = 2")
+    looking = SqliteStore(path, is_read_only=True)
+    assert list(looking.entries()) == [entry()]
+    looking.close()
+    again = SqliteStore(path)
+    assert found(again) == [entry()]
+    put(again, entry(is_suspect=True), tags=["s"])
+    assert [one.is_suspect for one in found(again)] == [True]
     again.close()
 
 

@@ -72,10 +72,11 @@ def _list(options: argparse.Namespace) -> None:
             _printable(entry.type),
             _short(entry.parameters),
             _short(entry.when),
+            "suspect" if entry.is_suspect else "",
         )
         for entry in chosen
     ]
-    print_table(("id", "origin", "operation", "type", "sets", "when"), rows)
+    print_table(("id", "origin", "operation", "type", "sets", "when", ""), rows)
     print(f"{len(rows)} remembered")
 
 

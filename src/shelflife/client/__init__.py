@@ -14,6 +14,7 @@ from shelflife.client.events import (
     Restamped,
     Stored,
     StoreFailed,
+    Suspected,
 )
 from shelflife.client.guard import Amended, Guard
 from shelflife.client.in_process import InProcessStore
@@ -54,6 +55,7 @@ __all__ = [
     "StoreFailed",
     "Stored",
     "Strategy",
+    "Suspected",
     "amended_input",
     "memory_block",
     "origin_of",

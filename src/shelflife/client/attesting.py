@@ -13,7 +13,7 @@ from shelflife.contract.compact import Versions
 from shelflife.contract.reading import Contract
 from shelflife.contract.signed import digest_of_state
 
-__all__ = ["asking_keys", "is_attested", "is_of_the_attested_state"]
+__all__ = ["asking_keys", "is_attested", "is_of_the_attested_state", "is_of_the_known_state"]
 
 _OK = 200
 
@@ -31,6 +31,14 @@ def is_of_the_attested_state(knowledge: Knowledge, contract: Contract, now: floa
         and contract.table_versions is not None
         and knowledge.attested.digest == digest_of_state(contract.table_versions, contract.rules_version)
     )
+
+
+def is_of_the_known_state(told: Told) -> bool:
+    """Whether a response names its state, and where a key was asked about it, the one that the key vouches for."""
+    said = told.contract.table_versions
+    if said is None:
+        return False
+    return told.attested is None or told.attested.digest == digest_of_state(said, told.contract.rules_version)
 
 
 def asking_keys(

@@ -20,19 +20,28 @@ __all__ = [
     "dispose",
     "has_moved",
     "is_current",
+    "is_outrun",
     "tags_of",
 ]
 
 _MOST_MOVED = 1_000
 """Of so many tables the versions that have passed are on record: those that moved last."""
 
-EVERYTHING = "all"
-"""The tag of every entry of an origin."""
+STANDING = "all"
+"""The tag of every entry of an origin that is not suspect."""
+
+SUSPECT = "suspect"
+"""The tag of every entry that is, and its only one: what else moves does not concern it until it was checked."""
+
+EVERYTHING = (STANDING, SUSPECT)
+"""Every entry of an origin bears one of these."""
 
 
 def tags_of(entry: Entry) -> tuple[str, ...]:
     """The tags by which an entry can be found when something it rests on changes."""
-    tags = [EVERYTHING, family_tag(entry.operation, entry.type)]
+    if entry.is_suspect:
+        return (SUSPECT,)
+    tags = [STANDING, family_tag(entry.operation, entry.type)]
     tags += (table_tag(table) for table in entry.tables)
     if entry.rows is None:
         tags += (any_row_tag(table) for table in entry.tables)
@@ -148,6 +157,9 @@ class Told(NamedTuple):
     attested: Attested | None = None
     """Where the user trusts a key: what that vouches for, now. Then the state is its word."""
 
+    checked: tuple[Entry, ...] = ()
+    """The suspects that the response is the answer about."""
+
 
 class Disposal(msgspec.Struct):
     """What must be dropped, by tag, and why; and what is known afterwards."""
@@ -187,7 +199,7 @@ def dispose(knowledge: Knowledge, told: Told, strategy: Strategy) -> Disposal:
         _dispose_table(disposal, after, strategy, table, old, (versions_said or {}).get(table), told)
     _dispose_rules(disposal, after, strategy, said.rules_version or None, told)
     if is_state_unknown:
-        disposal.dropped = {EVERYTHING: Reason.TABLE_MOVED}
+        disposal.dropped = {STANDING: Reason.TABLE_MOVED}
         disposal.restamped = []
         disposal.is_teaching = False
     disposal.knowledge = after.knowledge(told.contract, told.state)
@@ -308,7 +320,7 @@ def _dispose_rules(
         return
     disposal.alert = "stamp"
     if not is_answered:
-        disposal.dropped[EVERYTHING] = Reason.RULES_MOVED
+        disposal.dropped[STANDING] = Reason.RULES_MOVED
     elif strategy.on_rules is OnRules.EVICT_TABLES:
         untied, tied = _tables_of(removed), _tables_of(added)
         disposal.dropped |= {table_tag(table): Reason.RULE_CHANGED for table in untied}
@@ -332,6 +344,12 @@ def is_current(suggestion: Suggestion, contract: Contract, knowledge: Knowledge)
     return bool(versions) and all(
         knowledge.table_versions.get(table) == version for table, version in versions.items()
     )
+
+
+def is_outrun(suggestion: Suggestion, contract: Contract, knowledge: Knowledge) -> bool:
+    """Whether a suggestion is of the state that its response names, and that is not the one that is known."""
+    named = Knowledge(contract.table_versions or {}, contract.rules_version)
+    return is_current(suggestion, contract, named) and not is_current(suggestion, contract, knowledge)
 
 
 class Grown(NamedTuple):

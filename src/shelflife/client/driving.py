@@ -40,7 +40,7 @@ def driven(
                     if inspect.iscoroutine(answer):
                         answer.close()
                     raise TypeError(
-                        "the fetcher is async: call observe_async or refresh_async, or give another one"
+                        "the fetcher is async: call observe_async, refresh_async or check_async, or give another one"
                     )
                 question = steps.send(answer)
         except StopIteration as outcome:

@@ -67,6 +67,9 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     strategy: str = "exact"
     """Under which it is kept; another one does not trust it."""
 
+    is_suspect: bool = False
+    """It may have gone stale, and is not handed out until the server was asked about it. It is the same entry either way."""
+
     @classmethod
     def from_suggestion(
         cls,
@@ -77,6 +80,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         request: Mapping[str, Any],
         learned_at: float,
         strategy: str,
+        is_suspect: bool = False,
     ) -> Self:
         """What is remembered of a cacheable suggestion that was the answer to this request."""
         says_reads = bool(suggestion.rows) and suggestion.when is not msgspec.UNSET
@@ -92,6 +96,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             rules=(suggestion.rules or ()) if says_reads else None,
             learned_at=learned_at,
             strategy=strategy,
+            is_suspect=is_suspect,
         )
 
     @cached_property

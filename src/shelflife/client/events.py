@@ -20,6 +20,7 @@ __all__ = [
     "Restamped",
     "StoreFailed",
     "Stored",
+    "Suspected",
 ]
 
 
@@ -33,6 +34,7 @@ class Reason(StrEnum):
     RULES_MOVED = "the rules have changed, and it cannot be told which"
     VECTOR_SHRANK = "its kind of fix no longer depends on a table that it depends on"
     REPLACED = "the server has given another value for the same"
+    UNCONFIRMED = "it was suspect, and the server did not give it again when it was asked"
     ANOTHER_STRATEGY = "it was kept under another strategy, which may keep what is stale"
     CAPACITY = "the memory was full, and it had not been used for the longest time"
     FORGOTTEN = "somebody asked to forget it"
@@ -40,11 +42,20 @@ class Reason(StrEnum):
     @property
     def is_invalidation(self) -> bool:
         """Whether the entry left because something that it rests on has changed, or may have."""
-        return self not in (Reason.REPLACED, Reason.ANOTHER_STRATEGY, Reason.CAPACITY, Reason.FORGOTTEN)
+        return self not in _NO_INVALIDATIONS
+
+
+_NO_INVALIDATIONS = (
+    Reason.REPLACED,
+    Reason.UNCONFIRMED,
+    Reason.ANOTHER_STRATEGY,
+    Reason.CAPACITY,
+    Reason.FORGOTTEN,
+)
 
 
 class Stored(msgspec.Struct, frozen=True, tag=True):
-    """A fix was learned."""
+    """A fix was learned, or one that was suspect was given again."""
 
     entry: Entry
 
@@ -54,6 +65,19 @@ class Evicted(msgspec.Struct, frozen=True, tag=True):
 
     entry: Entry
     reason: Reason
+
+
+class Suspected(msgspec.Struct, frozen=True, tag=True):
+    """Entries are kept, and not handed out until the server was asked about them: too many would have been evicted, or the server moved on as they were learned."""
+
+    origin: str
+    entries: tuple[Entry, ...]
+    why: str
+
+    @property
+    def count(self) -> int:
+        """How many they are."""
+        return len(self.entries)
 
 
 class Restamped(msgspec.Struct, frozen=True, tag=True):
@@ -115,5 +139,15 @@ class StoreFailed(msgspec.Struct, frozen=True, tag=True):
 
 
 Event = (
-    Stored | Evicted | Restamped | Alerted | Notified | Applied | Refused | Ignored | Distrusted | StoreFailed
+    Stored
+    | Evicted
+    | Suspected
+    | Restamped
+    | Alerted
+    | Notified
+    | Applied
+    | Refused
+    | Ignored
+    | Distrusted
+    | StoreFailed
 )

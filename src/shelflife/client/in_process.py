@@ -100,11 +100,12 @@ class InProcessStore:
         shape = shape_of(entry.when)
         if len(shapes) >= MOST_SHAPES and shape not in shapes:
             return
-        is_new = held.id not in self._held
-        if is_beside:
-            if not is_new:
+        before = self._held.get(held.id)
+        if before is not None and (is_beside or entry.is_suspect):
+            if before.entry.is_suspect == entry.is_suspect:
                 return
-        else:
+            self._unlink(before)
+        elif not is_beside:
             rivals = [(self._remove(id), "") for id in list(self._in_slot.get(held.slot, ()))]
             written.dropped.extend(rival for rival in rivals if rival[0].id != held.id)
         self._held[held.id] = held
@@ -113,18 +114,22 @@ class InProcessStore:
         for tag in held.tags:
             self._tagged[tag][held.id] = None
         shapes[shape] += 1
-        if is_new:
+        if before is None or before.entry.is_suspect:
             written.stored.append(entry)
 
     def _remove(self, id: str) -> Entry:
         held = self._held.pop(id)
+        self._unlink(held)
+        return held.entry
+
+    def _unlink(self, held: _Held) -> None:
         for index, keys in (
             (self._at, (held.place,)),
             (self._in_slot, (held.slot,)),
             (self._tagged, held.tags),
         ):
             for key in keys:
-                index[key].pop(id)
+                index[key].pop(held.id)
                 if not index[key]:
                     del index[key]
         entry = held.entry
@@ -133,4 +138,3 @@ class InProcessStore:
         shapes[shape] -= 1
         if not shapes[shape]:
             del shapes[shape]
-        return entry

@@ -10,7 +10,13 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Literal
 
 from shelflife.client import decisions
-from shelflife.client.attesting import asking_keys, is_attested, is_of_the_attested_state
+from shelflife.client.attesting import (
+    asking_keys,
+    is_attested,
+    is_of_the_attested_state,
+    is_of_the_known_state,
+)
+from shelflife.client.bounding import MOST_EVICTIONS
 from shelflife.client.decisions import Movement, Told
 from shelflife.client.driving import (
     AsyncPoster,
@@ -28,15 +34,14 @@ from shelflife.client.guard import Amended, Guard, amend
 from shelflife.client.in_process import InProcessStore
 from shelflife.client.learning import NOT_JSON, Learning, departures
 from shelflife.client.questions import AsyncFetcher, Fetched, Fetcher, asking
-from shelflife.client.refreshing import renewals
+from shelflife.client.refreshing import Asked, fixes_question, is_json, renewals, state_of
 from shelflife.client.statistics import Statistics, Tally
 from shelflife.client.stores import Store, StoreError
 from shelflife.client.strategies import EXACT, Strategy
 from shelflife.client.trust import Distrust, Trust
-from shelflife.contract import BadMessage
+from shelflife.contract import BadMessage, ContractState
 from shelflife.contract.compact import Versions
 from shelflife.contract.reading import Contract, read_contract
-from shelflife.contract.signed import digest_of_state
 from shelflife.contract.when import value_at
 
 __all__ = ["AsyncFetcher", "Exchange", "Fetched", "Fetcher", "Memory", "Statistics"]
@@ -45,6 +50,9 @@ _log = logging.getLogger("shelflife.memory")
 
 _OK = 200
 _MOST_TRIES = 64
+_MOST_CHECKS = 3
+"""Of one request: it may be found again by what its fixes make of it, and others may learn of a movement while the server is asked."""
+
 _BACK_OFF_S = 3.0
 _MOST_NAMED = 256
 """Epochs whose versions are kept for responses that are still to come."""
@@ -65,6 +73,7 @@ class Memory:
         fetch: Fetcher | AsyncFetcher | None = None,
         capacity: int | None = 100_000,
         trust: Trust | None = None,
+        most_evictions: int | None = MOST_EVICTIONS,
         on_event: Callable[[Event], None] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -72,7 +81,8 @@ class Memory:
 
         `fetch` asks servers which rows changed; without it a table that moved is evicted whole. An async one is for `observe_async` alone.
         `trust` names the keys that must vouch for the states of some servers; see `shelflife.integrations.ed25519.trust`.
-        `on_event` is told everything that happens; what it raises is logged and goes no further.
+        `most_evictions` says how many entries of one server may be invalidated within an hour: beyond it they are kept as suspects, which only `check` or a
+        response that gives them again brings back; None for any number. `on_event` is told everything that happens; what it raises is logged and goes no further.
         """
         self.store: Store = InProcessStore() if store is None else store
         self.strategy = strategy
@@ -95,6 +105,7 @@ class Memory:
             strategy,
             capacity,
             clock,
+            most_evictions=most_evictions,
             is_backing_off=self._is_backing_off,
             has_written=self._has_written,
         )
@@ -150,6 +161,45 @@ class Memory:
     ) -> list[Event]:
         """The same, with fetchers that may be awaited."""
         steps = self._refreshing(origin, is_renewing=post is not None)
+        return await driven_async(steps, fetch or self._fetch, post)
+
+    def has_suspects(self, origin: str) -> bool:
+        """Whether anything of a server is suspect. If not, `check` has nothing to do."""
+        try:
+            return self.strategy.is_remembering and self.store.count(origin, decisions.SUSPECT) > 0
+        except StoreError as error:
+            self._store_failed(error, "read")
+            return False
+
+    def check(
+        self,
+        origin: str,
+        operation: str,
+        request: Mapping[str, Any],
+        fetch: Fetcher | None = None,
+        post: Poster | None = None,
+        *,
+        guard: Guard | None = None,
+    ) -> list[Event]:
+        """Before `recall` or `amend`: when something that this request finds is suspect, ask the server about exactly this request. Returns what happened.
+
+        What it gives again can be recalled; what it does not give again goes. Without an answer, for which `post` is needed, it stays suspect. The same goes for what
+        the request will find once it is amended, as far as the guard allows.
+        """
+        return driven(self._checking(origin, operation, request, guard), fetch or self._fetch, post)
+
+    async def check_async(
+        self,
+        origin: str,
+        operation: str,
+        request: Mapping[str, Any],
+        fetch: AsyncFetcher | Fetcher | None = None,
+        post: AsyncPoster | Poster | None = None,
+        *,
+        guard: Guard | None = None,
+    ) -> list[Event]:
+        """The same, with fetchers that may be awaited."""
+        steps = self._checking(origin, operation, request, guard)
         return await driven_async(steps, fetch or self._fetch, post)
 
     def hear(
@@ -210,7 +260,8 @@ class Memory:
                 known = self.store.known(origin)
                 doomed = [
                     entry
-                    for entry in self.store.tagged(origin, decisions.EVERYTHING)
+                    for tag in decisions.EVERYTHING
+                    for entry in self.store.tagged(origin, tag)
                     if operation in (None, entry.operation)
                     and type in (None, entry.type)
                     and entry.id.startswith(id or "")
@@ -236,6 +287,17 @@ class Memory:
     def _found(self, origin: str, operation: str, request: Mapping[str, Any]) -> list[Entry]:
         if origin in self._doubts or self._settling[origin] or self._is_unattested(origin):
             return []
+        found = [entry for entry in self._held(origin, operation, request) if not entry.is_suspect]
+        if found:
+            self._note_use(found)
+        return found
+
+    def _suspects(self, origin: str, operation: str, request: Mapping[str, Any]) -> tuple[Entry, ...]:
+        """The suspects that hold for this request."""
+        return tuple(entry for entry in self._held(origin, operation, request) if entry.is_suspect)
+
+    def _held(self, origin: str, operation: str, request: Mapping[str, Any]) -> list[Entry]:
+        """The entries that hold for this request, suspect or not."""
         try:
             places = [
                 place_of(origin, operation, {path: value_at(request, path) for path in shape})
@@ -255,8 +317,6 @@ class Memory:
             return []
         if self._failing == "read":
             self._failing = None
-        if found:
-            self._note_use(found)
         return found
 
     def _note_use(self, found: Iterable[Entry]) -> None:
@@ -266,8 +326,8 @@ class Memory:
         except StoreError as error:
             self._store_failed(error, "write")
 
-    def _observing(self, exchange: Exchange) -> Steps[list[Event]]:
-        """What `observe` does, asking for what must be fetched."""
+    def _observing(self, exchange: Exchange, asked: Asked | None = None) -> Steps[list[Event]]:
+        """What `observe` does, asking for what must be fetched. `asked` is what the response is the answer about, if it is one."""
         origin = exchange.origin
         if not self.strategy.is_remembering:
             return []
@@ -277,15 +337,17 @@ class Memory:
         except BadMessage as error:
             self._doubt(origin)
             return self._emit([Ignored(origin, str(error))])
-        return (yield from self._heeding(exchange, contract)) if contract else []
+        return (yield from self._heeding(exchange, contract, asked)) if contract else []
 
-    def _heeding(self, exchange: Exchange, contract: Contract) -> Steps[list[Event]]:
+    def _heeding(
+        self, exchange: Exchange, contract: Contract, asked: Asked | None = None
+    ) -> Steps[list[Event]]:
         """What follows from a contract, whatever comes of asking about it."""
         origin = exchange.origin
         events: list[Event] = [Ignored(origin, fault) for fault in contract.faults]
         doubt = self._doubts.get(origin)
         try:
-            events += yield from self._dealing(exchange, contract, is_doubted=doubt is not None)
+            events += yield from self._dealing(exchange, contract, asked, is_doubted=doubt is not None)
         except StoreError as error:
             self._doubt(origin)
             self._store_failed(error, "write")
@@ -329,7 +391,46 @@ class Memory:
                 events += yield from self._observing(told)
         return events
 
-    def _dealing(self, exchange: Exchange, contract: Contract, *, is_doubted: bool) -> Steps[list[Event]]:
+    def _checking(
+        self, origin: str, operation: str, request: Mapping[str, Any], guard: Guard | None
+    ) -> Steps[list[Event]]:
+        """What `check` does, asking for what must be fetched. The same is not asked twice unless something else was learned meanwhile."""
+        events: list[Event] = []
+        fields, last_asked = request, None
+        for _ in range(_MOST_CHECKS if self.has_suspects(origin) else 0):
+            suspects = self._suspects(origin, operation, fields)
+            if all(guard is not None and guard.refusal(entry) is not None for entry in suspects):
+                found = amend(request, lambda found: self._found(origin, operation, found), guard or Guard())
+                if found.request == fields:
+                    break
+                fields = found.request
+                continue
+            if origin in self._doubts:
+                events += yield from self._refreshing(origin, is_renewing=False)
+            asked = self._about(origin, operation, fields)
+            if asked is None or (fields, asked) == last_asked:
+                break
+            last_asked = fields, asked
+            answer = yield fixes_question(origin, operation, fields)
+            if answer is None or answer.status != _OK:
+                break
+            events += yield from self._observing(as_told(origin, operation, fields, answer.body), asked)
+        return events
+
+    def _about(self, origin: str, operation: str, request: Mapping[str, Any]) -> Asked | None:
+        """What to ask about; None when that cannot be said: the origin is in doubt, the store fails or the request is no JSON."""
+        suspects = self._suspects(origin, operation, request)
+        if origin in self._doubts or not suspects or not is_json(request):
+            return None
+        try:
+            return Asked(suspects, self._trusted(self.store.known(origin).knowledge))
+        except StoreError as error:
+            self._store_failed(error, "read")
+            return None
+
+    def _dealing(
+        self, exchange: Exchange, contract: Contract, asked: Asked | None, *, is_doubted: bool
+    ) -> Steps[list[Event]]:
         """Decide and write, in one piece unless the server must be asked; then what it told counts while the knowledge is the same."""
         origin = exchange.origin
         told: Told | None = None
@@ -340,9 +441,13 @@ class Memory:
                     known = self.store.known(origin)
                     knowledge = self._trusted(known.knowledge)
                     if told is None or knowledge != asked_with:
-                        movement = self._movement(origin, knowledge, contract, is_doubted=is_doubted)
-                        told = None if movement else Told(contract, movement)
+                        is_latest = asked is not None and asked.knowledge == knowledge and not is_doubted
+                        state = state_of(contract) if is_latest and not self._pins(origin) else None
+                        movement = self._movement(origin, knowledge, contract, state, is_doubted=is_doubted)
+                        told = None if movement else Told(contract, movement, state)
                     if told is not None:
+                        if asked is not None and is_latest and is_of_the_known_state(told):
+                            told = told._replace(checked=asked.suspects)
                         events = self._learning.carry_out(exchange, told, known, knowledge)
                         if events is not None:
                             return [*_of_another_state(origin, told), *events]
@@ -350,21 +455,32 @@ class Memory:
                 if asked_with is None:
                     settling.enter_context(self._nothing_recalled(origin))
                 asked_with = knowledge
-                told = yield from as_questions(self._asking(origin, knowledge, contract, movement))
+                told = yield from as_questions(self._asking(origin, knowledge, contract, movement, state))
         raise StoreError("too many others are writing to the memory at the same time")
 
     def _movement(
-        self, origin: str, knowledge: Knowledge, contract: Contract, *, is_doubted: bool
+        self,
+        origin: str,
+        knowledge: Knowledge,
+        contract: Contract,
+        state: ContractState | None,
+        *,
+        is_doubted: bool,
     ) -> Movement:
         """How a response differs from what is known; where keys must vouch, all that is not of the attested state must be asked about."""
-        movement = decisions.has_moved(knowledge, contract, is_doubted=is_doubted)
+        movement = decisions.has_moved(knowledge, state or contract, is_doubted=is_doubted)
         if not self._pins(origin):
             return movement
         is_settled = not is_doubted and is_of_the_attested_state(knowledge, contract, self._clock())
         return Movement({}, has_rules_moved=False, is_untold=not is_settled)
 
     def _asking(
-        self, origin: str, knowledge: Knowledge, contract: Contract, movement: Movement
+        self,
+        origin: str,
+        knowledge: Knowledge,
+        contract: Contract,
+        movement: Movement,
+        state: ContractState | None,
     ) -> Generator[str, Fetched | None, Told]:
         if self._trust is not None and self._pins(origin):
             return asking_keys(origin, knowledge, contract, self._trust, self._clock())
@@ -375,6 +491,7 @@ class Memory:
             self.strategy,
             movement,
             is_held=lambda table: self.store.count(origin, decisions.table_tag(table)) > 0,
+            state=state,
         )
 
     def _pins(self, origin: str) -> frozenset[str]:
@@ -458,9 +575,6 @@ class Memory:
 
 def _of_another_state(origin: str, told: Told) -> list[Event]:
     """That a response names a state for which no key vouches, where one must: nothing of it counts."""
-    said = told.contract.table_versions
-    if told.attested is None or said is None:
-        return []
-    if told.attested.digest == digest_of_state(said, told.contract.rules_version):
+    if told.attested is None or told.contract.table_versions is None or is_of_the_known_state(told):
         return []
     return [Ignored(origin, "the response is of another state than the signed one: it is late, or forged")]

@@ -8,7 +8,7 @@ from urllib.parse import quote
 from shelflife.client.decisions import Movement, Told, has_moved
 from shelflife.client.entries import RULES, Knowledge
 from shelflife.client.strategies import OnRules, OnTable, Strategy
-from shelflife.contract import BadMessage, RulesChanges, TableChanges
+from shelflife.contract import BadMessage, ContractState, RulesChanges, TableChanges
 from shelflife.contract.reading import Contract, read_changes, read_state
 
 __all__ = ["AsyncFetcher", "Fetched", "Fetcher", "asking"]
@@ -40,15 +40,18 @@ def asking(
     movement: Movement,
     *,
     is_held: Callable[[str], bool],
+    state: ContractState | None = None,
 ) -> Generator[str, Fetched | None, Told]:
     """What the server has said, with what it tells when asked about a movement.
 
     It is asked about a table only where something hangs on the answer: entries that are held, or suggestions of the response itself,
     which might be late. Where the server answers that nothing has moved, it is asked whether it knows the version in the response from before.
+    A `state` is what the response itself says when it is the answer to a question, and so not late: should the server have moved on while it is asked
+    what has changed, the response counts as it stands.
     """
-    state = None
     if strategy.on_table is OnTable.NOTHING:
         return Told(contract, movement)
+    is_latest = state is not None
     if movement.must_ask_state:
         state = _answer((yield f"{origin}/contract/state"), read_state)
         if state is None:
@@ -60,7 +63,7 @@ def asking(
         since = {
             table: old
             for table, old in movement.tables.items()
-            if old is not None and (table in suggested or is_held(table))
+            if old is not None and ((table in suggested and not is_latest) or is_held(table))
         }
     is_asking_rules = strategy.on_rules in (OnRules.EVICT_TABLES, OnRules.EVICT_RULES)
     rules_since = knowledge.rules_version if movement.has_rules_moved and is_asking_rules else None
@@ -72,6 +75,13 @@ def asking(
     )
     tables, rules = {**tables, **more_tables}, rules or more_rules
     said = state or contract
+    if is_latest:
+        is_of_another = any(
+            told.version != (said.table_versions or {}).get(table) for table, told in tables.items()
+        )
+        if is_of_another or (rules and rules.version != said.rules_version):
+            return Told(contract, movement, state)
+        return Told(contract, movement, state, tables, rules)
     denied = {
         table: version
         for table, version in (said.table_versions or {}).items()

@@ -1,20 +1,30 @@
 """Asking before use: whether what a memory knows of a server still holds, and what has taken the place of what does not."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 
 from shelflife.client.driving import Question
-from shelflife.client.entries import Entry
+from shelflife.client.entries import Entry, Knowledge
 from shelflife.client.events import Event, Evicted
-from shelflife.contract import AskFixes
+from shelflife.client.learning import NOT_JSON
+from shelflife.contract import AskFixes, ContractState
+from shelflife.contract.reading import Contract
 from shelflife.contract.when import WHOLE_REQUEST
 
-__all__ = ["Renewal", "renewals"]
+__all__ = ["Asked", "Renewal", "fixes_question", "is_json", "renewals", "state_of"]
 
 _MOST_RENEWED = 32
 _encode = msgspec.json.Encoder().encode
+
+
+class Asked(NamedTuple):
+    """What a server was asked about."""
+
+    suspects: tuple[Entry, ...]
+    knowledge: Knowledge
+    """Before it was asked: as long as that is all that is known, nothing is later than the answer."""
 
 
 class Renewal(NamedTuple):
@@ -37,5 +47,28 @@ def _renewal(origin: str, entry: Entry) -> Renewal | None:
     if not isinstance(request, dict) or any("/" in path for path in request):
         return None
     known = {field: value for field, value in request.items() if value is not None}
-    body = _encode(AskFixes(operation=entry.operation, request=known))
-    return Renewal(entry.operation, known, Question(f"{origin}/contract/fixes", body))
+    return Renewal(entry.operation, known, fixes_question(origin, entry.operation, known))
+
+
+def fixes_question(origin: str, operation: str, request: Mapping[str, Any]) -> Question:
+    """What a server would suggest for a request, which it does not carry out."""
+    body = _encode(AskFixes(operation=operation, request=dict(request)))
+    return Question(f"{origin}/contract/fixes", body)
+
+
+def state_of(contract: Contract) -> ContractState | None:
+    """The state that an answer names; None when it does not."""
+    if contract.table_versions is None:
+        return None
+    return ContractState(
+        table_versions=contract.table_versions, rules_version=contract.rules_version or msgspec.UNSET
+    )
+
+
+def is_json(request: Mapping[str, Any]) -> bool:
+    """Whether a request can be asked about."""
+    try:
+        _encode(request)
+    except NOT_JSON:
+        return False
+    return True

@@ -22,8 +22,9 @@ from shelflife.client.stores import MOST_SHAPES, Known, StoreError, Written
 __all__ = ["SqliteStore"]
 
 _APPLICATION_ID = 0x5348_4C4D
-_FORMAT = 2
+_FORMAT = 3
 _MOST_NOTED = 256
+_MOST_COUNTED = 10_000
 _CACHED_KIBIBYTES = 16 * 1024
 _CHECKPOINT_PAGES = 4000
 """The log is carried over into the file when it has so many pages: rarely enough that the waits for the disk are spread thin."""
@@ -146,6 +147,8 @@ class SqliteStore:
             number = _tag(origin, tag)
             self._look_for_others(connection)
             if number not in self._seen.tag_counts:
+                if len(self._seen.tag_counts) >= _MOST_COUNTED:
+                    self._seen.tag_counts.clear()
                 (count,) = connection.execute("select count(*) from tags where tag = ?", (number,)).fetchone()
                 self._seen.tag_counts[number] = count
             return self._seen.tag_counts[number]
@@ -237,18 +240,21 @@ class SqliteStore:
         shapes = self._shapes_now(connection, entry.origin, entry.operation)
         if len(shapes) >= MOST_SHAPES and shape not in shapes:
             return
-        is_new = True
-        if is_beside:
-            if _numbers_of(connection, entry.id):
+        hashed = sorted({_tag(entry.origin, tag) for tag in (*tags, _shape_tag(entry))})
+        if is_beside or entry.is_suspect:
+            same = _numbers_of(connection, entry.id)
+            if same:
+                if self._put_again(connection, same[0][0], entry, hashed) and not entry.is_suspect:
+                    written.stored.append(entry)
                 return
-        else:
+        is_new = True
+        if not is_beside:
             numbers = connection.execute(
                 "select number from entries where place = ? and slot = ?", (place, slot)
             ).fetchall()
             rivals = self._remove(connection, numbers)
             written.dropped.extend((rival, "") for rival in rivals if rival.id != entry.id)
-            is_new = all(rival.id != entry.id for rival in rivals)
-        hashed = sorted({_tag(entry.origin, tag) for tag in (*tags, _shape_tag(entry))})
+            is_new = all(rival.id != entry.id or rival.is_suspect for rival in rivals)
         number = connection.execute(
             "insert into entries (id, place, slot, used, tags, entry)"
             " values (?, ?, ?, (select coalesce(max(used), 0) + 1 from entries), ?, ?)",
@@ -265,6 +271,28 @@ class SqliteStore:
             self._shapes_now(connection, entry.origin, entry.operation)
         if is_new:
             written.stored.append(entry)
+
+    def _put_again(
+        self, connection: sqlite3.Connection, number: int, entry: Entry, hashed: Sequence[int]
+    ) -> bool:
+        """Change whether an entry is suspect, and its tags with that; False where it is already as it should be."""
+        tags, encoded = connection.execute(
+            "select tags, entry from entries where number = ?", (number,)
+        ).fetchone()
+        if _decode_entry(encoded).is_suspect == entry.is_suspect:
+            return False
+        tags = _decode_tags(tags)
+        connection.executemany(
+            "delete from tags where tag = ? and number = ?", [(tag, number) for tag in tags]
+        )
+        connection.executemany("insert into tags values (?, ?)", [(tag, number) for tag in hashed])
+        connection.execute(
+            "update entries set tags = ?, entry = ? where number = ?",
+            (_encode(hashed), _encode(entry), number),
+        )
+        self._seen.count(tags, -1)
+        self._seen.count(hashed, 1)
+        return True
 
     def _remove(self, connection: sqlite3.Connection, numbers: Sequence[tuple[int]]) -> list[Entry]:
         """Take entries out. Their tags go in the order of the index, so that neighbours go together."""
@@ -468,7 +496,11 @@ def _start_anew(connection: sqlite3.Connection) -> None:
         connection.execute(f"delete from {table}")  # noqa: S608 - of this list
 
 
-_MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {1: _start_anew}
+def _leave_as_it_is(connection: sqlite3.Connection) -> None:
+    """In format 2 no entry was suspect, which is what one that does not say is; but whoever reads that format would not look."""
+
+
+_MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {1: _start_anew, 2: _leave_as_it_is}
 """What turns a file of one format into one of the next, by the format it has."""
 
 

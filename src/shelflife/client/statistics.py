@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from shelflife.client.entries import Entry
-from shelflife.client.events import Applied, Event, Evicted, Notified, Reason, Restamped, Stored
+from shelflife.client.events import Applied, Event, Evicted, Notified, Reason, Restamped, Stored, Suspected
 
 __all__ = ["Statistics", "Tally"]
 
@@ -29,6 +29,9 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
 
     evictions: dict[str, int]
     """By reason."""
+
+    suspected: int
+    """Entries that were kept from being evicted, and from being handed out, by the bound on evictions."""
 
     confirmed: int
     """Of these evictions, those after which the server gave another value for the same."""
@@ -66,6 +69,7 @@ class Tally:
             applied=counts["applied"],
             stale_prevented=sum(count for reason, count in evictions.items() if reason.is_invalidation),
             evictions={reason.name.lower(): count for reason, count in sorted(evictions.items())},
+            suspected=counts["suspected"],
             confirmed=counts["confirmed"],
             needless=counts["needless"],
         )
@@ -92,7 +96,10 @@ class Tally:
                     self._evictions[reason] += 1
                     if reason.is_invalidation:
                         self._note_gone(entry)
-                    return [Notified(consumer, entry) for consumer in self._consumers.pop(entry.id, {})]
+                    return self._notices(entry)
+                case Suspected():
+                    self._counts["suspected"] += event.count
+                    return [notice for entry in event.entries for notice in self._notices(entry)]
                 case Applied():
                     self._counts["applied"] += 1
                 case Stored(entry):
@@ -103,6 +110,9 @@ class Tally:
                 case _:
                     pass
         return []
+
+    def _notices(self, entry: Entry) -> list[Notified]:
+        return [Notified(consumer, entry) for consumer in self._consumers.pop(entry.id, {})]
 
     def _note_gone(self, entry: Entry) -> None:
         self._gone[entry.slot] = entry.parameters

@@ -33,7 +33,7 @@ class Written(NamedTuple):
     """The entries that had to leave for want of room."""
 
     stored: list[Entry]
-    """The entries that were put and were not there before."""
+    """The entries that were put and were not there before, or only as suspects."""
 
 
 class Store(Protocol):
@@ -72,7 +72,8 @@ class Store(Protocol):
     ) -> Written | None:
         """Drop what bears one of the tags or ids, put entries with their tags, and record the knowledge, all at once.
 
-        An entry takes the place of what is in its slot, unless it is to stand beside it. With a capacity the entries that were not used
+        An entry takes the place of what is in its slot, unless it is to stand beside it. One that is there already and is put as suspect, or beside, stays where it is
+        in the order of use; only whether it is suspect changes, and its tags with that. With a capacity the entries that were not used
         for the longest time leave. One whose shape would be one more than `MOST_SHAPES` of its operation is not put. None, and nothing done, when the origin is not at the revision any more.
         """
 

@@ -12,7 +12,7 @@ reaches the caller: the server may have carried the request out.
 import json
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -40,7 +40,7 @@ _UNREAD = b"{"
 
 _VOUCHING = re.compile(r"(?i)[^:]*(digest|signature|content-md5|content-sha256)|authorization: .*signature=")
 _NOT_OF_A_QUESTION = re.compile(
-    r"(?i)content-|transfer-encoding|expect|if-|range|idempotency-key|prefer|accept-encoding|digest|signature"
+    r"(?i)content-|transfer-encoding|expect|if-|range|idempotency-key|prefer|accept-encoding|digest|signature|contract-"
 )
 _LONGEST_WAITS_S = {"connect": 5.0, "read": 5.0, "write": 5.0, "pool": 1.0}
 """How long a question may take; an open stream may hold the only connection of the pool."""
@@ -110,6 +110,15 @@ class _Watching:
         """Whether the server has refused an amended request because of what the amendment rests on."""
         return response.status_code == _PRECONDITION_FAILED and PRECONDITION_HEADER in sent.headers
 
+    def _to_check(self, request: Any) -> tuple[str, str, Mapping[str, Any]] | None:
+        """The request that is to be amended, as the memory knows it; None when nothing of the server is suspect, or it goes out as it is."""
+        if self._guard is None or not self.memory.has_suspects(_origin(request)):
+            return None
+        fields = _fields(request)
+        if fields is None or _why_hands_off(request) is not None:
+            return None
+        return _origin(request), self._operation(request), fields
+
     def _amended(self, request: Any) -> tuple[Any, Mapping[str, Any] | None]:
         fields = None
         try:
@@ -162,14 +171,35 @@ class MemoryTransport(_Watching):
         return (self._sent(request))[0]
 
     def _sent(self, request: Any) -> tuple[Any, bool]:
+        self._check(request)
         sent, fields = self._prepared(request)
         response = self._transport.handle_request(sent)
         has_gone_stale = self._has_gone_stale(sent, response)
         body = read_ahead(response, _LARGEST_WATCHED) if _is_json(response.headers) else b""
 
-        def fetch(url: str) -> Fetched | None:
+        if has_gone_stale:
+            fields = _fields(request)  # what the fixes in the answer are for
+        try:
+            self.memory.observe(self._exchange(sent, fields, response, body), self._asker(request))
+        except Exception:  # noqa: BLE001 - the server has carried the request out
+            _log.warning("a response could not be observed", exc_info=True)
+        return response, has_gone_stale
+
+    def _check(self, request: Any) -> None:
+        try:
+            to_check = self._to_check(request)
+            if to_check is not None:
+                ask = self._asker(request)
+                self.memory.check(*to_check, ask, ask, guard=self._guard)
+        except Exception:  # noqa: BLE001 - an agent's request does not fail for want of memory
+            _log.warning("what is remembered for a request could not be checked", exc_info=True)
+
+    def _asker(self, request: Any) -> Callable[..., Fetched | None]:
+        """How the memory asks the server that a request goes to."""
+
+        def ask(url: str, content: bytes | None = None) -> Fetched | None:
             try:
-                answer = self._transport.handle_request(_question(request, url))
+                answer = self._transport.handle_request(_question(request, url, content))
                 try:
                     told = read_ahead(answer, _LARGEST_ANSWER)
                 finally:
@@ -178,13 +208,7 @@ class MemoryTransport(_Watching):
             except Exception:  # noqa: BLE001 - whatever the transport raises, the server could not tell
                 return None
 
-        if has_gone_stale:
-            fields = _fields(request)  # what the fixes in the answer are for
-        try:
-            self.memory.observe(self._exchange(sent, fields, response, body), fetch)
-        except Exception:  # noqa: BLE001 - the server has carried the request out
-            _log.warning("a response could not be observed", exc_info=True)
-        return response, has_gone_stale
+        return ask
 
     def close(self) -> None:
         """Close the transport that does the work."""
@@ -212,14 +236,37 @@ class AsyncMemoryTransport(_Watching):
         return (await self._sent(request))[0]
 
     async def _sent(self, request: Any) -> tuple[Any, bool]:
+        await self._check(request)
         sent, fields = self._prepared(request)
         response = await self._transport.handle_async_request(sent)
         has_gone_stale = self._has_gone_stale(sent, response)
         body = await read_ahead_async(response, _LARGEST_WATCHED) if _is_json(response.headers) else b""
 
-        async def fetch(url: str) -> Fetched | None:
+        if has_gone_stale:
+            fields = _fields(request)
+        try:
+            await self.memory.observe_async(
+                self._exchange(sent, fields, response, body), self._asker(request)
+            )
+        except Exception:  # noqa: BLE001 - the server has carried the request out
+            _log.warning("a response could not be observed", exc_info=True)
+        return response, has_gone_stale
+
+    async def _check(self, request: Any) -> None:
+        try:
+            to_check = self._to_check(request)
+            if to_check is not None:
+                ask = self._asker(request)
+                await self.memory.check_async(*to_check, ask, ask, guard=self._guard)
+        except Exception:  # noqa: BLE001 - an agent's request does not fail for want of memory
+            _log.warning("what is remembered for a request could not be checked", exc_info=True)
+
+    def _asker(self, request: Any) -> Callable[..., Awaitable[Fetched | None]]:
+        """How the memory asks the server that a request goes to."""
+
+        async def ask(url: str, content: bytes | None = None) -> Fetched | None:
             try:
-                answer = await self._transport.handle_async_request(_question(request, url))
+                answer = await self._transport.handle_async_request(_question(request, url, content))
                 try:
                     told = await read_ahead_async(answer, _LARGEST_ANSWER)
                 finally:
@@ -228,13 +275,7 @@ class AsyncMemoryTransport(_Watching):
             except Exception:  # noqa: BLE001 - whatever the transport raises, the server could not tell
                 return None
 
-        if has_gone_stale:
-            fields = _fields(request)
-        try:
-            await self.memory.observe_async(self._exchange(sent, fields, response, body), fetch)
-        except Exception:  # noqa: BLE001 - the server has carried the request out
-            _log.warning("a response could not be observed", exc_info=True)
-        return response, has_gone_stale
+        return ask
 
     async def aclose(self) -> None:
         """Close the transport that does the work."""
@@ -254,17 +295,21 @@ def _origin(request: Any) -> str:
     return origin_of(f"{request.url.scheme}://{host}")
 
 
-def _question(request: Any, url: str) -> Any:
+def _question(request: Any, url: str, content: bytes | None) -> Any:
     """A question to the server that a request went to: with its credentials, without its body, and not for long."""
     headers = [
         (name, value) for name, value in request.headers.multi_items() if not _NOT_OF_A_QUESTION.match(name)
     ]
     given = request.extensions.get("timeout") or {}
     timeout = {what: min(given.get(what) or longest, longest) for what, longest in _LONGEST_WAITS_S.items()}
+    headers.append(("accept-encoding", "gzip, deflate"))
+    if content is not None:
+        headers.append(("content-type", "application/json"))
     return type(request)(
-        "GET",
+        "GET" if content is None else "POST",
         request.url.join(url.removeprefix(_origin(request))),
-        headers=[*headers, ("accept-encoding", "gzip, deflate")],
+        headers=headers,
+        content=content,
         extensions={"timeout": timeout},
     )
 

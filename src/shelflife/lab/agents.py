@@ -101,7 +101,7 @@ class Agent:
         self._number = number
         self._around = surroundings
         self._asking = Asking(surroundings.http, surroundings.clock, self._note_question)
-        self._memory = Memory(store, surroundings.strategy, fetch=self._asking.fetch)
+        self._memory = Memory(store, surroundings.strategy, fetch=self._asking.fetch, most_evictions=None)
         self._episode = 0
         self._follower: Follower | None = None
 

@@ -1,0 +1,378 @@
+"""A bound on evictions: a server that moves with every response costs round trips, and not the memory."""
+
+import asyncio
+import json
+
+import httpx2
+import msgspec
+import pytest
+
+from shelflife.apis.acme import acme_app, acme_provider
+from shelflife.client.events import Evicted, Notified, Reason, Stored, Suspected
+from shelflife.client.guard import Guard
+from shelflife.client.in_process import InProcessStore
+from shelflife.client.memory import Exchange, Fetched
+from shelflife.client.sqlite import SqliteStore
+from shelflife.client.strategies import ARMS, EXACT
+from shelflife.testing import serving
+from tests.client.agents import Agent, Clock
+from tests.client.test_memory import CONTROL, FREE, FUNDING_1, GOVERNED, bump, knows, learn, rotate
+from tests.client.test_refresh import post
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture(params=["in process", "sqlite"])
+def store(request, tmp_path):
+    if request.param == "in process":
+        yield InProcessStore()
+    else:
+        store = SqliteStore(tmp_path / "memory.db")
+        yield store
+        store.close()
+
+
+@pytest.fixture
+def agent(address, store, clock):
+    with Agent(address, store=store, clock=clock, most_evictions=0) as agent:
+        yield agent
+
+
+def check(agent, request, **options):
+    return agent.memory.check(agent.origin, agent.operation, request, post=post(agent), **options)
+
+
+def suspects(agent):
+    return [entry.parameters for entry in agent.memory.store.entries() if entry.is_suspect]
+
+
+def test_what_goes_beyond_the_bound_is_kept_and_not_handed_out(agent, provider):
+    learn(agent, GOVERNED, CONTROL)
+    rotate(provider)
+    agent.call(FREE)
+    [suspected] = agent.of(Suspected)
+    assert suspected.why == "more than 0 remembered fixes of this server would have gone within an hour"
+    assert (suspected.origin, suspected.count) == (agent.origin, 1)
+    assert agent.of(Evicted) == []
+    assert suspects(agent) == [{"promo_code": "SUMMERSALE25"}]
+    assert knows(agent, GOVERNED) == []
+    assert agent.memory.amend(agent.origin, agent.operation, GOVERNED).applied == []
+    assert knows(agent, CONTROL) == [{"currency": "eur"}]
+    assert agent.memory.statistics.suspected == 1
+    assert agent.memory.statistics.stale_prevented == 0
+
+
+def test_within_the_bound_all_is_as_ever(address, provider):
+    with Agent(address) as agent:
+        learn(agent, GOVERNED)
+        rotate(provider)
+        agent.call(FREE)
+        assert [event.reason for event in agent.of(Evicted)] == [Reason.ROW_CHANGED]
+        assert agent.of(Suspected) == []
+        assert not agent.memory.has_suspects(agent.origin)
+        assert check(agent, GOVERNED) == []
+
+
+def rotate_to(provider, code):
+    provider.registry.reload_table("active_csm_codes", set={"plan_partner_growth": {"code": code}})
+
+
+def test_an_hour_later_as_many_may_go_again(address, provider, store, clock):
+    with Agent(address, store=store, clock=clock, most_evictions=1) as agent:
+        outcomes = []
+        for code in ("WINTERLAUNCH26", "SUMMERSALE25", "WINTERLAUNCH26"):
+            learn(agent, GOVERNED)
+            rotate_to(provider, code)
+            agent.call(FREE)
+            outcomes += [type(event) for event in agent.events if not isinstance(event, Stored)]
+            clock.now += 1800
+        assert outcomes == [Evicted, Suspected, Evicted]
+
+
+def test_one_movement_beyond_the_bound_takes_nothing_at_all(address, provider, store):
+    with Agent(address, store=store, most_evictions=1) as agent:
+        learn(agent, GOVERNED, FUNDING_1, CONTROL)
+        for table in ("active_csm_codes", "recommended_credit_token"):
+            rows = provider.registry.rows(table)
+            provider.registry.reload_table(table, {key: row | {"touched": 1} for key, row in rows.items()})
+        agent.call(FREE)
+        assert (len(agent.of(Evicted)), len(suspects(agent))) == (0, 2)
+        assert knows(agent, CONTROL) == [{"currency": "eur"}]
+
+
+def test_the_bound_is_that_of_one_server(address, provider, store):
+    other_provider = acme_provider()
+    with (
+        serving(acme_app(other_provider)) as other,
+        Agent(address, store=store, most_evictions=1) as agent,
+    ):
+        for origin, moved in ((address, provider), (other, other_provider)):
+            agent.origin = origin
+            learn(agent, GOVERNED)
+            rotate(moved)
+            agent.call(FREE)
+            assert (len(agent.of(Evicted)), len(agent.of(Suspected))) == (1, 0)
+
+
+def test_a_suspect_that_is_suspected_again_is_told_once(agent, provider):
+    learn(agent, GOVERNED)
+    for number in range(3):
+        rotate_to(provider, f"C{number}")
+        agent.call(FREE)
+    assert len(agent.of(Suspected)) == 1
+
+
+def test_whoever_was_given_an_entry_is_told_that_it_is_suspect(agent, provider):
+    learn(agent, GOVERNED)
+    agent.recall(GOVERNED, consumer="planner")
+    rotate(provider)
+    agent.call(FREE)
+    assert [event.consumer for event in agent.of(Notified)] == ["planner"]
+
+
+def test_a_check_that_finds_nothing_suspect_asks_nothing(agent, provider):
+    learn(agent, GOVERNED, CONTROL)
+    assert check(agent, GOVERNED) == []
+    rotate(provider)
+    agent.call(FREE)
+    agent.asked.clear()
+    assert check(agent, CONTROL) == []
+    assert check(agent, FREE) == []
+    assert agent.asked == []
+
+
+def test_what_the_server_gives_again_can_be_recalled(agent, provider):
+    learn(agent, FUNDING_1)
+    before = provider.registry.rows("recommended_credit_token")
+    touched = {key: row | {"touched": True} for key, row in before.items()}
+    provider.registry.reload_table("recommended_credit_token", touched)
+    agent.call(FREE)
+    assert (knows(agent, FUNDING_1), len(suspects(agent))) == ([], 1)
+    agent.asked.clear()
+    assert [type(event) for event in check(agent, FUNDING_1)] == [Stored]
+    assert agent.asked == [f"{agent.origin}/contract/fixes"]
+    assert len(knows(agent, FUNDING_1)) == 1
+    assert suspects(agent) == []
+
+
+def test_another_value_takes_the_place_of_a_suspect(agent, provider):
+    learn(agent, GOVERNED)
+    rotate(provider)
+    agent.call(FREE)
+    evicted, stored = check(agent, GOVERNED)
+    assert evicted.reason is Reason.UNCONFIRMED
+    assert stored.entry.parameters == {"promo_code": "WINTERLAUNCH26"}
+    assert knows(agent, GOVERNED) == [{"promo_code": "WINTERLAUNCH26"}]
+
+
+def test_what_the_server_does_not_give_again_goes(agent, provider):
+    learn(agent, GOVERNED)
+    provider.registry.reload_table("required_promo_policy", remove=["plan_partner_growth"])
+    agent.call(FREE)
+    [evicted] = check(agent, GOVERNED)
+    assert evicted.reason is Reason.UNCONFIRMED
+    assert list(agent.memory.store.entries()) == []
+    assert agent.memory.statistics.evictions == {"unconfirmed": 1}
+
+
+def test_a_response_that_gives_it_again_does_as_well(agent, provider):
+    learn(agent, GOVERNED)
+    rotate(provider)
+    agent.call(FREE)
+    agent.call(GOVERNED)
+    assert knows(agent, GOVERNED) == [{"promo_code": "WINTERLAUNCH26"}]
+    assert suspects(agent) == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        None,
+        Fetched(500, b""),
+        Fetched(404, b"{}"),
+        Fetched(200, b"{}"),
+        Fetched(200, b"{"),
+        Fetched(200, b'{"recovery_feedback": {"suggestions": []}}'),
+    ],
+)
+def test_without_a_usable_answer_it_stays_suspect(agent, provider, answer):
+    learn(agent, GOVERNED)
+    rotate(provider)
+    agent.call(FREE)
+    asked = []
+
+    def send(url, body):
+        asked.append(json.loads(body))
+        return answer
+
+    agent.memory.check(agent.origin, agent.operation, GOVERNED, post=send)
+    assert asked == [{"operation": agent.operation, "request": GOVERNED}]
+    assert knows(agent, GOVERNED) == []
+    assert suspects(agent) == [{"promo_code": "SUMMERSALE25"}]
+    agent.memory.check(agent.origin, agent.operation, GOVERNED)
+    assert suspects(agent) == [{"promo_code": "SUMMERSALE25"}]
+
+
+def test_a_movement_that_the_answer_shows_takes_only_what_it_touches(agent, provider):
+    learn(agent, GOVERNED, FUNDING_1, CONTROL)
+    rotate(provider)
+    agent.call(FREE)
+    bump(provider)
+    assert [type(event) for event in check(agent, GOVERNED)][:2] == [Evicted, Stored]
+    assert all(knows(agent, request) for request in (GOVERNED, FUNDING_1, CONTROL))
+
+
+def test_an_answer_that_others_have_overtaken_is_asked_for_again(agent, provider):
+    learn(agent, GOVERNED)
+    rotate(provider)
+    agent.call(FREE)
+    ask, answers = post(agent), []
+
+    def overtaken(url, body):
+        answers.append(ask(url, body))
+        if len(answers) == 1:
+            rotate_to(provider, "SUMMERSALE25")
+            agent.call(FREE)
+        return answers[-1]
+
+    agent.memory.check(agent.origin, agent.operation, GOVERNED, post=overtaken)
+    assert len(answers) == 2
+    assert knows(agent, GOVERNED) == [{"promo_code": "SUMMERSALE25"}]
+
+
+def test_a_doubt_that_arises_while_the_server_is_asked_is_settled_first(agent, provider):
+    learn(agent, GOVERNED)
+    rotate(provider)
+    agent.call(FREE)
+    ask = post(agent)
+    headers = {"content-type": "application/json"}
+    malformed = Exchange(agent.origin, agent.operation, {}, 200, headers, b'{"table_versions": 5}')
+
+    def doubted(url, body):
+        answer = ask(url, body)
+        rotate_to(provider, "SUMMERSALE25")
+        agent.memory.observe(malformed)
+        return answer
+
+    agent.memory.check(agent.origin, agent.operation, GOVERNED, post=doubted)
+    assert knows(agent, GOVERNED) in ([], [{"promo_code": "SUMMERSALE25"}])
+    agent.memory.observe(malformed)
+    check(agent, GOVERNED)
+    agent.memory.refresh(agent.origin)
+    assert knows(agent, GOVERNED) in ([], [{"promo_code": "SUMMERSALE25"}])
+
+
+def test_an_origin_in_doubt_is_asked_for_its_state_first(agent, provider):
+    learn(agent, GOVERNED)
+    rotate(provider)
+    agent.call(FREE)
+    headers = {"content-type": "application/json"}
+    agent.memory.observe(Exchange(agent.origin, agent.operation, {}, 200, headers, b'{"table_versions": 5}'))
+    agent.asked.clear()
+    agent.memory.check(agent.origin, agent.operation, GOVERNED, fetch=lambda url: None, post=post(agent))
+    assert agent.asked == []
+    check(agent, GOVERNED)
+    assert knows(agent, GOVERNED) == [{"promo_code": "WINTERLAUNCH26"}]
+
+
+def test_what_a_request_finds_once_it_is_amended_is_checked_too(address, store):
+    with Agent(address, operation="POST /x", store=store, most_evictions=0) as agent:
+
+        def told(version, *fixes):
+            suggestions = [
+                {
+                    "type": name.upper(),
+                    "parameters": {name: 1},
+                    "cache_hint": "cacheable",
+                    "table": "t",
+                    "tables": [{"table": "t", "version": version}],
+                    "rows": ["t:k"],
+                    "when": when,
+                    "unless": {name: [1]},
+                }
+                for name, when in fixes
+            ]
+            feedback = {"suggestions": suggestions}
+            return json.dumps({"table_versions": {"t": version}, "recovery_feedback": feedback}).encode()
+
+        first, second = ("a", {}), ("b", {"a": 1})
+
+        def send(url, body):
+            request = json.loads(body)["request"]
+            due = [second] if request == {"a": 1} else [first] if not request else []
+            asked.append(request)
+            return Fetched(200, told("2", *due))
+
+        asked = []
+        headers = {"content-type": "application/json"}
+        for request, fixes in (({}, [first]), ({"a": 1}, [second])):
+            agent.memory.observe(
+                Exchange(agent.origin, agent.operation, request, 422, headers, told("1", *fixes)),
+                lambda url: None,
+            )
+        agent.memory.observe(
+            Exchange(agent.origin, agent.operation, {"x": 1}, 200, headers, told("2")), lambda url: None
+        )
+        assert len(suspects(agent)) == 2
+        agent.memory.check(agent.origin, agent.operation, {}, post=send)
+        assert asked == [{}, {"a": 1}]
+        assert agent.memory.amend(agent.origin, agent.operation, {}).request == {"a": 1, "b": 1}
+
+
+def test_what_the_guard_refuses_is_not_asked_about(agent, provider):
+    learn(agent, GOVERNED)
+    rotate(provider)
+    agent.call(FREE)
+    agent.asked.clear()
+    assert check(agent, GOVERNED, guard=Guard(operations=frozenset())) == []
+    assert agent.asked == []
+    assert check(agent, GOVERNED, guard=Guard())
+
+
+def test_asynchronously_it_is_the_same(agent, provider):
+    learn(agent, GOVERNED)
+    rotate(provider)
+    agent.call(FREE)
+
+    async def story():
+        async with httpx2.AsyncClient(trust_env=False) as http:
+
+            async def send(url, body):
+                response = await http.post(url, content=body)
+                return Fetched(response.status_code, response.content)
+
+            return await agent.memory.check_async(agent.origin, agent.operation, GOVERNED, post=send)
+
+    assert [type(event) for event in asyncio.run(story())] == [Evicted, Stored]
+    assert knows(agent, GOVERNED) == [{"promo_code": "WINTERLAUNCH26"}]
+
+
+def test_suspects_are_forgotten_and_distrusted_like_all_others(agent, provider, store):
+    learn(agent, GOVERNED, CONTROL)
+    rotate(provider)
+    agent.call(FREE)
+    assert agent.memory.forget(agent.origin) == 2
+    learn(agent, GOVERNED)
+    rotate_to(provider, "X")
+    agent.call(FREE)
+    assert len(suspects(agent)) == 1
+    with Agent(agent.origin, store=store, strategy=ARMS["A2"]) as another:
+        assert check(another, GOVERNED) == []
+        another.call(FREE)
+        assert [event.reason for event in another.of(Evicted)] == [Reason.ANOTHER_STRATEGY]
+        assert list(store.entries()) == []
+
+
+def test_a_strategy_that_keeps_older_values_hands_no_suspect_out_either(address, provider, store):
+    strategy = msgspec.structs.replace(EXACT, name="beside", keeps_older_values=True)
+    with Agent(address, store=store, strategy=strategy, most_evictions=0) as agent:
+        learn(agent, GOVERNED)
+        rotate(provider)
+        agent.call(FREE)
+        assert (knows(agent, GOVERNED), len(suspects(agent))) == ([], 1)
+        check(agent, GOVERNED)
+        assert knows(agent, GOVERNED) == [{"promo_code": "WINTERLAUNCH26"}]
+        assert suspects(agent) == []
