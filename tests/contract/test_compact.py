@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shelflife.contract import Level, Suggestion, TableVersion
+from shelflife.contract import BadMessage, Level, Suggestion, TableVersion
 from shelflife.contract.compact import (
     CompactSuggestion,
     Moved,
@@ -60,7 +60,9 @@ suggestions = st.builds(
         else msgspec.UNSET,
     ),
     parameters,
-    st.lists(st.sampled_from(["t0:a", "t0:b", "t1:a", "t2"]), min_size=1, unique=True),
+    st.lists(
+        st.sampled_from(["t0:a", "t0:b", "t1:a", "t2", "t1:1", "t2:a:b=c>d", "t0:"]), min_size=1, unique=True
+    ),
     st.lists(st.sampled_from(["t0:r", "t1:s"]), unique=True),
     st.dictionaries(st.sampled_from(["f", "g"]), scalars),
     st.dictionaries(st.sampled_from(["f", "x"]), st.lists(scalars, min_size=1).map(tuple)),
@@ -72,12 +74,34 @@ suggestions = st.builds(
 @pytest.mark.spec("11.7")
 @given(suggestions)
 def test_a_compact_suggestion_says_all_that_the_full_one_says(suggestion):
-    raw = msgspec.json.encode(compacted(suggestion))
+    raw = msgspec.json.encode(compacted(suggestion, ["t2", "t0", "t1"]))
     again = expanded(msgspec.json.decode(raw, type=CompactSuggestion), dict.fromkeys(["t0", "t1", "t2"], "1"))
     left, right = (msgspec.to_builtins(one) for one in (again, suggestion))
     assert sorted(left.pop("tables"), key=str) == sorted(right.pop("tables"), key=str)
     left.pop("table"), right.pop("table")
     assert json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"on": ["9:a"]},
+        {"on": ["x:a"]},
+        {"on": ["0=n"]},
+        {"on": ["0=none"]},
+        {"on": ["0=m"]},
+        {"on": ["-1:a"]},
+        {"tables": [3]},
+        {"on": [""]},
+    ],
+)
+def test_grounds_that_are_not_there_are_no_grounds(wrong):
+    raw = {"type": "T", "parameters": {"n": 1, "m": {"a": 1}}, "when": {}} | wrong
+    with pytest.raises(BadMessage):
+        expanded(msgspec.convert(raw, CompactSuggestion), dict.fromkeys(TABLE_NAMES, "1"))
+
+
+TABLE_NAMES = ["plans", "codes", "boxes"]
 
 
 def as_sent(message):
@@ -91,27 +115,28 @@ def test_a_compact_suggestion_leaves_out_what_follows():
         parameters={"promo": "P"},
         cache_hint="cacheable",
         table="codes",
-        tables=(TableVersion(table="codes", version="1"),),
-        rows=("codes:a",),
+        tables=(TableVersion(table="codes", version="1"), TableVersion(table="plans", version="1")),
+        rows=("codes:a", "codes:b", "plans:P"),
+        rules=("codes:needs",),
         when={"plan": "a"},
         unless={"promo": ("P",)},
     )
-    assert as_sent(compacted(suggestion)) == {
+    assert as_sent(compacted(suggestion, TABLE_NAMES)) == {
         "type": "T",
         "parameters": {"promo": "P"},
-        "rows": ["codes:a"],
+        "on": ["1=plan", "1:b", "2=promo", "1>needs"],
         "when": {"plan": "a"},
     }
     plain = msgspec.structs.replace(suggestion, unless=msgspec.UNSET)
-    assert as_sent(compacted(plain))["unless"] == {}
+    assert as_sent(compacted(plain, TABLE_NAMES))["unless"] == {}
     coarse = suggestion.at_level(Level.STAMPS)
-    assert as_sent(compacted(coarse)) == {
+    assert as_sent(compacted(coarse, TABLE_NAMES)) == {
         "type": "T",
         "parameters": {"promo": "P"},
-        "tables": ["codes"],
+        "tables": [1],
     }
     recompute = Suggestion(type="T", parameters={"n": 1}, cache_hint="recompute")
-    assert as_sent(compacted(recompute)) == {
+    assert as_sent(compacted(recompute, TABLE_NAMES)) == {
         "type": "T",
         "parameters": {"n": 1},
         "cache_hint": "recompute",

@@ -49,12 +49,7 @@ def test_a_client_that_knows_the_state_is_told_so_in_ten_bytes(client):
     assert suggestion == {
         "type": "USE_REQUIRED_PROMO",
         "parameters": {"promo_code": "SUMMERSALE25"},
-        "rows": [
-            "required_promo_policy:plan_partner_growth",
-            "active_csm_codes:plan_partner_growth",
-            "promo_eligibility:SUMMERSALE25",
-        ],
-        "rules": ["active_csm_codes:requires_recognition"],
+        "on": ["4=plan", "0=plan", "2=promo_code", "0>requires_recognition"],
         "when": {"plan": "plan_partner_growth"},
     }
 

@@ -6,12 +6,14 @@ is never sent to tell it.
 """
 
 import hashlib
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from shelflife.contract.errors import BadMessage
 from shelflife.contract.messages import (
     Changes,
     Counts,
@@ -20,7 +22,7 @@ from shelflife.contract.messages import (
     TableChanges,
     TableVersion,
 )
-from shelflife.contract.names import split_node_id
+from shelflife.contract.names import node_id, split_node_id
 from shelflife.contract.rules import Rule
 
 __all__ = [
@@ -42,6 +44,7 @@ EPOCH_HEADER = "Contract-Epoch"
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _CHARACTERS = _LETTERS + "0123456789"
 _LENGTH = 8
+_SHORT = re.compile(r"([0-9]{1,5})(?:([:=>])(.*))?", re.DOTALL)
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -99,57 +102,97 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CompactSuggestion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A suggestion without what follows from the state, from its rows or from its parameters."""
+    """A suggestion without what follows from the state, from its grounds or from its parameters.
+
+    Tables are named by their number among the names of all tables, sorted.
+    """
 
     type: str
     parameters: dict[str, Any]
     cache_hint: Literal["cacheable", "recompute"] = "cacheable"
-    tables: tuple[str, ...] = ()
-    """The tables that it depends on, where its rows do not tell."""
+    tables: tuple[int, ...] = ()
+    """The tables that it depends on, where its grounds do not tell."""
 
-    rows: tuple[str, ...] | UnsetType = UNSET
-    rules: tuple[str, ...] | UnsetType = UNSET
+    on: tuple[str, ...] | UnsetType = UNSET
+    """Its rows and then its rules: `2` for a whole table, `2:key` for a row, `2=field` for the row whose key is the value of a field of `when`,
+    else of `parameters`, and `2>relation` for a rule."""
+
     when: dict[str, Any] | UnsetType = UNSET
     unless: dict[str, tuple[Any, ...]] | UnsetType = UNSET
-    """Absent beside rows it stands for the parameters themselves, and empty for none at all."""
+    """Absent beside grounds it stands for the parameters themselves, and empty for none at all."""
 
 
-def compacted(suggestion: Suggestion) -> CompactSuggestion:
-    """A suggestion for a client that knows the state it is of."""
+def compacted(suggestion: Suggestion, tables: Iterable[str]) -> CompactSuggestion:
+    """A suggestion for a client that knows the state it is of; `tables` are those of the state."""
+    numbers = {name: number for number, name in enumerate(sorted(tables))}
     depends_on = suggestion.depends_on
     unless = suggestion.unless or {}
     is_implied = bool(suggestion.rows) and _encode(unless) == _encode(_not_yet(suggestion.parameters))
     is_told = bool(suggestion.rows) and not is_implied
+    fields = {**suggestion.parameters, **(suggestion.when or {})}
+    by_value = {value: field for field, value in fields.items() if isinstance(value, str)}
+    rows = (_short(row, ":", numbers, by_value) for row in suggestion.rows or ())
+    rules = (_short(rule, ">", numbers, {}) for rule in suggestion.rules or ())
     return CompactSuggestion(
         type=suggestion.type,
         parameters=suggestion.parameters,
         cache_hint=suggestion.cache_hint,
-        tables=() if set(_tables_in(suggestion.rows)) == set(depends_on) else depends_on,
-        rows=suggestion.rows,
-        rules=suggestion.rules,
+        tables=()
+        if set(_tables_in(suggestion.rows)) == set(depends_on)
+        else tuple(numbers[table] for table in depends_on),
+        on=(*rows, *rules) if suggestion.rows else UNSET,
         when=suggestion.when,
         unless=unless if is_told else UNSET,
     )
 
 
+def _short(node: str, mark: str, numbers: Mapping[str, int], by_value: Mapping[str, str]) -> str:
+    table, key = split_node_id(node)
+    if key is None:
+        return f"{numbers[table]}"
+    field = by_value.get(key)
+    return f"{numbers[table]}{mark}{key}" if field is None else f"{numbers[table]}={field}"
+
+
 def expanded(suggestion: CompactSuggestion, table_versions: Mapping[str, str]) -> Suggestion:
     """The suggestion as the full form has it, but for the order of its tables; the versions are those of the state it is of."""
-    depends_on = suggestion.tables or _tables_in(suggestion.rows)
+    names = sorted(table_versions)
+    fields = {**suggestion.parameters, **(suggestion.when or {})}
+    try:
+        nodes = [_long(short, names, fields) for short in suggestion.on or ()]
+        told = tuple(names[number] for number in suggestion.tables)
+    except (IndexError, KeyError, TypeError):
+        raise BadMessage(f"the suggestion {suggestion.type} rests on what is not there") from None
+    rows = tuple(node for node, is_rule in nodes if not is_rule)
+    rules = tuple(node for node, is_rule in nodes if is_rule)
+    depends_on = told or _tables_in(rows)
     unless = suggestion.unless
-    if unless is UNSET and suggestion.rows:
+    if unless is UNSET and rows:
         unless = _not_yet(suggestion.parameters)
     return Suggestion(
         type=suggestion.type,
         parameters=suggestion.parameters,
         cache_hint=suggestion.cache_hint,
         table=depends_on[-1] if depends_on else UNSET,
-        tables=tuple(TableVersion(table=name, version=table_versions.get(name, "")) for name in depends_on)
-        or UNSET,
-        rows=suggestion.rows,
-        rules=suggestion.rules,
+        tables=tuple(TableVersion(table=name, version=table_versions[name]) for name in depends_on) or UNSET,
+        rows=rows or UNSET,
+        rules=rules or UNSET,
         when=suggestion.when,
         unless=unless or UNSET,
     )
+
+
+def _long(short: str, names: Sequence[str], fields: Mapping[str, Any]) -> tuple[str, bool]:
+    """What is meant, and whether it is a rule."""
+    found = _SHORT.fullmatch(short)
+    if found is None:
+        raise BadMessage("what a suggestion rests on cannot be read")
+    table, mark, rest = names[int(found[1])], found[2], found[3]
+    if mark == "=":
+        if not isinstance(fields[rest], str):
+            raise KeyError(rest)
+        return node_id(table, fields[rest]), False
+    return node_id(table, rest) if mark else table, mark == ">"
 
 
 def moved_between(known: Mapping[str, str], known_rules: str | None, changes: Changes) -> Moved:

@@ -8,7 +8,7 @@ import msgspec
 __all__ = ["contract_bytes_in", "contract_header_bytes"]
 
 _OF_RESPONSES = ("table_versions", "rules_version", "epoch")
-_OF_SUGGESTIONS = ("cache_hint", "table", "tables", "rows", "rules", "when", "unless")
+_OF_SUGGESTIONS = ("cache_hint", "table", "tables", "rows", "rules", "on", "when", "unless")
 _PREFIX = "contract-"
 _AROUND_A_HEADER = len(": \r\n")
 

@@ -56,7 +56,11 @@ class Feedback(NamedTuple):
             face.suggestion(suggestion.at_level(self.level, paper_only=self.paper_only))
             for suggestion in rejected.suggestions
         ]
-        told = [compacted(suggestion) for suggestion in suggestions] if stamp.is_compact else suggestions
+        told = (
+            [compacted(one, face.stamp.message.table_versions) for one in suggestions]
+            if stamp.is_compact
+            else suggestions
+        )
         members = b'"success":false,"recovery_feedback":{"suggestions":' + _encode(told) + b"}"
         if form == "problem":
             problem = Problem(title=_TITLES[status], status=status, detail=" ".join(rejected.sentences))
