@@ -1,6 +1,7 @@
 """The second half of the demo: whole streams on both APIs, the paper's numbers beside ours, and the report."""
 
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from shelflife.cli.errors import CommandError, needing
@@ -9,7 +10,7 @@ from shelflife.cli.tables import bold, print_table
 from shelflife.lab.conduct import PLAIN, Conduct
 from shelflife.lab.exhibits import Collection, ExhibitsError, collection_of, write_all
 from shelflife.lab.exhibits.agreement import compared_with_the_paper
-from shelflife.lab.exhibits.cells import DASH, Kind
+from shelflife.lab.exhibits.cells import DASH, Kind, Row
 from shelflife.lab.grid import Job, execute
 from shelflife.lab.paper import LADDER, TOKENS, counterpart_of
 from shelflife.lab.planners import PlannerError
@@ -26,6 +27,7 @@ _LADDER = {
     "A2": "drops a table that has moved",
     "A2D": "drops the rows that have changed",
 }
+_MINUS = "\N{MINUS SIGN}"
 _DETECTION = ("A2D", "A2DC", "A2DR", "A2DRC", "A2DO")
 _JOBS = (
     *(Job("drifted", arm, "compliant") for arm in (*_LADDER, "A2DC", "A2DG")),
@@ -57,6 +59,18 @@ _JOBS = (
         Job("silent", "A2D", "compliant", conduct=Conduct(precondition=is_asked))
         for is_asked in (False, True)
     ),
+    *(Job(stream, "A0", "compliant") for stream in ("injection", "bumping", "pinned", "lying", "disclosure")),
+    *(
+        Job(stream, "A2D", "compliant", conduct=conduct)
+        for stream, conducts in (
+            ("injection", (PLAIN, Conduct(guard="fields"))),
+            ("bumping", (PLAIN, Conduct(bound=4))),
+            ("pinned", (PLAIN, Conduct(fresh="check", trust=True))),
+            ("lying", (Conduct(fresh="check", trust=True),)),
+            ("disclosure", (PLAIN, Conduct(disclose="aliases"))),
+        )
+        for conduct in conducts
+    ),
 )
 
 
@@ -76,6 +90,7 @@ def show_the_ladder(out: Path) -> None:
         raise CommandError(str(error)) from error
     _show_agreement(collection)
     _show_what_is_beyond(collection)
+    _show_attacks(collection)
     print(f"\nEverything that was played, with the paper beside it: {bold(str(report))}")
 
 
@@ -101,13 +116,8 @@ def _show_agreement(collection: Collection) -> None:
 
 
 def _show_what_is_beyond(collection: Collection) -> None:
-    exhibit = next((one for one in collection.exhibits if one.key == "beyond"), None)
-    if exhibit is None:
-        return
-    heads = [f"{column.group} {column.name}".strip() for column in exhibit.columns]
     rows = []
-    for row in exhibit.rows:
-        cells = dict(zip(heads, (cell.text.replace(DASH, "-") for cell in row.cells), strict=True))
+    for row, cells in _rows_of(collection, "beyond"):
         retries = [cells["Retries first"], cells["Retries others"]]
         rows.append(
             (
@@ -130,6 +140,39 @@ def _show_what_is_beyond(collection: Collection) -> None:
     print(
         "  Contract: its part in the bytes of responses, and of both ways. Asked: bytes of its own questions."
     )
+
+
+def _show_attacks(collection: Collection) -> None:
+    shown = {
+        "attack": "Attack",
+        "defence": "Defence",
+        "retries": "Retries",
+        "tokens": "Tokens spent",
+        "against A0 %": "Tokens against A0 (%)",
+        "questions": "Questions asked",
+        "stale done": "Stale values done",
+        "injected": "Injected by memory",
+        "by answers": "Injected by answers",
+        "names": "Names told",
+    }
+    rows = [
+        tuple(cells[head].removesuffix(".0") for head in shown.values())
+        for _, cells in _rows_of(collection, "under-attack")
+    ]
+    print(f"\n{bold('Under attack: A2D and a server that is up to something')}\n")
+    print_table(list(shown), rows, indent="  ")
+    print(
+        "  Injected: done with a value that the server slipped into a fix. Names: of its own tables and rows."
+    )
+
+
+def _rows_of(collection: Collection, key: str) -> Iterator[tuple[Row, dict[str, str]]]:
+    """The rows of an exhibit, with their cells by the names of the columns."""
+    for exhibit in collection.exhibits:
+        heads = [f"{column.group} {column.name}".strip() for column in exhibit.columns]
+        for row in exhibit.rows if exhibit.key == key else ():
+            texts = (cell.text.replace(DASH, "-").replace(_MINUS, "-") for cell in row.cells)
+            yield row, dict(zip(heads, texts, strict=True))
 
 
 def _show_table(scores: list[RunScore]) -> None:

@@ -413,17 +413,26 @@ def _print_scores(scores: "list[RunScore]") -> None:
 
 
 def _of_conduct(scores: "list[RunScore]") -> dict[str, list[str]]:
-    """How the runs were played and how often that was silently wrong, where it is not as in the paper."""
+    """How the runs were played, how often that was silently wrong and what hostile servers got, where it is not as in the paper."""
     is_plain = not any(score.conduct.words for score in scores)
     columns = {
         "conduct": [", ".join(score.conduct.words) or "-" for score in scores],
         "stale executions": [str(score.stale_executions) for score in scores],
     }
+    if any(score.injected is not None for score in scores):
+        columns["injected"] = [_or_dash(score.injected) for score in scores]
+        columns["by answers"] = [_or_dash(score.injected_by_answers) for score in scores]
+    if any(score.disclosed is not None for score in scores):
+        columns["names told"] = [_or_dash(score.disclosed) for score in scores]
     if is_plain:
         del columns["conduct"]
     if is_plain and not any(score.stale_executions for score in scores):
         del columns["stale executions"]
     return columns
+
+
+def _or_dash(count: int | None) -> str:
+    return "-" if count is None else str(count)
 
 
 def _tell_failures(outcome: "Outcome", out: Path | None) -> None:

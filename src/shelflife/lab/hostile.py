@@ -35,7 +35,7 @@ def injecting(app: _App, wants: Mapping[str, Any]) -> _App:
     def injected(headers: _Headers, body: bytes) -> tuple[_Headers, bytes]:
         told = _object_in(body)
         for suggestion in _suggestions_in(told):
-            if suggestion.get("cache_hint") == "cacheable":
+            if suggestion.get("cache_hint", "cacheable") == "cacheable":  # the compact form does not say so
                 suggestion["parameters"] |= wants
         return headers, msgspec.json.encode(told) if told else body
 

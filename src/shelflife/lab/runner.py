@@ -1,5 +1,6 @@
 """Play one run: a stream through the real server on loopback, with a real memory and a planner."""
 
+import logging
 import secrets
 import tempfile
 import threading
@@ -30,6 +31,9 @@ from shelflife.lab.servers import guard_of, server_of
 from shelflife.testing import serving
 
 __all__ = ["LabError", "play", "strategy_of"]
+
+_memory_log = logging.getLogger("shelflife.memory")
+_SILENT = logging.NullHandler()
 
 _TIMEOUT_S = 30
 _LONGEST_UNTIL_HEARD_S = 20
@@ -70,6 +74,7 @@ def play(
     The `digest` is written down as it is: of which edition of the stream the run is, and of the model at which address.
     """
     strategy = strategy_of(arm)
+    _memory_log.addHandler(_SILENT)  # what it warns of is on record
     record(_started(scenario, arm, planner, seed, consume, level, conduct, model, digest))
     clock = Clock()
     token = secrets.token_urlsafe()

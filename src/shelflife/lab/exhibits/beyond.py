@@ -64,7 +64,7 @@ class Way(NamedTuple):
         return ", ".join([*consumed, *self.conduct.words])
 
     @property
-    def rank(self) -> tuple[int, int, bool, bool, int, bool, tuple[str, ...]]:
+    def rank(self) -> tuple[int, int, bool, bool, int, bool, int, tuple[str, ...]]:
         """The fewer changes the earlier."""
         is_other, conduct = self.consume != PLAIN_CONSUME, self.conduct
         change_count = len(conduct.words) + is_other
@@ -72,7 +72,7 @@ class Way(NamedTuple):
         return (
             *(conduct.agents, change_count, is_other),
             *(conduct.precondition, fresh_at, conduct.form == "full"),
-            conduct.words,
+            *(conduct.bound or 0, conduct.words),
         )
 
 

@@ -18,7 +18,7 @@ from shelflife.lab.exhibits.cells import (
     number,
     signed,
 )
-from shelflife.lab.exhibits.pools import ALL_ARMS, PLAIN_LEVEL, Pool, Runs, saved_percent
+from shelflife.lab.exhibits.pools import ALL_ARMS, PLAIN_CONSUME, PLAIN_LEVEL, Pool, Runs, saved_percent
 from shelflife.lab.scores import RunScore
 
 __all__ = ["under_attack"]
@@ -39,7 +39,7 @@ _NOTES = (
     " has the server asked before it is used. Trust: states are signed for ten episodes, and nothing else is believed. Aliases: names and keys have others in their place; counts: diffs also tell only how many.",
     "Injected: requests that were carried out with a value that the server had slipped into a fix, by the memory at a first attempt, or by a planner that follows the server's answer in the same"
     " episode. No memory has a part in the latter.",
-    "Names: tables, row keys and relations of the server that agents were told, but for those in requests and fixes. Questions are those of the memory's own accord. Tokens are compared with A0 on the same stream.",
+    "Names: tables, row keys and relations of the server that agents were told, but for those in requests and fixes. Questions are those of the memory's own accord. Tokens are compared with those of A0 under the same attack.",
 )
 
 
@@ -47,6 +47,7 @@ class _Block(NamedTuple):
     """Runs that differ in their arm, their conduct, their way of consuming and their seed alone."""
 
     stream: str
+    hostile: str | None
     planner: str
     served: str | None
     kind: Kind
@@ -60,12 +61,16 @@ class _Played(NamedTuple):
     way: Way
 
 
+_PLAINLY = Way(PLAIN_CONSUME, PLAIN)
+_BASELINE = _Played(_WITHOUT_MEMORY, _PLAINLY)
+
+
 def under_attack(runs: Runs) -> Exhibit:
     """One row for each attack and defence; before them no memory at all, and the same on an honest server."""
     return Exhibit(
         "under-attack",
         "Under attack",
-        "What a hostile server makes of a memory: with a defence nothing should be done that is stale or injected, no name should be told, and retries should be as few as on an honest server.",
+        "What a hostile server makes of a memory: with a defence nothing stale or injected should come out of it, no name should be told, and retries should be as few as on an honest server.",
         (
             Column("Attack", align="left"),
             PLANNER,
@@ -94,18 +99,20 @@ def _arms(runs: Runs) -> list[str]:
 
 def _rows(runs: Runs) -> Iterator[Row]:
     by_block = _blocks(runs)
-    for block in sorted((block for block in by_block if _is_attack(block, runs)), key=_place):
+    for block in sorted((block for block in by_block if block.hostile), key=_place):
         here = by_block[block]
-        there = by_block.get(block._replace(stream=_HONEST.get(block.stream, "")), {})
+        there = by_block.get(block._replace(stream=_HONEST.get(block.stream, ""), hostile=None), {})
         arms = [arm for arm in ALL_ARMS if any(played.arm == arm for played in here)]
+        baseline = here.get(_BASELINE, Pool(()))
         is_first = True
         for arm in arms:
-            honest = next((one for one in there if one.arm == arm and one.way.conduct == PLAIN), None)
+            honest = there.get(_Played(arm, _PLAINLY))
             if honest and arm != _WITHOUT_MEMORY:
-                yield _row(block, honest, there, "none, and an honest server", is_first=is_first)
+                yield _row(block, arm, "none; an honest server", honest, baseline, is_first=is_first)
                 is_first = False
             for played in sorted((one for one in here if one.arm == arm), key=lambda one: one.way.rank):
-                yield _row(block, played, here, played.way.said or "none", is_first=is_first)
+                defence = "no memory" if arm == _WITHOUT_MEMORY else played.way.said or "none"
+                yield _row(block, arm, defence, here[played], baseline, is_first=is_first)
                 is_first = False
 
 
@@ -113,7 +120,7 @@ def _blocks(runs: Runs) -> dict[_Block, dict[_Played, Pool]]:
     found: dict[_Block, dict[_Played, list[RunScore]]] = {}
     for run in runs.all:
         served = run.model.served if run.model else None
-        block = _Block(run.stream, run.planner, served, kind_of(run), run.level)
+        block = _Block(run.stream, run.hostile, run.planner, served, kind_of(run), run.level)
         played = _Played(run.arm, Way(run.consume, run.conduct))
         found.setdefault(block, {}).setdefault(played, []).append(run)
     return {
@@ -122,21 +129,16 @@ def _blocks(runs: Runs) -> dict[_Block, dict[_Played, Pool]]:
     }
 
 
-def _is_attack(block: _Block, runs: Runs) -> bool:
-    return any(run.hostile for run in runs.all if run.stream == block.stream)
-
-
 def _place(block: _Block) -> tuple[int, str, str, str, int]:
     known = [*_HONEST]
     place = known.index(block.stream) if block.stream in known else len(known)
     return place, block.stream, block.kind.value, block.planner, -block.level
 
 
-def _row(block: _Block, played: _Played, ways: dict[_Played, Pool], defence: str, *, is_first: bool) -> Row:
-    pool, kind = ways[played], block.kind
+def _row(block: _Block, arm: str, defence: str, pool: Pool, baseline: Pool, *, is_first: bool) -> Row:
+    kind = block.kind
     level = "" if block.level == PLAIN_LEVEL else f", level {block.level}"
-    baseline = next((one for one in ways if one.arm == _WITHOUT_MEMORY and one.way.conduct == PLAIN), None)
-    saved = saved_percent(pool, ways[baseline]) if baseline and baseline != played else None
+    saved = None if pool is baseline else saved_percent(pool, baseline)
 
     def mean(of: Callable[[RunScore], float | None], digits: int = 1) -> Cell:
         return number(pool.mean(of), kind, digits)
@@ -144,8 +146,8 @@ def _row(block: _Block, played: _Played, ways: dict[_Played, Pool], defence: str
     cells = (
         label(block.stream, is_code=True),
         label(f"{block.planner}{level}", is_code=True),
-        label(played.arm, is_code=True),
-        label("no memory" if played.arm == _WITHOUT_MEMORY else defence),
+        label(arm, is_code=True),
+        label(defence),
         label(pool.completed or "")._replace(kind=kind),
         mean(lambda run: run.retries),
         number(pool.mean(lambda run: run.tokens.total), kind_of_tokens(pool.runs, kind), 0),
