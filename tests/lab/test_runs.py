@@ -227,7 +227,7 @@ def test_the_request_is_read_out_of_a_reply(reply, request_found):
 def test_an_unknown_arm_planner_or_stream_is_one_sentence(capsys):
     for arguments, told in (
         ("lab run drifted --arm A9", "there is no arm 'A9'"),
-        ("lab run drfted", "no such stream; there are drifted"),
+        ("lab run drfted", "no such stream; there are bumping"),
         ("lab run drifted --planner sim:hal", "there is no preset 'hal'"),
         ("lab run drifted --planner seeded:add=2", "between 0 and 1"),
         ("lab run drifted --planner seeded:luck=1", "is no seeded planner"),

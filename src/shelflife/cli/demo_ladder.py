@@ -148,12 +148,12 @@ def _show_attacks(collection: Collection) -> None:
         "defence": "Defence",
         "retries": "Retries",
         "tokens": "Tokens spent",
-        "against A0 %": "Tokens against A0 (%)",
+        "vs A0 %": "Tokens vs A0 (%)",
         "questions": "Questions asked",
         "stale done": "Stale values done",
-        "injected": "Injected by memory",
-        "by answers": "Injected by answers",
-        "names": "Names told",
+        "injected": "Injected memory",
+        "by answers": "Injected answers",
+        "names": "Names",
     }
     rows = [
         tuple(cells[head].removesuffix(".0") for head in shown.values())

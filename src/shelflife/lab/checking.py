@@ -27,6 +27,12 @@ def problems_of(scenario: Scenario) -> list[str]:
             elif answer.is_success is bool(family.hint):
                 meets = "meets no constraint" if family.hint else "meets a constraint"
                 problems.append(f"the input of the family {name!r} {meets}, and its hint says otherwise")
+            if scenario.wants:
+                injected = http.request(method, path, json={**family.input, **scenario.wants})
+                if injected.status_code != answer.status_code:
+                    problems.append(
+                        f"with what the server wants, {name!r} is answered otherwise: {injected.text}"
+                    )
         for drift in sorted(scenario.drift, key=lambda drift: drift.after):
             try:
                 pushed(drift, http, token)

@@ -79,14 +79,14 @@ def under_attack(runs: Runs) -> Exhibit:
             Column("Completed"),
             Column("Retries"),
             Column("spent", "Tokens", is_comparable=False),
-            Column("against A0 (%)", "Tokens", is_comparable=False),
+            Column("vs A0 (%)", "Tokens", is_comparable=False),
             Column("asked", "Questions"),
             Column("bytes", "Questions"),
             Column("sent", "Stale values"),
             Column("done", "Stale values"),
-            Column("by memory", "Injected"),
-            Column("by answers", "Injected"),
-            Column("Names told"),
+            Column("memory", "Injected"),
+            Column("answers", "Injected"),
+            Column("Names"),
         ),
         tuple(_rows(runs)),
         tuple(note for note in (*_NOTES, default_note(_arms(runs))) if note),
@@ -108,7 +108,7 @@ def _rows(runs: Runs) -> Iterator[Row]:
         for arm in arms:
             honest = there.get(_Played(arm, _PLAINLY))
             if honest and arm != _WITHOUT_MEMORY:
-                yield _row(block, arm, "none; an honest server", honest, baseline, is_first=is_first)
+                yield _row(block, arm, "honest server", honest, baseline, is_first=is_first)
                 is_first = False
             for played in sorted((one for one in here if one.arm == arm), key=lambda one: one.way.rank):
                 defence = "no memory" if arm == _WITHOUT_MEMORY else played.way.said or "none"
