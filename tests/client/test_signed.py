@@ -326,7 +326,7 @@ def test_rolled_back_and_forked(tmp_path, store, clock):
     """Two servers with one key that have gone apart, behind one name."""
     for name in ("one.db", "two.db"):
         provider = acme_provider(state_file=tmp_path / "first.db", signer=KEY, clock=clock)
-        provider.lineage.answer(None)
+        provider.lineage.answer(None, provider.face(provider.state, {}))
         provider.close()
         shutil.copy(tmp_path / "first.db", tmp_path / name)
     one = acme_provider(state_file=tmp_path / "one.db", signer=KEY, clock=clock)
