@@ -95,7 +95,7 @@ class _Server:
         lineage = self._provider.lineage
         if lineage is None:
             raise AssertionError("the provider signs")
-        return msgspec.json.encode(lineage.answer(None))
+        return msgspec.json.encode(lineage.answer(None, self._provider.face(self._provider.state, {})))
 
     def exchange(self) -> Exchange:
         body = b'{"success":true,' + self._provider.state.face(self._provider.level).stamp.members + b"}"

@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shelflife.apis.acme import ROTATED_CODES, acme_app, acme_provider
-from shelflife.client import Distrusted, Evicted, Ignored, SqliteStore, Stored
+from shelflife.client import Distrusted, Evicted, Fetched, Guard, Ignored, Memory, SqliteStore, Stored
 from shelflife.client.in_process import InProcessStore
 from shelflife.contract.signed import statement_input
 from shelflife.integrations.ed25519 import SigningKey, trust
+from shelflife.integrations.httpx import MemoryTransport
 from shelflife.testing import serving
 from tests.client.agents import Agent, Clock
 from tests.client.test_exactness import (
@@ -79,8 +80,9 @@ def store(request, tmp_path):
 
 
 @pytest.fixture
-def agent(address, store, clock):
-    with Agent(address, store=store, clock=clock, trust=trust({address: [KEY.key]})) as agent:
+def agent(address, store, clock, request):
+    options = getattr(request, "param", {})
+    with Agent(address, store=store, clock=clock, trust=trust({address: [KEY.key]}), **options) as agent:
         yield agent
 
 
@@ -324,7 +326,7 @@ def test_rolled_back_and_forked(tmp_path, store, clock):
     """Two servers with one key that have gone apart, behind one name."""
     for name in ("one.db", "two.db"):
         provider = acme_provider(state_file=tmp_path / "first.db", signer=KEY, clock=clock)
-        provider.lineage.answer(None)
+        provider.lineage.answer(None, provider.face(provider.state, {}))
         provider.close()
         shutil.copy(tmp_path / "first.db", tmp_path / name)
     one = acme_provider(state_file=tmp_path / "one.db", signer=KEY, clock=clock)
@@ -414,3 +416,43 @@ def test_two_agents_with_one_file_hold_each_other_to_what_was_seen(tmp_path, add
         assert held(other) == [{"promo_code": "WINTERLAUNCH26"}]
     first.close()
     second.close()
+
+
+def test_the_transport_checks_before_it_uses_what_is_no_longer_vouched_for(address, provider, store, clock):
+    asked = []
+
+    class Counting(httpx2.HTTPTransport):
+        def handle_request(self, request):
+            asked.append(request.url.path)
+            return super().handle_request(request)
+
+    memory = Memory(store, trust=trust({address: [KEY.key]}), clock=clock)
+    transport = MemoryTransport(memory, Counting(), guard=Guard())
+    with httpx2.Client(base_url=address, transport=transport) as client:
+        statuses = [client.post("/subscriptions", json=GOVERNED).status_code for _ in range(2)]
+        assert (statuses, asked) == ([422, 201], ["/subscriptions", "/contract/signed", "/subscriptions"])
+        clock.now += DAY_S
+        asked.clear()
+        assert client.post("/subscriptions", json=GOVERNED).status_code == 201
+        assert asked == ["/contract/signed", "/subscriptions"]
+        rotate(provider)
+        clock.now += DAY_S
+        assert client.post("/subscriptions", json=GOVERNED).status_code == 422
+        assert client.post("/subscriptions", json=GOVERNED).status_code == 201
+
+
+@pytest.mark.parametrize("agent", [{"most_evictions": 0}], indirect=True)
+def test_suspects_of_a_server_that_signs_are_confirmed_by_its_answer(agent, provider):
+    agent.call(GOVERNED)
+    rotate(provider)
+    agent.call(FREE)
+    assert agent.recall(GOVERNED) == []
+    assert held(agent) == [{"promo_code": "SUMMERSALE25"}]
+
+    def post(url, body):
+        response = agent.http.post(url, content=body, headers={"content-type": "application/json"})
+        return Fetched(response.status_code, response.content)
+
+    agent.memory.check(agent.origin, agent.operation, GOVERNED, post=post)
+    assert [entry.parameters for entry in agent.recall(GOVERNED)] == [{"promo_code": "WINTERLAUNCH26"}]
+    assert held(agent) == [{"promo_code": "WINTERLAUNCH26"}]

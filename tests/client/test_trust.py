@@ -42,7 +42,9 @@ class Server:
         return Versions(state.table_versions, state.rules.version)
 
     def answer(self, since=None):
-        return msgspec.json.encode(self.provider.lineage.answer(since))
+        return msgspec.json.encode(
+            self.provider.lineage.answer(since, self.provider.face(self.provider.state, {}))
+        )
 
 
 class Client:

@@ -175,9 +175,11 @@ def test_a_stale_fix_is_replaced_before_the_caller_sees_anything(address, provid
             row = {"plan_partner_growth": {"code": "SUMMERSALE25"}}
             provider.registry.reload_table("active_csm_codes", set=row)
             statuses.append((await client.post("/subscriptions", json=GOVERNED)).status_code)
+            provider.registry.reload_table("token_funding_map", set={"unrelated": {"funding": "debit"}})
+            statuses.append((await client.post("/subscriptions", json=GOVERNED)).status_code)
             return statuses
 
-    assert asyncio.run(story()) == [422, 201, 201]
+    assert asyncio.run(story()) == [422, 201, 201, 201]
 
 
 class AlwaysMoved:

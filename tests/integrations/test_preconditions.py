@@ -64,6 +64,21 @@ def test_while_nothing_has_moved_the_request_is_carried_out(client, provider):
     assert post(client, REMEMBERED, precondition).status_code == 201
 
 
+@pytest.mark.spec("12.2", "12.4")
+def test_in_brief_anything_that_moves_counts(client, provider, gateway):
+    brief = Precondition(epoch=known_epoch(client), was={"promo_code": None})
+    assert len(brief.header) < len(resting_on(client).header) / 2
+    assert post(client, REMEMBERED, brief).status_code == 201
+    provider.registry.reload_table("token_funding_map", set={"another": {"funding": "debit"}})
+    refused = post(client, REMEMBERED, brief)
+    assert (refused.status_code, len(gateway.orders)) == (412, 1)
+    [suggestion] = refused.json()["recovery_feedback"]["suggestions"]
+    assert suggestion["parameters"] == {"promo_code": "SUMMERSALE25"}
+    assert post(client, REMEMBERED, resting_on(client, epoch=brief.epoch)).status_code == 201
+    nothing = Precondition(epoch=brief.epoch, rows=(), rules=(), was={})
+    assert post(client, REMEMBERED, nothing).status_code == 201
+
+
 @pytest.mark.spec("12.4", "12.5")
 def test_when_a_row_has_moved_nothing_is_carried_out_and_the_fresh_fix_is_inside(client, provider, gateway):
     precondition = resting_on(client)

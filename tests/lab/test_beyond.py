@@ -76,7 +76,7 @@ def test_a_row_has_what_the_conduct_brings_and_costs(beyond):
     assert conditional["Stale values: done"] == "0.0"
     shared = line(beyond, "check, 2 agents")
     assert (shared["Retries: first"], shared["Retries: others"]) == ("6.0", "0.0")
-    assert line(beyond, "compliant", "compact")["Contract (%): both ways"] == "5.8"
+    assert line(beyond, "compliant", "compact")["Contract (%): both ways"] == "4.0"
     assert line(beyond, "silent", "A1")["Stale values: done"] == "2.0"
 
 

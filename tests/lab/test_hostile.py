@@ -13,7 +13,7 @@ from shelflife.cli import main
 from shelflife.contract.preconditions import PRECONDITION_HEADER
 from shelflife.lab.checking import problems_of
 from shelflife.lab.conduct import PLAIN, Conduct
-from shelflife.lab.grid import Job, execute, file_name_of
+from shelflife.lab.grid import Job, file_name_of
 from shelflife.lab.hostile import bumping, holding_back, injecting
 from shelflife.lab.records import Disclosed, Distrusted
 from shelflife.lab.runner import LabError
@@ -31,7 +31,7 @@ LACKING = {
 """Lacks a code, for which there is a fix to keep, and is not round, for which the fix is made anew each time."""
 
 ROTATED = {"plan_partner_growth": {"code": "WINTERLAUNCH26"}}
-TRUST = Conduct(fresh="check", trust=True)
+TRUST = Conduct(trust=True)
 HOSTILE = [name for name in shipped() if load(name).hostile]
 
 
@@ -173,6 +173,11 @@ def test_a_bound_costs_nothing_on_an_honest_server():
     assert (free.retries, free.tokens, free.wire) == (bounded.retries, bounded.tokens, bounded.wire)
 
 
+def test_signed_states_that_move_with_every_response_leave_nothing_to_a_bound():
+    score = played("bumping", "A2D", Conduct(bound=4, trust=True))
+    assert (score.completed, score.retries, score.stale_injections) == (36, 27, 0)
+
+
 def test_requests_with_a_precondition_do_not_get_through_to_a_server_that_bumps():
     score = played("bumping", "A2D", Conduct(bound=4, precondition=True))
     assert (score.completed, score.stale_executions) == (16, 0)
@@ -215,7 +220,7 @@ def test_without_a_signature_nobody_notices_that_states_are_held_back(conduct):
     assert (score.stale_injections, score.stale_executions, score.distrusted) == (2, 2, None)
 
 
-@pytest.mark.parametrize("conduct", [TRUST, Conduct(trust=True)])
+@pytest.mark.parametrize("conduct", [TRUST, Conduct(fresh="check", trust=True)])
 @pytest.mark.parametrize("arm", ["A2D", "exact"])
 def test_nothing_is_recalled_once_the_signature_of_a_held_back_state_has_expired(arm, conduct):
     records = recorded("pinned", arm, conduct)
@@ -232,14 +237,14 @@ def test_a_signature_does_not_help_where_the_signer_lies():
     assert (score.stale_executions, score.distrusted) == (2, 0)
 
 
-def test_an_honest_server_that_signs_is_believed_throughout():
-    plainly, signed = (played("silent", "A2D", conduct) for conduct in (Conduct(fresh="check"), TRUST))
+@pytest.mark.parametrize("disclose", ["names", "aliases"])
+@pytest.mark.parametrize("fresh", ["none", "check", "feed"])
+def test_an_honest_server_that_signs_is_believed_throughout(fresh, disclose):
+    plainly = played("drifted", "A2D", Conduct(fresh=fresh))
+    signed = played("drifted", "A2D", Conduct(fresh=fresh, trust=True, disclose=disclose))
     assert signed.distrusted == 0
-    assert (plainly.retries, plainly.evictions, plainly.stale_injections) == (
-        signed.retries,
-        signed.evictions,
-        signed.stale_injections,
-    )
+    for name in ("retries", "evictions", "restamps", "stale_injections", "eviction_precision"):
+        assert getattr(signed, name) == getattr(plainly, name)
 
 
 @pytest.mark.parametrize("stream", ["disclosure", "recipes", "drifted", "rules"])
@@ -288,14 +293,6 @@ def test_a_server_that_tells_no_state_cannot_be_followed(stream):
         recorded(stream, "A2D", Conduct(fresh="feed"))
 
 
-def test_a_server_either_signs_or_shows_aliases(tmp_path):
-    job = Job("drifted", "A2D", "compliant", conduct=Conduct(trust=True, disclose="aliases"))
-    [failure] = execute([job], tmp_path).failures
-    assert (
-        failure.why == "a server that signs its states shows the names of its tables: give one or the other"
-    )
-
-
 DOCUMENTED = (Path(__file__).parents[2] / "docs" / "lab.md").read_text("utf-8")
 FIGURES = re.findall(r"(?m)^\| ([\w-]+) \| (A0|A2D) \| (?:none|`([^`]*)`) \| (\d+ \| .*) \|$", DOCUMENTED)
 TOKENS_OF_A0 = {stream: told.split(" | ")[1] for stream, arm, _, told in FIGURES if arm == "A0"}
@@ -327,7 +324,7 @@ def test_the_documented_figures_are_those_that_come_out(stream, arm, flags, told
 
 
 def test_there_are_documented_figures_of_every_hostile_stream():
-    assert len(FIGURES) == 29
+    assert len(FIGURES) == 30
     assert {stream for stream, *_ in FIGURES} >= set(HOSTILE)
     told = re.findall(r"(?m)^\| `([\w-]+)` \| `[\w-]+` \| `\"(\w+)\"` \|", DOCUMENTED)
     assert sorted(told) == sorted((name, load(name).hostile) for name in HOSTILE)

@@ -1,16 +1,18 @@
 """Aliases, and the face of a state that speaks in them."""
 
 import gc
+import time
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shelflife.client.trust import attestation
 from shelflife.contract import Level, Rule, Suggestion, TableVersion
 from shelflife.contract.compact import Moved, Versions, changes_of, epoch_of
 from shelflife.contract.names import check_name, check_version
-from shelflife.integrations.ed25519 import SigningKey
+from shelflife.integrations.ed25519 import SigningKey, trust
 from shelflife.server import Disclosure, Provider, Registry, UsageError
 from shelflife.server import disclosure as disclosure_module
 from shelflife.server.state import Face
@@ -48,11 +50,51 @@ def test_a_short_secret_is_refused(secret):
 
 
 @pytest.mark.spec("14.11")
-def test_a_provider_that_signs_cannot_keep_names_to_itself(tmp_path):
-    options = {"state_file": tmp_path / "state.db", "disclosure": Disclosure(SECRET)}
-    with pytest.raises(UsageError, match="both sign and have a disclosure"):
-        Provider({}, signer=SigningKey.new(), **options)
-    Provider({}, **options).close()
+@pytest.mark.parametrize("sees_diffs", [True, False])
+def test_each_client_is_shown_signed_states_in_its_own_words(tmp_path, sees_diffs):
+    """Two clients with pinned keys follow a server that names nothing to them, over a restart without one of its tables."""
+    key = SigningKey.new()
+    tables = {"secret_codes": {"k0": {"n": 0}, "k1": {"n": 0}}, "gone": {}}
+    tie = Rule(from_table="secret_codes", to_table="secret_codes", relation="needs")
+
+    def provide(tables):
+        disclosure = Disclosure(SECRET, sees_diffs=lambda client: sees_diffs)
+        return Provider(tables, state_file=tmp_path / "state.db", signer=key, disclosure=disclosure)
+
+    held = {}
+    versions = {}
+
+    def follow(provider, client):
+        face = provider.face(provider.registry.state, {"authorization": client})
+        before = held.get(client)
+        answer = msgspec.json.encode(provider.lineage.answer(before and before.sequence, face))
+        assert not any(name in answer for name in (b"secret", b"k0", b"k1", b"gone", b"needs"))
+        pinned = trust({"https://api.example": [key.key]})
+        known = versions.get(client, Versions({}, None))
+        found = attestation(answer, before, known, pinned, "https://api.example:443", time.time())
+        held[client], versions[client] = found.attested, found.versions
+        assert found.versions == Versions(face.stamp.message.table_versions, face.stamp.message.rules_version)
+        return found.changes
+
+    provider = provide(tables)
+    follow(provider, "ada")
+    provider.registry.reload_table("secret_codes", set={"k0": {"n": 1}})
+    follow(provider, "ben")
+    provider.registry.reload_rules([tie])
+    changes = follow(provider, "ada")
+    aliases = provider.disclosure.aliases(disclosure_module._by_credentials({"authorization": "ada"}))
+    told = changes.tables[aliases.table("secret_codes")]
+    assert told.known is sees_diffs
+    assert (told.changed == (aliases.key("secret_codes", "k0"),)) is sees_diffs
+    assert changes.rules.known is sees_diffs
+    assert follow(provider, "ben") is not None
+    provider.close()
+    provider = provide({"secret_codes": tables["secret_codes"]})
+    follow(provider, "ada")
+    follow(provider, "ben")
+    assert held["ada"].sequence == held["ben"].sequence == 4
+    assert held["ada"].digest != held["ben"].digest
+    provider.close()
 
 
 @pytest.mark.spec("14.1", "14.2")

@@ -61,7 +61,9 @@ def provide(tmp_path, clock, key):
 
 
 def statements_of(provider, since=None):
-    answer = read_signed_states(msgspec.json.encode(provider.lineage.answer(since)))
+    answer = read_signed_states(
+        msgspec.json.encode(provider.lineage.answer(since, provider.face(provider.state, {})))
+    )
     for one in answer.statements:
         assert is_signed_by(one.key, statement_input(one.statement), one.signature)
     return [read_statement(one.statement) for one in answer.statements]
@@ -77,7 +79,7 @@ def test_a_statement_names_the_state_and_is_signed(provide, key, clock):
     )
     assert (statement.sequence, statement.previous, statement.moved) == (1, None, None)
     assert (statement.made_at, statement.expires_at) == (clock.now, clock.now + DAY_S)
-    (signed,) = provider.lineage.answer(None).statements
+    (signed,) = provider.lineage.answer(None, provider.face(provider.state, {})).statements
     assert signed.key == key.key
     assert (
         signed.statement
@@ -114,7 +116,7 @@ def test_one_signature_a_state_however_often_it_is_asked_for(provide, key):
     provider = provide()
     for round in range(3):
         for _ in range(10):
-            provider.lineage.answer(None)
+            provider.lineage.answer(None, provider.face(provider.state, {}))
         assert key.signed_count == round + 1
         provider.registry.reload_table("codes", set={"growth": {"n": round}})
 
@@ -168,8 +170,8 @@ def test_a_client_that_is_too_far_behind_is_told_the_newest_alone(provide):
     for n in range(70):
         provider.registry.reload_table("codes", set={"growth": {"n": n}})
         statements_of(provider)
-    assert [one.sequence for one in statements_of(provider, since=6)] == list(range(7, 71))
-    assert [one.sequence for one in statements_of(provider, since=5)] == [70]
+    assert [one.sequence for one in statements_of(provider, since=7)] == list(range(8, 71))
+    assert [one.sequence for one in statements_of(provider, since=6)] == [70]
     assert [one.sequence for one in statements_of(provider)] == [70]
     assert [one.sequence for one in statements_of(provider, since=70)] == [70]
     assert [one.sequence for one in statements_of(provider, since=99)] == [70]
@@ -214,7 +216,7 @@ def test_a_number_that_cannot_be_written_down_is_not_given_out(provide):
     provider.registry.reload_table("codes", remove=["scale"])
     provider.close()
     with pytest.raises(StateFileError):
-        provider.lineage.answer(1)
+        provider.lineage.answer(1, provider.face(provider.state, {}))
     assert statements_of(provide(), since=1)[0].sequence == 2
 
 

@@ -65,8 +65,8 @@ _JOBS = (
         for stream, conducts in (
             ("injection", (PLAIN, Conduct(guard="fields"))),
             ("bumping", (PLAIN, Conduct(bound=4))),
-            ("pinned", (PLAIN, Conduct(fresh="check", trust=True))),
-            ("lying", (Conduct(fresh="check", trust=True),)),
+            ("pinned", (PLAIN, Conduct(trust=True))),
+            ("lying", (PLAIN, Conduct(trust=True))),
             ("disclosure", (PLAIN, Conduct(disclose="aliases"))),
         )
         for conduct in conducts

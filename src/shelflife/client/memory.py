@@ -166,7 +166,10 @@ class Memory:
     def has_suspects(self, origin: str) -> bool:
         """Whether anything of a server is suspect. If not, `check` has nothing to do."""
         try:
-            return self.strategy.is_remembering and self.store.count(origin, decisions.SUSPECT) > 0
+            if not self.strategy.is_remembering:
+                return False
+            tags = decisions.EVERYTHING if self._is_unbelieved(origin) else (decisions.SUSPECT,)
+            return any(self.store.count(origin, tag) for tag in tags)
         except StoreError as error:
             self._store_failed(error, "read")
             return False
@@ -370,7 +373,7 @@ class Memory:
         if not self.strategy.is_remembering or (epoch is None and origin not in self._doubts):
             return []
         answer = b""
-        if not self._pins(origin) or not (origin in self._doubts or self._is_unattested(origin)):
+        if not self._is_unbelieved(origin):
             known = "" if epoch is None else f"?known={epoch}"
             fetched = yield Question(f"{origin}/contract/state{known}")
             if fetched is None or fetched.status != _OK:
@@ -396,6 +399,8 @@ class Memory:
     ) -> Steps[list[Event]]:
         """What `check` does, asking for what must be fetched. The same is not asked twice unless something else was learned meanwhile."""
         events: list[Event] = []
+        if self._is_unbelieved(origin):
+            events += yield from self._refreshing(origin, is_renewing=False)
         fields, last_asked = request, None
         for _ in range(_MOST_CHECKS if self.has_suspects(origin) else 0):
             suspects = self._suspects(origin, operation, fields)
@@ -506,6 +511,10 @@ class Memory:
         except StoreError as error:
             self._store_failed(error, "read")
             return True
+
+    def _is_unbelieved(self, origin: str) -> bool:
+        """Whether a key must be asked before anything of an origin is used."""
+        return bool(self._pins(origin)) and (origin in self._doubts or self._is_unattested(origin))
 
     def _news_of_distrust(self, origin: str, why: str) -> list[Event]:
         """Told once, until the server is believed again or there is another reason."""

@@ -18,20 +18,26 @@ def carried_by(request: Mapping[str, Any], entries: Iterable[Entry]) -> list[Ent
     ]
 
 
-def precondition_for(epoch: str, entries: Iterable[Entry], before: Mapping[str, Any]) -> Precondition:
+def precondition_for(
+    epoch: str, entries: Iterable[Entry], before: Mapping[str, Any], *, is_brief: bool = False
+) -> Precondition:
     """That nothing these entries rest on has moved since an epoch; `before` is the request without them.
 
-    Where an entry does not say which rows it rests on, it may be any of its tables.
+    Where an entry does not say which rows it rests on, it may be any of its tables. The brief form says that nothing at all has moved: a fraction of the bytes, at the price
+    of a round trip when something else has.
     """
     entries = list(entries)
+    fields = (name for entry in entries for name in entry.parameters)
+    was = {name: before.get(name) for name in fields}
+    if is_brief:
+        return Precondition(epoch=epoch, was=was)
     rows = (row for entry in entries for row in (entry.tables if entry.rows is None else entry.rows))
     rules = (rule for entry in entries for rule in entry.rules or ())
-    fields = (name for entry in entries for name in entry.parameters)
     return Precondition(
         epoch=epoch,
         rows=tuple(dict.fromkeys(rows)),
         rules=tuple(dict.fromkeys(rules)),
-        was={name: before.get(name) for name in fields},
+        was=was,
     )
 
 

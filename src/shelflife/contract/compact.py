@@ -119,7 +119,7 @@ class CompactSuggestion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 
     when: dict[str, Any] | UnsetType = UNSET
     unless: dict[str, tuple[Any, ...]] | UnsetType = UNSET
-    """Absent beside grounds it stands for the parameters themselves, and empty for none at all."""
+    """Absent beside grounds it stands for the parameters that are not in `when`, and empty for none at all."""
 
 
 def compacted(suggestion: Suggestion, tables: Iterable[str]) -> CompactSuggestion:
@@ -127,7 +127,9 @@ def compacted(suggestion: Suggestion, tables: Iterable[str]) -> CompactSuggestio
     numbers = {name: number for number, name in enumerate(sorted(tables))}
     depends_on = suggestion.depends_on
     unless = suggestion.unless or {}
-    is_implied = bool(suggestion.rows) and _encode(unless) == _encode(_not_yet(suggestion.parameters))
+    is_implied = bool(suggestion.rows) and _encode(unless) == _encode(
+        _not_yet(suggestion.parameters, suggestion.when or {})
+    )
     is_told = bool(suggestion.rows) and not is_implied
     fields = {**suggestion.parameters, **(suggestion.when or {})}
     by_value = {value: field for field, value in fields.items() if isinstance(value, str)}
@@ -168,7 +170,7 @@ def expanded(suggestion: CompactSuggestion, table_versions: Mapping[str, str]) -
     depends_on = told or _tables_in(rows)
     unless = suggestion.unless
     if unless is UNSET and rows:
-        unless = _not_yet(suggestion.parameters)
+        unless = _not_yet(suggestion.parameters, suggestion.when or {})
     return Suggestion(
         type=suggestion.type,
         parameters=suggestion.parameters,
@@ -265,9 +267,9 @@ def changes_of(base: Versions, moved: Moved) -> Changes:
     )
 
 
-def _not_yet(parameters: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
-    """What a policy that asks for these values has mostly looked at: that the request does not have them yet."""
-    return {name: (value,) for name, value in parameters.items()}
+def _not_yet(parameters: Mapping[str, Any], when: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    """What a policy that asks for these values has mostly looked at beside `when`: that the request does not have them yet."""
+    return {name: (value,) for name, value in parameters.items() if name not in when}
 
 
 def _tables_in(rows: tuple[str, ...] | UnsetType) -> tuple[str, ...]:

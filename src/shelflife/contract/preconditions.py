@@ -20,8 +20,8 @@ _LONGEST = 16_384
 class _Grounds(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What stands in the parameter `on`, as JSON."""
 
-    rows: tuple[str, ...] = ()
-    rules: tuple[str, ...] = ()
+    rows: tuple[str, ...] | None = None
+    rules: tuple[str, ...] | None = None
     was: dict[str, Any] = {}
 
 
@@ -35,10 +35,10 @@ class Precondition(msgspec.Struct, frozen=True, kw_only=True):
     epoch: str
     """The state at which these values were known to be right."""
 
-    rows: tuple[str, ...]
-    """The rows that they rest on; a bare table name for the whole table."""
+    rows: tuple[str, ...] | None = None
+    """The rows that they rest on; a bare table name for the whole table. None in the brief form: nothing at all may have moved."""
 
-    rules: tuple[str, ...]
+    rules: tuple[str, ...] | None = None
     was: dict[str, Any]
     """What merging it into the request (RFC 7396) makes of it again what it was without them."""
 

@@ -133,7 +133,9 @@ class _Watching:
                 epoch = self.memory.epoch(_origin(request))
                 if epoch is not None:
                     entries = [applied.entry for applied in amended.applied]
-                    sent.headers[PRECONDITION_HEADER] = precondition_for(epoch, entries, fields).header
+                    sent.headers[PRECONDITION_HEADER] = precondition_for(
+                        epoch, entries, fields, is_brief=self._is_compact
+                    ).header
             request.extensions[_EXTENSION] = sent.extensions[_EXTENSION] = amended
             return sent, amended.request
         except Exception:  # noqa: BLE001 - an agent's request does not fail for want of memory

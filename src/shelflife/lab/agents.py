@@ -36,7 +36,7 @@ from shelflife.lab.records import (
     Shown,
 )
 from shelflife.lab.scenarios import Episode
-from shelflife.lab.wire import contract_bytes_in, contract_header_bytes
+from shelflife.lab.wire import contract_bytes_in, contract_header_bytes, other_header_bytes
 
 __all__ = ["Agent", "Surroundings"]
 
@@ -193,9 +193,9 @@ class Agent:
         self._take_down(happened)
 
     def _check(self, request: Mapping[str, Any]) -> None:
-        """Where evictions are bounded: have the server asked about what is suspect of a request's fixes."""
+        """Where evictions are bounded or states are signed: have the server asked about what is not certain of a request's fixes."""
         around, asking = self._around, self._asking
-        if around.conduct.bound is None:
+        if around.conduct.bound is None and not around.conduct.trust:
             return
         with around.clock.running("memory"):
             happened = self._memory.check(
@@ -261,6 +261,7 @@ class Agent:
                 mended_with=self._shown(held.entries) if len(sent) > 1 else [],
                 request_bytes=sum(one.request_bytes for one in sent),
                 contract_request_bytes=sum(contract_header_bytes(one.headers) for one in sent),
+                other_header_bytes=sum(other_header_bytes(one.response) for one in sent),
                 response_bytes=sum(len(one.response.content) + one.header_bytes for one in sent),
                 contract_bytes=sum(
                     contract_bytes_in(one.response.content) + one.header_bytes for one in sent
@@ -281,7 +282,8 @@ class Agent:
         carried = carried_by(request, held.entries)
         without = request
         if carried and held.epoch is not None:
-            precondition = precondition_for(held.epoch, carried, held.before)
+            is_brief = around.conduct.form == "compact"
+            precondition = precondition_for(held.epoch, carried, held.before, is_brief=is_brief)
             headers[PRECONDITION_HEADER] = precondition.header
             without = merged(request, precondition.was)
         with around.clock.running("http"):

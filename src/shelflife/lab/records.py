@@ -141,6 +141,9 @@ class Attempted(msgspec.Struct, frozen=True, kw_only=True, tag="attempt"):
     contract_request_bytes: int = 0
     """Of the contract's headers of the request."""
 
+    other_header_bytes: int = 0
+    """Of start lines and all other headers, both ways."""
+
     response_bytes: int = 0
     """Of the body, and of the contract's headers."""
 

@@ -119,8 +119,6 @@ def play(
 
 def _check_playable(scenario: Scenario, conduct: Conduct) -> None:
     """What cannot be played together, in one sentence."""
-    if conduct.trust and conduct.disclose != "names":
-        raise LabError("a server that signs its states shows the names of its tables: give one or the other")
     if conduct.fresh == "feed" and scenario.hostile in _NOT_TO_BE_FOLLOWED:
         raise LabError(
             f"a server that {scenario.hostile} has no feed that tells of its state: play it with another --fresh"

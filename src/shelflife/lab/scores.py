@@ -65,6 +65,9 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     contract_request_bytes: int
     """Of the contract's headers of requests, which come to the bytes of their bodies."""
 
+    other_header_bytes: int
+    """Of start lines and all other headers, both ways."""
+
     questions: int
     """How often the memory asked something of its own accord, or was told something by the change feed."""
 
@@ -78,8 +81,8 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def contract_percent_both_ways(self) -> float | None:
-        """The share of the contract in the bytes of requests and responses together."""
-        whole = self.bytes + self.request_bytes + self.contract_request_bytes
+        """The share of the contract in all bytes of requests and responses together, as HTTP/1.1 has them."""
+        whole = self.bytes + self.request_bytes + self.contract_request_bytes + self.other_header_bytes
         return 100 * (self.contract_bytes + self.contract_request_bytes) / whole if whole else None
 
 
@@ -271,6 +274,7 @@ def score_of(records: Sequence[Record]) -> RunScore:
             contract_bytes=sum(one.contract_bytes for one in attempts),
             request_bytes=sum(one.request_bytes for one in attempts),
             contract_request_bytes=sum(one.contract_request_bytes for one in attempts),
+            other_header_bytes=sum(one.other_header_bytes for one in attempts),
             questions=len(asked),
             question_bytes=sum(record.question_bytes for record in asked),
         ),

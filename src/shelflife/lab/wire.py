@@ -3,14 +3,16 @@
 from collections.abc import Mapping
 from typing import Any
 
+import httpx2
 import msgspec
 
-__all__ = ["contract_bytes_in", "contract_header_bytes"]
+__all__ = ["contract_bytes_in", "contract_header_bytes", "other_header_bytes"]
 
 _OF_RESPONSES = ("table_versions", "rules_version", "epoch")
 _OF_SUGGESTIONS = ("cache_hint", "table", "tables", "rows", "rules", "on", "when", "unless")
 _PREFIX = "contract-"
-_AROUND_A_HEADER = len(": \r\n")
+_END = "\r\n"
+_AROUND_A_HEADER = len(": ") + len(_END)
 
 
 def contract_header_bytes(headers: Mapping[str, str]) -> int:
@@ -19,6 +21,22 @@ def contract_header_bytes(headers: Mapping[str, str]) -> int:
         len(name) + len(value) + _AROUND_A_HEADER
         for name, value in headers.items()
         if name.lower().startswith(_PREFIX)
+    )
+
+
+def other_header_bytes(response: httpx2.Response) -> int:
+    """How many bytes of an exchange are neither bodies nor headers of the contract: as HTTP/1.1 has them, start lines and all."""
+    request = response.request
+    lines = (
+        f"{request.method} {request.url.raw_path.decode()} HTTP/1.1",
+        f"HTTP/1.1 {response.status_code} {response.reason_phrase}",
+    )
+    headers = (*request.headers.multi_items(), *response.headers.multi_items())
+    others = [header for header in headers if not header[0].lower().startswith(_PREFIX)]
+    return (
+        sum(len(line) + len(_END) for line in lines)
+        + 2 * len(_END)
+        + sum(len(name) + len(value) + _AROUND_A_HEADER for name, value in others)
     )
 
 

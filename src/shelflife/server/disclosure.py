@@ -20,6 +20,8 @@ from shelflife.contract import (
     node_id,
     split_node_id,
 )
+from shelflife.contract.compact import Moved, MovedRules, MovedTable
+from shelflife.contract.signed import Statement
 from shelflife.server.errors import UsageError
 from shelflife.server.state import Face, State, StateVersions
 from shelflife.server.tables import Table
@@ -171,6 +173,61 @@ class _AliasedFace(Face):
             else suggestion.tables,
             rows=tuple(map(aliases.row, suggestion.rows)) if suggestion.rows else suggestion.rows,
             rules=tuple(map(aliases.rule_id, suggestion.rules)) if suggestion.rules else suggestion.rules,
+        )
+
+    def statement(self, statement: Statement, before: Statement | None) -> Statement:
+        return msgspec.structs.replace(
+            self._without_history(statement),
+            previous=None if before is None else self._without_history(before).digest,
+            moved=None if statement.moved is None else self._worded_moves(statement.moved),
+        )
+
+    def _without_history(self, statement: Statement) -> Statement:
+        """The state that a statement is about, in the client's words; it may have had tables that are gone."""
+        rules_version, aliases = statement.rules_version, self._aliases
+        return msgspec.structs.replace(
+            statement,
+            table_versions={
+                aliases.table(name): aliases.version(name, version)
+                for name, version in statement.table_versions.items()
+            },
+            rules_version=None if rules_version is None else aliases.fingerprint(rules_version),
+        )
+
+    def _worded_moves(self, moved: Moved) -> Moved:
+        tables = {
+            self._aliases.table(name): self._worded_move(name, one) for name, one in moved.tables.items()
+        }
+        rules = moved.rules
+        if rules is None:
+            return Moved(tables=tables)
+        added, removed = self._aliased(rules.added), self._aliased(rules.removed)
+        version = self._aliases.fingerprint(rules.version)
+        if self._sees_diffs or not (added or removed):
+            return Moved(
+                tables=tables,
+                rules=MovedRules(version=version, known=rules.known, added=added, removed=removed),
+            )
+        counts = Counts(added=len(added), removed=len(removed))
+        return Moved(tables=tables, rules=MovedRules(version=version, known=False, counts=counts))
+
+    def _worded_move(self, name: str, moved: MovedTable) -> MovedTable:
+        aliases = self._aliases
+        version = None if moved.version is None else aliases.version(name, moved.version)
+        counts = Counts(added=len(moved.added), removed=len(moved.removed), changed=len(moved.changed))
+        if not self._sees_diffs and (counts.added or counts.removed or counts.changed):
+            return MovedTable(version=version, known=False, counts=counts)
+
+        def aliased(keys: Iterable[str]) -> tuple[str, ...]:
+            return tuple(sorted(aliases.key(name, key) for key in keys))
+
+        return MovedTable(
+            version=version,
+            known=moved.known,
+            added=aliased(moved.added),
+            removed=aliased(moved.removed),
+            changed=aliased(moved.changed),
+            affected_downstream=tuple(sorted(map(aliases.row, moved.affected_downstream))),
         )
 
     def _worded(self, versions: StateVersions) -> StateVersions:

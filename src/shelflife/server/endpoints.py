@@ -191,7 +191,8 @@ class Endpoints:
         if since and not re.fullmatch("[0-9]{1,18}", since[-1]):
             raise _Refusal(400, "ask with since=N, the number of the last statement that is known")
         lineage = self._provider.lineage
-        answer = lineage.answer(int(since[-1]) if since else None) if lineage else None
+        face = self._provider.face(self._provider.state, call.headers)
+        answer = lineage.answer(int(since[-1]) if since else None, face) if lineage else None
         return Answer(200, JSON, _encode(answer), (("Cache-Control", "no-store"),))
 
     def _reload_table(self, call: Call) -> Answer:

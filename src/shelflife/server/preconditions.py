@@ -18,7 +18,9 @@ _FAILED = 412
 
 def is_met(precondition: Precondition, face: Face) -> bool:
     """Whether nothing that the request's remembered values rest on has moved."""
-    return not face.has_moved(precondition.epoch, precondition.rows, precondition.rules)
+    if precondition.rows is None and precondition.rules is None:
+        return precondition.epoch == face.epoch
+    return not face.has_moved(precondition.epoch, precondition.rows or (), precondition.rules or ())
 
 
 def unmet(

@@ -87,10 +87,6 @@ class Provider:
             raise UsageError(f"there is no wire level {level!r}; there are 0, 1, 4, 5 and 6") from None
         if signer is not None and state_file is None:
             raise UsageError("a signer needs a state file: signed states are numbered across restarts")
-        if signer is not None and disclosure is not None:
-            raise UsageError(
-                "a provider cannot both sign and have a disclosure: a signed state names every table to every client"
-            )
         if signed_for_s < _SHORTEST_SIGNED_S:
             raise UsageError(f"states are signed for at least {_SHORTEST_SIGNED_S} s")
         self.admin_token = admin_token

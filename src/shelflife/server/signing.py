@@ -12,13 +12,16 @@ from shelflife.contract import Level
 from shelflife.contract.compact import Moved, moved_between
 from shelflife.contract.signed import Endorsement, SignedStates, SignedText, Statement, statement_input
 from shelflife.server.registry import Registry
-from shelflife.server.state import State
+from shelflife.server.state import Face, State
 from shelflife.server.statefile import StateFile
 
 __all__ = ["Lineage", "Signer"]
 
 MOST_STATEMENTS = 64
 """A client that is further behind is told the newest state alone, and not what has moved since."""
+
+_MOST_SIGNED = 1024
+"""Signatures are kept for so many texts; with aliases each client has its own."""
 
 _LARGEST_MOVE = 64 * 1024
 
@@ -61,15 +64,19 @@ class Lineage:
         self._clock = clock
         self._lock = threading.Lock()
         self._statements = state_file.statements()
-        self._signed: dict[int, SignedText] = {}
+        self._signed: dict[str, SignedText] = {}
 
-    def answer(self, since: int | None) -> SignedStates:
-        """The statements after a number that a client has, as far as they are kept; the newest is always there."""
+    def answer(self, since: int | None, face: Face) -> SignedStates:
+        """The statements after a number that a client has, as far as they are kept, in the client's words; the newest is always there."""
         with self._lock:
             self._go_on()
-            newer = [one for one in self._statements if since is not None and one.sequence > since]
-            is_gapless = bool(newer) and newer[0].sequence == (since or 0) + 1
-            told = newer if is_gapless else self._statements[-1:]
+            kept = self._statements
+            numbers = [one.sequence for one in kept]
+            first = numbers.index(since) + 1 if since in numbers[:-1] else len(kept) - 1
+            told = [
+                face.statement(statement, kept[index - 1] if index else None)
+                for index, statement in enumerate(kept[first:], start=first)
+            ]
             return SignedStates(
                 statements=tuple(map(self._signed_text, told)), endorsements=self._signer.endorsements
             )
@@ -99,9 +106,6 @@ class Lineage:
         self._state_file.write_statement(statement, MOST_STATEMENTS)
         kept = [one for one in self._statements if one.sequence != statement.sequence]
         self._statements = [*kept, statement][-MOST_STATEMENTS:]
-        self._signed = {
-            one.sequence: self._signed[one.sequence] for one in kept if one.sequence in self._signed
-        }
 
     def _moved(self, newest: Statement, state: State) -> Moved | None:
         """What has moved since the last statement; None when that is too long to be told every client."""
@@ -116,10 +120,12 @@ class Lineage:
         return moved if len(msgspec.json.encode(moved)) <= _LARGEST_MOVE else None
 
     def _signed_text(self, statement: Statement) -> SignedText:
-        signed = self._signed.get(statement.sequence)
+        text = statement.text
+        signed = self._signed.get(text)
         if signed is None:
-            text = statement.text
+            if len(self._signed) >= _MOST_SIGNED:
+                self._signed.clear()
             signature = base64.b64encode(self._signer.sign(statement_input(text))).decode()
             signed = SignedText(statement=text, key=self._signer.key, signature=signature)
-            self._signed[statement.sequence] = signed
+            self._signed[text] = signed
         return signed

@@ -23,6 +23,7 @@ from shelflife.contract import (
 )
 from shelflife.contract.compact import EPOCH_HEADER, epoch_of, moved_between
 from shelflife.contract.names import split_node_id
+from shelflife.contract.signed import Statement
 from shelflife.contract.stamps import quoted
 from shelflife.server.tables import Table
 
@@ -130,6 +131,10 @@ class Face:
     def suggestion(self, suggestion: Suggestion) -> Suggestion:
         """A suggestion as the client is shown it."""
         return suggestion
+
+    def statement(self, statement: Statement, before: Statement | None) -> Statement:
+        """A statement as the client is shown it; `before` is the one that it goes on from."""
+        return statement
 
     def has_moved(self, epoch: str, rows: Iterable[str], rules: Iterable[str]) -> bool:
         """Whether one of these rows or rules is another one than at an epoch, or may be."""

@@ -107,7 +107,7 @@ def beyond_the_paper(runs: Runs) -> Exhibit:
             " Guard, bound, trust, aliases and counts are defences: see Under attack.",
             "Stale values are of a remembered fix of which a row or rule had changed since it was learned, by the server's own report: first attempts that were sent with one, requests that were"
             " refused for it and mended, and requests that were done with it.",
-            "The contract's part is that in the bodies of responses, and in the bodies and its own headers of both ways. Bytes asked are those of questions of the memory's own accord, and what the"
+            "The contract's part is that in the bodies of responses, and in whole requests and responses as HTTP/1.1 has them. Bytes asked are those of questions of the memory's own accord, and what the"
             " feed tells; they are in neither share. With several agents these numbers are the first one's, and the retries of all others stand beside.",
             default_note([block.arm for block in _blocks(runs)]),
         ),
