@@ -1,6 +1,7 @@
 """A memory behind a real HTTP client, blocking and async, of either library."""
 
 import asyncio
+from itertools import count
 
 import httpx
 import httpx2
@@ -180,6 +181,30 @@ def test_a_stale_fix_is_replaced_before_the_caller_sees_anything(address, provid
             return statuses
 
     assert asyncio.run(story()) == [422, 201, 201, 201]
+
+
+@pytest.mark.parametrize("is_compact", [False, True])
+def test_a_server_that_moves_elsewhere_all_the_time_costs_a_round_trip_at_most(library, is_compact):
+    provider = acme_provider()
+    app = acme_app(provider)
+    numbers = count()
+    seen = []
+
+    async def moving(scope, receive, send):
+        if scope.get("path") == "/subscriptions":
+            seen.append(dict(scope["headers"]).get(b"contract-precondition"))
+            row = {"unrelated": {"funding": f"debit-{next(numbers)}"}}
+            provider.registry.reload_table("token_funding_map", set=row)
+        await app(scope, receive, send)
+
+    with serving(moving) as address:
+        transport = MemoryTransport(
+            Memory(), library.HTTPTransport(), guard=Guard(), is_compact=is_compact, is_conditional=True
+        )
+        with library.Client(base_url=address, transport=transport) as client:
+            statuses = [client.post("/subscriptions", json=GOVERNED).status_code for _ in range(4)]
+    assert statuses == [422, 201, 201, 201]
+    assert len(seen) == (7 if is_compact else 4)
 
 
 class AlwaysMoved:

@@ -24,7 +24,7 @@ def precondition_for(
     """That nothing these entries rest on has moved since an epoch; `before` is the request without them.
 
     Where an entry does not say which rows it rests on, it may be any of its tables. The brief form says that nothing at all has moved: a fraction of the bytes, at the price
-    of a round trip when something else has.
+    of a round trip when something else has. It is for a first try: a server that moves all the time would refuse it for ever.
     """
     entries = list(entries)
     fields = (name for entry in entries for name in entry.parameters)

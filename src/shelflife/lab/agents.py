@@ -247,7 +247,7 @@ class Agent:
         while sent[-1].has_gone_stale and len(sent) <= _MOST_MENDED:
             self._observe(sent[-1])
             request, held = self._amended(sent[-1].taught)
-            sent.append(self._sent(request, held))
+            sent.append(self._sent(request, held, is_first=False))
         last = sent[-1]
         self._around.record(
             msgspec.structs.replace(
@@ -271,7 +271,7 @@ class Agent:
         self._observe(last)
         return last, held
 
-    def _sent(self, request: dict[str, Any], held: _Held) -> _Sent:
+    def _sent(self, request: dict[str, Any], held: _Held, *, is_first: bool = True) -> _Sent:
         around = self._around
         method, path = around.api.operation.split(" ")
         content = msgspec.json.encode(request)
@@ -282,7 +282,7 @@ class Agent:
         carried = carried_by(request, held.entries)
         without = request
         if carried and held.epoch is not None:
-            is_brief = around.conduct.form == "compact"
+            is_brief = is_first and around.conduct.form == "compact"
             precondition = precondition_for(held.epoch, carried, held.before, is_brief=is_brief)
             headers[PRECONDITION_HEADER] = precondition.header
             without = merged(request, precondition.was)
