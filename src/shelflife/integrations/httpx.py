@@ -97,9 +97,9 @@ class _Watching:
         self._is_compact = is_compact
         self._is_conditional = is_conditional
 
-    def _prepared(self, request: Any) -> tuple[Any, Mapping[str, Any] | None]:
+    def _prepared(self, request: Any, *, is_brief: bool) -> tuple[Any, Mapping[str, Any] | None]:
         """The request to send, amended and with its epoch where that is asked for, and its fields; None when they are not understood."""
-        sent, fields = self._amended(request)
+        sent, fields = self._amended(request, is_brief=is_brief)
         if self._is_compact and EPOCH_HEADER not in sent.headers:
             epoch = self.memory.epoch(_origin(request))
             if epoch is not None:
@@ -119,7 +119,7 @@ class _Watching:
             return None
         return _origin(request), self._operation(request), fields
 
-    def _amended(self, request: Any) -> tuple[Any, Mapping[str, Any] | None]:
+    def _amended(self, request: Any, *, is_brief: bool) -> tuple[Any, Mapping[str, Any] | None]:
         fields = None
         try:
             fields = _fields(request)
@@ -127,15 +127,18 @@ class _Watching:
                 return request, fields
             why = _why_hands_off(request)
             guard = self._guard if why is None else _HandsOff(why=why)
+            epoch = (
+                self.memory.epoch(_origin(request)) if self._is_conditional else None
+            )  # before: what moves meanwhile counts
             amended = self.memory.amend(_origin(request), self._operation(request), fields, guard)
+            if self._is_conditional and epoch is None and amended.applied:
+                return request, fields  # learned just now: of which state, nobody can say
             sent = _with_fields(request, amended)
-            if self._is_conditional and amended.applied:
-                epoch = self.memory.epoch(_origin(request))
-                if epoch is not None:
-                    entries = [applied.entry for applied in amended.applied]
-                    sent.headers[PRECONDITION_HEADER] = precondition_for(
-                        epoch, entries, fields, is_brief=self._is_compact
-                    ).header
+            if epoch is not None and amended.applied:
+                entries = [applied.entry for applied in amended.applied]
+                sent.headers[PRECONDITION_HEADER] = precondition_for(
+                    epoch, entries, fields, is_brief=self._is_compact and is_brief
+                ).header
             request.extensions[_EXTENSION] = sent.extensions[_EXTENSION] = amended
             return sent, amended.request
         except Exception:  # noqa: BLE001 - an agent's request does not fail for want of memory
@@ -165,16 +168,16 @@ class MemoryTransport(_Watching):
     _default_transport = "HTTPTransport"
 
     def handle_request(self, request: Any) -> Any:
-        for _ in range(_MOST_REPAIRS):
-            response, has_gone_stale = self._sent(request)
+        for attempt in range(_MOST_REPAIRS):
+            response, has_gone_stale = self._sent(request, is_brief=attempt == 0)
             if not has_gone_stale:
                 return response
             response.close()
-        return (self._sent(request))[0]
+        return (self._sent(request, is_brief=False))[0]
 
-    def _sent(self, request: Any) -> tuple[Any, bool]:
+    def _sent(self, request: Any, *, is_brief: bool) -> tuple[Any, bool]:
         self._check(request)
-        sent, fields = self._prepared(request)
+        sent, fields = self._prepared(request, is_brief=is_brief)
         response = self._transport.handle_request(sent)
         has_gone_stale = self._has_gone_stale(sent, response)
         body = read_ahead(response, _LARGEST_WATCHED) if _is_json(response.headers) else b""
@@ -230,16 +233,16 @@ class AsyncMemoryTransport(_Watching):
     _default_transport = "AsyncHTTPTransport"
 
     async def handle_async_request(self, request: Any) -> Any:
-        for _ in range(_MOST_REPAIRS):
-            response, has_gone_stale = await self._sent(request)
+        for attempt in range(_MOST_REPAIRS):
+            response, has_gone_stale = await self._sent(request, is_brief=attempt == 0)
             if not has_gone_stale:
                 return response
             await response.aclose()
-        return (await self._sent(request))[0]
+        return (await self._sent(request, is_brief=False))[0]
 
-    async def _sent(self, request: Any) -> tuple[Any, bool]:
+    async def _sent(self, request: Any, *, is_brief: bool) -> tuple[Any, bool]:
         await self._check(request)
-        sent, fields = self._prepared(request)
+        sent, fields = self._prepared(request, is_brief=is_brief)
         response = await self._transport.handle_async_request(sent)
         has_gone_stale = self._has_gone_stale(sent, response)
         body = await read_ahead_async(response, _LARGEST_WATCHED) if _is_json(response.headers) else b""
