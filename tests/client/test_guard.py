@@ -179,6 +179,8 @@ def test_merging_is_that_of_the_rfc(target, patch):
         "cardNumber",
         "recipients",
         "to_account",
+        "customer",
+        "quantity",
         "email",
     ],
 )

@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from shelflife.client.entries import MOST_SUPERSEDED, RULES, STATE, Attested, Entry, Knowledge
+from shelflife.client.entries import MOST_SUPERSEDED, RULES, STATE, Attested, Entry, Knowledge, lapsed
 from shelflife.client.events import Reason
 from shelflife.client.strategies import OnRules, OnTable, Strategy
 from shelflife.contract import ContractState, Rule, RulesChanges, Suggestion, TableChanges, split_node_id
@@ -185,7 +185,7 @@ def dispose(knowledge: Knowledge, told: Told, strategy: Strategy) -> Disposal:
     disposal = Disposal(knowledge, {}, [])
     movement = told.movement
     if strategy.on_table is OnTable.NOTHING:
-        disposal.knowledge = _believed(knowledge, told.contract)
+        disposal.knowledge = _vouched(_believed(knowledge, told.state or told.contract), knowledge, told)
         return disposal
     is_state_unknown = movement.is_untold and told.state is None
     said = told.state or told.contract
@@ -202,11 +202,19 @@ def dispose(knowledge: Knowledge, told: Told, strategy: Strategy) -> Disposal:
         disposal.dropped = {STANDING: Reason.TABLE_MOVED}
         disposal.restamped = []
         disposal.is_teaching = False
-    disposal.knowledge = after.knowledge(told.contract, told.state)
+    disposal.knowledge = _vouched(after.knowledge(told.contract, told.state), knowledge, told)
     return disposal
 
 
-def _believed(knowledge: Knowledge, contract: Contract) -> Knowledge:
+def _vouched(after: Knowledge, before: Knowledge, told: Told) -> Knowledge:
+    """What is known, without the word of a key where a memory that asks for none has moved on."""
+    is_unmoved = (after.table_versions, after.rules_version) == (before.table_versions, before.rules_version)
+    if told.attested is not None or is_unmoved:
+        return after
+    return msgspec.structs.replace(after, attested=lapsed(after.attested))
+
+
+def _believed(knowledge: Knowledge, contract: Contract | ContractState) -> Knowledge:
     """For those who keep everything: what was said last."""
     versions = knowledge.table_versions if contract.table_versions is None else contract.table_versions
     return msgspec.structs.replace(

@@ -19,6 +19,7 @@ __all__ = [
     "Knowledge",
     "Shape",
     "digest_of",
+    "lapsed",
     "place_of",
     "shape_of",
 ]
@@ -143,6 +144,11 @@ class Attested(msgspec.Struct, frozen=True, kw_only=True):
 
     retired_keys: tuple[str, ...] = ()
     """Those whose place was taken: whatever they sign from then on counts for nothing."""
+
+
+def lapsed(attested: Attested | None) -> Attested | None:
+    """What was seen, so that nobody gets behind it, of which the key's word counts no longer."""
+    return attested and msgspec.structs.replace(attested, expires_at=0)
 
 
 class Knowledge(msgspec.Struct, frozen=True):

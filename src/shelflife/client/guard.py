@@ -22,8 +22,9 @@ _CREDENTIAL = re.compile(
 )
 _ADDRESS = re.compile(r"(.*ur[li]|host|hostname|origin|webhook|endpoint|callback|redirect)s?")
 _MONEY = re.compile(
-    r"(amount|price|total|fee|cost|currency|payment|pay|payer|payee|card|iban|bic|swift|account|wallet"
-    r"|recipient|beneficiary|destination|email|phone|address)(e?s)?"
+    r"(amount|price|total|fee|cost|quantity|discount|tip|balance|currency|payment|pay|payout|transfer|refund|invoice"
+    r"|card|iban|bic|swift|bank|account|wallet|payer|payee|customer|client|user|owner|sender|receiver|recipient|beneficiary"
+    r"|merchant|vendor|destination|email|phone|address)(e?s)?"
 )
 _LARGEST_PARAMETERS = 16_384
 _MOST_LAYERS = 32

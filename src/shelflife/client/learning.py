@@ -7,6 +7,7 @@ from contextlib import suppress
 import msgspec
 
 from shelflife.client import decisions
+from shelflife.client.attesting import is_of_the_known_state
 from shelflife.client.bounding import MOVED_ON, Bound
 from shelflife.client.decisions import Disposal, Told
 from shelflife.client.entries import Entry, Knowledge
@@ -55,6 +56,8 @@ class Learning:
         disposal = decisions.dispose(knowledge, told, self._strategy)
         if known.revision and knowledge.strategy != known.knowledge.strategy:
             disposal.dropped |= dict.fromkeys(decisions.EVERYTHING, Reason.ANOTHER_STRATEGY)
+        if told.attested is not None and not is_of_the_known_state(told):
+            disposal.is_teaching = False
         lessons, outrun = self._lessons(exchange, told, disposal)
         shrunk: dict[str, Entry] = {}
         grown: list[decisions.Grown] = []
@@ -171,7 +174,7 @@ class Learning:
         """What suggestions of the known state show about remembered fixes of their type, but for those that go in any case."""
         shrunk: dict[str, Entry] = {}
         grown: list[decisions.Grown] = []
-        for suggestion in contract.suggestions:
+        for suggestion in contract.suggestions if disposal.is_teaching else ():
             if not suggestion.tables or not decisions.is_current(suggestion, contract, disposal.knowledge):
                 continue
             tag = decisions.family_tag(exchange.operation, suggestion.type)

@@ -27,7 +27,7 @@ from shelflife.client.driving import (
     driven,
     driven_async,
 )
-from shelflife.client.entries import Entry, Knowledge, place_of
+from shelflife.client.entries import Entry, Knowledge, lapsed, place_of
 from shelflife.client.events import Distrusted, Event, Ignored, Reason, StoreFailed
 from shelflife.client.exchanges import Exchange, as_told
 from shelflife.client.guard import Amended, Guard, amend
@@ -528,7 +528,7 @@ class Memory:
         """What is known under this strategy: nothing, where another one has been at work."""
         if knowledge.strategy == self.strategy.name:
             return knowledge
-        return Knowledge(strategy=self.strategy.name)
+        return Knowledge(strategy=self.strategy.name, attested=lapsed(knowledge.attested))
 
     @contextmanager
     def _nothing_recalled(self, origin: str) -> Iterator[None]:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import reduce
+from itertools import pairwise
 from typing import NamedTuple
 
 import msgspec
@@ -47,7 +48,10 @@ class Trust:
 
     def pins_of(self, origin: str) -> frozenset[str]:
         """The keys that are pinned for an origin; none where it need not sign."""
-        return self._pins.get(origin, frozenset())
+        try:
+            return self._pins.get(origin) or self._pins.get(origin_of(origin), frozenset())
+        except ValueError:
+            return frozenset()  # it cannot be asked either
 
 
 class Attestation(NamedTuple):
@@ -147,21 +151,31 @@ def _since(held: Attested, statements: Sequence[Statement], before: Versions) ->
     digests = [held.digest, *(one.digest for one in steps)]
     sequences = [held.sequence, *(one.sequence for one in steps)]
     for step, number, digest in zip(steps, sequences, digests, strict=False):
-        if step.lineage != held.lineage or (step.sequence == number + 1 and step.previous != digest):
+        is_going_on = step.sequence > number + 1 or (step.sequence == number + 1 and step.previous == digest)
+        if step.lineage != held.lineage or not is_going_on:
             raise Distrust(f"state {step.sequence} does not go on from the state that was signed before it")
-    is_gapless = sequences == list(range(held.sequence, newest.sequence + 1))
+    is_gapless = all(later == earlier + 1 for earlier, later in pairwise(sequences))
     return _moves(steps, before) if is_gapless and held.digest == digest_of_state(*before) else None
 
 
 def _moves(steps: Sequence[Statement], before: Versions) -> Changes | None:
     told: list[Changes] = []
+    first = before
     for step in steps:
         changes = changes_in(step, before)
         if changes is None:
             return None
         told.append(changes)
         before = Versions(step.table_versions, step.rules_version)
-    return reduce(_joined, told)
+    joined = reduce(_joined, told)
+    return msgspec.structs.replace(
+        joined,
+        tables={
+            name: table
+            for name, table in joined.tables.items()
+            if (table.since, table.version) == (first.tables.get(name), before.tables.get(name))
+        },
+    )
 
 
 def _joined(first: Changes, second: Changes) -> Changes:
@@ -179,7 +193,7 @@ def _joined(first: Changes, second: Changes) -> Changes:
                 changed=_both(one.changed, other.changed),
                 affected_downstream=_both(one.affected_downstream, other.affected_downstream),
             )
-            if one.known and other.known
+            if one.known and other.known and one.version == other.since
             else TableChanges(since=one.since, version=other.version, known=False)
         )
     rules = second.rules or first.rules

@@ -44,6 +44,9 @@ EPOCH_HEADER = "Contract-Epoch"
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _CHARACTERS = _LETTERS + "0123456789"
 _LENGTH = 8
+_LONGEST_GROUNDS = 16 * 1024
+"""As in the full form, where they are part of what may be so large."""
+
 _SHORT = re.compile(r"([0-9]{1,5})(?:([:=>])(.*))?", re.DOTALL)
 _encode = msgspec.json.Encoder(order="sorted").encode
 
@@ -161,7 +164,13 @@ def expanded(suggestion: CompactSuggestion, table_versions: Mapping[str, str]) -
     names = sorted(table_versions)
     fields = {**suggestion.parameters, **(suggestion.when or {})}
     try:
-        nodes = [_long(short, names, fields) for short in suggestion.on or ()]
+        nodes = []
+        length = 0
+        for short in suggestion.on or ():
+            nodes.append(_long(short, names, fields))
+            length += len(nodes[-1][0])
+            if length > _LONGEST_GROUNDS:
+                raise BadMessage(f"the suggestion {suggestion.type} rests on too much")
         told = tuple(names[number] for number in suggestion.tables)
     except (IndexError, KeyError, TypeError):
         raise BadMessage(f"the suggestion {suggestion.type} rests on what is not there") from None

@@ -82,7 +82,7 @@ class _Watching:
         """Watch `transport`, by default one of httpx2's; with a `guard`, amend requests too.
 
         When `is_conditional`, an amended request asks the server not to carry it out if something the fix rests on has moved; when that is so,
-        it is amended anew and sent again, before the caller sees anything.
+        it is amended anew and sent again, before the caller sees anything; where that is so time and again, it goes out as it came.
         When `is_compact`, requests say which state the memory knows, and a server that can leaves out of its responses what follows
         from that: most of the contract's bytes.
         """
@@ -97,9 +97,9 @@ class _Watching:
         self._is_compact = is_compact
         self._is_conditional = is_conditional
 
-    def _prepared(self, request: Any, *, is_first: bool) -> tuple[Any, Mapping[str, Any] | None]:
+    def _prepared(self, request: Any, repair_count: int) -> tuple[Any, Mapping[str, Any] | None]:
         """The request to send, amended and with its epoch where that is asked for, and its fields; None when they are not understood."""
-        sent, fields = self._amended(request, is_first=is_first)
+        sent, fields = self._amended(request, repair_count)
         if self._is_compact and EPOCH_HEADER not in sent.headers:
             epoch = self.memory.epoch(_origin(request))
             if epoch is not None:
@@ -119,7 +119,7 @@ class _Watching:
             return None
         return _origin(request), self._operation(request), fields
 
-    def _amended(self, request: Any, *, is_first: bool) -> tuple[Any, Mapping[str, Any] | None]:
+    def _amended(self, request: Any, repair_count: int) -> tuple[Any, Mapping[str, Any] | None]:
         fields = None
         try:
             fields = _fields(request)
@@ -127,15 +127,18 @@ class _Watching:
                 return request, fields
             why = _why_hands_off(request)
             guard = self._guard if why is None else _HandsOff(why=why)
+            epoch = None
+            if self._is_conditional:
+                epoch = self.memory.epoch(_origin(request))  # first: what moves from now on counts
+                if epoch is None or repair_count == _MOST_REPAIRS:
+                    return request, fields
             amended = self.memory.amend(_origin(request), self._operation(request), fields, guard)
             sent = _with_fields(request, amended)
-            if self._is_conditional and amended.applied:
-                epoch = self.memory.epoch(_origin(request))
-                if epoch is not None:
-                    entries = [applied.entry for applied in amended.applied]
-                    sent.headers[PRECONDITION_HEADER] = precondition_for(
-                        epoch, entries, fields, is_brief=self._is_compact and is_first
-                    ).header
+            if epoch is not None and amended.applied:
+                entries = [applied.entry for applied in amended.applied]
+                is_brief = self._is_compact and repair_count == 0
+                precondition = precondition_for(epoch, entries, fields, is_brief=is_brief)
+                sent.headers[PRECONDITION_HEADER] = precondition.header
             request.extensions[_EXTENSION] = sent.extensions[_EXTENSION] = amended
             return sent, amended.request
         except Exception:  # noqa: BLE001 - an agent's request does not fail for want of memory
@@ -166,15 +169,15 @@ class MemoryTransport(_Watching):
 
     def handle_request(self, request: Any) -> Any:
         for repair_count in range(_MOST_REPAIRS):
-            response, has_gone_stale = self._sent(request, is_first=not repair_count)
+            response, has_gone_stale = self._sent(request, repair_count)
             if not has_gone_stale:
                 return response
             response.close()
-        return self._sent(request, is_first=False)[0]
+        return self._sent(request, _MOST_REPAIRS)[0]
 
-    def _sent(self, request: Any, *, is_first: bool) -> tuple[Any, bool]:
+    def _sent(self, request: Any, repair_count: int) -> tuple[Any, bool]:
         self._check(request)
-        sent, fields = self._prepared(request, is_first=is_first)
+        sent, fields = self._prepared(request, repair_count)
         response = self._transport.handle_request(sent)
         has_gone_stale = self._has_gone_stale(sent, response)
         body = read_ahead(response, _LARGEST_WATCHED) if _is_json(response.headers) else b""
@@ -231,15 +234,15 @@ class AsyncMemoryTransport(_Watching):
 
     async def handle_async_request(self, request: Any) -> Any:
         for repair_count in range(_MOST_REPAIRS):
-            response, has_gone_stale = await self._sent(request, is_first=not repair_count)
+            response, has_gone_stale = await self._sent(request, repair_count)
             if not has_gone_stale:
                 return response
             await response.aclose()
-        return (await self._sent(request, is_first=False))[0]
+        return (await self._sent(request, _MOST_REPAIRS))[0]
 
-    async def _sent(self, request: Any, *, is_first: bool) -> tuple[Any, bool]:
+    async def _sent(self, request: Any, repair_count: int) -> tuple[Any, bool]:
         await self._check(request)
-        sent, fields = self._prepared(request, is_first=is_first)
+        sent, fields = self._prepared(request, repair_count)
         response = await self._transport.handle_async_request(sent)
         has_gone_stale = self._has_gone_stale(sent, response)
         body = await read_ahead_async(response, _LARGEST_WATCHED) if _is_json(response.headers) else b""

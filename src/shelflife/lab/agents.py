@@ -242,11 +242,13 @@ class Agent:
         return msgspec.structs.replace(proposal, text=text)
 
     def _carry_out(self, request: dict[str, Any], held: _Held, attempted: Attempted) -> tuple[_Sent, _Held]:
-        """Send a request; while the server refuses it for stale values, learn, mend it and send it again."""
+        """Send a request; while the server refuses it for stale values, learn, mend it and send it again, in the end without any."""
         sent = [self._sent(request, held)]
         while sent[-1].has_gone_stale and len(sent) <= _MOST_MENDED:
             self._observe(sent[-1])
-            request, held = self._amended(sent[-1].taught)
+            request, held = sent[-1].taught, _Held((), None, sent[-1].taught)
+            if len(sent) < _MOST_MENDED:
+                request, held = self._amended(request)
             sent.append(self._sent(request, held, is_first=False))
         last = sent[-1]
         self._around.record(

@@ -25,7 +25,6 @@ __all__ = ["under_attack"]
 
 _HONEST = {
     "injection": "undrifted",
-    "injection-customer": "undrifted",
     "bumping": "drifted",
     "pinned": "silent",
     "lying": "silent",
