@@ -64,6 +64,11 @@ def shop(disclosure, **options):
     def text():
         return "hello"
 
+    @app.get("/checked")
+    def checked(plan: str):
+        provider.check({"plan": plan})
+        return {"success": True}
+
     @app.get("/things")
     def things():
         return {"success": True}
@@ -264,7 +269,14 @@ def test_a_client_that_knows_the_state_is_told_so():
 def test_caches_are_told_what_the_names_depend_on():
     _, app = shop(Disclosure(SECRET))
     with calling(app) as client:
-        for path in ("/things", "/text", "/contract/state"):
+        for path in (
+            "/things",
+            "/text",
+            "/contract/state",
+            "/contract/changes?rules=x",
+            "/checked?plan=gold",
+            "/checked?plan=broken",
+        ):
             assert client.get(path).headers["vary"] == "authorization, x-api-key"
         told = client.get("/contract/state").json()
         epoch = epoch_of(told["table_versions"], told["rules_version"])

@@ -145,9 +145,39 @@ def test_a_statement_is_made_anew_when_half_of_its_time_has_passed(provide, cloc
         first, made_at=int(clock.now), expires_at=int(clock.now) + DAY_S
     )
     assert key.signed_count == 2
-    clock.now -= DAY_S  # a clock that is set back takes nothing back
+
+
+def test_a_clock_that_was_wrong_for_a_while_is_believed_again_once_it_is_right(provide, clock):
+    provider = provide()
+    statements_of(provider)
+    clock.now += 365 * DAY_S
+    statements_of(provider)
+    clock.now -= 365 * DAY_S
+    assert statements_of(provider)[0].made_at == clock.now
     provider.registry.reload_table("codes", remove=["scale"])
-    assert statements_of(provider)[0].made_at == renewed.made_at
+    assert statements_of(provider)[0].made_at == clock.now
+
+
+@pytest.mark.spec("15.6")
+@pytest.mark.parametrize("signed_for_s", [60, DAY_S, 30 * DAY_S])
+def test_a_statement_has_time_left_whatever_the_server_signed_for_before(provide, clock, signed_for_s):
+    provider = provide(signed_for_s=60)
+    statements_of(provider)
+    provider.close()
+    clock.now += 31
+    (statement,) = statements_of(provide(signed_for_s=signed_for_s))
+    assert statement.expires_at == clock.now + signed_for_s
+
+
+@pytest.mark.spec("15.7")
+def test_an_answer_is_never_longer_than_a_client_reads(provide):
+    provider = provide()
+    statements_of(provider)
+    for n in range(20):
+        provider.registry.reload_table("codes", set={f"{key:04x}": {"n": n} for key in range(8000)})
+        statements_of(provider)
+    assert [one.sequence for one in statements_of(provider, since=1)] == [21]
+    assert [one.sequence for one in statements_of(provider, since=18)] == [19, 20, 21]
 
 
 @pytest.mark.spec("15.4")

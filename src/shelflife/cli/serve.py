@@ -116,7 +116,7 @@ def _signer(options: argparse.Namespace) -> "SigningKey | None":
             endorsements.append(msgspec.json.decode(Path(path).read_bytes(), type=Endorsement))
         except OSError as error:
             raise CommandError(f"cannot read {path}: {os.strerror(error.errno or 0)}") from error
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise CommandError(f"{path} holds no endorsement: {error}") from error
     try:
         return SigningKey.from_file(options.signing_key, endorsements)

@@ -106,7 +106,7 @@ class ContractMiddleware:
                         precondition, scope, path, receive, pin, face, stamp
                     )
                     if refusal is not None:
-                        await _send_answer(send, refusal, scope["method"])
+                        await _send_answer(send, refusal, scope["method"], stamp.vary)
                         return
                 if self._is_repaired(wishes.get(b"prefer", ""), scope, path):
                     await self._serve_repaired(scope, receive, send, path, pin, face, stamp)
@@ -134,7 +134,8 @@ class ContractMiddleware:
         self, scope: Scope, send: Send, pin: Pin, face: Face, stamp: Stamp | CompactStamp | None
     ) -> None:
         if pin.failure is not None:
-            await _send_answer(send, self._answer_to(pin.failure, scope, face, stamp), scope["method"])
+            answer = self._answer_to(pin.failure, scope, face, stamp)
+            await _send_answer(send, answer, scope["method"], stamp.vary if stamp else "")
 
     def _is_repaired(self, prefer: str, scope: Scope, path: str) -> bool:
         return is_lenient(prefer) and f"{scope['method']} {path}" in self.provider.repaired_operations
@@ -320,7 +321,8 @@ def _wishes(scope: Scope) -> dict[bytes, str] | None:
     for name, value in scope["headers"]:
         if name[:9] == b"contract-" or name == b"prefer":
             wishes = wishes or {}
-            wishes[name] = value.decode("latin-1")
+            said = value.decode("latin-1")
+            wishes[name] = f"{wishes[name]}, {said}" if name in wishes else said
     return wishes
 
 
@@ -365,8 +367,10 @@ async def _read_body(receive: Receive, most_bytes: int) -> bytes:
     return b"".join(parts)[: most_bytes + 1]
 
 
-async def _send_answer(send: Send, answer: Answer, method: str) -> None:
+async def _send_answer(send: Send, answer: Answer, method: str, vary: str = "") -> None:
     headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in answer.headers]
+    if vary and method in _CACHED:
+        headers.append((b"vary", vary.encode()))
     if answer.status != 304:
         headers.append((b"content-type", answer.content_type.encode()))
         headers.append((b"content-length", b"%d" % len(answer.body)))

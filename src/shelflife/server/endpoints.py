@@ -176,8 +176,10 @@ class Endpoints:
         if not versions and rules_version is None:
             raise _Refusal(400, "ask with since=table:version or rules=fingerprint")
         face = self._provider.face(self._provider.state, call.headers)
-        changes = face.changes_since(versions, rules_version)
-        return Answer(200, JSON, _encode(changes), (("Cache-Control", "no-store"),))
+        headers: tuple[tuple[str, str], ...] = (("Cache-Control", "no-store"),)
+        if face.stamp.vary:
+            headers = (*headers, ("Vary", face.stamp.vary))
+        return Answer(200, JSON, _encode(face.changes_since(versions, rules_version)), headers)
 
     def _fixes(self, call: Call) -> Answer:
         asked = read_message(call.body, AskFixes)

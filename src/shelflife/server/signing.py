@@ -24,6 +24,8 @@ _MOST_SIGNED = 1024
 """Signatures are kept for so many texts; with aliases each client has its own."""
 
 _LARGEST_MOVE = 64 * 1024
+_LARGEST_ANSWER = 256 * 1024
+"""Of statements, in characters; a client reads no more than a few times that."""
 
 
 class Signer(Protocol):
@@ -73,6 +75,8 @@ class Lineage:
             kept = self._statements
             numbers = [one.sequence for one in kept]
             first = numbers.index(since) + 1 if since in numbers[:-1] else len(kept) - 1
+            if sum(len(one.text) for one in kept[first:]) > _LARGEST_ANSWER:
+                first = len(kept) - 1
             told = [
                 face.statement(statement, kept[index - 1] if index else None)
                 for index, statement in enumerate(kept[first:], start=first)
@@ -85,13 +89,12 @@ class Lineage:
         """See to it that the newest statement is of the current state, and will hold for a while."""
         state, newest = self._registry.state, self._statements[-1] if self._statements else None
         now = int(self._clock())
-        made_at = now if newest is None else max(now, newest.made_at)
         stamp = state.face(self._level).stamp.message
         rules_version = stamp.rules_version or None
         if newest and (newest.table_versions, newest.rules_version) == (stamp.table_versions, rules_version):
-            if made_at < newest.made_at + self._valid_s // 2:
+            if newest.made_at <= now < (newest.made_at + newest.expires_at) // 2:
                 return
-            statement = msgspec.structs.replace(newest, made_at=made_at, expires_at=made_at + self._valid_s)
+            statement = msgspec.structs.replace(newest, made_at=now, expires_at=now + self._valid_s)
         else:
             statement = Statement(
                 lineage=newest.lineage if newest else secrets.token_hex(16),
@@ -100,8 +103,8 @@ class Lineage:
                 rules_version=rules_version,
                 previous=newest.digest if newest else None,
                 moved=self._moved(newest, state) if newest else None,
-                made_at=made_at,
-                expires_at=made_at + self._valid_s,
+                made_at=now,
+                expires_at=now + self._valid_s,
             )
         self._state_file.write_statement(statement, MOST_STATEMENTS)
         kept = [one for one in self._statements if one.sequence != statement.sequence]

@@ -178,16 +178,16 @@ class Face:
         return found is None or any(rule.id in rules for lists in found for rule in lists)
 
     def _at_epoch(self, epoch: str) -> StateVersions | None:
-        if epoch in self._known or self._are_all_known:
-            return self._known.get(epoch)
-        for versions in reversed(self._older):  # most clients are one step behind
-            worded = self._worded(versions)
-            name = worded.epoch(self.level)
-            self._known[name] = worded
-            if name == epoch:
-                return worded
-        self._are_all_known = True
-        return None
+        if epoch not in self._known and not self._are_all_known:
+            for versions in reversed(self._older):  # most clients are one step behind
+                name = self._worded(versions).epoch(self.level)
+                self._known[name] = versions
+                if name == epoch:
+                    break
+            else:
+                self._are_all_known = True
+        known = self._known.get(epoch)
+        return None if known is None else self._worded(known)
 
     def _stamp_since(self, epoch: str) -> CompactStamp | None:
         known = self._at_epoch(epoch)
