@@ -4,7 +4,7 @@ import pytest
 
 from shelflife.cli import main
 from shelflife.client import Distrusted
-from shelflife.integrations.ed25519 import trust
+from shelflife.integrations.ed25519 import SigningKey, trust
 from tests.cli.test_cli import Serving, run
 from tests.client.agents import Agent
 from tests.integrations.test_compact import GOVERNED
@@ -34,7 +34,7 @@ def test_from_a_first_key_to_one_that_takes_its_place(drawn, tmp_path, capsys):
             agent.call(GOVERNED)
             assert agent.recall(GOVERNED)
             attested = agent.memory.store.known(origin).knowledge.attested
-    assert (attested.sequence, attested.keys) == (1, ())
+    assert (attested.sequence, attested.keys) == (1, {})
     signing = ["--signing-key", str(new), "--endorsement", str(endorsement)]
     with Serving(*state, *signing) as server:
         origin = str(server.client.base_url).rstrip("/")
@@ -44,7 +44,7 @@ def test_from_a_first_key_to_one_that_takes_its_place(drawn, tmp_path, capsys):
             now_attested = agent.memory.store.known(origin).knowledge.attested
             assert agent.of(Distrusted) == []
     assert (now_attested.lineage, now_attested.sequence) == (attested.lineage, 1)
-    assert (now_attested.keys, now_attested.retired_keys) == ((new_key,), (old_key,))
+    assert (now_attested.keys, now_attested.retired_keys) == ({new_key: old_key}, (old_key,))
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,10 @@ def test_from_a_first_key_to_one_that_takes_its_place(drawn, tmp_path, capsys):
             ["serve", "acme", "--endorsement", "e.json"],
             "an endorsement needs the key that it is of: give --signing-key too",
         ),
-        (["serve", "acme", "--signing-key", "none.pem"], "cannot read none.pem: No such file or directory"),
+        (
+            ["serve", "acme", "--state", "state.db", "--signing-key", "none.pem"],
+            "cannot read none.pem: No such file or directory",
+        ),
     ],
 )
 def test_what_goes_wrong_is_one_sentence(arguments, told, tmp_path, monkeypatch, capsys):
@@ -74,9 +77,34 @@ def test_a_server_that_signs_needs_a_state_file_and_endorsements_that_are_some(d
     told = run("serve", "acme", "--port", "0", "--signing-key", str(old))
     assert (told.returncode, told.stderr) == (
         1,
-        "shelflife: a signer needs a state file: signed states are numbered across restarts\n",
+        "shelflife: --signing-key needs --state: signed states are numbered across restarts\n",
     )
-    told = run("serve", "acme", "--signing-key", str(old), "--endorsement", str(old))
+    state = ["--state", str(tmp_path / "state.db")]
+    told = run("serve", "acme", *state, "--signing-key", str(old), "--endorsement", str(old))
     assert told.returncode == 1
     assert f"{old} holds no endorsement" in told.stderr
+    told = run("serve", "acme", *state, "--level", "0", "--signing-key", str(old))
+    assert told.stderr == "shelflife: at Level 0 there are no states to sign\n"
+    binary = tmp_path / "binary"
+    binary.write_bytes(b"\xff\xfe")
+    told = run("serve", "acme", *state, "--signing-key", str(old), "--endorsement", str(binary))
+    assert f"{binary} holds no endorsement" in told.stderr
     assert main(["key", "new", str(old)]) == 1
+
+
+def test_endorsements_that_lead_nowhere_are_refused(drawn, tmp_path, capsys):
+    (old, new), (old_key, new_key) = drawn
+    main(["key", "endorse", str(old), str(new)])
+    endorsement = tmp_path / "endorsement.json"
+    endorsement.write_text(capsys.readouterr().out)
+    state = ["--state", str(tmp_path / "state.db"), "--port", "0"]
+    told = run("serve", "acme", *state, "--signing-key", str(old), "--endorsement", str(endorsement))
+    assert (
+        told.stderr == f"shelflife: an endorsement says that {new_key} takes the place of the signing key\n"
+    )
+    forged = tmp_path / "forged.json"
+    forged.write_text(endorsement.read_text().replace(old_key, SigningKey.new().key))
+    told = run("serve", "acme", *state, "--signing-key", str(new), "--endorsement", str(forged))
+    assert "is not signed by" in told.stderr
+    assert main(["key", "endorse", str(old), str(old)]) == 1
+    assert capsys.readouterr().err == "shelflife: a key cannot take its own place\n"

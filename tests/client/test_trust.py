@@ -1,6 +1,9 @@
 """Whose word counts: signed states, and everything somebody without the key, or with it, might try."""
 
+import base64
 import shutil
+import subprocess
+import sys
 
 import msgspec
 import pytest
@@ -8,7 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shelflife.client.trust import Attestation, Distrust, Trust, attestation
-from shelflife.contract.compact import Versions
+from shelflife.contract import Rule
+from shelflife.contract.compact import Moved, Versions
+from shelflife.contract.reading import read_statement
+from shelflife.contract.signed import statement_input
 from shelflife.integrations.ed25519 import KeyFileError, SigningKey, trust
 from shelflife.server import Provider
 from tests.client.agents import Clock
@@ -260,18 +266,119 @@ def test_a_key_names_the_one_that_takes_its_place(tmp_path, clock):
     stolen = SigningKey(thief._private, [keys[0].endorse(thief.key), keys[1].endorse(thief.key)])
     with Server(path, stolen, clock) as server, pytest.raises(Distrust, match="not pinned"):
         client.follow(server)
-    # and one whose endorsement is by nobody who counts
-    forged = SigningKey(thief._private, [thief.endorse(thief.key), keys[2].endorse(keys[1].key)])
-    with Server(path, forged, clock) as server, pytest.raises(Distrust):
+    # once the pin is another one, whoever was named by the old one counts no longer
+    client.trust = trust({ORIGIN: [SigningKey.new().key]})
+    with Server(path, keys[2], clock) as server, pytest.raises(Distrust, match="not pinned"):
         client.follow(server)
+
+
+def test_endorsements_count_in_any_order_and_bring_back_nobody(tmp_path, clock):
+    keys = [SigningKey.new() for _ in range(3)]
+    path = tmp_path / "state.db"
+    client = Client(clock, keys[0].key)
+    backwards = [keys[1].endorse(keys[2].key), keys[0].endorse(keys[1].key)]
+    with Server(path, SigningKey(keys[2]._private, backwards), clock) as server:
+        client.follow(server)
+        answer = msgspec.json.decode(server.answer())
+    answer["endorsements"].append(msgspec.to_builtins(keys[2].endorse(keys[0].key)))
+    client.take(msgspec.json.encode(answer))  # a key that was retired stays so, and takes nobody's place
+    assert set(client.held.retired_keys) == {keys[0].key, keys[1].key}
+    with Server(path, keys[0], clock) as server, pytest.raises(Distrust, match="has taken the place of"):
+        client.follow(server)
+
+
+def signed(key, text):
+    signature = base64.b64encode(key.sign(statement_input(text))).decode()
+    return {"statement": text, "key": key.key, "signature": signature}
+
+
+def resigned(server, answer, number, **changes):
+    """An answer in which the holder of the key has written one statement otherwise."""
+    tree = msgspec.json.decode(answer)
+    statement = read_statement(tree["statements"][number]["statement"])
+    tree["statements"][number] = signed(server.key, msgspec.structs.replace(statement, **changes).text)
+    return msgspec.json.encode(tree)
+
+
+@pytest.fixture
+def behind(server, client):
+    """A client that is three states behind, and what the server tells it."""
+    client.follow(server)
+    other = Client(server.clock, server.key.key)
+    tie = Rule(from_table="codes", to_table="codes", relation="needs")
+    for change in (
+        lambda: server.change(["k0"], 1),
+        lambda: server.provider.registry.reload_rules([tie]),
+        lambda: server.change(["k1"], 2),
+    ):
+        change()
+        other.follow(server)
+    return server.answer(1)
+
+
+def test_all_steps_are_told_also_those_of_the_rules(client, behind):
+    changes = client.take(behind).changes
+    assert set(changes.tables["codes"].changed) == {"k0", "k1"}
+    assert [rule.id for rule in changes.rules.added] == ["codes:needs"]
+
+
+def test_a_step_of_another_lineage_is_none(server, client, behind):
+    with pytest.raises(Distrust, match="state 3 does not go on"):
+        client.take(resigned(server, behind, 1, lineage="f" * 32))
+
+
+def test_moves_that_do_not_lead_to_the_state_are_not_believed(server, client, behind):
+    """By which a fix would be kept that rests on what was left out."""
+    first = read_statement(msgspec.json.decode(behind)["statements"][0]["statement"])
+    lying = Moved(tables={}, rules=first.moved.rules)
+    assert client.take(resigned(server, behind, 0, moved=lying)).changes is None
+
+
+def test_moves_count_from_the_state_that_was_attested(server, client, behind):
+    client.versions = Versions({"codes": "another"}, client.versions.rules)
+    assert client.take(behind).changes is None
+
+
+def test_a_step_that_cannot_tell_makes_all_unknown(server, client, behind):
+    assert client.take(resigned(server, behind, 1, moved=None)).changes is None
+
+
+def test_a_word_that_holds_longer_stays_so(server, client, clock):
+    client.follow(server)
+    until = client.held.expires_at
+    clock.now += 13 * 3600
+    first = server.answer()
+    client.take(first)
+    assert client.held.expires_at > until
+    shorter = resigned(server, first, 0, expires_at=int(clock.now) + 60)
+    longest = client.held.expires_at
+    client.take(shorter)
+    assert client.held.expires_at == longest
+
+
+@pytest.mark.parametrize(
+    ("member", "value"),
+    [
+        ("key", "ed25519:AAAA"),
+        ("key", "rsa:" + "A" * 43 + "="),
+        ("signature", "AAAA"),
+        ("signature", "!" * 86 + "=="),
+    ],
+)
+def test_keys_and_signatures_are_spelled_as_such(server, client, member, value):
+    tree = msgspec.json.decode(server.answer())
+    tree["statements"][0][member] = value
+    with pytest.raises(Distrust, match="a key or a signature that is none"):
+        client.take(msgspec.json.encode(tree))
 
 
 def test_pins_are_keys():
     for wrong in ("ed25519:" + "A" * 43 + "=", [], ["ed25519:short"], ["A" * 44]):
         with pytest.raises(ValueError, match="a pin is a list of keys"):
             trust({ORIGIN: wrong})
-    key = SigningKey.new().key
+    key, other = SigningKey.new().key, SigningKey.new().key
     assert trust({"https://API.example/": [key]}).pins_of(ORIGIN) == {key}
+    assert trust({"https://API.example/": [key], ORIGIN: [other]}).pins_of(ORIGIN) == {key, other}
     assert Trust({}, lambda *_: True).pins_of(ORIGIN) == frozenset()
 
 
@@ -289,9 +396,34 @@ def test_key_files(tmp_path):
     with pytest.raises(KeyFileError, match="no private key"):
         SigningKey.from_file(tmp_path / "text.pem")
     from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+    from cryptography.hazmat.primitives.serialization import (
+        BestAvailableEncryption,
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+    )
 
     other = generate_private_key(SECP256R1()).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     (tmp_path / "other.pem").write_bytes(other)
     with pytest.raises(KeyFileError, match="another kind"):
         SigningKey.from_file(tmp_path / "other.pem")
+    locked = key._private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))
+    (tmp_path / "locked.pem").write_bytes(locked)
+    with pytest.raises(KeyFileError, match="is encrypted"):
+        SigningKey.from_file(tmp_path / "locked.pem")
+
+
+def test_half_a_key_is_not_left_behind(tmp_path):
+    """A disk with no room, as a limit on the size of files makes one."""
+    path = tmp_path / "signing.pem"
+    program = (
+        "import resource, signal, sys; from shelflife.integrations.ed25519 import SigningKey, KeyFileError\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
+        "try: SigningKey.new().write(sys.argv[1])\n"
+        "except KeyFileError as error: print(error)"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True
+    )
+    assert told.stdout == f"cannot write {path}: File too large\n"
+    assert not path.exists()

@@ -43,7 +43,7 @@ def versions_in(face):
     return face.stamp.message.table_versions
 
 
-@pytest.mark.parametrize("secret", ["", "fifteen letters", b"\0" * 15])
+@pytest.mark.parametrize("secret", ["", "fifteen letters", b"\0" * 15, 32, None])
 def test_a_short_secret_is_refused(secret):
     with pytest.raises(UsageError, match="16 bytes"):
         Disclosure(secret)
@@ -54,11 +54,13 @@ def test_a_short_secret_is_refused(secret):
 def test_each_client_is_shown_signed_states_in_its_own_words(tmp_path, sees_diffs):
     """Two clients with pinned keys follow a server that names nothing to them, over a restart without one of its tables."""
     key = SigningKey.new()
-    tables = {"secret_codes": {"k0": {"n": 0}, "k1": {"n": 0}}, "gone": {}}
-    tie = Rule(from_table="secret_codes", to_table="secret_codes", relation="needs")
+    tables = {"secret_codes": {"hidden_0": {"n": 0}, "hidden_1": {"n": 0}}, "gone_away": {}}
+    tie = Rule(from_table="secret_codes", to_table="secret_codes", relation="secret_needs")
 
     def provide(tables):
-        disclosure = Disclosure(SECRET, sees_diffs=lambda client: sees_diffs)
+        disclosure = Disclosure(
+            SECRET, client=lambda headers: headers["authorization"], sees_diffs=lambda client: sees_diffs
+        )
         return Provider(tables, state_file=tmp_path / "state.db", signer=key, disclosure=disclosure)
 
     held = {}
@@ -68,7 +70,7 @@ def test_each_client_is_shown_signed_states_in_its_own_words(tmp_path, sees_diff
         face = provider.face(provider.registry.state, {"authorization": client})
         before = held.get(client)
         answer = msgspec.json.encode(provider.lineage.answer(before and before.sequence, face))
-        assert not any(name in answer for name in (b"secret", b"k0", b"k1", b"gone", b"needs"))
+        assert not any(name in answer for name in (b"secret_", b"hidden_", b"gone_away"))
         pinned = trust({"https://api.example": [key.key]})
         known = versions.get(client, Versions({}, None))
         found = attestation(answer, before, known, pinned, "https://api.example:443", time.time())
@@ -78,14 +80,14 @@ def test_each_client_is_shown_signed_states_in_its_own_words(tmp_path, sees_diff
 
     provider = provide(tables)
     follow(provider, "ada")
-    provider.registry.reload_table("secret_codes", set={"k0": {"n": 1}})
+    provider.registry.reload_table("secret_codes", set={"hidden_0": {"n": 1}})
     follow(provider, "ben")
     provider.registry.reload_rules([tie])
     changes = follow(provider, "ada")
-    aliases = provider.disclosure.aliases(disclosure_module._by_credentials({"authorization": "ada"}))
+    aliases = provider.disclosure.aliases("ada")
     told = changes.tables[aliases.table("secret_codes")]
     assert told.known is sees_diffs
-    assert (told.changed == (aliases.key("secret_codes", "k0"),)) is sees_diffs
+    assert (told.changed == (aliases.key("secret_codes", "hidden_0"),)) is sees_diffs
     assert changes.rules.known is sees_diffs
     assert follow(provider, "ben") is not None
     provider.close()
@@ -94,7 +96,15 @@ def test_each_client_is_shown_signed_states_in_its_own_words(tmp_path, sees_diff
     follow(provider, "ben")
     assert held["ada"].sequence == held["ben"].sequence == 4
     assert held["ada"].digest != held["ben"].digest
+    assert held["ada"].lineage != held["ben"].lineage
     provider.close()
+
+
+def test_to_sign_clients_must_keep_their_names(tmp_path):
+    options = {"state_file": tmp_path / "state.db", "signer": SigningKey.new()}
+    with pytest.raises(UsageError, match="a disclosure needs client="):
+        Provider({}, disclosure=Disclosure(SECRET), **options)
+    Provider({}, disclosure=Disclosure(SECRET, client=str), **options).close()
 
 
 @pytest.mark.spec("14.1", "14.2")

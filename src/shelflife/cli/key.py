@@ -1,12 +1,17 @@
 """`shelflife key`: the keys that sign states."""
 
 import argparse
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from shelflife.cli.errors import CommandError, needing
+
+if TYPE_CHECKING:
+    from shelflife.integrations.ed25519 import SigningKey
 
 __all__ = ["add_to"]
 
@@ -40,37 +45,29 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 
 
 def _new(options: argparse.Namespace) -> None:
-    with _keys():
-        from shelflife.integrations.ed25519 import SigningKey
-
-        key = SigningKey.new()
+    with _signing_keys() as signing_key:
+        key = signing_key.new()
         key.write(options.file)
     print(key.key)
 
 
 def _show(options: argparse.Namespace) -> None:
-    with _keys():
-        from shelflife.integrations.ed25519 import SigningKey
-
-        print(SigningKey.from_file(options.file).key)
+    with _signing_keys() as signing_key:
+        print(signing_key.from_file(options.file).key)
 
 
 def _endorse(options: argparse.Namespace) -> None:
-    with _keys():
-        import msgspec
-
-        from shelflife.integrations.ed25519 import SigningKey
-
-        new = SigningKey.from_file(options.new).key
-        endorsement = SigningKey.from_file(options.old).endorse(new)
-    print(json.dumps(msgspec.to_builtins(endorsement)))
+    with _signing_keys() as signing_key:
+        new = signing_key.from_file(options.new).key
+        endorsement = signing_key.from_file(options.old).endorse(new)
+    print(msgspec.json.encode(endorsement).decode())
 
 
 @contextmanager
-def _keys() -> Iterator[None]:
+def _signing_keys() -> "Iterator[type[SigningKey]]":
     with needing("signed"):
-        from shelflife.integrations.ed25519 import KeyFileError
+        from shelflife.integrations.ed25519 import KeyFileError, SigningKey
     try:
-        yield
+        yield SigningKey
     except KeyFileError as error:
         raise CommandError(str(error)) from error

@@ -105,6 +105,8 @@ def _signer(options: argparse.Namespace) -> "SigningKey | None":
         if options.endorsement:
             raise CommandError("an endorsement needs the key that it is of: give --signing-key too")
         return None
+    if options.state is None:
+        raise CommandError("--signing-key needs --state: signed states are numbered across restarts")
     with needing("signed"):
         import msgspec
 

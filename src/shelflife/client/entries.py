@@ -139,8 +139,8 @@ class Attested(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: int
     """When the word of the key ends, in seconds of Unix time."""
 
-    keys: tuple[str, ...] = ()
-    """Keys that were named, by a pinned one or by one of these, to take its place."""
+    keys: dict[str, str] = {}
+    """Keys that were named, by a pinned one or by one of these, to take its place; and by which."""
 
     retired_keys: tuple[str, ...] = ()
     """Those whose place was taken: whatever they sign from then on counts for nothing."""

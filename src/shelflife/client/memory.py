@@ -276,6 +276,8 @@ class Memory:
                 ids = {entry.id: Reason.FORGOTTEN for entry in doomed}
                 written = self.store.write(origin, known.revision, knowledge, drop_ids=ids)
                 if written is not None:
+                    if is_all:
+                        self._distrusted.pop(origin, None)
                     self._emit(departures(written, ids))
                     return len(written.dropped)
         except StoreError as error:

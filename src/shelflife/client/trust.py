@@ -1,6 +1,5 @@
 """Whom to believe about a server's state: keys that the user has pinned, and what follows from what they sign. Pure."""
 
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import reduce
 from itertools import pairwise
@@ -14,6 +13,7 @@ from shelflife.contract import BadMessage, Changes, RulesChanges, TableChanges
 from shelflife.contract.compact import Versions
 from shelflife.contract.reading import changes_in, read_signed_states, read_statement
 from shelflife.contract.signed import (
+    KEY,
     Endorsement,
     SignedText,
     Statement,
@@ -24,7 +24,6 @@ from shelflife.contract.signed import (
 
 __all__ = ["Attestation", "Distrust", "IsSignedBy", "Trust", "attestation"]
 
-_KEY = re.compile(r"ed25519:[A-Za-z0-9+/]{43}=")
 _SKEW_S = 300
 """By so much may the clocks of both sides differ."""
 
@@ -40,10 +39,12 @@ class Trust:
     """The keys that speak for servers, by origin; `is_signed_by` is the arithmetic. See `shelflife.integrations.ed25519.trust`."""
 
     def __init__(self, pins: Mapping[str, Collection[str]], is_signed_by: IsSignedBy) -> None:
-        for keys in pins.values():
-            if isinstance(keys, str) or not keys or not all(map(_KEY.fullmatch, keys)):
+        self._pins: dict[str, frozenset[str]] = {}
+        for origin, keys in pins.items():
+            if isinstance(keys, str) or not keys or not all(map(KEY.fullmatch, keys)):
                 raise ValueError("a pin is a list of keys, each spelled ed25519: and 32 bytes in Base64")
-        self._pins = {origin_of(origin): frozenset(keys) for origin, keys in pins.items()}
+            spelled = origin_of(origin)
+            self._pins[spelled] = self._pins.get(spelled, frozenset()).union(keys)
         self.is_signed_by = is_signed_by
 
     def pins_of(self, origin: str) -> frozenset[str]:
@@ -67,7 +68,9 @@ class _Keys(NamedTuple):
     """Who may sign, who has been named to take somebody's place, and whose place was taken."""
 
     valid: frozenset[str]
-    named: tuple[str, ...]
+    named: dict[str, str]
+    """Who has named each."""
+
     retired: tuple[str, ...]
 
 
@@ -92,7 +95,7 @@ def attestation(
             lineage=newest.lineage,
             sequence=newest.sequence,
             digest=newest.digest,
-            expires_at=newest.expires_at,
+            expires_at=_expiry(newest, held),
             keys=keys.named,
             retired_keys=keys.retired,
         ),
@@ -104,13 +107,23 @@ def attestation(
 def _keys(
     pins: frozenset[str], held: Attested | None, endorsements: Sequence[Endorsement], is_signed_by: IsSignedBy
 ) -> _Keys:
-    named = dict.fromkeys(held.keys if held else ())
+    """In whatever order they are named. A key that was named by one that is not pinned any more counts no longer."""
+    named: dict[str, str] = {}
     retired = dict.fromkeys(held.retired_keys if held else ())
-    for one in endorsements:
-        is_valid = one.by in {*pins, *named} and one.by not in retired and one.key not in retired
-        if is_valid and is_signed_by(one.by, endorsement_input(one.key, one.by), one.signature):
-            named[one.key] = retired[one.by] = None
-    return _Keys(frozenset({*pins, *named}.difference(retired)), tuple(named), tuple(retired))
+    seen = held.keys if held else {}
+    waiting = [
+        one
+        for one in endorsements
+        if one.by not in retired
+        and one.key not in retired
+        and is_signed_by(one.by, endorsement_input(one.key, one.by), one.signature)
+    ]
+    for _ in range(len(seen) + len(waiting)):
+        counting = {*pins, *named}
+        named |= {key: by for key, by in seen.items() if by in counting}
+        named |= {one.key: one.by for one in waiting if one.by in counting}
+    retired |= dict.fromkeys(by for key, by in named.items() if key not in seen)
+    return _Keys(frozenset({*pins, *named}.difference(retired)), named, tuple(retired))
 
 
 def _verified(signed: SignedText, keys: _Keys, is_signed_by: IsSignedBy) -> Statement:
@@ -130,6 +143,12 @@ def _check_time(newest: Statement, now: float) -> None:
         )
     if newest.made_at > now + _SKEW_S:
         raise Distrust("the signed state is of the future: one of the clocks is wrong")
+
+
+def _expiry(newest: Statement, held: Attested | None) -> int:
+    """Until when the state is vouched for: the same may have been said before, for longer."""
+    is_the_same = held is not None and held.sequence == newest.sequence
+    return max(newest.expires_at, held.expires_at) if held and is_the_same else newest.expires_at
 
 
 def _since(held: Attested, statements: Sequence[Statement], before: Versions) -> Changes | None:

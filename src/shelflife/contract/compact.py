@@ -171,7 +171,7 @@ def expanded(suggestion: CompactSuggestion, table_versions: Mapping[str, str]) -
             length += len(nodes[-1][0])
             if length > _LONGEST_GROUNDS:
                 raise BadMessage(f"the suggestion {suggestion.type} rests on too much")
-        told = tuple(names[number] for number in suggestion.tables)
+        told = tuple(names[number] for number in suggestion.tables if number >= 0)
     except (IndexError, KeyError, TypeError):
         raise BadMessage(f"the suggestion {suggestion.type} rests on what is not there") from None
     rows = tuple(node for node, is_rule in nodes if not is_rule)

@@ -18,7 +18,14 @@ from shelflife.contract.compact import (
 from shelflife.contract.errors import BadMessage, ContractError
 from shelflife.contract.messages import Changes, ContractState, RulesChanges, Suggestion, TableChanges
 from shelflife.contract.names import check_name, check_version, shown, split_node_id
-from shelflife.contract.signed import Endorsement, SignedStates, SignedText, Statement
+from shelflife.contract.signed import (
+    KEY,
+    MOST_ENDORSEMENTS,
+    Endorsement,
+    SignedStates,
+    SignedText,
+    Statement,
+)
 from shelflife.contract.stamps import (
     RULES_HEADER,
     STATE_HEADER,
@@ -45,8 +52,6 @@ _MOST_TABLES = 10_000
 _MOST_READS = 1_000
 _MOST_CHANGES = 10_000
 _MOST_STATEMENTS = 256
-_MOST_ENDORSEMENTS = 16
-_KEY = re.compile(r"ed25519:[A-Za-z0-9+/]{43}=")
 _SIGNATURE = re.compile(r"[A-Za-z0-9+/]{86}==")
 _LINEAGE = re.compile(r"[0-9a-f]{32}")
 
@@ -164,11 +169,11 @@ def read_changes(body: bytes, since: Mapping[str, str], rules_since: str | None)
 def read_signed_states(body: bytes) -> SignedStates:
     """The answer of `GET /contract/signed`, of which nothing has been verified yet; `BadMessage` when it is malformed."""
     answer = _decoded(body, _signed_states, "the signed state")
-    if not 0 < len(answer.statements) <= _MOST_STATEMENTS or len(answer.endorsements) > _MOST_ENDORSEMENTS:
+    if not 0 < len(answer.statements) <= _MOST_STATEMENTS or len(answer.endorsements) > MOST_ENDORSEMENTS:
         raise BadMessage("the signed state has no statement, or too many")
     signed: tuple[SignedText | Endorsement, ...] = (*answer.statements, *answer.endorsements)
     keys = [one.key for one in signed] + [one.by for one in answer.endorsements]
-    if not all(map(_KEY.fullmatch, keys)) or not all(_SIGNATURE.fullmatch(one.signature) for one in signed):
+    if not all(map(KEY.fullmatch, keys)) or not all(_SIGNATURE.fullmatch(one.signature) for one in signed):
         raise BadMessage("the signed state has a key or a signature that is none")
     return answer
 

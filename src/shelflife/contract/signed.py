@@ -5,6 +5,7 @@ signs is not known here, only what is signed.
 """
 
 import hashlib
+import re
 from collections.abc import Mapping
 
 import msgspec
@@ -12,6 +13,8 @@ import msgspec
 from shelflife.contract.compact import Moved
 
 __all__ = [
+    "KEY",
+    "MOST_ENDORSEMENTS",
     "Endorsement",
     "SignedStates",
     "SignedText",
@@ -20,6 +23,11 @@ __all__ = [
     "endorsement_input",
     "statement_input",
 ]
+
+KEY = re.compile(r"ed25519:[A-Za-z0-9+/]{43}=")
+"""How a public key is spelled."""
+
+MOST_ENDORSEMENTS = 16
 
 _OF_STATEMENTS = b"shelflife statement 1\n"
 _OF_KEYS = b"shelflife key 1\n"

@@ -8,7 +8,7 @@ memory = Memory(trust=trust({"https://api.example:443": ["ed25519:..."]}))
 
 import base64
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from shelflife.client.trust import Trust
-from shelflife.contract.signed import Endorsement, endorsement_input
+from shelflife.contract.signed import MOST_ENDORSEMENTS, Endorsement, endorsement_input
 
 __all__ = ["KeyFileError", "SigningKey", "is_signed_by", "trust"]
 
@@ -31,7 +31,7 @@ _OWNER_ONLY = 0o600
 
 
 class KeyFileError(Exception):
-    """A file is not what holds a signing key, or cannot be written: one sentence."""
+    """A file is not what holds a signing key or an endorsement of it, or cannot be written: one sentence."""
 
 
 class SigningKey:
@@ -44,6 +44,7 @@ class SigningKey:
         """The public key, for clients to pin."""
         self.endorsements = tuple(endorsements)
         """By which earlier keys name this one, or one on the way to it."""
+        _check_endorsements(self.key, self.endorsements)
 
     @classmethod
     def new(cls) -> "SigningKey":
@@ -57,7 +58,9 @@ class SigningKey:
             private = load_pem_private_key(Path(path).read_bytes(), password=None)
         except OSError as error:
             raise KeyFileError(f"cannot read {path}: {os.strerror(error.errno or 0)}") from error
-        except (ValueError, TypeError, UnsupportedAlgorithm):
+        except TypeError:
+            raise KeyFileError(f"the key in {path} is encrypted; write it without a passphrase") from None
+        except (ValueError, UnsupportedAlgorithm):
             raise KeyFileError(f"{path} holds no private key in PEM that can be read") from None
         if not isinstance(private, Ed25519PrivateKey):
             raise KeyFileError(f"{path} holds a key of another kind than Ed25519")
@@ -67,8 +70,13 @@ class SigningKey:
         """Write the key to a file that is not there yet, for the owner alone."""
         pem = self._private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         try:
-            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ONLY), "wb") as file:
-                file.write(pem)
+            file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ONLY), "wb")
+            try:
+                with file:
+                    file.write(pem)
+            except OSError:
+                Path(path).unlink(missing_ok=True)  # half a key is none
+                raise
         except OSError as error:
             raise KeyFileError(f"cannot write {path}: {os.strerror(error.errno or 0)}") from error
 
@@ -78,8 +86,23 @@ class SigningKey:
 
     def endorse(self, key: str) -> Endorsement:
         """Say that another key takes the place of this one: clients that have pinned this one follow."""
+        if key == self.key:
+            raise KeyFileError("a key cannot take its own place")
         signature = self.sign(endorsement_input(key, self.key))
         return Endorsement(key=key, by=self.key, signature=base64.b64encode(signature).decode())
+
+
+def _check_endorsements(key: str, endorsements: Sequence[Endorsement]) -> None:
+    """Refuse what would lead no client to this key, or away from it."""
+    if len(endorsements) > MOST_ENDORSEMENTS:
+        raise KeyFileError(f"a key has at most {MOST_ENDORSEMENTS} endorsements")
+    for one in endorsements:
+        if not is_signed_by(one.by, endorsement_input(one.key, one.by), one.signature):
+            raise KeyFileError(f"an endorsement of {one.key} is not signed by {one.by}")
+        if one.by == key:
+            raise KeyFileError(f"an endorsement says that {one.key} takes the place of the signing key")
+        if one.key not in {key, *(other.by for other in endorsements)}:
+            raise KeyFileError(f"an endorsement is of {one.key}, which is not the signing key")
 
 
 def is_signed_by(key: str, message: bytes, signature: str) -> bool:

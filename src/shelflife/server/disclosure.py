@@ -54,9 +54,12 @@ class Disclosure:
         digest of the `Authorization` or `X-API-Key` header, and whoever sends neither is one and the same client. Clients for which `sees_diffs`
         is true are told which rows changed, in aliases, and can keep the fixes that rest on others; by default there are none.
         """
-        self._secret = secret.encode() if isinstance(secret, str) else bytes(secret)
-        if len(self._secret) < _SHORTEST_SECRET:
+        raw: object = secret.encode() if isinstance(secret, str) else secret
+        if not isinstance(raw, bytes) or len(raw) < _SHORTEST_SECRET:
             raise UsageError(f"the secret of a disclosure has at least {_SHORTEST_SECRET} bytes")
+        self._secret = raw
+        self.has_named_clients = client is not None
+        """Whether clients keep their names when their credentials change."""
         self._client = client or _by_credentials
         self._sees_diffs = sees_diffs or _nobody
         self._vary = ", ".join(_CREDENTIALS) if client is None else "*"
@@ -138,6 +141,10 @@ class Aliases:
         """Another fingerprint of the rules: by theirs the names could be guessed."""
         return self._digest("f", rules_version).hex()[: len(rules_version)]
 
+    def lineage(self, lineage: str) -> str:
+        """Another name of a lineage: what this client is shown of it is shown to no other."""
+        return self._digest("l", lineage).hex()[: len(lineage)]
+
     def _alias(self, kind: str, *names: str) -> str:
         return kind + self._digest(kind, *names).hex()[:_DIGITS]
 
@@ -178,6 +185,7 @@ class _AliasedFace(Face):
     def statement(self, statement: Statement, before: Statement | None) -> Statement:
         return msgspec.structs.replace(
             self._without_history(statement),
+            lineage=self._aliases.lineage(statement.lineage),
             previous=None if before is None else self._without_history(before).digest,
             moved=None if statement.moved is None else self._worded_moves(statement.moved),
         )

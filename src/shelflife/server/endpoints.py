@@ -192,9 +192,10 @@ class Endpoints:
         since = [value for name, value in parse_qsl(call.query) if name == "since"]
         if since and not re.fullmatch("[0-9]{1,18}", since[-1]):
             raise _Refusal(400, "ask with since=N, the number of the last statement that is known")
-        lineage = self._provider.lineage
+        if self._provider.lineage is None:
+            raise _Refusal(404, "states are not signed here")
         face = self._provider.face(self._provider.state, call.headers)
-        answer = lineage.answer(int(since[-1]) if since else None, face) if lineage else None
+        answer = self._provider.lineage.answer(int(since[-1]) if since else None, face)
         return Answer(200, JSON, _encode(answer), (("Cache-Control", "no-store"),))
 
     def _reload_table(self, call: Call) -> Answer:

@@ -73,7 +73,7 @@ class Provider:
         `repairs` are operations, as `POST /subscriptions`, whose requests the server mends itself where a client prefers that; their handlers
         must check before they do anything. A `signer` vouches for every state that clients ask about, for `signed_for_s` seconds
         at a time; that needs a `state_file`, for numbers that were given out must survive a restart. With a `disclosure` clients are shown aliases
-        in place of names and keys; there cannot be both, since what is signed is the same for all.
+        in place of names and keys; to sign as well, it must name its clients by more than their credentials.
         """
         if admin_token is not None and not re.fullmatch(r"[\x21-\x7e]+", admin_token):
             raise UsageError(
@@ -87,6 +87,12 @@ class Provider:
             raise UsageError(f"there is no wire level {level!r}; there are 0, 1, 4, 5 and 6") from None
         if signer is not None and state_file is None:
             raise UsageError("a signer needs a state file: signed states are numbered across restarts")
+        if signer is not None and self.level == Level.PLAIN_TEXT:
+            raise UsageError("at Level 0 there are no states to sign")
+        if signer is not None and disclosure is not None and not disclosure.has_named_clients:
+            raise UsageError(
+                "to sign, a disclosure needs client=: other credentials would be shown other states of the same number"
+            )
         if signed_for_s < _SHORTEST_SIGNED_S:
             raise UsageError(f"states are signed for at least {_SHORTEST_SIGNED_S} s")
         self.admin_token = admin_token

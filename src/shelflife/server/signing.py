@@ -20,7 +20,7 @@ __all__ = ["Lineage", "Signer"]
 MOST_STATEMENTS = 64
 """A client that is further behind is told the newest state alone, and not what has moved since."""
 
-_MOST_SIGNED = 1024
+_MOST_SIGNED = 256
 """Signatures are kept for so many texts; with aliases each client has its own."""
 
 _LARGEST_MOVE = 64 * 1024
