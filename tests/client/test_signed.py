@@ -12,7 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shelflife.apis.acme import ROTATED_CODES, acme_app, acme_provider
-from shelflife.client import Distrusted, Evicted, Fetched, Guard, Ignored, Memory, SqliteStore, Stored
+from shelflife.client import (
+    Distrusted,
+    Evicted,
+    Fetched,
+    Guard,
+    Ignored,
+    Memory,
+    SqliteStore,
+    Stored,
+    StoreError,
+)
 from shelflife.client.in_process import InProcessStore
 from shelflife.contract.signed import statement_input
 from shelflife.integrations.ed25519 import SigningKey, trust
@@ -456,3 +466,43 @@ def test_suspects_of_a_server_that_signs_are_confirmed_by_its_answer(agent, prov
     agent.memory.check(agent.origin, agent.operation, GOVERNED, post=post)
     assert [entry.parameters for entry in agent.recall(GOVERNED)] == [{"promo_code": "WINTERLAUNCH26"}]
     assert held(agent) == [{"promo_code": "WINTERLAUNCH26"}]
+
+
+def test_a_doubt_is_settled_by_a_key_and_not_by_a_response_that_looks_right(agent, wire):
+    agent.call(GOVERNED)
+    tamper(wire, "no answer")
+    wire.tamper_response = with_other_stamps
+    wire.call(GOVERNED)
+    wire.tamper_response = lambda exchange: exchange
+    wire.call(GOVERNED)
+    assert agent.recall(GOVERNED) == []
+    tamper(wire, "nothing")
+    wire.call(GOVERNED)
+    assert agent.recall(GOVERNED)
+
+
+@pytest.mark.parametrize("agent", [{"most_evictions": 0}], indirect=True)
+def test_an_answer_of_another_state_than_the_signed_one_unconfirms_nothing(agent, provider):
+    agent.call(GOVERNED)
+    rotate(provider)
+    agent.call(FREE)
+    forged = b'{"recovery_feedback": {"suggestions": []}, "table_versions": {"t": "1"}}'
+    agent.memory.check(agent.origin, agent.operation, GOVERNED, post=lambda url, body: Fetched(200, forged))
+    assert held(agent) == [{"promo_code": "SUMMERSALE25"}]
+
+
+def test_where_the_store_cannot_tell_nothing_is_vouched_for(address, clock):
+    class Failing(InProcessStore):
+        is_failing = False
+
+        def known(self, origin):
+            if self.is_failing:
+                raise StoreError("the store is gone")
+            return super().known(origin)
+
+    store = Failing()
+    with Agent(address, store=store, clock=clock, trust=trust({address: [KEY.key]})) as agent:
+        agent.call(GOVERNED)
+        assert agent.recall(GOVERNED)
+        store.is_failing = True
+        assert agent.recall(GOVERNED) == []

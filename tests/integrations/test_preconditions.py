@@ -75,6 +75,8 @@ def test_in_brief_anything_that_moves_counts(client, provider, gateway):
     [suggestion] = refused.json()["recovery_feedback"]["suggestions"]
     assert suggestion["parameters"] == {"promo_code": "SUMMERSALE25"}
     assert post(client, REMEMBERED, resting_on(client, epoch=brief.epoch)).status_code == 201
+    rows_alone = Precondition(epoch=brief.epoch, rows=ROWS, was={"promo_code": None})
+    assert post(client, REMEMBERED, rows_alone).status_code == 201
     nothing = Precondition(epoch=brief.epoch, rows=(), rules=(), was={})
     assert post(client, REMEMBERED, nothing).status_code == 201
 

@@ -169,6 +169,16 @@ def test_a_statement_has_time_left_whatever_the_server_signed_for_before(provide
     assert statement.expires_at == clock.now + signed_for_s
 
 
+def test_a_statement_that_was_made_anew_is_so_after_a_restart(provide, clock, key):
+    provider = provide()
+    statements_of(provider)
+    clock.now += DAY_S // 2
+    renewed = statements_of(provider)
+    provider.close()
+    clock.now += 10
+    assert statements_of(provide()) == renewed
+
+
 @pytest.mark.spec("15.7")
 def test_an_answer_is_never_longer_than_a_client_reads(provide):
     provider = provide()
