@@ -44,6 +44,7 @@ _JOBS = (
             Conduct(form="compact"),
             Conduct(fresh="check"),
             Conduct(fresh="feed"),
+            Conduct(form="compact", fresh="feed"),
             Conduct(precondition=True),
             Conduct(fresh="check", agents=2),
         )

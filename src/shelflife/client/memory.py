@@ -4,9 +4,8 @@ import logging
 import math
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import ExitStack
 from typing import Any, Literal
 
 from shelflife.client import decisions
@@ -18,6 +17,7 @@ from shelflife.client.attesting import (
 )
 from shelflife.client.bounding import MOST_EVICTIONS
 from shelflife.client.decisions import Movement, Told
+from shelflife.client.doubting import Doubts
 from shelflife.client.driving import (
     AsyncPoster,
     Poster,
@@ -88,16 +88,14 @@ class Memory:
         self.strategy = strategy
         self._fetch = fetch
         self._trust = trust
-        self._distrusted: dict[str, str] = {}
         self._on_event = on_event
         self._clock = clock
         self._tally = Tally()
         self._lock = threading.Lock()
         self._deciding = threading.Lock()
-        self._settling: Counter[str] = Counter()
         self._last_named: dict[str, tuple[Versions, str]] = {}
         self._named: dict[str, Versions] = {}
-        self._doubts: dict[str, int] = {}
+        self._doubts = Doubts()
         self._failing: Literal["read", "write"] | None = None
         self._write_failed_at = -math.inf
         self._learning = Learning(
@@ -229,7 +227,7 @@ class Memory:
         if not self.strategy.is_remembering or origin in self._doubts:
             return None
         try:
-            knowledge = self._trusted(self.store.known(origin).knowledge)
+            knowledge = self._known_here(self.store.known(origin).knowledge)
         except StoreError as error:
             self._store_failed(error, "read")
             return None
@@ -277,7 +275,7 @@ class Memory:
                 written = self.store.write(origin, known.revision, knowledge, drop_ids=ids)
                 if written is not None:
                     if is_all:
-                        self._distrusted.pop(origin, None)
+                        self._doubts.forget(origin)
                     self._emit(departures(written, ids))
                     return len(written.dropped)
         except StoreError as error:
@@ -290,7 +288,7 @@ class Memory:
         return self._tally.statistics
 
     def _found(self, origin: str, operation: str, request: Mapping[str, Any]) -> list[Entry]:
-        if origin in self._doubts or self._settling[origin] or self._is_unattested(origin):
+        if origin in self._doubts or self._doubts.is_settling(origin) or self._is_unattested(origin):
             return []
         found = [entry for entry in self._held(origin, operation, request) if not entry.is_suspect]
         if found:
@@ -340,7 +338,7 @@ class Memory:
             named = None if exchange.epoch is None else self._named.get(exchange.epoch)
             contract = read_contract(exchange.body, exchange.headers, named)
         except BadMessage as error:
-            self._doubt(origin)
+            self._doubts.add(origin)
             return self._emit([Ignored(origin, str(error))])
         return (yield from self._heeding(exchange, contract, asked)) if contract else []
 
@@ -350,23 +348,22 @@ class Memory:
         """What follows from a contract, whatever comes of asking about it."""
         origin = exchange.origin
         events: list[Event] = [Ignored(origin, fault) for fault in contract.faults]
-        doubt = self._doubts.get(origin)
+        doubt = self._doubts.since(origin)
         try:
             events += yield from self._dealing(exchange, contract, asked, is_doubted=doubt is not None)
         except StoreError as error:
-            self._doubt(origin)
+            self._doubts.add(origin)
             self._store_failed(error, "write")
         except Distrust as distrust:
-            self._doubt(origin)
-            events += self._news_of_distrust(origin, str(distrust))
+            self._doubts.add(origin)
+            if self._doubts.is_news(origin, str(distrust)):
+                _log.warning("%s is not believed: %s", origin, distrust)
+                events.append(Distrusted(origin, str(distrust)))
         except BaseException:
-            self._doubt(origin)
+            self._doubts.add(origin)
             raise
         else:
-            with self._lock:
-                if self._doubts.get(origin) == doubt:
-                    self._doubts.pop(origin, None)
-                self._distrusted.pop(origin, None)
+            self._doubts.settle(origin, doubt)
         return self._emit(events)
 
     def _refreshing(self, origin: str, *, is_renewing: bool) -> Steps[list[Event]]:
@@ -430,7 +427,7 @@ class Memory:
         if origin in self._doubts or not suspects or not is_json(request):
             return None
         try:
-            return Asked(suspects, self._trusted(self.store.known(origin).knowledge))
+            return Asked(suspects, self._known_here(self.store.known(origin).knowledge))
         except StoreError as error:
             self._store_failed(error, "read")
             return None
@@ -446,7 +443,7 @@ class Memory:
             for _ in range(_MOST_TRIES):
                 with self._deciding:
                     known = self.store.known(origin)
-                    knowledge = self._trusted(known.knowledge)
+                    knowledge = self._known_here(known.knowledge)
                     if told is None or knowledge != asked_with:
                         is_latest = asked is not None and asked.knowledge == knowledge and not is_doubted
                         state = state_of(contract) if is_latest and not self._pins(origin) else None
@@ -460,7 +457,7 @@ class Memory:
                             return [*_of_another_state(origin, told), *events]
                         continue
                 if asked_with is None:
-                    settling.enter_context(self._nothing_recalled(origin))
+                    settling.enter_context(self._doubts.settling(origin))
                 asked_with = knowledge
                 told = yield from as_questions(self._asking(origin, knowledge, contract, movement, state))
         raise StoreError("too many others are writing to the memory at the same time")
@@ -509,7 +506,7 @@ class Memory:
         if not self._pins(origin):
             return False
         try:
-            return not is_attested(self._trusted(self.store.known(origin).knowledge), self._clock())
+            return not is_attested(self._known_here(self.store.known(origin).knowledge), self._clock())
         except StoreError as error:
             self._store_failed(error, "read")
             return True
@@ -518,35 +515,11 @@ class Memory:
         """Whether a key must be asked before anything of an origin is used."""
         return bool(self._pins(origin)) and (origin in self._doubts or self._is_unattested(origin))
 
-    def _news_of_distrust(self, origin: str, why: str) -> list[Event]:
-        """Told once, until the server is believed again or there is another reason."""
-        if self._distrusted.get(origin) == why:
-            return []
-        self._distrusted[origin] = why
-        _log.warning("%s is not believed: %s", origin, why)
-        return [Distrusted(origin, why)]
-
-    def _trusted(self, knowledge: Knowledge) -> Knowledge:
+    def _known_here(self, knowledge: Knowledge) -> Knowledge:
         """What is known under this strategy: nothing, where another one has been at work."""
         if knowledge.strategy == self.strategy.name:
             return knowledge
         return Knowledge(strategy=self.strategy.name, attested=lapsed(knowledge.attested))
-
-    @contextmanager
-    def _nothing_recalled(self, origin: str) -> Iterator[None]:
-        """While this lasts, another thread or task that recalls from the origin gets nothing: it might be what goes."""
-        with self._lock:
-            self._settling[origin] += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._settling[origin] -= 1
-
-    def _doubt(self, origin: str) -> None:
-        """A response of the origin was seen that has not been dealt with."""
-        with self._lock:
-            self._doubts[origin] = self._doubts.get(origin, 0) + 1
 
     def _emit(self, events: Iterable[Event]) -> list[Event]:
         told: list[Event] = []
