@@ -69,7 +69,7 @@ def test_each_conduct_has_a_row_beside_the_papers_best_arm(beyond):
 
 def test_a_row_has_what_the_conduct_brings_and_costs(beyond):
     feed, conditional = line(beyond, "compliant", "feed"), line(beyond, "compliant", "precondition")
-    assert (feed["Retries: first"], feed["first try"]) == ("6.0", "30.0")
+    assert feed["Retries: first"] == "6.0"
     assert (feed["Stale values: sent"], feed["Stale values: mended"]) == ("0.0", DASH)
     assert int(feed["Bytes: asked"].replace(",", "")) > 1000
     assert (conditional["Stale values: sent"], conditional["Stale values: mended"]) == ("1.0", "1.0")

@@ -90,7 +90,6 @@ def beyond_the_paper(runs: Runs) -> Exhibit:
             Column("Conduct", align="left"),
             Column("first", "Retries"),
             Column("others", "Retries"),
-            Column("first try"),
             Column("sent", "Stale values"),
             Column("mended", "Stale values"),
             Column("done", "Stale values"),
@@ -159,7 +158,6 @@ def _cells(pool: Pool, kind: Kind) -> list[Cell]:
     return [
         mean(lambda run: run.retries),
         mean(lambda run: sum(run.retries_by_agent[1:]) if run.conduct.agents > 1 else None),
-        mean(lambda run: run.first_try),
         mean(lambda run: run.stale_injections),
         mean(lambda run: run.mended if run.conduct.precondition else None),
         mean(lambda run: run.stale_executions),
@@ -181,7 +179,7 @@ def _published(block: _Block) -> Row | None:
     cells = [
         *_names(block._replace(planner=model or ""), "published"),
         number(retries, Kind.PAPER),
-        *[missing] * 5,
+        *[missing] * 4,
         number(paper.WIRE.facts.contract_percent, Kind.PAPER),
         *[missing] * 3,
     ]
