@@ -11,7 +11,7 @@ from shelflife.apis.acme import acme_app, acme_provider
 from shelflife.client.events import Evicted, Notified, Reason, Stored, Suspected
 from shelflife.client.guard import Guard
 from shelflife.client.in_process import InProcessStore
-from shelflife.client.memory import Exchange, Fetched
+from shelflife.client.memory import Exchange, Fetched, Memory
 from shelflife.client.sqlite import SqliteStore
 from shelflife.client.strategies import ARMS, EXACT
 from shelflife.testing import serving
@@ -376,3 +376,9 @@ def test_a_strategy_that_keeps_older_values_hands_no_suspect_out_either(address,
         check(agent, GOVERNED)
         assert knows(agent, GOVERNED) == [{"promo_code": "WINTERLAUNCH26"}]
         assert suspects(agent) == []
+
+
+@pytest.mark.parametrize("wrong", [-1, 1.5, "3", True])
+def test_a_bound_is_a_whole_number(wrong):
+    with pytest.raises(ValueError, match="a whole number from 0 on"):
+        Memory(most_evictions=wrong)

@@ -4,6 +4,7 @@ import base64
 import json
 import re
 import shutil
+from contextlib import closing
 
 import httpx2
 import msgspec
@@ -506,3 +507,32 @@ def test_where_the_store_cannot_tell_nothing_is_vouched_for(address, clock):
         assert agent.recall(GOVERNED)
         store.is_failing = True
         assert agent.recall(GOVERNED) == []
+
+
+def test_what_was_vouched_for_by_a_key_that_is_no_longer_pinned_is_suspect(tmp_path, address, clock):
+    path = tmp_path / "memory.db"
+    pinned = trust({address: [KEY.key]})
+    with closing(SqliteStore(path)) as store, Agent(address, store=store, clock=clock, trust=pinned) as agent:
+        agent.call(GOVERNED)
+        assert agent.recall(GOVERNED)
+    other = trust({address: [SigningKey.new().key]})
+    with closing(SqliteStore(path)) as store, Agent(address, store=store, clock=clock, trust=other) as agent:
+        assert agent.recall(GOVERNED) == []
+        agent.memory.refresh(address)
+        assert "not pinned" in agent.of(Distrusted)[0].why
+        assert (held(agent), agent.recall(GOVERNED)) == ([{"promo_code": "SUMMERSALE25"}], [])
+
+
+def test_a_later_process_does_not_use_what_an_earlier_one_found_suspect(tmp_path, address, clock):
+    path = tmp_path / "memory.db"
+    with_key = {"clock": clock, "trust": trust({address: [KEY.key]})}
+    with closing(SqliteStore(path)) as store, Agent(address, store=store, **with_key) as agent:
+        agent.call(GOVERNED)
+        wire = Wire(agent)
+        tamper(wire, "answer forged")
+        wire.call(GOVERNED)
+        assert agent.of(Distrusted)
+    with closing(SqliteStore(path)) as store, Agent(address, store=store, **with_key) as agent:
+        assert agent.recall(GOVERNED) == []
+        agent.memory.refresh(address)
+        assert agent.recall(GOVERNED)

@@ -380,6 +380,16 @@ def test_pins_are_keys():
     assert trust({"https://API.example/": [key]}).pins_of(ORIGIN) == {key}
     assert trust({"https://API.example/": [key], ORIGIN: [other]}).pins_of(ORIGIN) == {key, other}
     assert Trust({}, lambda *_: True).pins_of(ORIGIN) == frozenset()
+    for wrong in (
+        "",
+        "api.example",
+        "127.0.0.1:8123",
+        "https://",
+        "https://api.example:port",
+        "ftp://api.example",
+    ):
+        with pytest.raises(ValueError, match="is no origin: write it as"):
+            trust({wrong: [key]})
 
 
 def test_key_files(tmp_path):

@@ -263,6 +263,10 @@ def test_a_number_that_cannot_be_written_down_is_not_given_out(provide):
 def test_signing_needs_a_state_file_and_some_time(key, tmp_path):
     with pytest.raises(UsageError, match="needs a state file"):
         Provider(TABLES, signer=key)
+    with pytest.raises(UsageError, match="a signer is a SigningKey, not str"):
+        Provider(TABLES, signer="signing.pem", state_file=tmp_path / "state.db")
+    with pytest.raises(UsageError, match=r"a disclosure is a Disclosure\(secret\), not str"):
+        Provider(TABLES, disclosure="a secret of sixteen bytes")
     with pytest.raises(UsageError, match="at least 60 s"):
         Provider(TABLES, signer=key, state_file=tmp_path / "state.db", signed_for_s=59)
 

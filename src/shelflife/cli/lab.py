@@ -173,10 +173,9 @@ def _add_playing(parser: argparse.ArgumentParser, *, worker_count: int, kept: st
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError("must be a whole number, 1 at least")
+    return int(text)
 
 
 def _run(options: argparse.Namespace) -> None:

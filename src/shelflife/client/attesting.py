@@ -18,16 +18,19 @@ __all__ = ["asking_keys", "is_attested", "is_of_the_attested_state", "is_of_the_
 _OK = 200
 
 
-def is_attested(knowledge: Knowledge, now: float) -> bool:
-    """Whether a key still vouches for the state that is known."""
-    return knowledge.attested is not None and now < knowledge.attested.expires_at
+def is_attested(knowledge: Knowledge, trust: Trust, origin: str, now: float) -> bool:
+    """Whether a key that still counts still vouches for the state that is known."""
+    attested = knowledge.attested
+    return attested is not None and now < attested.expires_at and trust.counts(origin, attested)
 
 
-def is_of_the_attested_state(knowledge: Knowledge, contract: Contract, now: float) -> bool:
-    """Whether a response is of the very state that a key still vouches for."""
+def is_of_the_attested_state(
+    knowledge: Knowledge, contract: Contract, trust: Trust, origin: str, now: float
+) -> bool:
+    """Whether a response is of the very state that such a key vouches for."""
     return (
         knowledge.attested is not None
-        and is_attested(knowledge, now)
+        and is_attested(knowledge, trust, origin, now)
         and contract.table_versions is not None
         and knowledge.attested.digest == digest_of_state(contract.table_versions, contract.rules_version)
     )

@@ -136,6 +136,9 @@ class Attested(msgspec.Struct, frozen=True, kw_only=True):
     lineage: str
     sequence: int
     digest: str
+    key: str
+    """By which it was signed: no longer pinned, its word counts no longer."""
+
     expires_at: int
     """When the word of the key ends, in seconds of Unix time."""
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any, Literal
 
+import msgspec
+
 from shelflife.client import decisions
 from shelflife.client.attesting import (
     asking_keys,
@@ -84,6 +86,8 @@ class Memory:
         `most_evictions` says how many entries of one server may be invalidated within an hour: beyond it they are kept as suspects, which only `check` or a
         response that gives them again brings back; None for any number. `on_event` is told everything that happens; what it raises is logged and goes no further.
         """
+        if not (most_evictions is None or (type(most_evictions) is int and most_evictions >= 0)):
+            raise ValueError("most_evictions is a whole number from 0 on, or None for any number")
         self.store: Store = InProcessStore() if store is None else store
         self.strategy = strategy
         self._fetch = fetch
@@ -356,6 +360,7 @@ class Memory:
             self._store_failed(error, "write")
         except Distrust as distrust:
             self._doubts.add(origin)
+            self._lapse(origin)
             if self._doubts.is_news(origin, str(distrust)):
                 _log.warning("%s is not believed: %s", origin, distrust)
                 events.append(Distrusted(origin, str(distrust)))
@@ -382,7 +387,7 @@ class Memory:
 
     def _taking_in(self, exchange: Exchange, *, is_renewing: bool) -> Steps[list[Event]]:
         """What a server tells unasked or asked, outside of any request; then what has taken the place of the fixes that went."""
-        if self._pins(exchange.origin):
+        if self._trust_in(exchange.origin) is not None:
             events = yield from self._heeding(exchange, Contract())  # whatever it tells, its keys are asked
         else:
             events = yield from self._observing(exchange)
@@ -446,7 +451,7 @@ class Memory:
                     knowledge = self._known_here(known.knowledge)
                     if told is None or knowledge != asked_with:
                         is_latest = asked is not None and asked.knowledge == knowledge and not is_doubted
-                        state = state_of(contract) if is_latest and not self._pins(origin) else None
+                        state = state_of(contract) if is_latest and self._trust_in(origin) is None else None
                         movement = self._movement(origin, knowledge, contract, state, is_doubted=is_doubted)
                         told = None if movement else Told(contract, movement, state)
                     if told is not None:
@@ -473,9 +478,11 @@ class Memory:
     ) -> Movement:
         """How a response differs from what is known; where keys must vouch, all that is not of the attested state must be asked about."""
         movement = decisions.has_moved(knowledge, state or contract, is_doubted=is_doubted)
-        if not self._pins(origin):
+        trust = self._trust_in(origin)
+        if trust is None:
             return movement
-        is_settled = not is_doubted and is_of_the_attested_state(knowledge, contract, self._clock())
+        now = self._clock()
+        is_settled = not is_doubted and is_of_the_attested_state(knowledge, contract, trust, origin, now)
         return Movement({}, has_rules_moved=False, is_untold=not is_settled)
 
     def _asking(
@@ -486,8 +493,9 @@ class Memory:
         movement: Movement,
         state: ContractState | None,
     ) -> Generator[str, Fetched | None, Told]:
-        if self._trust is not None and self._pins(origin):
-            return asking_keys(origin, knowledge, contract, self._trust, self._clock())
+        trust = self._trust_in(origin)
+        if trust is not None:
+            return asking_keys(origin, knowledge, contract, trust, self._clock())
         return asking(
             origin,
             knowledge,
@@ -498,22 +506,35 @@ class Memory:
             state=state,
         )
 
-    def _pins(self, origin: str) -> frozenset[str]:
-        return frozenset() if self._trust is None else self._trust.pins_of(origin)
+    def _trust_in(self, origin: str) -> Trust | None:
+        """Whose word counts about an origin, where keys must vouch for it."""
+        return self._trust if self._trust is not None and self._trust.pins_of(origin) else None
 
     def _is_unattested(self, origin: str) -> bool:
         """Whether a key must vouch for the state of an origin, and none does at the moment."""
-        if not self._pins(origin):
+        trust = self._trust_in(origin)
+        if trust is None:
             return False
         try:
-            return not is_attested(self._known_here(self.store.known(origin).knowledge), self._clock())
+            knowledge = self._known_here(self.store.known(origin).knowledge)
+            return not is_attested(knowledge, trust, origin, self._clock())
         except StoreError as error:
             self._store_failed(error, "read")
             return True
 
     def _is_unbelieved(self, origin: str) -> bool:
         """Whether a key must be asked before anything of an origin is used."""
-        return bool(self._pins(origin)) and (origin in self._doubts or self._is_unattested(origin))
+        return self._trust_in(origin) is not None and (origin in self._doubts or self._is_unattested(origin))
+
+    def _lapse(self, origin: str) -> None:
+        """Keep with what is remembered that a key must be asked before it is used: others, and a later process, must know it too."""
+        try:
+            known = self.store.known(origin)
+            knowledge = msgspec.structs.replace(known.knowledge, attested=lapsed(known.knowledge.attested))
+            if knowledge != known.knowledge:
+                self.store.write(origin, known.revision, knowledge)
+        except StoreError as error:
+            self._store_failed(error, "write")
 
     def _known_here(self, knowledge: Knowledge) -> Knowledge:
         """What is known under this strategy: nothing, where another one has been at work."""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import reduce
 from itertools import pairwise
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -43,7 +44,7 @@ class Trust:
         for origin, keys in pins.items():
             if isinstance(keys, str) or not keys or not all(map(KEY.fullmatch, keys)):
                 raise ValueError("a pin is a list of keys, each spelled ed25519: and 32 bytes in Base64")
-            spelled = origin_of(origin)
+            spelled = _spelled(origin)
             self._pins[spelled] = self._pins.get(spelled, frozenset()).union(keys)
         self.is_signed_by = is_signed_by
 
@@ -53,6 +54,22 @@ class Trust:
             return self._pins.get(origin) or self._pins.get(origin_of(origin), frozenset())
         except ValueError:
             return frozenset()  # it cannot be asked either
+
+    def counts(self, origin: str, attested: Attested) -> bool:
+        """Whether the key that has vouched for a state may still do so."""
+        return attested.key in _keys(self.pins_of(origin), attested, (), self.is_signed_by).valid
+
+
+def _spelled(origin: str) -> str:
+    try:
+        parts = urlsplit(origin)
+        if parts.scheme in ("http", "https") and parts.hostname:
+            return origin_of(origin)
+    except ValueError:  # a port that is none
+        pass
+    raise ValueError(
+        f"{origin!r} is no origin: write it as https://api.example, with the port where it is another"
+    )
 
 
 class Attestation(NamedTuple):
@@ -95,6 +112,7 @@ def attestation(
             lineage=newest.lineage,
             sequence=newest.sequence,
             digest=newest.digest,
+            key=answer.statements[-1].key,
             expires_at=_expiry(newest, held),
             keys=keys.named,
             retired_keys=keys.retired,

@@ -131,7 +131,9 @@ def _surrounded(
 def _disclosure(conduct: Conduct) -> Disclosure | None:
     if conduct.disclose == "names":
         return None
-    return Disclosure(_SECRET, sees_diffs=lambda client: conduct.disclose == "aliases")
+    return Disclosure(
+        _SECRET, client=lambda headers: _ANYBODY, sees_diffs=lambda client: conduct.disclose == "aliases"
+    )
 
 
 def guard_of(scenario: Scenario, conduct: Conduct) -> Guard:

@@ -85,6 +85,12 @@ class Provider:
             self.feedback = Feedback(Level(level), errors, paper_only)
         except ValueError:
             raise UsageError(f"there is no wire level {level!r}; there are 0, 1, 4, 5 and 6") from None
+        if disclosure is not None and not isinstance(disclosure, Disclosure):
+            raise UsageError(f"a disclosure is a Disclosure(secret), not {type(disclosure).__name__}")
+        if signer is not None and not callable(getattr(signer, "sign", None)):
+            raise UsageError(
+                f"a signer is a SigningKey, not {type(signer).__name__}; see SigningKey.from_file"
+            )
         if signer is not None and state_file is None:
             raise UsageError("a signer needs a state file: signed states are numbered across restarts")
         if signer is not None and self.level == Level.PLAIN_TEXT:
