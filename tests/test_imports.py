@@ -22,7 +22,7 @@ PUBLIC = {
     "shelflife.client": set(
         "ARMS EXACT MERGE_INSTRUCTION Alerted Amended Applied Distrusted Entry Event Evicted Exchange Fetched Guard Ignored"
         " InProcessStore Memory Notified OnRules OnTable Reason Refused Restamped SqliteStore Statistics Store"
-        " StoreError StoreFailed Stored Strategy Suspected amended_input memory_block origin_of".split()
+        " StoreError StoreFailed Stored Strategy Suspected amended_input memory_block origin_of precondition_for".split()
     ),
     "shelflife.integrations.asgi": {"ContractMiddleware"},
     "shelflife.integrations.httpx": {"AsyncMemoryTransport", "MemoryTransport"},

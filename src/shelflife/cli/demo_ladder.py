@@ -163,7 +163,10 @@ def _show_attacks(collection: Collection) -> None:
     print(f"\n{bold('Under attack: A2D and a server that is up to something')}\n")
     print_table(list(shown), rows, indent="  ")
     print(
-        "  Injected: done with a value that the server slipped into a fix. Names: of its own tables and rows."
+        "  Injection: the server adds an amount of its own to every fix. Bumping: it says with every response that all"
+        "\n  has changed. Pinned: a proxy answers for ever with an old state. Lying: the server itself does, and signs it,"
+        "\n  which nothing stops. Disclosure: somebody collects the names of its tables and rows."
+        "\n  Injected: requests done with such an amount from memory; by answers: from the server's answer itself."
     )
 
 

@@ -20,6 +20,7 @@ from shelflife.client.guard import Amended, Guard
 from shelflife.client.in_process import InProcessStore
 from shelflife.client.memory import Exchange, Fetched, Memory, Statistics
 from shelflife.client.origins import origin_of
+from shelflife.client.preconditions import precondition_for
 from shelflife.client.prompts import MERGE_INSTRUCTION, amended_input, memory_block
 from shelflife.client.sqlite import SqliteStore
 from shelflife.client.stores import Store, StoreError
@@ -59,4 +60,5 @@ __all__ = [
     "amended_input",
     "memory_block",
     "origin_of",
+    "precondition_for",
 ]

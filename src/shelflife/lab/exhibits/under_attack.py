@@ -34,6 +34,8 @@ _HONEST = {
 
 _WITHOUT_MEMORY = "A0"
 _NOTES = (
+    "The attacks. Injection: the server adds an amount of its own to every fix. Bumping: it says with every response that all has changed. Pinned: a proxy answers for ever with an old state. Lying: the server"
+    " itself does, and signs it, which no defence stops. Disclosure: somebody collects the names of tables and rows.",
     "The defences: a guard lets remembered fixes set nothing about money (default), or the fields of the stream alone (fields). A bound keeps what would go beyond so many evictions an hour, and"
     " has the server asked before it is used. Trust: states are signed for ten episodes, and nothing else is believed. Aliases: names and keys have others in their place; counts: diffs also tell only how many.",
     "Injected: requests that were carried out with a value that the server had slipped into a fix, by the memory at a first attempt, or by a planner that follows the server's answer in the same"
@@ -69,7 +71,7 @@ def under_attack(runs: Runs) -> Exhibit:
     return Exhibit(
         "under-attack",
         "Under attack",
-        "What a hostile server makes of a memory: with a defence nothing stale or injected should come out of it, no name should be told, and retries should be as few as on an honest server.",
+        "What a hostile server makes of a memory: what each defence saves, what it costs, and what it cannot stop.",
         (
             Column("Attack", align="left"),
             PLANNER,
@@ -107,7 +109,7 @@ def _rows(runs: Runs) -> Iterator[Row]:
         for arm in arms:
             honest = there.get(_Played(arm, _PLAINLY))
             if honest and arm != _WITHOUT_MEMORY:
-                yield _row(block, arm, "honest server", honest, baseline, is_first=is_first)
+                yield _row(block, arm, "(no attack)", honest, baseline, is_first=is_first)
                 is_first = False
             for played in sorted((one for one in here if one.arm == arm), key=lambda one: one.way.rank):
                 defence = "no memory" if arm == _WITHOUT_MEMORY else played.way.said or "none"
