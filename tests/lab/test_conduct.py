@@ -254,6 +254,29 @@ def test_a_server_that_tells_nothing_cannot_be_followed():
         recorded("undrifted", "A2D", FEED, level=0)
 
 
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ("drifted --level 0 --fresh feed", "there is no change feed to follow: at Level 0 a server tells"),
+        ("drifted --level 0 --trust", "there are no states to sign: at Level 0 a server tells"),
+        ("drifted bumping --fresh feed", "a server that bumps has no feed that tells of its state"),
+    ],
+)
+def test_what_cannot_be_played_together_is_told_in_one_sentence_before_anything_is_played(
+    flags, told, tmp_path, capsys
+):
+    assert main(["lab", "run", *flags.split(), "--out", str(tmp_path)]) == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"shelflife: {told}")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("disclose", ["aliases", "counts"])
+def test_states_are_signed_in_aliases_too(disclose):
+    score = played("silent", "A2D", Conduct(trust=True, fresh="check", disclose=disclose))
+    assert (score.completed, score.retries, score.stale_executions, score.distrusted) == (36, 6, 0, 0)
+
+
 def test_a_feed_that_stays_silent_ends_the_run_with_a_sentence(monkeypatch):
     monkeypatch.setattr(runner, "_LONGEST_UNTIL_HEARD_S", 0.1)
     monkeypatch.setattr(runner, "epoch_of", lambda tables, rules: "NeverCame")

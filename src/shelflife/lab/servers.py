@@ -27,7 +27,7 @@ _SIGNED_FOR_S = 600
 _BEGUN_AT = 1_800_000_000.0
 _SECRET = "of the lab, so that a run has the same aliases each time"  # noqa: S105
 _ANYBODY = ""
-"""The client that agents are who show no credentials."""
+"""The one client that all agents of a run are."""
 
 
 class EpisodeClock:
@@ -131,7 +131,9 @@ def _surrounded(
 def _disclosure(conduct: Conduct) -> Disclosure | None:
     if conduct.disclose == "names":
         return None
-    return Disclosure(_SECRET, sees_diffs=lambda client: conduct.disclose == "aliases")
+    return Disclosure(
+        _SECRET, client=lambda headers: _ANYBODY, sees_diffs=lambda client: conduct.disclose == "aliases"
+    )
 
 
 def guard_of(scenario: Scenario, conduct: Conduct) -> Guard:
