@@ -3,6 +3,8 @@
 import functools
 import json
 import re
+import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx2
@@ -13,6 +15,8 @@ from shelflife.apis.acme import acme_app, acme_provider
 from shelflife.cli import main
 from shelflife.lab import runner
 from shelflife.lab.apis import APIS
+from shelflife.lab.asking import Asking
+from shelflife.lab.clock import Clock
 from shelflife.lab.conduct import PLAIN, Conduct
 from shelflife.lab.grid import Job, execute, file_name_of, scores_in
 from shelflife.lab.prompting import Consume
@@ -234,6 +238,51 @@ def test_a_check_asks_once_an_episode_and_only_what_it_must():
     [renewed] = [one for one in asked if "/contract/fixes" in one.url]
     assert (renewed.episode, renewed.status) == (12, 200)
     assert all(one.question_bytes == len(one.url) for one in states if one.status == 304)
+    head = "GET /contract/state?known=AbCdEfGh HTTP/1.1\r\n\r\nHTTP/1.1 304 Not Modified\r\n\r\n"
+    assert all(one.whole_bytes > len(head) for one in states)
+
+
+def test_questions_and_what_a_feed_tells_are_counted_as_whole_messages():
+    score = played("drifted", "A2D", FEED)
+    asked = [one for one in recorded("drifted", "A2D", FEED) if isinstance(one, Asked)]
+    feed, *later = [one for one in asked if one.url.endswith("/contract/changes")]
+    assert feed.whole_bytes - feed.question_bytes > 200  # start lines and headers, once
+    assert all(one.whole_bytes == one.question_bytes for one in later)
+    wire = score.wire
+    assert wire.question_whole_bytes == sum(one.whole_bytes for one in asked)
+    contract = wire.contract_bytes + wire.contract_request_bytes
+    whole = wire.bytes + wire.request_bytes + wire.contract_request_bytes + wire.other_header_bytes
+    assert wire.contract_percent_both_ways == 100 * contract / whole
+    beside = wire.question_whole_bytes
+    assert wire.contract_percent_in_all == 100 * (contract + beside) / (whole + beside)
+
+
+def test_a_question_comes_to_the_bytes_of_its_messages():
+    """Held against what a socket has sent and got."""
+    answer = b"HTTP/1.1 304 Not Modified\r\ncontract-epoch: AbCdEfGh\r\nserver: one\r\n\r\n"
+    noted = []
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+
+        def answered():
+            with server.accept()[0] as one:
+                sent = one.recv(65536)
+                one.sendall(answer)
+                return sent
+
+        sent = pool.submit(answered)
+        origin = f"http://127.0.0.1:{server.getsockname()[1]}"
+        with httpx2.Client(trust_env=False) as http:
+            Asking(http, Clock(), lambda *told: noted.append(told)).fetch(f"{origin}/contract/state?known=x")
+        [(_, status, question_bytes, whole_bytes)] = noted
+        assert (status, question_bytes) == (304, len(f"{origin}/contract/state?known=x"))
+        assert whole_bytes == len(sent.result()) + len(answer)
+
+
+def test_what_any_agent_does_that_is_stale_counts():
+    score = played("silent", "A1", Conduct(agents=3))
+    assert (score.stale_injections, score.stale_executions) == (6, 6)
+    injected = played("injection", "A2D", Conduct(agents=2))
+    assert (injected.injected, injected.injected_by_answers) == (21 + 27, 6)
 
 
 def test_what_a_feed_tells_is_counted_and_belongs_to_the_episode_after():
@@ -324,6 +373,7 @@ def test_the_documented_figures_are_those_that_come_out(stream, flags, told, cap
         *(str(run[name]) for name in ("stale_injections", "mended", "stale_executions")),
         f"{wire.contract_percent:.1f} %",
         f"{wire.contract_percent_both_ways:.1f} %",
+        f"{wire.contract_percent_in_all:.1f} %",
         str(run["wire"]["question_bytes"]),
     ]
 

@@ -396,9 +396,7 @@ def _print_scores(scores: "list[RunScore]") -> None:
         "done": [f"{score.completed}/{score.episodes}" for score in scores],
         "first-try": [str(score.first_try) for score in scores],
         "retries": [" + ".join(map(str, score.retries_by_agent)) for score in scores],
-        "evictions": [
-            " + ".join(map(str, score.evictions_by_event)) if score.evictions else "0" for score in scores
-        ],
+        "evictions": [_evictions(score) for score in scores],
         "precision": [
             "-" if score.eviction_precision is None else f"{score.eviction_precision:.2f}" for score in scores
         ],
@@ -410,6 +408,15 @@ def _print_scores(scores: "list[RunScore]") -> None:
     kinds = {"simulated" if score.planner_kind == "simulated" else "measured" for score in scores}
     if kinds:
         print(f"\nPlanners: {' and '.join(sorted(kinds))}. Server, memory and wire are real.")
+
+
+def _evictions(score: "RunScore") -> str:
+    """Those after each drift, and first those before any."""
+    early_count = score.evictions - sum(score.evictions_by_event)
+    after = " + ".join(map(str, score.evictions_by_event))
+    if not early_count:
+        return after if score.evictions else "0"
+    return f"{early_count}, then {after}" if after else str(early_count)
 
 
 def _of_conduct(scores: "list[RunScore]") -> dict[str, list[str]]:
