@@ -20,7 +20,7 @@ from shelflife.lab.clock import Clock
 from shelflife.lab.conduct import PLAIN, Conduct
 from shelflife.lab.grid import Job, execute, file_name_of, scores_in
 from shelflife.lab.prompting import Consume
-from shelflife.lab.records import Asked, Attempted, EpisodeEnded, RunEnded, read_records
+from shelflife.lab.records import Asked, Attempted, EpisodeEnded, Evicted, RunEnded, read_records
 from shelflife.lab.runner import LabError, play
 from shelflife.lab.scenarios import load
 from shelflife.lab.scores import Wire, as_json, is_whole, score_of
@@ -88,6 +88,16 @@ def test_a_rotation_costs_no_retry_once_the_memory_hears_of_it_in_time(arm, cons
 )
 def test_a_silent_drift_is_carried_out_unless_the_memory_or_the_server_looks(arm, conduct, expected):
     assert figures(played("silent", arm, conduct)) == expected
+
+
+def test_a_fix_that_was_learned_in_the_very_episode_before_a_drift_is_stale_after_it():
+    learned_in = next(one.entry.learned_in for one in recorded("silent", "A2D") if isinstance(one, Evicted))
+    [drift] = load("silent").drift
+    early = msgspec.structs.replace(load("silent"), drift=[msgspec.structs.replace(drift, after=learned_in)])
+    records = []
+    play(early, "A1", simulated_planner("compliant", 0, frozenset()), records.append)
+    score = score_of(records)
+    assert score.stale_injections == score.stale_executions > 0
 
 
 def test_a_precondition_does_not_help_an_arm_that_keeps_what_it_knows_to_be_stale():
