@@ -3,6 +3,8 @@
 import functools
 import json
 import re
+import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx2
@@ -13,10 +15,12 @@ from shelflife.apis.acme import acme_app, acme_provider
 from shelflife.cli import main
 from shelflife.lab import runner
 from shelflife.lab.apis import APIS
+from shelflife.lab.asking import Asking
+from shelflife.lab.clock import Clock
 from shelflife.lab.conduct import PLAIN, Conduct
 from shelflife.lab.grid import Job, execute, file_name_of, scores_in
 from shelflife.lab.prompting import Consume
-from shelflife.lab.records import Asked, Attempted, EpisodeEnded, RunEnded, read_records
+from shelflife.lab.records import Asked, Attempted, EpisodeEnded, Evicted, RunEnded, read_records
 from shelflife.lab.runner import LabError, play
 from shelflife.lab.scenarios import load
 from shelflife.lab.scores import Wire, as_json, is_whole, score_of
@@ -84,6 +88,16 @@ def test_a_rotation_costs_no_retry_once_the_memory_hears_of_it_in_time(arm, cons
 )
 def test_a_silent_drift_is_carried_out_unless_the_memory_or_the_server_looks(arm, conduct, expected):
     assert figures(played("silent", arm, conduct)) == expected
+
+
+def test_a_fix_that_was_learned_in_the_very_episode_before_a_drift_is_stale_after_it():
+    learned_in = next(one.entry.learned_in for one in recorded("silent", "A2D") if isinstance(one, Evicted))
+    [drift] = load("silent").drift
+    early = msgspec.structs.replace(load("silent"), drift=[msgspec.structs.replace(drift, after=learned_in)])
+    records = []
+    play(early, "A1", simulated_planner("compliant", 0, frozenset()), records.append)
+    score = score_of(records)
+    assert score.stale_injections == score.stale_executions > 0
 
 
 def test_a_precondition_does_not_help_an_arm_that_keeps_what_it_knows_to_be_stale():
@@ -234,6 +248,51 @@ def test_a_check_asks_once_an_episode_and_only_what_it_must():
     [renewed] = [one for one in asked if "/contract/fixes" in one.url]
     assert (renewed.episode, renewed.status) == (12, 200)
     assert all(one.question_bytes == len(one.url) for one in states if one.status == 304)
+    head = "GET /contract/state?known=AbCdEfGh HTTP/1.1\r\n\r\nHTTP/1.1 304 Not Modified\r\n\r\n"
+    assert all(one.whole_bytes > len(head) for one in states)
+
+
+def test_questions_and_what_a_feed_tells_are_counted_as_whole_messages():
+    score = played("drifted", "A2D", FEED)
+    asked = [one for one in recorded("drifted", "A2D", FEED) if isinstance(one, Asked)]
+    feed, *later = [one for one in asked if one.url.endswith("/contract/changes")]
+    assert feed.whole_bytes - feed.question_bytes > 200  # start lines and headers, once
+    assert all(one.whole_bytes == one.question_bytes for one in later)
+    wire = score.wire
+    assert wire.question_whole_bytes == sum(one.whole_bytes for one in asked)
+    contract = wire.contract_bytes + wire.contract_request_bytes
+    whole = wire.bytes + wire.request_bytes + wire.contract_request_bytes + wire.other_header_bytes
+    assert wire.contract_percent_both_ways == 100 * contract / whole
+    beside = wire.question_whole_bytes
+    assert wire.contract_percent_in_all == 100 * (contract + beside) / (whole + beside)
+
+
+def test_a_question_comes_to_the_bytes_of_its_messages():
+    """Held against what a socket has sent and got."""
+    answer = b"HTTP/1.1 304 Not Modified\r\ncontract-epoch: AbCdEfGh\r\nserver: one\r\n\r\n"
+    noted = []
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+
+        def answered():
+            with server.accept()[0] as one:
+                sent = one.recv(65536)
+                one.sendall(answer)
+                return sent
+
+        sent = pool.submit(answered)
+        origin = f"http://127.0.0.1:{server.getsockname()[1]}"
+        with httpx2.Client(trust_env=False) as http:
+            Asking(http, Clock(), lambda *told: noted.append(told)).fetch(f"{origin}/contract/state?known=x")
+        [(_, status, question_bytes, whole_bytes)] = noted
+        assert (status, question_bytes) == (304, len(f"{origin}/contract/state?known=x"))
+        assert whole_bytes == len(sent.result()) + len(answer)
+
+
+def test_what_any_agent_does_that_is_stale_counts():
+    score = played("silent", "A1", Conduct(agents=3))
+    assert (score.stale_injections, score.stale_executions) == (6, 6)
+    injected = played("injection", "A2D", Conduct(agents=2))
+    assert (injected.injected, injected.injected_by_answers) == (21 + 27, 6)
 
 
 def test_what_a_feed_tells_is_counted_and_belongs_to_the_episode_after():
@@ -252,6 +311,29 @@ def test_an_arm_without_memory_asks_nothing(fresh):
 def test_a_server_that_tells_nothing_cannot_be_followed():
     with pytest.raises(LabError, match="no change feed to follow"):
         recorded("undrifted", "A2D", FEED, level=0)
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ("drifted --level 0 --fresh feed", "there is no change feed to follow: at Level 0 a server tells"),
+        ("drifted --level 0 --trust", "there are no states to sign: at Level 0 a server tells"),
+        ("drifted bumping --fresh feed", "a server that bumps has no feed that tells of its state"),
+    ],
+)
+def test_what_cannot_be_played_together_is_told_in_one_sentence_before_anything_is_played(
+    flags, told, tmp_path, capsys
+):
+    assert main(["lab", "run", *flags.split(), "--out", str(tmp_path)]) == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"shelflife: {told}")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("disclose", ["aliases", "counts"])
+def test_states_are_signed_in_aliases_too(disclose):
+    score = played("silent", "A2D", Conduct(trust=True, fresh="check", disclose=disclose))
+    assert (score.completed, score.retries, score.stale_executions, score.distrusted) == (36, 6, 0, 0)
 
 
 def test_a_feed_that_stays_silent_ends_the_run_with_a_sentence(monkeypatch):
@@ -301,6 +383,7 @@ def test_the_documented_figures_are_those_that_come_out(stream, flags, told, cap
         *(str(run[name]) for name in ("stale_injections", "mended", "stale_executions")),
         f"{wire.contract_percent:.1f} %",
         f"{wire.contract_percent_both_ways:.1f} %",
+        f"{wire.contract_percent_in_all:.1f} %",
         str(run["wire"]["question_bytes"]),
     ]
 

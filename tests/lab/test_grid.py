@@ -153,6 +153,7 @@ def test_answers_are_used_again_only_if_the_same_model_is_served(tmp_path, monke
 MANY = """
 import multiprocessing, signal, sys
 from pathlib import Path
+from shelflife.lab.conduct import Conduct
 from shelflife.lab.grid import Job, execute
 
 def report(count):
@@ -160,7 +161,8 @@ def report(count):
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background has it ignored
-    jobs = [Job("drifted", "A2D", "compliant", seed) for seed in range(100)]
+    two = Conduct(agents=2)  # they share a file
+    jobs = [Job("drifted", "A2D", "compliant", seed, conduct=two) for seed in range(100)]
     outcome = execute(jobs, Path(sys.argv[1]), worker_count=2, on_episodes=report)
     print({failure.why for failure in outcome.failures}, flush=True)
 """
@@ -176,7 +178,10 @@ def many(folder):
     """
     program = folder.parent / "many.py"
     program.write_text(MANY)
+    scratch = folder.parent / "scratch"
+    scratch.mkdir()
     piped = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    piped["env"] = {**os.environ, "TMPDIR": str(scratch)}
     with started([sys.executable, program, folder], **piped, start_new_session=True) as process:
         try:
             workers = [int(pid) for pid in process.stdout.readline().split()]
@@ -187,7 +192,7 @@ def many(folder):
                 os.killpg(process.pid, signal.SIGKILL)  # whoever has outlived the main process
 
 
-def test_ctrl_c_ends_the_runs_and_leaves_no_process(tmp_path):
+def test_ctrl_c_ends_the_runs_and_leaves_no_process_and_no_file_but_records(tmp_path):
     with many(tmp_path / "records") as (process, _):
         begun_count = len(list((tmp_path / "records").iterdir()))
         os.killpg(process.pid, signal.SIGINT)
@@ -196,6 +201,7 @@ def test_ctrl_c_ends_the_runs_and_leaves_no_process(tmp_path):
     assert len(list((tmp_path / "records").iterdir())) <= begun_count + 2
     assert told.count("Traceback") == 1, told
     assert told.rstrip().endswith("KeyboardInterrupt")
+    assert list((tmp_path / "scratch").iterdir()) == []
 
 
 def test_workers_end_when_the_main_process_is_killed(tmp_path):

@@ -15,11 +15,14 @@ from shelflife.lab.checking import problems_of
 from shelflife.lab.conduct import PLAIN, Conduct
 from shelflife.lab.grid import Job, file_name_of
 from shelflife.lab.hostile import bumping, holding_back, injecting
+from shelflife.lab.prompting import Consume
 from shelflife.lab.records import Disclosed, Distrusted
-from shelflife.lab.runner import LabError
+from shelflife.lab.runner import LabError, play
 from shelflife.lab.scenarios import ScenarioError, load, parse, shipped
+from shelflife.lab.scores import score_of
 from shelflife.testing import serving
 from tests.lab.test_conduct import attempts_of, played, recorded
+from tests.lab.test_runs import Babbling
 
 LACKING = {
     "customer": "cus_ada",
@@ -114,6 +117,20 @@ def test_a_guard_keeps_an_injected_value_out_of_first_attempts_and_not_out_of_an
         for score in [played("injection", "A2D", Conduct(guard=guard), consume=consume)]
     ]
     assert got == [(21, 6, 6, 36), (0, 27, 27, 36), (0, 27, 27, 36)]
+
+
+@pytest.mark.parametrize("consume", ["3", "apply"])
+def test_an_answer_without_a_request_does_not_make_an_injected_value_the_servers_answer(consume):
+    """This planner follows no answer of the server, so whatever is injected came from the memory."""
+    records = []
+    play(load("injection"), "A2D", Babbling(), records.append, consume=Consume(consume))
+    score = score_of(records)
+    assert (score.injected, score.injected_by_answers) == (21, 0)
+
+
+def test_evictions_before_any_drift_are_told_too(capsys):
+    assert main("lab run bumping --arm A2D --bound 4".split()) == 0
+    assert " 4, then 0 + 0 " in capsys.readouterr().out
 
 
 def test_what_a_guard_refuses_is_not_shown():

@@ -395,7 +395,7 @@ def _print_scores(scores: "list[RunScore]") -> None:
         "done": [f"{score.completed}/{score.episodes}" for score in scores],
         "first-try": [str(score.first_try) for score in scores],
         "retries": [" + ".join(map(str, score.retries_by_agent)) for score in scores],
-        "evictions": [_split(score.evictions, score.evictions_by_event) for score in scores],
+        "evictions": [_evictions(score) for score in scores],
         "precision": [
             "-" if score.eviction_precision is None else f"{score.eviction_precision:.2f}" for score in scores
         ],
@@ -409,12 +409,13 @@ def _print_scores(scores: "list[RunScore]") -> None:
         print(f"\nPlanners: {' and '.join(sorted(kinds))}. Server, memory and wire are real.")
 
 
-def _split(total: int, by_event: list[int]) -> str:
-    """How many, and after which drift; some may have come before the first, or without any."""
-    split = " + ".join(map(str, by_event))
-    if not total or total == sum(by_event):
-        return split if total else "0"
-    return f"{total} ({split})" if split else str(total)
+def _evictions(score: "RunScore") -> str:
+    """Those after each drift, and first those before any."""
+    early_count = score.evictions - sum(score.evictions_by_event)
+    after = " + ".join(map(str, score.evictions_by_event))
+    if not early_count:
+        return after if score.evictions else "0"
+    return f"{early_count}, then {after}" if after else str(early_count)
 
 
 def _of_conduct(scores: "list[RunScore]") -> dict[str, list[str]]:

@@ -349,8 +349,13 @@ class Agent:
             learned_in=self._around.learned_in.get(entry.id, -1),
         )
 
-    def _note_question(self, url: str, status: int, question_bytes: int) -> None:
+    def _note_question(self, url: str, status: int, question_bytes: int, whole_bytes: int) -> None:
         asked = Asked(
-            episode=self._episode, url=url, status=status, question_bytes=question_bytes, agent=self._number
+            episode=self._episode,
+            url=url,
+            status=status,
+            question_bytes=question_bytes,
+            whole_bytes=whole_bytes,
+            agent=self._number,
         )
         self._around.record(asked)

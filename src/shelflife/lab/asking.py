@@ -7,6 +7,7 @@ import httpx2
 
 from shelflife.client import Fetched
 from shelflife.lab.clock import Clock
+from shelflife.lab.wire import head_bytes
 
 __all__ = ["Asking"]
 
@@ -14,13 +15,14 @@ __all__ = ["Asking"]
 class Asking:
     """The questions of one memory. Also a client for a follower, whose time is nobody's wait and is not counted."""
 
-    def __init__(self, http: httpx2.Client, clock: Clock, note: Callable[[str, int, int], None]) -> None:
-        """`note` is told the URL, the status and the bytes: those of the URL, of what was sent and of what came back."""
+    def __init__(self, http: httpx2.Client, clock: Clock, note: Callable[[str, int, int, int], None]) -> None:
+        """`note` is told the URL, the status and the bytes: those of the URL and of the bodies, and those of whole messages."""
         self._http = http
         self._clock = clock
         self._note = note
         self._feed: httpx2.Response | None = None
         self._heard_bytes = 0
+        self._is_head_counted = True
 
     def fetch(self, url: str) -> Fetched | None:
         """Ask with GET; None when that fails."""
@@ -33,15 +35,15 @@ class Asking:
     def request(self, method: str, url: str, content: bytes | None = None) -> httpx2.Response:
         """Ask, and count."""
         response = self._http.request(method, url, content=content)
-        size = len(url.encode()) + len(content or b"") + len(response.content)
-        self._note(url, response.status_code, size)
+        bodies = len(content or b"") + len(response.content)
+        self._note(url, response.status_code, len(url.encode()) + bodies, head_bytes(response) + bodies)
         return response
 
     @contextmanager
     def stream(self, method: str, url: str, headers: Mapping[str, str]) -> Iterator[httpx2.Response]:
         """Listen to a feed; what comes is counted when `count_heard` is called, and at its end."""
         with self._http.stream(method, url, headers=headers) as response:
-            self._feed, self._heard_bytes = response, -len(url.encode())
+            self._feed, self._heard_bytes, self._is_head_counted = response, 0, False
             try:
                 yield response
             finally:
@@ -50,9 +52,15 @@ class Asking:
     def count_heard(self) -> None:
         """Count what the feed has told since the last time."""
         feed = self._feed
-        if feed is not None and feed.num_bytes_downloaded > self._heard_bytes:
-            self._note(str(feed.url), feed.status_code, feed.num_bytes_downloaded - self._heard_bytes)
-            self._heard_bytes = feed.num_bytes_downloaded
+        if feed is None:
+            return
+        heard = feed.num_bytes_downloaded - self._heard_bytes
+        if heard == 0 and self._is_head_counted:
+            return
+        url = str(feed.url)
+        url_bytes, head = (0, 0) if self._is_head_counted else (len(url.encode()), head_bytes(feed))
+        self._note(url, feed.status_code, url_bytes + heard, head + heard)
+        self._heard_bytes, self._is_head_counted = feed.num_bytes_downloaded, True
 
     def _asked(self, method: str, url: str, body: bytes | None) -> Fetched | None:
         try:

@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
@@ -20,7 +21,7 @@ from shelflife.lab.planners import PlannerError
 from shelflife.lab.planning import LONGEST_ANSWER_S, conditional_fields, planner_for
 from shelflife.lab.prompting import Consume
 from shelflife.lab.records import Attempted, Record, RecordFile, RecordsError, RunStarted, read_records
-from shelflife.lab.runner import LabError, play, strategy_of
+from shelflife.lab.runner import LabError, check_playable, play, strategy_of
 from shelflife.lab.scenarios import Scenario, load
 from shelflife.lab.scores import RunScore, is_whole, score_of
 
@@ -99,6 +100,8 @@ def execute(
     for job in jobs:
         strategy_of(job.arm)
     runs = {run.path: run for run in (_run_of(job, folder) for job in dict.fromkeys(jobs))}
+    for run in runs.values():
+        check_playable(run.scenario, run.job.level, run.job.conduct)
     failures: list[Failure] = []
     waiting = []
     for run in runs.values():
@@ -192,7 +195,10 @@ def _played_by_workers(
     context = multiprocessing.get_context("spawn")
     done: Any = context.SimpleQueue()
     watched, held = context.Pipe(duplex=False)
-    pool = ProcessPoolExecutor(worker_count, context, initializer=_begin_worker, initargs=(done, watched))
+    scratch = tempfile.TemporaryDirectory(prefix="shelflife-lab-")
+    pool = ProcessPoolExecutor(
+        worker_count, context, initializer=_begin_worker, initargs=(done, watched, scratch.name)
+    )
     try:
         with _interrupts_held_back():
             jobs = {pool.submit(_played_in_worker, run): run.job for run in runs}
@@ -213,6 +219,7 @@ def _played_by_workers(
         pool.shutdown(wait=False, cancel_futures=True)
         held.close()
         pool.shutdown(wait=True)
+        scratch.cleanup()
 
 
 @contextmanager
@@ -229,9 +236,11 @@ _done: Any = None
 """In a worker: where it says that an episode is done."""
 
 
-def _begin_worker(done: Any, watched: Connection) -> None:
+def _begin_worker(done: Any, watched: Connection, scratch: str) -> None:
+    """What a run leaves in `scratch` when its worker is ended, the main process takes away."""
     global _done
     _done = done
+    tempfile.tempdir = scratch
     threading.Thread(target=_end_with_the_main_process, args=(watched,), daemon=True).start()
 
 

@@ -224,6 +224,9 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True, tag="asked"):
     question_bytes: int
     """Of the URL, of what was sent and of the body of the answer; of a feed, what it has told since the last of these."""
 
+    whole_bytes: int = 0
+    """Of the whole messages, both ways: start lines, all headers and bodies, as HTTP/1.1 has them."""
+
     agent: int = 0
 
 

@@ -30,13 +30,14 @@ from shelflife.lab.scenarios import Drift, Scenario
 from shelflife.lab.servers import guard_of, server_of
 from shelflife.testing import serving
 
-__all__ = ["LabError", "play", "strategy_of"]
+__all__ = ["LabError", "check_playable", "play", "strategy_of"]
 
 _memory_log = logging.getLogger("shelflife.memory")
 _SILENT = logging.NullHandler()
 
 _TIMEOUT_S = 30
 _LONGEST_UNTIL_HEARD_S = 20
+_SAYS_NOTHING = 0
 _NOT_TO_BE_FOLLOWED = ("bumps", "pins", "lies")
 
 
@@ -74,11 +75,11 @@ def play(
     The `digest` is written down as it is: of which edition of the stream the run is, and of the model at which address.
     """
     strategy = strategy_of(arm)
+    check_playable(scenario, level, conduct)
     _memory_log.addHandler(_SILENT)  # what it warns of is on record
     record(_started(scenario, arm, planner, seed, consume, level, conduct, model, digest))
     clock = Clock()
     token = secrets.token_urlsafe()
-    _check_playable(scenario, conduct)
     with (
         clock.running("whole"),
         server_of(scenario, conduct, level, token) as server,
@@ -117,8 +118,12 @@ def play(
     record(clock.as_record())
 
 
-def _check_playable(scenario: Scenario, conduct: Conduct) -> None:
-    """What cannot be played together, in one sentence."""
+def check_playable(scenario: Scenario, level: int, conduct: Conduct) -> None:
+    """Raise what cannot be played together, in one sentence."""
+    if level == _SAYS_NOTHING and conduct.trust:
+        raise LabError("there are no states to sign: at Level 0 a server tells nothing of its state")
+    if level == _SAYS_NOTHING and conduct.fresh == "feed":
+        raise LabError("there is no change feed to follow: at Level 0 a server tells nothing of its state")
     if conduct.fresh == "feed" and scenario.hostile in _NOT_TO_BE_FOLLOWED:
         raise LabError(
             f"a server that {scenario.hostile} has no feed that tells of its state: play it with another --fresh"
@@ -159,10 +164,7 @@ def _wait_until_heard(agents: Sequence[Agent], http: httpx2.Client, conduct: Con
     """Where agents follow the change feed, go on when all of them have heard of the server's state."""
     if conduct.fresh != "feed":
         return
-    response = http.get("/contract/state")
-    if not response.is_success:
-        raise LabError("there is no change feed to follow: at Level 0 a server tells nothing of its state")
-    state = read_state(response.content)
+    state = read_state(http.get("/contract/state").content)
     epoch = epoch_of(state.table_versions, state.rules_version or None)
     if not all(agent.has_heard(epoch, _LONGEST_UNTIL_HEARD_S) for agent in agents):
         raise LabError(

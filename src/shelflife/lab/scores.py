@@ -74,6 +74,9 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     question_bytes: int
     """Of what the memory asked of its own accord, and was told by the change feed: URLs, and bodies both ways."""
 
+    question_whole_bytes: int
+    """Of the same, whole messages as HTTP/1.1 has them."""
+
     @property
     def contract_percent(self) -> float | None:
         """The share of the contract in the bytes of the responses."""
@@ -82,8 +85,18 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def contract_percent_both_ways(self) -> float | None:
         """The share of the contract in all bytes of requests and responses together, as HTTP/1.1 has them."""
-        whole = self.bytes + self.request_bytes + self.contract_request_bytes + self.other_header_bytes
-        return 100 * (self.contract_bytes + self.contract_request_bytes) / whole if whole else None
+        return self._percent(0)
+
+    @property
+    def contract_percent_in_all(self) -> float | None:
+        """The same with all that is asked and told beside requests, every byte of which is the contract's."""
+        return self._percent(self.question_whole_bytes)
+
+    def _percent(self, beside: int) -> float | None:
+        contract = self.contract_bytes + self.contract_request_bytes + beside
+        others = (self.bytes - self.contract_bytes) + self.request_bytes + self.other_header_bytes
+        whole = contract + others
+        return 100 * contract / whole if whole else None
 
 
 class SavingFactors(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,7 +124,7 @@ class SavingFactors(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunScore(msgspec.Struct, frozen=True, kw_only=True):
-    """One run in numbers; where several agents play it, those of the first. The names are those of `shelflife lab run --json`."""
+    """One run in numbers; where several agents play it, those of the first, but for what is of the memory and what is stale, mended or injected, which are of all. The names are those of `shelflife lab run --json`."""
 
     stream: str
     title: str
@@ -149,10 +162,10 @@ class RunScore(msgspec.Struct, frozen=True, kw_only=True):
     """The requests that the server carried out with the value of a remembered fix that was not true any more."""
 
     injected: int | None
-    """The requests that the server carried out at a first attempt with a value that it had slipped into a remembered fix; None where it does no such thing."""
+    """The first requests of episodes that the server carried out with a value that it had slipped into a remembered fix; None where it does no such thing."""
 
     injected_by_answers: int | None
-    """The same for later attempts, into which the value came by the server's answer in the same episode."""
+    """The same for later requests, into which the value came by the server's answer in the same episode."""
 
     disclosed: int | None
     """How many of the server's own names agents were told; None where nobody listens."""
@@ -209,10 +222,11 @@ def is_whole(records: Sequence[Record]) -> bool:
 
 
 def score_of(records: Sequence[Record]) -> RunScore:
-    """The score of a whole run: that of its first agent, and what was done to the memory that all of them share."""
+    """The score of a whole run: that of its first agent, what was done to the memory that all of them share, and what any of them did wrong with it."""
     start = next(record for record in records if isinstance(record, RunStarted))
     spent = next(record for record in reversed(records) if isinstance(record, RunEnded))
-    attempts = [record for record in records if isinstance(record, Attempted) and record.agent == 0]
+    by_all = [record for record in records if isinstance(record, Attempted)]
+    attempts = [one for one in by_all if one.agent == 0]
     asked = [record for record in records if isinstance(record, Asked) and record.agent == 0]
     ended = _ended(records, 0)
     evictions = [record for record in records if isinstance(record, Evicted)]
@@ -240,14 +254,14 @@ def score_of(records: Sequence[Record]) -> RunScore:
         first_try=len(first_try),
         retries=_retries(ended),
         retries_by_agent=[_retries(_ended(records, agent)) for agent in range(start.conduct.agents)],
-        mended=sum(one.mended for one in attempts),
-        stale_injections=sum(_has_stale(one.shown, one, drifts) for one in attempts),
+        mended=sum(one.mended for one in by_all),
+        stale_injections=sum(_has_stale(one.shown, one, drifts) for one in by_all),
         stale_executions=sum(
             _is_carried_out(one) and _has_stale(carried, one, drifts)
-            for one, carried in _with_carried(attempts)
+            for one, carried in _with_carried(by_all)
         ),
-        injected=_injected(start, attempts, is_first=True),
-        injected_by_answers=_injected(start, attempts, is_first=False),
+        injected=_injected(start, by_all, is_first=True),
+        injected_by_answers=_injected(start, by_all, is_first=False),
         disclosed=next((_count(record) for record in records if isinstance(record, Disclosed)), None),
         distrusted=sum(isinstance(record, Distrusted) for record in records) if start.conduct.trust else None,
         evictions=len(evictions),
@@ -277,6 +291,7 @@ def score_of(records: Sequence[Record]) -> RunScore:
             other_header_bytes=sum(one.other_header_bytes for one in attempts),
             questions=len(asked),
             question_bytes=sum(record.question_bytes for record in asked),
+            question_whole_bytes=sum(record.whole_bytes for record in asked),
         ),
         saving=_saving(start, attempts, first_try, drifts),
         started_at=start.started_at,
@@ -302,11 +317,17 @@ def _is_carried_out(attempt: Attempted) -> bool:
     return attempt.status is not None and attempt.status // 100 == _CARRIED_OUT
 
 
-def _injected(start: RunStarted, attempts: Iterable[Attempted], *, is_first: bool) -> int | None:
+def _injected(start: RunStarted, attempts: Sequence[Attempted], *, is_first: bool) -> int | None:
+    """Of the first requests of episodes, which no answer of the server came before; or of the later ones."""
     if start.hostile != "injects":
         return None
+    sent = [one for one in attempts if one.status is not None]
+    first = {(one.agent, one.episode): one.attempt for one in reversed(sent)}
     return sum(
-        bool(one.injected) and _is_carried_out(one) and (one.attempt == 1) is is_first for one in attempts
+        bool(one.injected)
+        and _is_carried_out(one)
+        and (one.attempt == first[one.agent, one.episode]) is is_first
+        for one in sent
     )
 
 
@@ -316,10 +337,10 @@ def _count(disclosed: Disclosed) -> int:
 
 def _with_carried(attempts: Iterable[Attempted]) -> Iterator[tuple[Attempted, list[Shown]]]:
     """Each attempt with the remembered fixes whose values its request had."""
-    known: dict[tuple[int, str], Shown] = {}
+    known: dict[tuple[int, int, str], Shown] = {}
     for one in attempts:
-        known |= {(one.episode, entry.id): entry for entry in (*one.shown, *one.mended_with)}
-        yield one, [known[one.episode, id] for id in one.carried]
+        known |= {(one.agent, one.episode, entry.id): entry for entry in (*one.shown, *one.mended_with)}
+        yield one, [known[one.agent, one.episode, id] for id in one.carried]
 
 
 def _has_stale(entries: Iterable[Shown], attempt: Attempted, drifts: Sequence[Drifted]) -> bool:

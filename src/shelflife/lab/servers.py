@@ -27,7 +27,7 @@ _SIGNED_FOR_S = 600
 _BEGUN_AT = 1_800_000_000.0
 _SECRET = "of the lab, so that a run has the same aliases each time"  # noqa: S105
 _ANYBODY = ""
-"""The client that agents are who show no credentials."""
+"""The one client that all agents of a run are."""
 
 
 class EpisodeClock:

@@ -6,7 +6,7 @@ from typing import Any
 import httpx2
 import msgspec
 
-__all__ = ["contract_bytes_in", "contract_header_bytes", "other_header_bytes"]
+__all__ = ["contract_bytes_in", "contract_header_bytes", "head_bytes", "other_header_bytes"]
 
 _OF_RESPONSES = ("table_versions", "rules_version", "epoch")
 _OF_SUGGESTIONS = ("cache_hint", "table", "tables", "rows", "rules", "on", "when", "unless")
@@ -38,6 +38,12 @@ def other_header_bytes(response: httpx2.Response) -> int:
         + 2 * len(_END)
         + sum(len(name) + len(value) + _AROUND_A_HEADER for name, value in others)
     )
+
+
+def head_bytes(response: httpx2.Response) -> int:
+    """How many bytes of an exchange are no bodies: start lines and all headers, both ways."""
+    contract = (contract_header_bytes(message.headers) for message in (response.request, response))
+    return other_header_bytes(response) + sum(contract)
 
 
 def contract_bytes_in(body: bytes) -> int:

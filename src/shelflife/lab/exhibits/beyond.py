@@ -95,6 +95,7 @@ def beyond_the_paper(runs: Runs) -> Exhibit:
             Column("done", "Stale values"),
             Column("responses", "Contract (%)"),
             Column("both ways", "Contract (%)"),
+            Column("in all", "Contract (%)"),
             Column("asked", "Bytes"),
             Column("spent", "Tokens", is_comparable=False),
         ),
@@ -107,7 +108,7 @@ def beyond_the_paper(runs: Runs) -> Exhibit:
             "Stale values are of a remembered fix of which a row or rule had changed since it was learned, by the server's own report: first attempts that were sent with one, requests that were"
             " refused for it and mended, and requests that were done with it.",
             "The contract's part is that in the bodies of responses, and in whole requests and responses as HTTP/1.1 has them. Bytes asked are those of questions of the memory's own accord, and what the"
-            " feed tells; they are in neither share. With several agents these numbers are the first one's, and the retries of all others stand beside.",
+            " feed tells: URLs and bodies. In all: also with these, as whole messages. With several agents these numbers are the first one's, stale values are those of all, and the retries of all others stand beside.",
             default_note([block.arm for block in _blocks(runs)]),
         ),
     )
@@ -163,6 +164,7 @@ def _cells(pool: Pool, kind: Kind) -> list[Cell]:
         mean(lambda run: run.stale_executions),
         mean(lambda run: run.wire.contract_percent),
         mean(lambda run: run.wire.contract_percent_both_ways),
+        mean(lambda run: run.wire.contract_percent_in_all),
         mean(lambda run: run.wire.question_bytes, 0),
         number(pool.mean(lambda run: run.tokens.total), kind_of_tokens(pool.runs, kind), 0),
     ]
@@ -181,6 +183,6 @@ def _published(block: _Block) -> Row | None:
         number(retries, Kind.PAPER),
         *[missing] * 4,
         number(paper.WIRE.facts.contract_percent, Kind.PAPER),
-        *[missing] * 3,
+        *[missing] * 4,
     ]
     return row(Kind.PAPER, cells)
