@@ -129,17 +129,26 @@ def _show_what_is_beyond(collection: Collection) -> None:
                 cells["Stale values done"].removesuffix(".0"),
                 cells["Contract (%) responses"],
                 cells["Contract (%) both ways"],
-                cells["Bytes asked"],
+                cells["Contract (%) in all"],
             )
         )
     print(f"\n{bold('Beyond the paper: A2D with what else the contract has')}\n")
-    shown = ("stream", "conduct", "retries", "stale sent", "stale done", "contract %", "both ways %", "asked")
+    shown = (
+        "stream",
+        "conduct",
+        "retries",
+        "stale sent",
+        "stale done",
+        "contract %",
+        "both ways %",
+        "in all %",
+    )
     print_table(shown, rows, indent="  ")
     print(
         "  Stale sent, stale done: requests with an outdated value, and those of them that were carried out."
     )
     print(
-        "  Contract: its part in the bytes of responses, and of both ways. Asked: bytes of its own questions."
+        "  Contract: its part in the bytes of responses, of requests and responses, and with its own questions and the feed."
     )
 
 
