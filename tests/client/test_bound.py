@@ -10,29 +10,12 @@ import pytest
 from shelflife.apis.acme import acme_app, acme_provider
 from shelflife.client.events import Evicted, Notified, Reason, Stored, Suspected
 from shelflife.client.guard import Guard
-from shelflife.client.in_process import InProcessStore
 from shelflife.client.memory import Exchange, Fetched, Memory
-from shelflife.client.sqlite import SqliteStore
 from shelflife.client.strategies import ARMS, EXACT
 from shelflife.testing import serving
-from tests.client.agents import Agent, Clock
+from tests.client.agents import Agent
 from tests.client.test_memory import CONTROL, FREE, FUNDING_1, GOVERNED, bump, knows, learn, rotate
 from tests.client.test_refresh import post
-
-
-@pytest.fixture
-def clock():
-    return Clock()
-
-
-@pytest.fixture(params=["in process", "sqlite"])
-def store(request, tmp_path):
-    if request.param == "in process":
-        yield InProcessStore()
-    else:
-        store = SqliteStore(tmp_path / "memory.db")
-        yield store
-        store.close()
 
 
 @pytest.fixture

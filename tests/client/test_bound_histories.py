@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from itertools import cycle
 from pathlib import Path
 
-import httpx2
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,30 +15,13 @@ from shelflife.client.in_process import InProcessStore
 from shelflife.client.sqlite import SqliteStore
 from shelflife.testing import serving
 from tests.client.agents import Agent
-from tests.client.test_exactness import HISTORIES, World, assert_nothing_stale, drifts
+from tests.client.histories import HISTORIES, assert_nothing_stale, drifts
 from tests.client.test_memory import FUNDING_1, GOVERNED
 from tests.client.test_refresh import post
 from tests.server.test_reads import dense_fields, dense_worlds, programs
 from tests.worlds import rule_lists
 
 STORES = ["in process", "sqlite"]
-
-
-@pytest.fixture(scope="module")
-def world():
-    return World()
-
-
-@pytest.fixture(scope="module")
-def http():
-    with httpx2.Client(trust_env=False, timeout=30) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
-def address(world):
-    with serving(world) as address:
-        yield address
 
 
 @contextmanager
@@ -73,12 +55,12 @@ def handed_out(agent, request):
     kind=st.sampled_from(STORES),
 )
 def test_with_an_honest_server_nothing_stale_is_handed_out_and_nothing_good_is_lost(
-    world, address, http, content, declared, program_list, requests, rounds, most, kind
+    world, world_address, http, content, declared, program_list, requests, rounds, most, kind
 ):
     world.make(content, declared, program_list)
     with opened(kind) as store:
-        bounded = Agent(address, "POST /x", http=http, store=store, most_evictions=most)
-        unbounded = Agent(address, "POST /x", http=http, most_evictions=None)
+        bounded = Agent(world_address, "POST /x", http=http, store=store, most_evictions=most)
+        unbounded = Agent(world_address, "POST /x", http=http, most_evictions=None)
         agents = (bounded, unbounded)
         for agent in agents:
             for request in requests:
@@ -86,12 +68,12 @@ def test_with_an_honest_server_nothing_stale_is_handed_out_and_nothing_good_is_l
         for events in rounds:
             for event in events:
                 world.drift(event)
-            unbounded.memory.refresh(address)
+            unbounded.memory.refresh(world_address)
             for request in requests:
                 bounded.asked.clear()
                 check(bounded, request)
                 if not bounded.asked:
-                    bounded.memory.refresh(address)
+                    bounded.memory.refresh(world_address)
                     check(bounded, request)
                 assert_nothing_stale(world, bounded, requests)
                 assert handed_out(bounded, request) >= handed_out(unbounded, request)
@@ -111,10 +93,10 @@ def test_with_an_honest_server_nothing_stale_is_handed_out_and_nothing_good_is_l
     most=st.sampled_from([0, 1, 3]),
 )
 def test_nothing_stale_is_handed_out_however_seldom_the_server_answers(
-    world, address, http, content, declared, program_list, requests, rounds, answered, most
+    world, world_address, http, content, declared, program_list, requests, rounds, answered, most
 ):
     world.make(content, declared, program_list)
-    agent = Agent(address, "POST /x", http=http, most_evictions=most)
+    agent = Agent(world_address, "POST /x", http=http, most_evictions=most)
     is_answered = cycle(answered)
     agent.memory._fetch = lambda url: agent.fetch(url) if next(is_answered) else None
     ask = post(agent)

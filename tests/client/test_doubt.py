@@ -13,7 +13,7 @@ import pytest
 from shelflife.client.events import Evicted, Reason, StoreFailed
 from shelflife.client.memory import Memory
 from shelflife.client.sqlite import SqliteStore
-from tests.client.agents import Agent, Clock
+from tests.client.agents import Agent
 from tests.client.test_memory import CONTROL, FIX, FREE, FUNDING_1, GOVERNED, knows, learn, rotate, said
 from tests.processes import started
 
@@ -21,11 +21,6 @@ from tests.processes import started
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "memory.db"
-
-
-@pytest.fixture
-def clock():
-    return Clock()
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from shelflife.client.memory import Fetched, Memory
 from shelflife.client.sqlite import SqliteStore
 from shelflife.client.stores import MOST_SHAPES, StoreError
 from shelflife.client.strategies import ARMS
-from tests.client.agents import Clock
 from tests.client.test_memory import FIX, STAMPS, rejection, said
 
 ORIGIN, OPERATION = "http://h", "POST /x"
@@ -82,11 +81,6 @@ class Failing(InProcessStore):
             if name in self.verbs:
                 raise StoreError("the disk is full")
         return attribute
-
-
-@pytest.fixture
-def clock():
-    return Clock()
 
 
 def test_a_failing_write_is_told_once_however_many_reads_succeed(clock):

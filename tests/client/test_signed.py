@@ -29,15 +29,8 @@ from shelflife.contract.signed import statement_input
 from shelflife.integrations.ed25519 import SigningKey, trust
 from shelflife.integrations.httpx import MemoryTransport
 from shelflife.testing import serving
-from tests.client.agents import Agent, Clock
-from tests.client.test_exactness import (
-    HISTORIES,
-    World,
-    assert_nothing_stale,
-    drifts,
-    has_changed,
-    play,
-)
+from tests.client.agents import Agent
+from tests.client.histories import HISTORIES, assert_exact, assert_nothing_stale, drifts, has_changed
 from tests.integrations.test_compact import FREE, GOVERNED
 from tests.server.test_reads import dense_fields, dense_worlds, programs
 from tests.worlds import rule_lists
@@ -69,25 +62,10 @@ class Wire:
 
 
 @pytest.fixture
-def clock():
-    return Clock()
-
-
-@pytest.fixture
 def provider(tmp_path, clock):
     provider = acme_provider(state_file=tmp_path / "state.db", signer=KEY, clock=clock)
     yield provider
     provider.close()
-
-
-@pytest.fixture(params=["in process", "SQLite"])
-def store(request, tmp_path):
-    if request.param == "in process":
-        yield InProcessStore()
-    else:
-        store = SqliteStore(tmp_path / "memory.db")
-        yield store
-        store.close()
 
 
 @pytest.fixture
@@ -133,23 +111,6 @@ def test_a_server_that_signs_is_asked_once_for_each_state_and_never_for_its_chan
     assert agent.of(Distrusted) == []
 
 
-@pytest.fixture(scope="module")
-def http():
-    with httpx2.Client(trust_env=False, timeout=30) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
-def world():
-    return World()
-
-
-@pytest.fixture(scope="module")
-def world_address(world):
-    with serving(world) as address:
-        yield address
-
-
 @settings(max_examples=HISTORIES // 4)
 @given(
     content=dense_worlds,
@@ -166,7 +127,7 @@ def test_exact_with_signed_states_too(
     with_keys = trust({world_address: [KEY.key]})
     agent = Agent(world_address, "POST /x", http=http, trust=with_keys)
     try:
-        play(world, agent, requests, rounds)
+        assert_exact(world, agent, requests, rounds)
     finally:
         world.provider.close()
     assert not any("/contract/changes" in url or "/contract/state" in url for url in agent.asked)

@@ -40,16 +40,6 @@ def entry(plan="basic", value="P1", *, origin=ORIGIN, type="USE_PROMO", at=0.0, 
     return Entry(**(members | changes))
 
 
-@pytest.fixture(params=["in process", "sqlite"])
-def store(request, tmp_path):
-    if request.param == "in process":
-        yield InProcessStore()
-    else:
-        store = SqliteStore(tmp_path / "memory.db")
-        yield store
-        store.close()
-
-
 def put(store, *entries, tags=("t",), origin=ORIGIN, **options):
     known = store.known(origin)
     return store.write(

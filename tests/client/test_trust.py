@@ -70,11 +70,6 @@ class Client:
 
 
 @pytest.fixture
-def clock():
-    return Clock()
-
-
-@pytest.fixture
 def key():
     return SigningKey.new()
 

@@ -12,7 +12,7 @@ from shelflife.contract.compact import EPOCH_HEADER
 from shelflife.contract.preconditions import PRECONDITION_HEADER
 from shelflife.server import Disclosure
 from shelflife.testing import serving
-from tests.client.test_exactness import World, drifts
+from tests.client.histories import World, drifts
 from tests.server.test_reads import dense_fields, dense_worlds, programs
 from tests.worlds import rule_lists
 

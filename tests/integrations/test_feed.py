@@ -158,7 +158,7 @@ def test_while_nothing_moves_it_says_that_it_is_there():
         async def receive():
             await asyncio.Event().wait()
 
-        listening = asyncio.create_task(feed.stream({"headers": []}, receive, sent.put))
+        listening = asyncio.create_task(feed.stream({}, "", receive, sent.put))
         messages = [await sent.get() for _ in range(4)]
         listening.cancel()
         await asyncio.gather(listening, return_exceptions=True)

@@ -84,7 +84,7 @@ class ContractMiddleware:
             path = path.removeprefix(root_path.rstrip("/"))
         if path in self._endpoints.paths:
             if path == CHANGES_PATH and b"text/event-stream" in _accepted(scope) and not self.feed.is_full:
-                await self.feed.stream(scope, receive, send)
+                await self.feed.stream(_headers(scope), _query(scope), receive, send)
                 return
             await _send_answer(send, await self._own_endpoint(scope, path, receive), scope["method"])
             return
@@ -203,8 +203,7 @@ class ContractMiddleware:
         return feedback.failure(face, form)
 
     async def _own_endpoint(self, scope: Scope, path: str, receive: Receive) -> Answer:
-        query = scope.get("query_string", b"").decode("latin-1")
-        call = Call(scope["method"], path, query, _headers(scope))
+        call = Call(scope["method"], path, _query(scope), _headers(scope))
         refusal = self._endpoints.admit(call)
         if refusal is not None:
             return refusal
@@ -343,6 +342,11 @@ def _replayed(body: bytes) -> Receive:
 
 def _accepted(scope: Scope) -> bytes:
     return _header(scope, b"accept").encode("latin-1") if scope["method"] == "GET" else b""
+
+
+def _query(scope: Scope) -> str:
+    query: bytes = scope.get("query_string", b"")
+    return query.decode("latin-1")
 
 
 def _headers(scope: Scope) -> dict[str, str]:

@@ -1,9 +1,7 @@
 """Ed25519 keys, by `cryptography`: signing at the server, pinning at the client. Needs the extra `signed`.
 
-key = SigningKey.from_file("signing.pem")
-provider = Provider(..., state_file="state.db", signer=key)
-
-memory = Memory(trust=trust({"https://api.example:443": ["ed25519:..."]}))
+At the server: `Provider(..., state_file="state.db", signer=SigningKey.from_file("signing.pem"))`; at the client:
+`Memory(trust=trust({"https://api.example": ["ed25519:..."]}))`.
 """
 
 import base64

@@ -24,9 +24,8 @@ _HEADERS = [
 ]
 _HEARTBEAT_S = 15.0
 _MOST_LISTENERS = 10_000
-_EPOCH = EPOCH_HEADER.lower().encode()
+_EPOCH = EPOCH_HEADER.lower()
 
-Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
@@ -52,12 +51,12 @@ class Feed:
         """Whether another listener would be one too many."""
         return self.listener_count >= _MOST_LISTENERS
 
-    async def stream(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Tell one listener, until it goes away."""
+    async def stream(self, headers: Mapping[str, str], query: str, receive: Receive, send: Send) -> None:
+        """Tell one listener, until it goes away; `headers` are those of its request, by lower-case name."""
         loop, moved = asyncio.get_running_loop(), asyncio.Event()
         with self._lock:
             self._listeners.setdefault(loop, set()).add(moved)
-        telling = asyncio.create_task(self._tell(_headers(scope), _known_by(scope), moved, send))
+        telling = asyncio.create_task(self._tell(headers, _known_by(headers, query), moved, send))
         leaving = asyncio.create_task(_gone(receive))
         try:
             await asyncio.wait({telling, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -106,21 +105,15 @@ def _event(face: Face, known: str | None) -> bytes:
     return b"id: " + face.epoch.encode() + b"\nevent: " + name + b"\ndata: " + told + b"\n\n"
 
 
-def _headers(scope: Scope) -> dict[str, str]:
-    return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-
-
 async def _gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-def _known_by(scope: Scope) -> str | None:
+def _known_by(headers: Mapping[str, str], query: str) -> str | None:
     """The epoch that a listener says it knows; None when it says none."""
-    headers = dict(scope["headers"])
-    said = headers.get(b"last-event-id") or headers.get(_EPOCH)
+    said = headers.get("last-event-id") or headers.get(_EPOCH)
     if said is None:
-        asked = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("known")
+        asked = parse_qs(query).get("known")
         return asked[-1] if asked else None
-    text: str = said.decode("latin-1")
-    return text if text.isalnum() else None
+    return said if said.isalnum() else None
