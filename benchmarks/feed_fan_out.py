@@ -37,7 +37,7 @@ def measure(is_quick: bool) -> Iterator[Figure]:
 
 def _fanned_out(listener_count: int, reload_count: int) -> tuple[list[float], list[float]]:
     provider = Provider({f"table_{number}": {"k": {"v": 0}} for number in range(50)})
-    app = ContractMiddleware(_nothing_else, provider)
+    app = ContractMiddleware(_nothing_else, provider, public=True)
     with serving(app) as address:
         return asyncio.run(_listened(provider, address, listener_count, reload_count))
 

@@ -15,16 +15,18 @@ PUBLIC = {
         " node_id same_json split_node_id table_versions_from_header table_versions_header".split()
     ),
     "shelflife.server": set(
-        "Disclosure Fix Level PolicyFailed Provider Registry Rejected ReloadRefused Request RowView Rule ServerError SourceError"
+        "Disclosure Fix Level PolicyFailed PreconditionFailed Provider Registry Rejected ReloadRefused Request RowView Rule ServerError SourceError"
         " State StateFile StateFileError TableSource TableView Tables UnknownTable UsageError VersionTaken Violation"
         " csv_file fix json_file sql_query toml_file".split()
     ),
     "shelflife.client": set(
         "ARMS EXACT MERGE_INSTRUCTION Alerted Amended Applied Distrusted Entry Event Evicted Exchange Fetched Guard Ignored"
         " InProcessStore Memory Notified OnRules OnTable Reason Refused Restamped SqliteStore Statistics Store"
-        " StoreError StoreFailed Stored Strategy Suspected amended_input memory_block origin_of precondition_for".split()
+        " StoreError StoreFailed Stored Strategy Suspected Unjudged amended_input memory_block origin_of precondition_for".split()
     ),
-    "shelflife.integrations.asgi": {"ContractMiddleware"},
+    "shelflife.integrations.asgi": {"AdminMiddleware", "ContractMiddleware", "UnderContract", "contract_app"},
+    "shelflife.integrations.starlette": {"install"},
+    "shelflife.integrations.litestar": {"ContractPlugin"},
     "shelflife.integrations.httpx": {"AsyncMemoryTransport", "MemoryTransport"},
     "shelflife.integrations.fastapi": {"install"},
     "shelflife.testing": {"serving"},
@@ -51,7 +53,7 @@ def run(program, *blocked):
     )
 
 
-EXTRAS = ("fastapi", "starlette", "pydantic", "uvicorn", "stripe", "httpx2", "sqlalchemy")
+EXTRAS = ("fastapi", "starlette", "pydantic", "uvicorn", "stripe", "httpx2", "sqlalchemy", "litestar")
 
 
 def test_importing_the_package_does_no_work():

@@ -10,7 +10,7 @@ from starlette.routing import Route
 
 from shelflife.client.events import Evicted
 from shelflife.contract import same_json, split_node_id
-from shelflife.integrations.asgi import ContractMiddleware
+from shelflife.integrations.starlette import install
 from shelflife.server import Provider, fix
 from tests.server.test_reads import ROW_VARIANTS, plain, run_step
 from tests.worlds import KEYS, TABLES, rule_lists, rules
@@ -34,7 +34,7 @@ class World:
 
     def __init__(self):
         self.provider = None
-        self.middleware = None
+        self.app = None
 
     def make(self, world, declared, program_list, **options):
         self.provider = Provider(world, declared, **options)
@@ -46,12 +46,11 @@ class World:
             provider.check(await request.json())
             return JSONResponse({"success": True})
 
-        self.middleware = ContractMiddleware(
-            Starlette(routes=[Route("/x", operation, methods=["POST"])]), provider
-        )
+        self.app = Starlette(routes=[Route("/x", operation, methods=["POST"])])
+        install(self.app, provider)
 
     async def __call__(self, scope, receive, send):
-        await self.middleware(scope, receive, send)
+        await self.app(scope, receive, send)
 
     def drift(self, event):
         registry = self.provider.registry

@@ -45,7 +45,7 @@ def replica(codes, rules):
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
-    return provider, ContractMiddleware(app, provider)
+    return provider, ContractMiddleware(app, provider, public=True)
 
 
 def call(app, method, target, body=b"", epoch=None):

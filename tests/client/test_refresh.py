@@ -118,8 +118,13 @@ def test_the_server_says_what_it_would_suggest_and_carries_nothing_out(address):
         [suggestion] = told.json()["recovery_feedback"]["suggestions"]
         assert suggestion["parameters"] == {"promo_code": "SUMMERSALE25"}
         assert suggestion["when"] == {"plan": "plan_partner_growth"}
-        nothing = http.post("/contract/fixes", json={"operation": "x", "request": {}})
-        assert nothing.json()["recovery_feedback"]["suggestions"] == []
+        for operation in ("x", "GET /subscriptions", "POST /nowhere", ""):
+            nothing = http.post("/contract/fixes", json={"operation": operation, "request": {}})
+            assert nothing.status_code == 404
+            assert nothing.json() == {
+                "success": False,
+                "error": "fixes of this operation are told only to who makes the request itself",
+            }
         for body in (b"{", b"[]", json.dumps({"request": {}}).encode()):
             assert http.post("/contract/fixes", content=body).status_code in (400, 422)
 

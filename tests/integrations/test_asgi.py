@@ -3,18 +3,21 @@
 import asyncio
 import gzip
 import logging
+from pathlib import Path
 
 import pytest
-from fastapi import FastAPI, HTTPException
+from fastapi import FastAPI
 from starlette.applications import Starlette
 from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route, WebSocketRoute
+from starlette.staticfiles import StaticFiles
 
 from shelflife.contract import table_versions_from_header
 from shelflife.integrations.asgi import ContractMiddleware
 from shelflife.integrations.fastapi import install
+from shelflife.integrations.starlette import install as install_in_starlette
 from shelflife.server import Provider, Rejected, fix
 from tests.calling import calling
 
@@ -34,7 +37,8 @@ def answering(*responses, **options):
         for number, make in enumerate(responses)
     ]
     app = Starlette(routes=routes)
-    return ContractMiddleware(app, contract)
+    install_in_starlette(app, contract)
+    return app
 
 
 def header_stamps(response):
@@ -66,18 +70,53 @@ def test_white_space_around_an_object_does_no_harm(raw):
         assert is_in_body(client.get("/0"))
 
 
-@pytest.mark.spec("5.3")
-def test_errors_of_the_app_are_stamped_too():
-    app = FastAPI()
-    install(app, provider())
+UNTOLD = (401, 403, 405, 407, 429, 500, 502, 503)
 
-    @app.get("/missing")
-    def missing():
-        raise HTTPException(404, "no such thing")
+
+@pytest.mark.spec("5.10", "5.11")
+@pytest.mark.parametrize("status", [200, 201, 302, 303, 304, 400, 402, 404, 409, 418, 422, *UNTOLD])
+@pytest.mark.parametrize("has_checked", [True, False])
+def test_errors_and_redirections_tell_versions_only_after_a_check(status, has_checked):
+    contract = provider()
+    app = FastAPI()
+    install(app, contract)
+
+    @app.get("/thing")
+    def thing():
+        if has_checked:
+            contract.check({})
+        return Response(b'{"a":1}' if status != 304 else b"", status, media_type="application/json")
+
+    with calling(app, follow_redirects=False) as client:
+        response = client.get("/thing")
+    is_told = "table_versions" in response.text or "contract-tables" in response.headers
+    assert response.status_code == status
+    assert is_told == (status not in UNTOLD and (has_checked or status in (200, 201, 304)))
+
+
+@pytest.mark.spec("5.10")
+def test_what_is_no_operation_of_the_app_tells_no_version():
+    app = FastAPI()
+    install(app, provider(admin_token="t"))
+    app.mount("/files", StaticFiles(directory=Path(__file__).parents[1]))
+    app.add_route("/plain", lambda request: JSONResponse({"a": 1}))
+
+    @app.get("/hidden", include_in_schema=False)
+    def hidden() -> dict[str, int]:
+        return {"a": 1}
+
+    @app.get("/shown")
+    def shown() -> dict[str, int]:
+        return {"a": 1}
 
     with calling(app) as client:
-        assert is_in_body(client.get("/missing"))
-        assert is_in_body(client.get("/nowhere"))
+        for path in ("/nowhere", "/docs", "/openapi.json", "/plain", "/hidden", "/files/calling.py"):
+            response = client.get(path)
+            told = [name for name in response.headers if name.startswith("contract-")]
+            assert (told, "table_versions" in response.text.partition("components")[0]) == ([], False), path
+        assert client.post("/shown").status_code == 405
+        assert "contract-tables" not in client.post("/shown").headers
+        assert is_in_body(client.get("/shown"))
 
 
 async def chunks(*parts):
@@ -156,7 +195,8 @@ def test_a_stream_starts_before_its_first_chunk():
         else:
             await StreamingResponse(waiting(), media_type="text/event-stream")(scope, receive, send)
 
-    with calling(ContractMiddleware(app, provider())) as client, client.stream("GET", "/") as response:
+    app = ContractMiddleware(app, provider(), operations=["GET /"])
+    with calling(app) as client, client.stream("GET", "/") as response:
         assert header_stamps(response) == VERSIONS
         client.get("/open")
         assert response.read() == b"data: 1\n\n"
@@ -173,7 +213,8 @@ def test_a_list_of_versions_that_is_too_long_for_a_header_is_left_out():
 
 
 def test_compression_outside_of_the_contract_compresses_the_stamps_too():
-    app = GZipMiddleware(answering(lambda: JSONResponse({"a": "x" * 2000})), minimum_size=500)
+    app = answering(lambda: JSONResponse({"a": "x" * 2000}))
+    app.add_middleware(GZipMiddleware, minimum_size=500)
     with calling(app) as client:
         response = client.get("/0")
         assert response.headers["content-encoding"] == "gzip"
@@ -182,7 +223,7 @@ def test_compression_outside_of_the_contract_compresses_the_stamps_too():
 
 def test_compression_inside_of_the_contract_leaves_headers():
     inner = Starlette(routes=[Route("/0", lambda request: JSONResponse({"a": "x" * 2000}))])
-    app = ContractMiddleware(GZipMiddleware(inner, minimum_size=500), provider())
+    app = ContractMiddleware(GZipMiddleware(inner, minimum_size=500), provider(), operations=["GET /0"])
     with calling(app) as client:
         response = client.get("/0")
         assert response.headers["content-encoding"] == "gzip"
@@ -196,7 +237,7 @@ def test_a_middleware_that_streams_whole_bodies_on_does_not_hide_them():
             return await call_next(request)
 
     inner = Starlette(routes=[Route("/0", lambda request: JSONResponse({"a": 1}))])
-    with calling(ContractMiddleware(Passing(inner), provider())) as client:
+    with calling(ContractMiddleware(Passing(inner), provider(), operations=["GET /0"])) as client:
         assert is_in_body(client.get("/0"))
 
 
@@ -213,7 +254,7 @@ def test_messages_that_an_app_sends_again_and_again_are_not_written_to():
         await send(start)
         await send(body)
 
-    with calling(ContractMiddleware(app, contract)) as client:
+    with calling(ContractMiddleware(app, contract, operations=["GET /"])) as client:
         assert client.get("/").json()["table_versions"]["plans"] == "1.0.0"
         contract.registry.reload_table("plans", {}, version="1.1.0")
         again = client.get("/")
@@ -226,7 +267,7 @@ def test_an_app_may_send_no_headers_at_all():
         await send({"type": "http.response.start", "status": 200})
         await send({"type": "http.response.body", "body": b""})
 
-    with calling(ContractMiddleware(app, provider())) as client:
+    with calling(ContractMiddleware(app, provider(), operations=["GET /"])) as client:
         assert header_stamps(client.get("/")) == VERSIONS
 
 
@@ -285,8 +326,7 @@ def test_a_policy_that_raises_is_a_problem_for_who_asks_for_one():
     with calling(failing_app(lambda request, tables: 1 / 0)) as client:
         response = client.post("/orders", json={}, headers={"Accept": "application/problem+json"})
     assert response.headers["content-type"] == "application/problem+json"
-    assert response.json()["status"] == 500
-    assert response.json()["table_versions"] == VERSIONS
+    assert response.json() == {"title": "Internal Server Error", "status": 500}
 
 
 def test_a_rejection_after_the_response_has_started_is_no_second_response():
@@ -326,7 +366,7 @@ def test_a_rejection_while_the_start_is_still_held_back_is_the_answer():
         )
         contract.check({})
 
-    with calling(ContractMiddleware(app, contract)) as client:
+    with calling(ContractMiddleware(app, contract, operations=["GET /"])) as client:
         assert client.get("/").status_code == 422
 
 
@@ -352,9 +392,9 @@ def test_a_framework_that_makes_a_500_of_the_rejection_is_overruled(policy):
     for path, app in around.items():
         with calling(app) as client:
             response = client.get(path.replace("//", "/"))
-        assert response.json()["table_versions"] == VERSIONS
         assert response.json()["success"] is False
         assert response.status_code == (500 if "error" in response.json() else 422)
+        assert ("table_versions" in response.json()) == (response.status_code == 422)
         assert "Traceback" not in response.text
 
 
@@ -422,8 +462,8 @@ def test_the_openapi_document_is_shown_and_left_alone():
     with calling(app) as client:
         response = client.get("/openapi.json")
     document = response.json()
-    assert "table_versions" not in document
-    assert header_stamps(response) == VERSIONS
+    assert "plans" not in response.text
+    assert not any(name.startswith("contract-") for name in response.headers)
     answers = document["paths"]["/orders"]["post"]["responses"]
     assert answers["200"]["content"]["application/json"]["schema"]["allOf"][1] == {
         "$ref": "#/components/schemas/ContractState"

@@ -126,8 +126,6 @@ class Seen:
         for headers in (
             {EPOCH_HEADER: known},
             {"Accept": "application/problem+json"},
-            {"Prefer": "handling=lenient"},
-            {EPOCH_HEADER: known, "Prefer": "handling=lenient"},
             {PRECONDITION_HEADER: grounds.header},
             {PRECONDITION_HEADER: "nonsense"},
         ):
@@ -208,7 +206,7 @@ def digests(provider):
 )
 def test_no_byte_of_any_response_tells_a_name_or_a_key(rounds, level, sees_diffs, errors):
     disclosure = Disclosure(SECRET, sees_diffs=lambda client: sees_diffs)
-    provider, app = shop(disclosure, level=level, errors=errors, repairs=["POST /orders"])
+    provider, app = shop(disclosure, level=level, errors=errors)
     with serving(app) as address, both(address) as clients:
         for history, plan in rounds:
             asking = [client.all_there_is(plan) for client in clients]
@@ -229,14 +227,14 @@ def test_no_byte_of_any_response_tells_a_name_or_a_key(rounds, level, sees_diffs
 
 def test_without_a_disclosure_the_same_requests_tell_them():
     """So that the property above can fail."""
-    provider, app = shop(None, repairs=["POST /orders"])
+    provider, app = shop(None)
     with serving(app) as address, both(address) as [client, _]:
         asking = client.all_there_is("gold")
         next(asking)
         drift(provider, ("code", "gold", 7))
         next(asking, None)
     telling = [response for response in client.seen if b"Hidden" in response]
-    assert len(telling) > 20
+    assert len(telling) >= 15
 
 
 @pytest.mark.spec("14.9")

@@ -8,7 +8,7 @@ import pytest
 from starlette.applications import Starlette
 
 from shelflife.contract import ReloadTable, Rule
-from shelflife.integrations.asgi import ContractMiddleware
+from shelflife.integrations.starlette import install
 from shelflife.server import Provider
 from tests.calling import ADMIN, TOKEN, calling
 
@@ -25,6 +25,12 @@ def contract(**options):
     return Provider(TABLES, [TIE], **(settings | options))
 
 
+def app_of(provider):
+    app = Starlette()
+    install(app, provider)
+    return app
+
+
 @pytest.fixture
 def provider():
     return contract()
@@ -32,7 +38,7 @@ def provider():
 
 @pytest.fixture
 def client(provider):
-    with calling(ContractMiddleware(Starlette(), provider), headers=ADMIN) as client:
+    with calling(app_of(provider), headers=ADMIN) as client:
         yield client
 
 
@@ -88,7 +94,7 @@ def test_the_graph_shows_nodes_and_edges(client):
 @pytest.mark.spec("2.4")
 @pytest.mark.parametrize("level", [1, 4])
 def test_below_level_5_there_is_no_graph_and_nothing_downstream(level):
-    with calling(ContractMiddleware(Starlette(), contract(level=level)), headers=ADMIN) as client:
+    with calling(app_of(contract(level=level)), headers=ADMIN) as client:
         assert client.get("/admin/graph").status_code == 404
         report = reload(client, table="codes", set={"growth": {"code": "WINTER"}})
         assert "affected_downstream" not in report.json()
@@ -113,7 +119,7 @@ def test_the_state_is_answered_with_304_when_nothing_has_moved(client):
 
 @pytest.mark.spec("9.1", "5.7")
 def test_the_same_versions_have_the_same_tag_on_every_server(client):
-    with calling(ContractMiddleware(Starlette(), contract())) as other:
+    with calling(app_of(contract())) as other:
         assert other.get("/contract/state").headers["etag"] == client.get("/contract/state").headers["etag"]
 
 
@@ -175,7 +181,7 @@ def test_a_malformed_query_is_refused(client, query, sentence):
 def test_without_the_token_the_admin_endpoints_refuse(provider, method, path, header):
     headers = {} if header is None else {"Authorization": header}
     before = provider.state
-    with calling(ContractMiddleware(Starlette(), provider)) as client:
+    with calling(app_of(provider)) as client:
         response = client.request(method, path, headers=headers, content=b'{"table": "codes", "rows": {}}')
     assert response.status_code == 401
     assert response.headers["www-authenticate"] == "Bearer"
@@ -184,7 +190,7 @@ def test_without_the_token_the_admin_endpoints_refuse(provider, method, path, he
 
 @pytest.mark.spec("10.2")
 def test_without_a_configured_token_there_are_no_admin_endpoints():
-    with calling(ContractMiddleware(Starlette(), contract(admin_token=None)), headers=ADMIN) as client:
+    with calling(app_of(contract(admin_token=None)), headers=ADMIN) as client:
         for path in ("/admin/graph", "/admin/reload-table"):
             assert client.get(path).status_code == 404
         assert reload(client, table="codes", rows={}).status_code == 404
@@ -198,15 +204,15 @@ def test_the_scheme_is_not_case_sensitive(client):
 @pytest.mark.parametrize(
     ("method", "path", "allowed"),
     [
-        ("GET", "/admin/reload-table", "POST"),
-        ("POST", "/contract/state", "GET, HEAD"),
-        ("DELETE", "/admin/graph", "GET, HEAD"),
+        ("GET", "/admin/reload-table", {"POST"}),
+        ("POST", "/contract/state", {"GET", "HEAD"}),
+        ("DELETE", "/admin/graph", {"GET", "HEAD"}),
     ],
 )
 def test_a_wrong_method_is_refused(client, method, path, allowed):
     response = client.request(method, path)
     assert response.status_code == 405
-    assert response.headers["allow"] == allowed
+    assert set(response.headers["allow"].split(", ")) == allowed
 
 
 def test_head_has_the_headers_of_get_and_no_body(client):
@@ -309,7 +315,7 @@ def test_a_large_body_without_a_length_is_refused_too(client, provider):
 
 
 def test_a_client_that_hangs_up_in_the_middle_changes_nothing(provider):
-    with calling(ContractMiddleware(Starlette(), provider), headers=ADMIN) as client:
+    with calling(app_of(provider), headers=ADMIN) as client:
         before = provider.state
 
         def half():

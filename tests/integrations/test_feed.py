@@ -1,8 +1,14 @@
 """The change feed, over real connections."""
 
 import asyncio
+import itertools
 import json
+import signal
+import socket
+import subprocess
+import sys
 import threading
+from contextlib import ExitStack
 
 import httpx2
 import msgspec
@@ -11,8 +17,8 @@ import pytest
 from shelflife.apis.acme import acme_app, acme_provider
 from shelflife.contract.compact import Moved, Versions, changes_of, epoch_of
 from shelflife.integrations.asgi import ContractMiddleware
-from shelflife.integrations.feed import Feed
 from shelflife.server import Provider
+from shelflife.server.feed import Feed
 from shelflife.testing import serving
 
 LISTENING = {"Accept": "text/event-stream"}
@@ -134,23 +140,24 @@ def test_a_listener_that_leaves_is_forgotten_and_does_not_keep_the_server():
     async def nothing(scope, receive, send):
         raise AssertionError("the feed is the middleware's own")
 
-    app = ContractMiddleware(nothing, provider)
+    app = ContractMiddleware(nothing, provider, public=True)
     with serving(app) as address, httpx2.Client(base_url=address, trust_env=False) as client:
         with client.stream("GET", "/contract/changes", headers=LISTENING) as response:
             told = events(response)
             next(told)
-            assert app.feed.listener_count == 1
+            assert provider.feed.listener_count == 1
         for turn in range(1000):
             provider.registry.reload_table("t", set={"a": {"n": turn}})
-            if not app.feed.listener_count:
+            if not provider.feed.listener_count:
                 break
             client.get("/contract/state")
-        assert app.feed.listener_count == 0
+        assert provider.feed.listener_count == 0
 
 
 @pytest.mark.spec("13.6")
 def test_while_nothing_moves_it_says_that_it_is_there():
-    feed = Feed(Provider({"t": {"a": {}}}), heartbeat_s=0.01)
+    provider = Provider({"t": {"a": {}}})
+    feed = Feed(provider.registry, provider.face, heartbeat_s=0.01)
 
     async def story():
         sent = asyncio.Queue()
@@ -174,3 +181,44 @@ def test_without_asking_for_events_the_endpoint_is_as_ever(client, provider):
     rotate(provider)
     asked = client.get("/contract/changes", params={"since": "active_csm_codes:1.0.0"})
     assert asked.json()["tables"]["active_csm_codes"]["changed"] == ["plan_partner_growth"]
+
+
+SHOP = """
+from fastapi import FastAPI
+from shelflife.integrations.fastapi import install
+from shelflife.server import Provider
+
+app, other = FastAPI(), FastAPI()
+install(app, Provider({"t": {"a": {}}}))
+install(other, Provider({"u": {"a": {}}}))
+app.mount("/other", other)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("listener_count", [0, 4])
+def test_a_server_ends_when_it_is_told_to_also_with_listeners(tmp_path, listener_count, number):
+    (tmp_path / "shop.py").write_text(SHOP)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        command = [sys.executable, "-m", "uvicorn", "shop:app", "--fd", str(listener.fileno())]
+        server = subprocess.Popen(
+            [*command, "--log-level", "critical"], cwd=tmp_path, pass_fds=[listener.fileno()]
+        )
+        base_url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    try:
+        with ExitStack() as stack:
+            client = stack.enter_context(httpx2.Client(base_url=base_url, trust_env=False, timeout=30))
+            assert client.get("/contract/state").status_code == 200
+            paths = itertools.cycle(["/contract/changes", "/other/contract/changes"])
+            responses = [
+                stack.enter_context(client.stream("GET", path, headers=LISTENING))
+                for path in itertools.islice(paths, listener_count)
+            ]
+            told = [response.iter_lines() for response in responses]
+            assert all(next(lines).startswith("id: ") for lines in told)
+            server.send_signal(number)
+            server.wait(10)
+            assert all(list(lines)[-1] == "" for lines in told)  # each feed came to its end
+    finally:
+        server.kill()
+        server.wait()

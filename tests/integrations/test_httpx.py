@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from shelflife.apis.acme import ROTATED_CODES, acme_app, acme_provider
-from shelflife.client.events import Applied
+from shelflife.client.events import Applied, Unjudged
 from shelflife.client.guard import Guard
 from shelflife.client.memory import Memory
 from shelflife.integrations.httpx import AsyncMemoryTransport, MemoryTransport
@@ -208,6 +208,13 @@ def test_a_server_that_moves_elsewhere_all_the_time_costs_a_round_trip_at_most(l
     assert len(seen) == (7 if is_compact else 4)
 
 
+REFUSAL = (
+    b'{"table_versions": {"t": "1"}, "recovery_feedback": {"suggestions": [{"type": "T", "parameters": {"x": 1},'
+    b'"cache_hint": "cacheable", "table": "t", "tables": [{"table": "t", "version": "1"}], "rows": ["t:k"],'
+    b'"when": {}, "unless": {"x": [1]}}]}}'
+)
+
+
 class AlwaysMoved:
     """An ASGI app that refuses every precondition, and counts."""
 
@@ -218,13 +225,11 @@ class AlwaysMoved:
     async def __call__(self, scope, receive, send):
         self.count += 1
         self.bodies.append(json.loads((await receive())["body"]))
-        fix = b'{"type": "T", "parameters": {"x": 1}, "cache_hint": "cacheable", "table": "t",'
-        fix += (
-            b'"tables": [{"table": "t", "version": "1"}], "rows": ["t:k"], "when": {}, "unless": {"x": [1]}}'
-        )
-        body = b'{"table_versions": {"t": "1"}, "recovery_feedback": {"suggestions": [' + fix + b"]}}"
+        body = REFUSAL
         is_conditional = b"contract-precondition" in dict(scope["headers"])
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+        if is_conditional:
+            headers.append((b"contract-precondition", b"failed"))
         await send(
             {"type": "http.response.start", "status": 412 if is_conditional else 422, "headers": headers}
         )
@@ -240,3 +245,70 @@ def test_a_server_that_always_says_that_it_moved_gets_the_request_as_it_came_in_
             assert client.post("/x", json={"a": 1}).status_code == 422
     assert app.count == 1 + 3
     assert app.bodies == [{"a": 1}, {"a": 1, "x": 1}, {"a": 1, "x": 1}, {"a": 1}]
+
+
+@pytest.mark.parametrize(
+    ("status", "verdict", "is_told"),
+    [
+        (200, None, True),
+        (200, "met", False),
+        (200, "failed", True),
+        (500, None, True),
+        (503, "met", False),
+        (412, None, False),
+        (401, None, False),
+        (200, "nonsense", True),
+    ],
+)
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_precondition_that_nobody_has_found_to_be_met_is_told(library, status, verdict, is_told, is_async):
+    """A server that knows nothing of them, or goes on regardless; and a 412 of the app's own is for the caller."""
+    seen = []
+
+    async def app(scope, receive, send):
+        seen.append(json.loads((await receive())["body"]))
+        is_conditional = b"contract-precondition" in dict(scope["headers"])
+        headers = [(b"content-type", b"application/json")]
+        if is_conditional and verdict:
+            headers.append((b"contract-precondition", verdict.encode()))
+        body = b'{"table_versions":{"t":"1"}}' if is_conditional else REFUSAL
+        await send(
+            {"type": "http.response.start", "status": status if is_conditional else 422, "headers": headers}
+        )
+        await send({"type": "http.response.body", "body": body})
+
+    happened = []
+    memory = Memory(on_event=happened.append)
+
+    async def story(address):
+        transport = AsyncMemoryTransport(
+            memory, library.AsyncHTTPTransport(), guard=Guard(), is_conditional=True
+        )
+        async with library.AsyncClient(base_url=address, transport=transport) as client:
+            return [(await client.post("/x", json={"a": 1})).status_code for _ in range(2)]
+
+    with serving(app) as address:
+        if is_async:
+            statuses = asyncio.run(story(address))
+        else:
+            transport = MemoryTransport(memory, library.HTTPTransport(), guard=Guard(), is_conditional=True)
+            with library.Client(base_url=address, transport=transport) as client:
+                statuses = [client.post("/x", json={"a": 1}).status_code for _ in range(2)]
+    assert statuses == [422, status]
+    assert seen == [{"a": 1}, {"a": 1, "x": 1}]
+    told = [event for event in happened if isinstance(event, Unjudged)]
+    assert told == ([Unjudged(address, "POST /x")] if is_told else [])
+
+
+def test_a_412_to_a_request_without_a_precondition_is_for_the_caller(library):
+    """Whatever the server says of a precondition that there was not."""
+
+    async def app(scope, receive, send):
+        headers = [(b"content-type", b"application/json"), (b"contract-precondition", b"failed")]
+        await send({"type": "http.response.start", "status": 412, "headers": headers})
+        await send({"type": "http.response.body", "body": REFUSAL})
+
+    with serving(app) as address:
+        transport = MemoryTransport(Memory(), library.HTTPTransport(), guard=Guard(), is_conditional=True)
+        with library.Client(base_url=address, transport=transport) as client:
+            assert client.post("/x", json={"a": 1}).status_code == 412

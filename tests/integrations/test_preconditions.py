@@ -145,14 +145,14 @@ def test_a_precondition_that_cannot_be_read_is_refused(client, gateway, value):
     assert gateway.orders == []
 
 
-@pytest.mark.spec("12.5")
 @pytest.mark.parametrize("body", [b"", b"[1]", b"{", b"\xff"])
-def test_a_body_that_is_no_request_has_no_fix(client, provider, body):
+def test_a_body_that_is_no_request_is_refused_by_the_app_and_not_judged(client, provider, gateway, body):
     precondition = resting_on(client)
     provider.registry.reload_table("active_csm_codes", set=ROTATED_CODES)
     refused = client.post("/subscriptions", content=body, headers={PRECONDITION_HEADER: precondition.header})
-    assert refused.status_code == 412
-    assert refused.json()["recovery_feedback"]["suggestions"] == []
+    assert refused.status_code == 422
+    assert PRECONDITION_HEADER not in refused.headers
+    assert gateway.orders == []
 
 
 @pytest.mark.spec("12.1")

@@ -10,6 +10,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from shelflife.contract.when import holds
+from shelflife.integrations.asgi import ContractMiddleware, contract_app
 from shelflife.server import PolicyFailed, Provider, Rejected, Rule, State, UnknownTable, UsageError, fix
 
 PLANS = {"basic": {"promo": "P1"}}
@@ -58,10 +59,34 @@ def test_a_person_is_told_the_first_line_of_the_docstring_or_the_name():
 
 def test_a_policy_may_be_for_one_operation():
     provider = Provider({"plans": PLANS})
-    provider.policy(operation="subscribe")(needs_promo)
-    assert provider.violations({"plan": "basic"}) == []
-    assert provider.violations({"plan": "basic"}, "cancel") == []
-    assert len(provider.violations({"plan": "basic"}, "subscribe")) == 1
+    provider.policy(operation="POST /plans/{id:int}")(needs_promo)
+    assert provider.violations({"plan": "basic"}, "DELETE /plans/{id}") == []
+    assert len(provider.violations({"plan": "basic"}, "POST /plans/{id}")) == 1
+    with pytest.raises(Rejected):
+        provider.check({"plan": "basic"}, "POST /plans/{id}")
+
+
+def test_outside_of_a_request_nothing_is_checked_without_saying_for_which_operation():
+    provider = Provider({"plans": PLANS})
+    provider.policy(operation="POST /plans")(needs_promo)
+    for ask in (provider.check, provider.violations):
+        with pytest.raises(UsageError, match="say which one this request is for"):
+            ask({"plan": "basic"})
+
+
+@pytest.mark.parametrize(
+    "operation", ["subscribe", "", "POST", "POST plans", "post /plans", "POST  /plans", "POST /plans ", 5]
+)
+def test_what_is_no_operation_is_refused_where_it_is_written(operation):
+    provider = Provider({"plans": PLANS})
+    for use in (
+        lambda: provider.policy(operation=operation)(needs_promo),
+        lambda: provider.check({"plan": "basic"}, operation),
+        lambda: contract_app(provider, fixes=[operation]),
+        lambda: ContractMiddleware(None, provider, operations=[operation]),
+    ):
+        with pytest.raises(UsageError, match="is no operation; write a method and the path of a route"):
+            use()
 
 
 @pytest.mark.spec("3.8")
@@ -134,15 +159,6 @@ def test_dataclasses_and_structs_are_requests_too():
         assert len(provider.violations(request)) == 1
     with pytest.raises(UsageError, match="checked as an object of fields, not as int"):
         provider.check(5)
-
-
-def test_within_one_state_a_reload_is_not_seen():
-    provider = provider_with(needs_promo)
-    with provider.one_state() as state:
-        provider.registry.reload_table("plans", {})
-        assert provider.state is state
-        assert len(provider.violations({"plan": "basic"})) == 1
-    assert provider.violations({"plan": "basic"}) == []
 
 
 @pytest.mark.spec("5.2")

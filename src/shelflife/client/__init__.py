@@ -15,6 +15,7 @@ from shelflife.client.events import (
     Stored,
     StoreFailed,
     Suspected,
+    Unjudged,
 )
 from shelflife.client.guard import Amended, Guard
 from shelflife.client.in_process import InProcessStore
@@ -57,6 +58,7 @@ __all__ = [
     "Stored",
     "Strategy",
     "Suspected",
+    "Unjudged",
     "amended_input",
     "memory_block",
     "origin_of",

@@ -21,6 +21,7 @@ __all__ = [
     "StoreFailed",
     "Stored",
     "Suspected",
+    "Unjudged",
 ]
 
 
@@ -132,6 +133,13 @@ class Distrusted(msgspec.Struct, frozen=True, tag=True):
     why: str
 
 
+class Unjudged(msgspec.Struct, frozen=True, tag=True):
+    """A request with remembered values in it may have been carried out, and its precondition was not found to be met: the server did not look, or went on regardless."""
+
+    origin: str
+    operation: str
+
+
 class StoreFailed(msgspec.Struct, frozen=True, tag=True):
     """The store does not work; the agent goes on without memory. Told once until it works again."""
 
@@ -149,5 +157,6 @@ Event = (
     | Refused
     | Ignored
     | Distrusted
+    | Unjudged
     | StoreFailed
 )

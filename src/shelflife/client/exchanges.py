@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from shelflife.contract.preconditions import verdict_in
+
 __all__ = ["Exchange", "as_told"]
 
 
@@ -27,6 +29,15 @@ class Exchange(NamedTuple):
 
     epoch: str | None = None
     """What the request had in `Contract-Epoch`, if it had that."""
+
+    conditional: bool = False
+    """Whether the request had a precondition."""
+
+    @property
+    def is_unjudged(self) -> bool:
+        """Whether it may have been carried out though nobody has found its precondition to be met."""
+        may_be_done = not 400 <= self.status < 500
+        return self.conditional and may_be_done and verdict_in(self.headers) != "met"
 
 
 def as_told(origin: str, operation: str, request: Mapping[str, Any], body: bytes) -> Exchange:

@@ -30,7 +30,7 @@ from shelflife.client.driving import (
     driven_async,
 )
 from shelflife.client.entries import Entry, Knowledge, lapsed, place_of
-from shelflife.client.events import Distrusted, Event, Ignored, Reason, StoreFailed
+from shelflife.client.events import Distrusted, Event, Ignored, Reason, StoreFailed, Unjudged
 from shelflife.client.exchanges import Exchange, as_told
 from shelflife.client.guard import Amended, Guard, amend
 from shelflife.client.in_process import InProcessStore
@@ -336,15 +336,18 @@ class Memory:
     def _observing(self, exchange: Exchange, asked: Asked | None = None) -> Steps[list[Event]]:
         """What `observe` does, asking for what must be fetched. `asked` is what the response is the answer about, if it is one."""
         origin = exchange.origin
+        events: list[Event] = []
+        if exchange.is_unjudged:
+            events = self._emit([Unjudged(origin, exchange.operation)])
         if not self.strategy.is_remembering:
-            return []
+            return events
         try:
             named = None if exchange.epoch is None else self._named.get(exchange.epoch)
             contract = read_contract(exchange.body, exchange.headers, named)
         except BadMessage as error:
             self._doubts.add(origin)
-            return self._emit([Ignored(origin, str(error))])
-        return (yield from self._heeding(exchange, contract, asked)) if contract else []
+            return events + self._emit([Ignored(origin, str(error))])
+        return events + ((yield from self._heeding(exchange, contract, asked)) if contract else [])
 
     def _heeding(
         self, exchange: Exchange, contract: Contract, asked: Asked | None = None

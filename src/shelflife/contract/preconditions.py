@@ -3,18 +3,36 @@
 import base64
 import binascii
 import re
-from typing import Any, Self
+from collections.abc import Mapping
+from typing import Any, Literal, Self
 
 import msgspec
 
 from shelflife.contract.errors import BadMessage
 
-__all__ = ["PRECONDITION_HEADER", "Precondition"]
+__all__ = ["PRECONDITION_HEADER", "Precondition", "Verdict", "has_gone_stale", "verdict_in"]
 
 PRECONDITION_HEADER = "Contract-Precondition"
+"""In a request its grounds; in the response to it the verdict, when it was judged."""
+
+Verdict = Literal["met", "failed"]
+"""What a server made of a precondition."""
+
+_VERDICTS: dict[str, Verdict] = {"met": "met", "failed": "failed"}
 
 _HEADER = re.compile(r"([A-Za-z][A-Za-z0-9]{7});on=:([A-Za-z0-9+/]*={0,2}):")
 _LONGEST = 16_384
+_FAILED = 412
+
+
+def verdict_in(headers: Mapping[str, str]) -> Verdict | None:
+    """What a response, by its headers with lower-case names, says of the precondition of its request; None when nobody has judged it."""
+    return _VERDICTS.get(headers.get(PRECONDITION_HEADER.lower(), ""))
+
+
+def has_gone_stale(status: int, headers: Mapping[str, str]) -> bool:
+    """Whether a response refuses its request because of what its remembered values rest on; any other 412 is the app's own."""
+    return status == _FAILED and verdict_in(headers) == "failed"
 
 
 class _Grounds(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -1,36 +1,34 @@
-"""The contract as plain ASGI middleware, for any framework that speaks ASGI.
+"""The contract around an ASGI app.
 
-It pins one state of the world to each request, answers the contract's own endpoints, turns a `Rejected` into its answer, and stamps every
-response: in the body where that is a JSON object the server may add to, in headers everywhere else.
+`ContractMiddleware` is for any app that speaks ASGI and knows little of it. The modules for Starlette, FastAPI and Litestar put the same pieces where they belong in such an app: `UnderContract`
+next to the routes, inside of every login, and `AdminMiddleware` before everything.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, MutableMapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
-from shelflife.contract import BadMessage
-from shelflife.contract.preconditions import Precondition
-from shelflife.integrations.feed import Feed
-from shelflife.server.endpoints import CHANGES_PATH, Call, Endpoints
-from shelflife.server.errors import PolicyFailed
-from shelflife.server.feedback import Answer, form_asked_for, stamped
-from shelflife.server.policies import Rejected
-from shelflife.server.preconditions import is_met, refusal_of_malformed, unmet
-from shelflife.server.provider import Pin, Provider
-from shelflife.server.repairs import Repair, RepairedStamp, is_lenient
-from shelflife.server.state import CompactStamp, Face, Stamp
+import msgspec
 
-__all__ = ["ContractMiddleware"]
+from shelflife.contract import BadMessage, ErrorMessage
+from shelflife.contract.preconditions import PRECONDITION_HEADER, Precondition
+from shelflife.server.endpoints import AdminEndpoints, Call, ContractEndpoints, Endpoints
+from shelflife.server.feedback import JSON, Answer, form_asked_for, stamped
+from shelflife.server.operations import FixesTold, Operation, Operations
+from shelflife.server.pins import Listening, Pin
+from shelflife.server.policies import Refusal
+from shelflife.server.provider import Provider
+from shelflife.server.state import CompactStamp, Stamp
+
+__all__ = ["AdminMiddleware", "ContractMiddleware", "UnderContract", "contract_app"]
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
-
-AnyStamp = Stamp | CompactStamp | RepairedStamp
 
 _log = logging.getLogger("shelflife")
 
@@ -47,169 +45,213 @@ _TELLING = {
 }
 """Headers that tell whether a body may be added to; the last ones vouch for its very bytes."""
 
+_BAD_REQUEST = 400
 _SERVER_ERROR = 500
-_LARGEST_REPAIRED = 1024 * 1024
+_NOT_MODIFIED = 304
+_UNTOLD = frozenset({401, 403, 405, 407, 429})
+"""Statuses by which an app says that somebody may not ask, or not now: such a response tells nothing of the contract."""
+
 _CACHED = frozenset({"GET", "HEAD"})
 """Methods whose responses a cache may give to another client, who knows another epoch or other aliases."""
 
 _BODILESS = frozenset({204, 205, 206, 304})
 """Statuses of responses that have no body, or only a part of one."""
 
+_LARGEST_HELD = 1024 * 1024
 
-class ContractMiddleware:
-    """Wraps an ASGI app; `provider` says what its policies consult and what goes on the wire.
 
-    `left_alone` are paths whose bodies are never added to.
-    """
+class Routes(Protocol):
+    """What can be known of the routes of an app."""
 
-    def __init__(self, app: App, provider: Provider, left_alone: Collection[str] = ()) -> None:
+    def listed(self) -> Operations | None:
+        """All operations of the app; None when they cannot be listed."""
+
+    def name(self, scope: Scope, path: str) -> str:
+        """What the operation of a request is called, from when its handler runs; `path` is its path below the contract's root."""
+
+    def is_operation(self, scope: Scope, path: str) -> bool:
+        """Whether the app has found one of its own operations for a request: not so when something before the routes has answered."""
+
+
+class UnderContract:
+    """An app whose requests see one state each, whose refusals are answered and whose responses are stamped."""
+
+    def __init__(self, app: App, provider: Provider, routes: Routes) -> None:
         self.app = app
-        self.provider = provider
-        self._left_alone = frozenset(left_alone)
+        self._provider = provider
+        self._routes = routes
         self._level = provider.level
         self._disclosure = provider.disclosure
-        self._endpoints = Endpoints(provider)
-        self.feed = Feed(provider)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            try:
-                await self.app(scope, receive, send)
-            finally:
-                if scope["type"] == "lifespan":
-                    self.provider.close()
-            return
-        path = scope["path"]
-        if root_path := scope.get("root_path"):
-            path = path.removeprefix(root_path.rstrip("/"))
-        if path in self._endpoints.paths:
-            if path == CHANGES_PATH and b"text/event-stream" in _accepted(scope) and not self.feed.is_full:
-                await self.feed.stream(_headers(scope), _query(scope), receive, send)
-                return
-            await _send_answer(send, await self._own_endpoint(scope, path, receive), scope["method"])
-            return
-        pin = Pin(self.provider.registry.state)
-        if self._disclosure is None or not self._level:
-            face = pin.state.face(self._level)
+        if scope["type"] == "http":
+            listening = await self._serve(scope, receive, send)
+            if listening is not None:
+                # Only now: whatever the app holds for a request, such as a database session, it has let go of.
+                await self._provider.feed.stream(*listening, receive, send)
+        elif scope["type"] == "lifespan":
+            await _live(self.app, self._provider, scope, receive, send)
         else:
-            face = self._disclosure.face(pin.state, self._level, _headers(scope))
-        stamp: Stamp | CompactStamp | None = None
-        if self._level:
-            stamp = face.stamp
-            if wishes := _wishes(scope):
-                epoch = wishes.get(b"contract-epoch")
-                if epoch is not None:
-                    stamp = face.compact_stamp(epoch) or stamp
-                precondition = wishes.get(b"contract-precondition")
-                if precondition is not None:
-                    refusal = await self._unmet_precondition(
-                        precondition, scope, path, receive, pin, face, stamp
-                    )
-                    if refusal is not None:
-                        await _send_answer(send, refusal, scope["method"], stamp.vary)
-                        return
-                if self._is_repaired(wishes.get(b"prefer", ""), scope, path):
-                    await self._serve_repaired(scope, receive, send, path, pin, face, stamp)
-                    return
-        if await self._serve(scope, receive, send, path, pin, stamp):
-            await self._send_failure(scope, send, pin, face, stamp)
+            await self.app(scope, receive, send)
 
-    async def _serve(
-        self, scope: Scope, receive: Receive, send: Send, path: str, pin: Pin, stamp: AnyStamp | None
-    ) -> bool:
-        """Let the app answer; True when it has not, because its check failed."""
-        response = _Response(send, scope["method"], stamp, pin, path not in self._left_alone)
-        token = self.provider.pinned.set(pin)
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> Listening | None:
+        provider, path = self._provider, path_below_root(scope)
+        provider.open()
+        try:
+            pin = self._pin(scope, path)
+        except BadMessage as error:
+            await _send_answer(send, _bad_request(error), scope["method"])
+            return None
+        response = _Response(send, pin, self._routes, scope, path)
+        token = provider.pinned.set(pin)
         try:
             await self.app(scope, receive, response.send)
         except Exception as error:
-            if response.has_started or not (response.is_withheld or error is pin.failure):
+            failure = _failure_in(error, pin)
+            if failure is None or response.has_started:
+                await response.release()
                 raise
-            response.is_withheld = True
-        finally:
-            self.provider.pinned.reset(token)
-        return response.is_withheld and pin.failure is not None
-
-    async def _send_failure(
-        self, scope: Scope, send: Send, pin: Pin, face: Face, stamp: Stamp | CompactStamp | None
-    ) -> None:
-        if pin.failure is not None:
-            answer = self._answer_to(pin.failure, scope, face, stamp)
-            await _send_answer(send, answer, scope["method"], stamp.vary if stamp else "")
-
-    def _is_repaired(self, prefer: str, scope: Scope, path: str) -> bool:
-        return is_lenient(prefer) and f"{scope['method']} {path}" in self.provider.repaired_operations
-
-    async def _serve_repaired(
-        self,
-        scope: Scope,
-        receive: Receive,
-        send: Send,
-        path: str,
-        pin: Pin,
-        face: Face,
-        stamp: Stamp | CompactStamp,
-    ) -> None:
-        """Let the app answer; where its check refuses the request with fixes that can be kept, merge them and let it answer again."""
-        body = await _read_body(receive, _LARGEST_REPAIRED)
-        repair = Repair(body)
-        current = pin
-        while await self._serve(
-            _with_length(scope, repair.body), _replayed(repair.body), send, path, current, repair.stamp(stamp)
-        ):
-            if not repair.merge(current.failure):
-                await self._send_failure(scope, send, pin, face, stamp)  # as though nothing had been tried
-                return
-            current = Pin(pin.state)
-
-    async def _unmet_precondition(
-        self,
-        value: str,
-        scope: Scope,
-        path: str,
-        receive: Receive,
-        pin: Pin,
-        face: Face,
-        stamp: Stamp | CompactStamp,
-    ) -> Answer | None:
-        """The refusal of a request whose remembered values may have gone stale; None when it may go on."""
-        try:
-            precondition = Precondition.from_header(value)
-        except BadMessage as error:
-            return refusal_of_malformed(error)
-        if is_met(precondition, face):
+            await response.replace(answer_to(failure, provider, pin, scope))
             return None
-        body = await _read_body(receive, _LARGEST_REPAIRED)
-        form = form_asked_for(_header(scope, b"accept"), self.provider.feedback.error_form)
-        operation = f"{scope['method']} {path}"
-        token = self.provider.pinned.set(pin)
-        try:
-            return unmet(precondition, self.provider, pin.state, face, operation, body, form, stamp)
         finally:
-            self.provider.pinned.reset(token)
+            provider.pinned.reset(token)
+        if pin.listening is None:
+            await response.release()
+        self._tell_what_went_unheard(pin, response)
+        return pin.listening
 
-    def _answer_to(
-        self,
-        failure: Rejected | PolicyFailed,
-        scope: Scope,
-        face: Face,
-        stamp: Stamp | CompactStamp | None,
-    ) -> Answer:
-        feedback = self.provider.feedback
-        form = form_asked_for(_header(scope, b"accept"), feedback.error_form)
-        if isinstance(failure, Rejected):
-            return feedback.rejection(failure, form, face, stamp)
-        _log.error("%s; the request was answered with 500", failure, exc_info=failure.__cause__)
-        return feedback.failure(face, form)
+    def _pin(self, scope: Scope, path: str) -> Pin:
+        """What the request sees; `BadMessage` when it asks for what cannot be understood, and so cannot be kept."""
+        state = self._provider.registry.state
+        if self._disclosure is None or not self._level:
+            face = state.face(self._level)
+        else:
+            face = self._disclosure.face(state, self._level, headers_of(scope))
+        stamp: Stamp | CompactStamp | None = None
+        precondition = None
+        if self._level:
+            stamp = face.stamp
+            if wishes := _wishes(scope):
+                if epoch := wishes.get(b"contract-epoch"):
+                    stamp = face.compact_stamp(epoch) or stamp
+                grounds = wishes.get(b"contract-precondition")
+                if grounds is not None:
+                    precondition = Precondition.from_header(grounds)
+        return Pin(state, face, stamp, lambda: self._routes.name(scope, path), precondition)
 
-    async def _own_endpoint(self, scope: Scope, path: str, receive: Receive) -> Answer:
-        call = Call(scope["method"], path, _query(scope), _headers(scope))
-        refusal = self._endpoints.admit(call)
-        if refusal is not None:
-            return refusal
-        if call.method == "POST":
-            call = call._replace(body=await _read_body(receive, self._endpoints.most_bytes(path)))
-        return await asyncio.to_thread(self._endpoints.answer, call)
+    def _tell_what_went_unheard(self, pin: Pin, response: "_Response") -> None:
+        """Warn an operator, once, of an operation that does not do what clients rely on."""
+        if response.was_held:
+            self._provider.tell_once(
+                f"{pin.operation()} answered a refusal of check with 500; let Rejected through, or answer it"
+            )
+        if pin.precondition is not None and pin.verdict is None and response.status < _BAD_REQUEST:
+            self._provider.tell_once(
+                f"{pin.operation()} carries requests out without judging their preconditions; call check in it first"
+            )
+
+
+class AdminMiddleware:
+    """Answers an operator's calls, and hands everything else on."""
+
+    def __init__(self, app: App, provider: Provider) -> None:
+        self.app = app
+        self._endpoints = AdminEndpoints(provider)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and path_below_root(scope) in self._endpoints.by_path:
+            answer = await answered(self._endpoints, call_of(scope, path_below_root(scope)), receive)
+            await _send_answer(send, answer, scope["method"])
+        else:
+            await self.app(scope, receive, send)
+
+
+class ContractMiddleware:
+    """Gives the contract to any ASGI app: the operator's endpoints, the answers to `provider.check`, the stamps.
+
+    The endpoints for clients are not among them, for a middleware stands before the app's own login: mount `contract_app` where that holds, or say that they are `public`. `operations` are
+    those of the app, as `POST /orders/{id}`: policies are held to them, and successful responses of theirs are stamped. Without them only responses to requests that were checked are.
+    """
+
+    def __init__(
+        self, app: App, provider: Provider, *, operations: Collection[str] | None = None, public: bool = False
+    ) -> None:
+        routes = _GivenRoutes(provider, operations)
+        provider.attach(routes.listed)
+        under_contract: App = UnderContract(app, provider, routes)
+        if public:
+            under_contract = _Public(under_contract, provider)
+        self._app = AdminMiddleware(under_contract, provider)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
+
+
+def contract_app(provider: Provider, *, fixes: Collection[str] = ()) -> App:
+    """The endpoints for clients as an ASGI app, to be mounted at `/contract` where the app's own login holds.
+
+    `fixes` are the operations whose fixes may be told to whoever may ask here, without making the request.
+    """
+    told = Operations(map(Operation.from_name, fixes))
+    return _EndpointsApp(provider, ContractEndpoints(provider, FixesTold(lambda: told, fixes)))
+
+
+class _EndpointsApp:
+    """Answers calls to the endpoints for clients, wherever it is mounted."""
+
+    def __init__(self, provider: Provider, endpoints: ContractEndpoints) -> None:
+        self._provider = provider
+        self._endpoints = endpoints
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        call = call_of(scope, "/contract/" + scope["path"].rpartition("/")[2])
+        if call.path not in self._endpoints.by_path:
+            await _send_answer(send, _not_found(), call.method)
+        elif self._endpoints.is_for_the_feed(call) and not self._provider.feed.is_full:
+            await self._provider.feed.stream(call.headers, call.query, receive, send)
+        else:
+            await _send_answer(send, await answered(self._endpoints, call, receive), call.method)
+
+
+class _Public:
+    """Answers the endpoints for clients before the app, and tells all fixes."""
+
+    def __init__(self, app: App, provider: Provider) -> None:
+        def told_fixes_of(asked: str) -> str:
+            operation = provider.policies.operations.find(asked)
+            return asked if operation is None else operation.name
+
+        endpoints = ContractEndpoints(provider, told_fixes_of)
+        self._app = app
+        self._paths = endpoints.by_path
+        self._answering = _EndpointsApp(provider, endpoints)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and path_below_root(scope) in self._paths:
+            await self._answering(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+
+class _GivenRoutes:
+    """The operations that a provider has listed by hand, or those that its policies are for."""
+
+    def __init__(self, provider: Provider, operations: Collection[str] | None) -> None:
+        self._provider = provider
+        self._listed = None if operations is None else Operations(map(Operation.from_name, operations))
+
+    def listed(self) -> Operations | None:
+        return self._listed
+
+    def name(self, scope: Scope, path: str) -> str:
+        line = f"{scope['method']} {path}"
+        operation = (self._listed or self._provider.policies.operations).find(line)
+        return line if operation is None else operation.name
+
+    def is_operation(self, scope: Scope, path: str) -> bool:
+        return self._listed is not None and self._listed.find(f"{scope['method']} {path}") is not None
 
 
 class _Response:
@@ -219,68 +261,124 @@ class _Response:
     """
 
     __slots__ = (
-        *("_headers", "_length_at", "_may_change", "_method", "_pin", "_send", "_stamp", "_start"),
-        *("has_started", "is_withheld"),
+        *("_held", "_headers", "_length_at", "_method", "_path", "_pin", "_routes", "_scope", "_send"),
+        *("_start", "has_started", "status", "was_held"),
     )
     _headers: list[tuple[bytes, bytes]]
     _length_at: int
 
-    def __init__(self, send: Send, method: str, stamp: AnyStamp | None, pin: Pin, may_change: bool) -> None:
+    def __init__(self, send: Send, pin: Pin, routes: Routes, scope: Scope, path: str) -> None:
         self._send = send
         self._pin = pin
-        self._method = method
-        self._stamp = stamp
-        self._may_change = may_change
+        self._routes = routes
+        self._scope = scope
+        self._path = path
+        self._method: str = scope["method"]
         self._start: Message | None = None
+        self._held: list[Message] | None = None
+        """A 500 after a failed check: the app's own when it returns, a framework's when the failure comes out."""
+        self.status = 0
         self.has_started = False
-        self.is_withheld = False
-        """The app has made a 500 of what `check` raised; the answer to that goes out instead."""
+        self.was_held = False
 
     async def send(self, message: Message) -> None:
-        start = self._start
-        stamp = self._stamp
-        if self._pin.failure is not None and not self.has_started:
-            if message["type"] == "http.response.start" and message["status"] == _SERVER_ERROR:
-                self.is_withheld = True
-            if self.is_withheld:
+        kind = message["type"]
+        if kind == "http.response.start":
+            self.status = message["status"]
+            if self._pin.listening is not None:
                 return
-        if start is not None and stamp is not None and message["type"].startswith("http.response."):
-            headers, at = self._headers, self._length_at
-            self._start = None
-            self.has_started = True
-            body = b""
-            if message["type"] == "http.response.body":
-                body = message.get("body", b"")
-                if message.get("more_body", False) and (at < 0 or headers[at][1] != b"%d" % len(body)):
-                    body = b""
-                elif body:
-                    body = stamped(bytes(body), stamp.members)
-            if not body:
-                headers += _encoded(stamp)
-            else:
-                message = {**message, "body": body}
-                if at >= 0:
-                    headers[at] = (b"content-length", b"%d" % len(body))
-            await self._send({**start, "headers": headers})
-        elif message["type"] == "http.response.start" and stamp is not None:
-            headers = list(message.get("headers", ()))
-            if stamp.vary and self._method in _CACHED:
-                headers.append((b"vary", stamp.vary.encode()))
-            if stamp.is_repaired:
-                headers.append((b"preference-applied", b"handling=lenient"))
-            if self._is_changeable(message["status"], headers):
-                self._start, self._headers = message, headers
+            if self._pin.failures and message["status"] == _SERVER_ERROR:
+                self._held = [message]
+                self.was_held = True
                 return
-            headers += _encoded(stamp)
-            message = {**message, "headers": headers}
-            self.has_started = True
-        else:
-            self.has_started = True
+            begun = self._begun(message)
+            if begun is None:
+                return
+            message = begun
+        elif self._start is not None and kind.startswith("http.response."):
+            message = await self._send_start(self._start, message)
+        elif self._held is not None:
+            self._held.append(message)
+            if sum(len(one.get("body", b"")) for one in self._held) > _LARGEST_HELD:
+                await self.release()
+            return
+        elif self._pin.listening is not None:
+            return
+        self.has_started = True
         await self._send(message)
+
+    async def release(self) -> None:
+        """Let go of what was held back: it is the app's own."""
+        held, self._held = self._held, None
+        for message in held or ():
+            self.has_started = True
+            await self._send(message)
+
+    async def replace(self, answer: Answer) -> None:
+        """Answer for the app."""
+        self._held = None
+        vary = self._pin.stamp.vary if self._pin.stamp else ""
+        verdict = self._pin.verdict
+        if verdict is not None:
+            answer = answer._replace(headers=(*answer.headers, (PRECONDITION_HEADER, verdict)))
+        await _send_answer(self._send, answer, self._method, vary)
+
+    def _may_be_told(self, status: int) -> bool:
+        """Whether a response of this status may tell of the contract.
+
+        Errors and redirections may be a login's, whatever they look like: they tell of it only to a request that has come as far as `check`.
+        """
+        if status in _UNTOLD or status >= _SERVER_ERROR or self._pin.answered:
+            return False
+        if self._pin.has_checked:
+            return True
+        is_success = 200 <= status < 300 or status == _NOT_MODIFIED
+        return is_success and self._routes.is_operation(self._scope, self._path)
+
+    def _begun(self, start: Message) -> Message | None:
+        """The start of a response as it goes out; None while it waits for its body."""
+        pin, status = self._pin, self.status
+        stamp = pin.stamp if pin.stamp is not None and self._may_be_told(status) else None
+        if stamp is None and pin.precondition is None:
+            return start
+        headers = list(start.get("headers", ()))
+        if pin.verdict is not None:
+            headers.append((PRECONDITION_HEADER.lower().encode(), pin.verdict.encode()))
+        if stamp is None:
+            return {**start, "headers": headers}
+        if stamp.vary and self._method in _CACHED:
+            headers.append((b"vary", stamp.vary.encode()))
+        if self._is_changeable(status, headers):
+            self._start, self._headers = start, headers
+            return None
+        headers += _encoded(stamp)
+        return {**start, "headers": headers}
+
+    async def _send_start(self, start: Message, message: Message) -> Message:
+        """Send the start that waited for this message; the message as it goes out."""
+        stamp, headers, at = self._pin.stamp, self._headers, self._length_at
+        assert stamp is not None  # noqa: S101 - a start waits only for a stamp
+        self._start = None
+        self.has_started = True
+        body = b""
+        if message["type"] == "http.response.body":
+            body = message.get("body", b"")
+            if message.get("more_body", False) and (at < 0 or headers[at][1] != b"%d" % len(body)):
+                body = b""
+            elif body:
+                body = stamped(bytes(body), stamp.members)
+        if not body:
+            headers += _encoded(stamp)
+        else:
+            message = {**message, "body": body}
+            if at >= 0:
+                headers[at] = (b"content-length", b"%d" % len(body))
+        await self._send({**start, "headers": headers})
+        return message
 
     def _is_changeable(self, status: int, headers: list[tuple[bytes, bytes]]) -> bool:
         """Whether the body may be one that takes the stamp, judged by the start of the response."""
-        may_change = self._may_change and status not in _BODILESS
+        may_change = status not in _BODILESS
         is_json = False
         self._length_at = -1
         for index, (name, value) in enumerate(headers):
@@ -302,8 +400,87 @@ class _Response:
         return True
 
 
+def answer_to(failure: Exception, provider: Provider, pin: Pin, scope: Scope) -> Answer:
+    """The answer to a request whose check has raised this, and whose app has not answered it."""
+    feedback = provider.feedback
+    form = form_asked_for(_header(scope, b"accept"), feedback.error_form)
+    if isinstance(failure, Refusal):
+        return feedback.refusal(failure, form, pin.face, pin.stamp)
+    _log.error("%s; the request was answered with 500", failure, exc_info=failure.__cause__)
+    return feedback.failure(form)
+
+
+async def answered(endpoints: Endpoints, call: Call, receive: Receive) -> Answer:
+    """The answer to a call of one of the contract's own endpoints."""
+    refusal = endpoints.admit(call)
+    if refusal is not None:
+        return refusal
+    if call.method == "POST":
+        call = call._replace(body=await _read_body(receive, endpoints.most_bytes))
+    return await asyncio.to_thread(endpoints.answer, call)
+
+
+def call_of(scope: Scope, path: str) -> Call:
+    """A request as the endpoints know it, still without its body."""
+    query: bytes = scope.get("query_string", b"")
+    return Call(scope["method"], path, query.decode("latin-1"), headers_of(scope))
+
+
+def path_below_root(scope: Scope) -> str:
+    """The path of a request below where its app is mounted."""
+    path: str = scope["path"]
+    root = scope.get("root_path", "").rstrip("/")
+    below = path.removeprefix(root)
+    return below if below.startswith("/") else path
+
+
+def headers_of(scope: Scope) -> dict[str, str]:
+    """The headers of a request, by lower-case name."""
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+
+
+async def _live(app: App, provider: Provider, scope: Scope, receive: Receive, send: Send) -> None:
+    """Hold the policies to the app's operations when it starts, and let go of the provider's files when it ends; not before, and not where the app has no such life."""
+    is_ending = False
+
+    async def received() -> Message:
+        nonlocal is_ending
+        message = await receive()
+        if message["type"] == "lifespan.startup":
+            try:
+                provider.open()
+            except Exception as error:
+                await send({"type": "lifespan.startup.failed", "message": str(error)})
+                raise
+        is_ending = is_ending or message["type"] == "lifespan.shutdown"
+        return message
+
+    try:
+        await app(scope, received, send)
+    finally:
+        if is_ending:
+            provider.close()
+
+
+def _failure_in(error: BaseException, pin: Pin) -> Exception | None:
+    """What `check` has raised for this request, when that is all that an app has let through; a task group puts it into a group."""
+    leaves = list(_leaves(error))
+    if not all(any(leaf is failure for failure in pin.failures) for leaf in leaves):
+        return None
+    first = leaves[0]
+    return first if isinstance(first, Exception) else None
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
+
+
 @lru_cache(maxsize=4)
-def _encoded(stamp: AnyStamp) -> list[tuple[bytes, bytes]]:
+def _encoded(stamp: Stamp | CompactStamp) -> list[tuple[bytes, bytes]]:
     return [(name.lower().encode(), value.encode()) for name, value in stamp.headers]
 
 
@@ -318,39 +495,11 @@ def _wishes(scope: Scope) -> dict[bytes, str] | None:
     """What a client asks of the contract itself; None, mostly, for nothing. Looked for once, on every request."""
     wishes: dict[bytes, str] | None = None
     for name, value in scope["headers"]:
-        if name[:9] == b"contract-" or name == b"prefer":
+        if name[:9] == b"contract-":
             wishes = wishes or {}
             said = value.decode("latin-1")
             wishes[name] = f"{wishes[name]}, {said}" if name in wishes else said
     return wishes
-
-
-def _with_length(scope: Scope, body: bytes) -> Scope:
-    headers = [(name, value) for name, value in scope["headers"] if name != b"content-length"]
-    return {**scope, "headers": [*headers, (b"content-length", b"%d" % len(body))]}
-
-
-def _replayed(body: bytes) -> Receive:
-    """Gives a body that was read before, once; then nothing more comes."""
-    messages = iter([{"type": "http.request", "body": body, "more_body": False}])
-
-    async def receive() -> Message:
-        return next(messages, {"type": "http.disconnect"})
-
-    return receive
-
-
-def _accepted(scope: Scope) -> bytes:
-    return _header(scope, b"accept").encode("latin-1") if scope["method"] == "GET" else b""
-
-
-def _query(scope: Scope) -> str:
-    query: bytes = scope.get("query_string", b"")
-    return query.decode("latin-1")
-
-
-def _headers(scope: Scope) -> dict[str, str]:
-    return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
 
 
 def _header(scope: Scope, name: bytes) -> str:
@@ -371,11 +520,19 @@ async def _read_body(receive: Receive, most_bytes: int) -> bytes:
     return b"".join(parts)[: most_bytes + 1]
 
 
+def _bad_request(error: BadMessage) -> Answer:
+    return Answer(400, JSON, msgspec.json.encode(ErrorMessage(error=str(error))))
+
+
+def _not_found() -> Answer:
+    return Answer(404, JSON, msgspec.json.encode(ErrorMessage(error="there is no such endpoint")))
+
+
 async def _send_answer(send: Send, answer: Answer, method: str, vary: str = "") -> None:
     headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in answer.headers]
     if vary and method in _CACHED:
         headers.append((b"vary", vary.encode()))
-    if answer.status != 304:
+    if answer.status != _NOT_MODIFIED:
         headers.append((b"content-type", answer.content_type.encode()))
         headers.append((b"content-length", b"%d" % len(answer.body)))
     body = b"" if method == "HEAD" else answer.body

@@ -1,12 +1,24 @@
-"""The contract on a FastAPI app, in one call, with OpenAPI that shows it."""
+"""The contract inside of a FastAPI app, in one call, with OpenAPI that shows it."""
 
+import inspect
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, params, routing
+from fastapi.dependencies.models import Dependant
+from starlette.routing import BaseRoute, Host, Mount, Route, WebSocketRoute
 
 from shelflife.contract import Level
 from shelflife.contract.schemas import schema_components
-from shelflife.integrations.asgi import ContractMiddleware
+from shelflife.integrations.starlette import (
+    AppRoutes,
+    Found,
+    Opaque,
+    endpoint_for,
+    has_guard_of_its_own,
+    list_mounted,
+    put_under_contract,
+)
 from shelflife.server import Provider
 from shelflife.server.endpoints import (
     CHANGES_PATH,
@@ -16,17 +28,34 @@ from shelflife.server.endpoints import (
     RELOAD_TABLE_PATH,
     SIGNED_PATH,
     STATE_PATH,
+    ContractEndpoints,
 )
+from shelflife.server.operations import FixesTold
 
 __all__ = ["install"]
 
 _METHODS = {"get", "put", "post", "delete", "options", "patch", "trace"}
 
 
-def install(app: FastAPI, provider: Provider) -> None:
-    """Give the app the contract: its endpoints, its stamps on every response, and its answer to `provider.check`."""
-    left_alone = {app.openapi_url} if app.openapi_url else set()
-    app.add_middleware(ContractMiddleware, provider=provider, left_alone=left_alone)
+def install(
+    app: FastAPI,
+    provider: Provider,
+    *,
+    dependencies: Sequence[params.Depends] | None = None,
+    fixes: Collection[str] | None = None,
+) -> None:
+    """Give the app the contract: its endpoints as routes, its stamps, and its answer to `provider.check`.
+
+    The app's own dependencies hold for the contract's endpoints. `dependencies` are more of them, for an app in which routes have a login each; then operations that ask for less tell
+    no versions. `fixes` are the operations whose fixes are told without the request being made; by default, those that ask for no more than the contract's endpoints do.
+    """
+    contract = _Contract(app, provider, dependencies)
+    routes = AppRoutes(app, contract.list_routes)
+    endpoints = ContractEndpoints(provider, FixesTold(lambda: routes.operations, fixes))
+    for path, endpoint in endpoints.by_path.items():
+        method = endpoint.methods[0]  # no HEAD: routes of FastAPI do not take it either
+        contract.add_route(path, method, endpoint_for(provider, endpoints, path))
+    put_under_contract(app, provider, routes, fixes)
     plain_openapi = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -37,19 +66,116 @@ def install(app: FastAPI, provider: Provider) -> None:
     app.openapi = openapi  # type: ignore[method-assign]
 
 
+class _Contract:
+    """The contract's routes in an app, and how the others compare: whoever has passed as much may be told as much."""
+
+    def __init__(
+        self, app: FastAPI, provider: Provider, dependencies: Sequence[params.Depends] | None
+    ) -> None:
+        self._app = app
+        self._provider = provider
+        self._dependencies = dependencies
+        self._asked_for: dict[_Demand, str] = {}
+        """What the contract's endpoints ask for."""
+
+    def add_route(self, path: str, method: str, endpoint: Callable[..., Any]) -> None:
+        """Make an endpoint a route of the app's own, found before one that takes every path."""
+        router = self._app.router
+        router.add_api_route(
+            path,
+            endpoint,
+            methods=[method],
+            dependencies=self._dependencies,
+            response_model=None,
+            **_SHOWN[path],
+        )
+        route = router.routes.pop()
+        router.routes.insert(0, route)
+        self._asked_for = _demands_of(route)
+
+    def list_routes(
+        self, routes: Iterable[Any], prefix: str = "", *, is_guarded: bool = False
+    ) -> Iterator[Found | Opaque]:
+        """The routes of the app, of routers that it includes and of apps that are mounted in it."""
+        for route in _with_included(routes):
+            kind = getattr(route, "original_route", route)
+            if isinstance(kind, Route):
+                yield self._found(route, kind, prefix, is_guarded)
+            elif isinstance(kind, Mount | Host):
+                below = prefix + getattr(route, "path", "")
+                yield from list_mounted(route.routes, route.app, below, is_guarded, self.list_routes)
+            elif not isinstance(kind, WebSocketRoute):
+                yield Opaque(prefix)
+
+    def _found(self, route: Any, kind: Route, prefix: str, is_guarded: bool) -> Found:
+        is_api_route = isinstance(kind, routing.APIRoute)
+        demands = _demands_of(route)
+        asks_for_more = demands.keys() - self._asked_for.keys()
+        guards = sorted(filter(None, (demands[one] for one in asks_for_more)))
+        if guards and not self._asked_for and self._dependencies is None:
+            self._tell_that_it_is_open(f"{prefix}{route.path}", guards)
+        has_guard = (
+            has_guard_of_its_own(kind) if not is_api_route else type(kind) is not self._app.router.route_class
+        )
+        return Found(
+            prefix + route.path,
+            route.methods,
+            route.endpoint,
+            is_guarded=is_guarded
+            or bool(asks_for_more)
+            or has_guard
+            or hasattr(route.endpoint, "__wrapped__"),
+            is_told=is_api_route and route.include_in_schema and demands.keys() >= self._asked_for.keys(),
+        )
+
+    def _tell_that_it_is_open(self, path: str, demands: Sequence[str]) -> None:
+        self._provider.tell_once(
+            f"whoever can reach {STATE_PATH} may ask it: {path} depends on {' and '.join(demands)}, and the contract's"
+            " endpoints do not; give install the dependencies that they need, or an empty list if this is meant"
+        )
+
+
+_Demand = tuple[int, frozenset[str]]
+"""A dependency, by its identity, and the security scopes that it needs."""
+
+
+def _demands_of(route: Any) -> dict[_Demand, str]:
+    """What a route asks for before its endpoint runs, by name, at any depth."""
+    dependant: Dependant | None = getattr(route, "dependant", None)
+    return {} if dependant is None else dict(_demands_in(dependant))
+
+
+def _demands_in(dependant: Dependant) -> Iterator[tuple[_Demand, str]]:
+    for needed in dependant.dependencies:
+        scopes = (*(needed.parent_oauth_scopes or ()), *(needed.own_oauth_scopes or ()))
+        yield (id(needed.call), frozenset(scopes)), _name_of(needed.call)
+        yield from _demands_in(needed)
+
+
+def _name_of(dependency: Any) -> str:
+    """What a dependency is called; nothing for one that yields, which opens something and keeps nobody out."""
+    if inspect.isgeneratorfunction(dependency) or inspect.isasyncgenfunction(dependency):
+        return ""
+    return getattr(dependency, "__name__", type(dependency).__name__)
+
+
+def _with_included(routes: Iterable[BaseRoute]) -> Iterable[Any]:
+    """The routes as they are found by requests: with the prefixes and dependencies of the routers that include them."""
+    return routing.iter_route_contexts(list(routes))
+
+
 def _show_contract(document: dict[str, Any], provider: Provider) -> None:
-    """Write the contract into the app's OpenAPI document."""
+    """Write the contract into the app's OpenAPI document, which anybody may read: nothing in it is of the tables."""
     components = document.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
-    for path in document.get("paths", {}).values():
-        for method, operation in path.items():
-            if method in _METHODS:
+    for path, operations in document.get("paths", {}).items():
+        for method, operation in operations.items():
+            if method in _METHODS and path not in _SHOWN:
                 _show_answers(operation, provider, schemas)
     if provider.level == Level.PLAIN_TEXT:
         return
     for name, schema in schema_components().items():
         schemas.setdefault(name, schema)
-    document["paths"].update(_public_paths(provider))
     if provider.admin_token is not None:
         components.setdefault("securitySchemes", {})["AdminToken"] = {"type": "http", "scheme": "bearer"}
         document["paths"].update(_admin_paths(provider))
@@ -88,82 +214,6 @@ def _content(responses: dict[str, Any], status: str, description: str) -> dict[s
     return content
 
 
-def _public_paths(provider: Provider) -> dict[str, Any]:
-    signed = {
-        SIGNED_PATH: {
-            "get": {
-                "operationId": "contract_signed",
-                "tags": ["contract"],
-                "summary": "The signed state",
-                "parameters": [
-                    {
-                        "name": "since",
-                        "in": "query",
-                        "description": "The number of the last statement that is known",
-                        "schema": {"type": "integer", "minimum": 0, "maximum": 10**18 - 1},
-                    },
-                ],
-                "responses": {
-                    "200": _answer("The statements", "SignedStates"),
-                    "400": _error("A malformed query"),
-                    "503": _error("The state file cannot be written"),
-                },
-            }
-        }
-    }
-    return (signed if provider.lineage else {}) | {
-        STATE_PATH: {
-            "get": {
-                "operationId": "contract_state",
-                "tags": ["contract"],
-                "summary": "The current versions",
-                "parameters": [
-                    _parameter("If-None-Match", "header", "The ETag of the state that is known"),
-                    _parameter("known", "query", "Its epoch"),
-                ],
-                "responses": {
-                    "200": _answer("The versions", "ContractState"),
-                    "304": {"description": "Nothing has moved"},
-                },
-            }
-        },
-        CHANGES_PATH: {
-            "get": {
-                "operationId": "contract_changes",
-                "tags": ["contract"],
-                "summary": "What changed since versions that a client holds",
-                "parameters": [
-                    {
-                        "name": "since",
-                        "in": "query",
-                        "description": "table:version, once for each table",
-                        "schema": {"type": "array", "items": {"type": "string", "pattern": "^[^:]+:.+$"}},
-                    },
-                    _parameter("rules", "query", "The rules_version that is known"),
-                ],
-                "responses": {"200": _answer("The changes", "Changes"), "400": _error("A malformed query")},
-            }
-        },
-        FIXES_PATH: {
-            "post": {
-                "operationId": "contract_fixes",
-                "tags": ["contract"],
-                "summary": "What would be suggested for a request",
-                "requestBody": {
-                    "required": True,
-                    "content": {"application/json": {"schema": _ref("AskFixes")}},
-                },
-                "responses": {
-                    "200": _answer("The suggestions", "Rejection"),
-                    "400": _error("Malformed JSON"),
-                    "413": _error("Too large"),
-                    "422": _error("Not a question"),
-                },
-            }
-        },
-    }
-
-
 def _admin_paths(provider: Provider) -> dict[str, Any]:
     def admin(summary: str, answer: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         operation: dict[str, Any] = {
@@ -189,10 +239,7 @@ def _admin_paths(provider: Provider) -> dict[str, Any]:
             }
         return operation
 
-    tables = [{"properties": {"table": {"enum": sorted(provider.state.tables)}}}]
-    if provider.disclosure is not None:
-        tables = []  # the document is for anybody
-    reload_table = {"allOf": [_ref("ReloadTable"), *tables, _either("rows", "set", "remove")]}
+    reload_table = {"allOf": [_ref("ReloadTable"), _either("rows", "set", "remove")]}
     reload_rules = {"allOf": [_ref("ReloadRules"), _either("rules", "add", "remove")]}
     paths = {
         RELOAD_TABLE_PATH: {"post": admin("Reload a table", "ReloadReport", reload_table)},
@@ -230,3 +277,72 @@ def _error(description: str) -> dict[str, Any]:
 
 def _parameter(name: str, place: str, description: str) -> dict[str, Any]:
     return {"name": name, "in": place, "description": description, "schema": {"type": "string"}}
+
+
+def _shown(
+    operation_id: str, summary: str, responses: dict[int, dict[str, Any]], **extra: Any
+) -> dict[str, Any]:
+    return {
+        "operation_id": operation_id,
+        "summary": summary,
+        "tags": ["contract"],
+        "responses": responses,
+        "openapi_extra": extra,
+    }
+
+
+_SHOWN: dict[str, dict[str, Any]] = {
+    STATE_PATH: _shown(
+        "contract_state",
+        "The current versions",
+        {200: _answer("The versions", "ContractState"), 304: {"description": "Nothing has moved"}},
+        parameters=[
+            _parameter("If-None-Match", "header", "The ETag of the state that is known"),
+            _parameter("known", "query", "Its epoch"),
+        ],
+    ),
+    CHANGES_PATH: _shown(
+        "contract_changes",
+        "What changed since versions that a client holds",
+        {200: _answer("The changes", "Changes"), 400: _error("A malformed query")},
+        parameters=[
+            {
+                "name": "since",
+                "in": "query",
+                "description": "table:version, once for each table",
+                "schema": {"type": "array", "items": {"type": "string", "pattern": "^[^:]+:.+$"}},
+            },
+            _parameter("rules", "query", "The rules_version that is known"),
+        ],
+    ),
+    FIXES_PATH: _shown(
+        "contract_fixes",
+        "What would be suggested for a request",
+        {
+            200: _answer("The suggestions", "Rejection"),
+            400: _error("Malformed JSON"),
+            404: _error("Fixes of this operation are not told here"),
+            413: _error("Too large"),
+            422: _error("Not a question"),
+        },
+        requestBody={"required": True, "content": {"application/json": {"schema": _ref("AskFixes")}}},
+    ),
+    SIGNED_PATH: _shown(
+        "contract_signed",
+        "The signed state",
+        {
+            200: _answer("The statements", "SignedStates"),
+            400: _error("A malformed query"),
+            503: _error("The state file cannot be written"),
+        },
+        parameters=[
+            {
+                "name": "since",
+                "in": "query",
+                "description": "The number of the last statement that is known",
+                "schema": {"type": "integer", "minimum": 0, "maximum": 10**18 - 1},
+            },
+        ],
+    ),
+}
+"""How the contract's endpoints are shown in the app's OpenAPI document."""

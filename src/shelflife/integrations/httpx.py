@@ -22,7 +22,7 @@ from shelflife.client.memory import Exchange, Fetched, Memory
 from shelflife.client.origins import origin_of
 from shelflife.client.preconditions import precondition_for
 from shelflife.contract.compact import EPOCH_HEADER
-from shelflife.contract.preconditions import PRECONDITION_HEADER
+from shelflife.contract.preconditions import PRECONDITION_HEADER, has_gone_stale
 from shelflife.integrations.reading_ahead import library_of, read_ahead, read_ahead_async
 
 __all__ = ["AsyncMemoryTransport", "MemoryTransport"]
@@ -32,7 +32,6 @@ _log = logging.getLogger("shelflife.memory")
 _LARGEST_WATCHED = 1024 * 1024
 _LARGEST_ANSWER = 8 * 1024 * 1024
 _EXTENSION = "shelflife"
-_PRECONDITION_FAILED = 412
 _MOST_REPAIRS = 2
 _BODY_NOT_UNDERSTOOD = " with a body that is no JSON object"
 _UNREAD = b"{"
@@ -106,10 +105,6 @@ class _Watching:
                 sent.headers[EPOCH_HEADER] = epoch
         return sent, fields
 
-    def _has_gone_stale(self, sent: Any, response: Any) -> bool:
-        """Whether the server has refused an amended request because of what the amendment rests on."""
-        return response.status_code == _PRECONDITION_FAILED and PRECONDITION_HEADER in sent.headers
-
     def _to_check(self, request: Any) -> tuple[str, str, Mapping[str, Any]] | None:
         """The request that is to be amended, as the memory knows it; None when nothing of the server is suspect, or it goes out as it is."""
         if self._guard is None or not self.memory.has_suspects(_origin(request)):
@@ -159,6 +154,7 @@ class _Watching:
             headers={name.lower(): value for name, value in response.headers.items()},
             body=_UNREAD if body is None else body,
             epoch=request.headers.get(EPOCH_HEADER),
+            conditional=PRECONDITION_HEADER in request.headers,
         )
 
 
@@ -169,8 +165,8 @@ class MemoryTransport(_Watching):
 
     def handle_request(self, request: Any) -> Any:
         for repair_count in range(_MOST_REPAIRS):
-            response, has_gone_stale = self._sent(request, repair_count)
-            if not has_gone_stale:
+            response, is_stale = self._sent(request, repair_count)
+            if not is_stale:
                 return response
             response.close()
         return self._sent(request, _MOST_REPAIRS)[0]
@@ -179,16 +175,18 @@ class MemoryTransport(_Watching):
         self._check(request)
         sent, fields = self._prepared(request, repair_count)
         response = self._transport.handle_request(sent)
-        has_gone_stale = self._has_gone_stale(sent, response)
+        is_stale = PRECONDITION_HEADER in sent.headers and has_gone_stale(
+            response.status_code, response.headers
+        )
         body = read_ahead(response, _LARGEST_WATCHED) if _is_json(response.headers) else b""
 
-        if has_gone_stale:
+        if is_stale:
             fields = _fields(request)  # what the fixes in the answer are for
         try:
             self.memory.observe(self._exchange(sent, fields, response, body), self._asker(request))
         except Exception:  # noqa: BLE001 - the server has carried the request out
             _log.warning("a response could not be observed", exc_info=True)
-        return response, has_gone_stale
+        return response, is_stale
 
     def _check(self, request: Any) -> None:
         try:
@@ -234,8 +232,8 @@ class AsyncMemoryTransport(_Watching):
 
     async def handle_async_request(self, request: Any) -> Any:
         for repair_count in range(_MOST_REPAIRS):
-            response, has_gone_stale = await self._sent(request, repair_count)
-            if not has_gone_stale:
+            response, is_stale = await self._sent(request, repair_count)
+            if not is_stale:
                 return response
             await response.aclose()
         return (await self._sent(request, _MOST_REPAIRS))[0]
@@ -244,10 +242,12 @@ class AsyncMemoryTransport(_Watching):
         await self._check(request)
         sent, fields = self._prepared(request, repair_count)
         response = await self._transport.handle_async_request(sent)
-        has_gone_stale = self._has_gone_stale(sent, response)
+        is_stale = PRECONDITION_HEADER in sent.headers and has_gone_stale(
+            response.status_code, response.headers
+        )
         body = await read_ahead_async(response, _LARGEST_WATCHED) if _is_json(response.headers) else b""
 
-        if has_gone_stale:
+        if is_stale:
             fields = _fields(request)
         try:
             await self.memory.observe_async(
@@ -255,7 +255,7 @@ class AsyncMemoryTransport(_Watching):
             )
         except Exception:  # noqa: BLE001 - the server has carried the request out
             _log.warning("a response could not be observed", exc_info=True)
-        return response, has_gone_stale
+        return response, is_stale
 
     async def _check(self, request: Any) -> None:
         try:

@@ -15,7 +15,7 @@ from shelflife.client.strategies import Strategy
 from shelflife.client.trust import Trust
 from shelflife.contract.compact import EPOCH_HEADER
 from shelflife.contract.merging import merged
-from shelflife.contract.preconditions import PRECONDITION_HEADER
+from shelflife.contract.preconditions import PRECONDITION_HEADER, has_gone_stale
 from shelflife.integrations.following import Follower
 from shelflife.lab import prompting
 from shelflife.lab.apis import Api
@@ -42,7 +42,6 @@ __all__ = ["Agent", "Surroundings"]
 
 _MOST_ATTEMPTS = 5
 _MOST_MENDED = 2
-_PRECONDITION_FAILED = 412
 
 
 class Surroundings(NamedTuple):
@@ -290,9 +289,9 @@ class Agent:
             without = merged(request, precondition.was)
         with around.clock.running("http"):
             response = around.http.request(method, path, content=content, headers=headers)
-        has_gone_stale = response.status_code == _PRECONDITION_FAILED and PRECONDITION_HEADER in headers
-        taught = without if has_gone_stale else request
-        return _Sent(request, headers, carried, response, len(content), taught, has_gone_stale)
+        is_stale = PRECONDITION_HEADER in headers and has_gone_stale(response.status_code, response.headers)
+        taught = without if is_stale else request
+        return _Sent(request, headers, carried, response, len(content), taught, is_stale)
 
     def _observe(self, sent: _Sent) -> None:
         response = sent.response
@@ -304,6 +303,7 @@ class Agent:
             {name.lower(): value for name, value in response.headers.items()},
             response.content,
             sent.headers.get(EPOCH_HEADER),
+            conditional=PRECONDITION_HEADER in sent.headers,
         )
         with self._around.clock.running("memory"):
             happened = self._memory.observe(exchange)

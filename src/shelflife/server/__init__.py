@@ -15,7 +15,7 @@ from shelflife.server.errors import (
     UsageError,
     VersionTaken,
 )
-from shelflife.server.policies import Fix, Rejected, Violation, fix
+from shelflife.server.policies import Fix, PreconditionFailed, Rejected, Violation, fix
 from shelflife.server.provider import Provider, TableSource
 from shelflife.server.reads import Request, RowView, Tables, TableView
 from shelflife.server.registry import Registry
@@ -28,6 +28,7 @@ __all__ = [
     "Fix",
     "Level",
     "PolicyFailed",
+    "PreconditionFailed",
     "Provider",
     "Registry",
     "Rejected",

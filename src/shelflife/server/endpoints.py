@@ -34,7 +34,7 @@ from shelflife.server.graph import graph_of
 from shelflife.server.policies import Rejected
 from shelflife.server.provider import Provider
 
-__all__ = ["PATHS", "Call", "Endpoints", "read_message"]
+__all__ = ["AdminEndpoints", "Call", "ContractEndpoints", "Endpoints", "read_message"]
 
 STATE_PATH = "/contract/state"
 CHANGES_PATH = "/contract/changes"
@@ -44,18 +44,7 @@ RELOAD_TABLE_PATH = "/admin/reload-table"
 RELOAD_RULES_PATH = "/admin/reload-rules"
 GRAPH_PATH = "/admin/graph"
 
-PATHS: Mapping[str, tuple[str, ...]] = {
-    STATE_PATH: ("GET", "HEAD"),
-    CHANGES_PATH: ("GET", "HEAD"),
-    FIXES_PATH: ("POST",),
-    SIGNED_PATH: ("GET", "HEAD"),
-    RELOAD_TABLE_PATH: ("POST",),
-    RELOAD_RULES_PATH: ("POST",),
-    GRAPH_PATH: ("GET", "HEAD"),
-}
-"""Each endpoint and its methods."""
-
-_ADMIN = "/admin/"
+_READ = ("GET", "HEAD")
 _MOST_QUERIED = 1000
 _LARGEST_QUESTION = 64 * 1024
 _ESCAPED_COLON = re.compile(rb"\\u003[aA]")
@@ -83,36 +72,36 @@ class _Refusal(Exception):
         self.headers = headers
 
 
-class Endpoints:
-    """Answers calls to the contract's endpoints for one provider."""
+class Endpoint(NamedTuple):
+    """One endpoint."""
 
-    def __init__(self, provider: Provider) -> None:
+    methods: tuple[str, ...]
+    handler: Callable[[Call], Answer]
+
+
+class Endpoints:
+    """Answers calls to some endpoints of one provider."""
+
+    def __init__(self, provider: Provider, most_bytes: int, hint: str = "") -> None:
         self._provider = provider
-        self.paths = frozenset(path for path in PATHS if _is_on(path, provider))
+        self._too_large = f"the body is larger than {most_bytes} bytes{hint}"
+        self.most_bytes = most_bytes
+        """How long a body may be."""
+        self.by_path: dict[str, Endpoint] = {}
         """The endpoints that are on."""
-        self._handlers: Mapping[str, Callable[[Call], Answer]] = {
-            STATE_PATH: self._state,
-            CHANGES_PATH: self._changes,
-            FIXES_PATH: self._fixes,
-            SIGNED_PATH: self._signed,
-            RELOAD_TABLE_PATH: self._reload_table,
-            RELOAD_RULES_PATH: self._reload_rules,
-            GRAPH_PATH: self._graph,
-        }
 
     def admit(self, call: Call) -> Answer | None:
         """The refusal of a call, told before its body is read; None when it may go on."""
         try:
-            if call.path.startswith(_ADMIN):
-                self._check_token(call)
-            allowed = PATHS[call.path]
-            if call.method not in allowed:
+            self._authorize(call)
+            methods = self.by_path[call.path].methods
+            if call.method not in methods:
                 raise _Refusal(
-                    405, f"{call.path} takes {' and '.join(allowed)}", (("Allow", ", ".join(allowed)),)
+                    405, f"{call.path} takes {' and '.join(methods)}", (("Allow", ", ".join(methods)),)
                 )
             length = call.headers.get("content-length", "")
-            if re.fullmatch("[0-9]{1,18}", length) and int(length) > self.most_bytes(call.path):
-                raise _Refusal(413, self._too_large(call.path))
+            if re.fullmatch("[0-9]{1,18}", length) and int(length) > self.most_bytes:
+                raise _Refusal(413, self._too_large)
         except _Refusal as refusal:
             return self._refused(call, refusal)
         return None
@@ -120,29 +109,43 @@ class Endpoints:
     def answer(self, call: Call) -> Answer:
         """Carry out an admitted call."""
         try:
-            if len(call.body) > self.most_bytes(call.path):
-                raise _Refusal(413, self._too_large(call.path))
-            return self._handlers[call.path](call)
+            if len(call.body) > self.most_bytes:
+                raise _Refusal(413, self._too_large)
+            return self.by_path[call.path].handler(call)
         except _Refusal as refusal:
             return self._refused(call, refusal)
         except (ContractError, ReloadRefused, StateFileError) as error:
             return self._refused(call, _Refusal(_status_of(error), str(error)))
 
-    def most_bytes(self, path: str) -> int:
-        """How long a body may be: anybody may ask, but only an operator has tables to send."""
-        return self._provider.most_reload_bytes if path.startswith(_ADMIN) else _LARGEST_QUESTION
+    def _authorize(self, call: Call) -> None:
+        """Refuse a call that may not be made."""
 
-    def _too_large(self, path: str) -> str:
-        instead = "; send a change instead" if path.startswith(_ADMIN) else ""
-        return f"the body is larger than {self.most_bytes(path)} bytes{instead}"
+    def _refused(self, call: Call, refusal: _Refusal) -> Answer:
+        form: ErrorForm = form_asked_for(call.headers.get("accept", ""), self._provider.feedback.error_form)
+        if form == "problem":
+            problem = Problem(title=_TITLES[refusal.status], status=refusal.status, detail=str(refusal))
+            return Answer(refusal.status, PROBLEM_JSON, _encode(problem), refusal.headers)
+        return Answer(refusal.status, JSON, _encode(ErrorMessage(error=str(refusal))), refusal.headers)
 
-    def _check_token(self, call: Call) -> None:
-        scheme, _, token = call.headers.get("authorization", "").partition(" ")
-        is_right = hmac.compare_digest(_digest(token.strip()), _digest(self._provider.admin_token or ""))
-        if scheme.lower() != "bearer" or not is_right:
-            raise _Refusal(
-                401, "this endpoint needs the admin token as bearer token", (("WWW-Authenticate", "Bearer"),)
-            )
+
+class ContractEndpoints(Endpoints):
+    """What clients may ask. Who they are is for the app to decide, whose routes these are."""
+
+    def __init__(self, provider: Provider, told_fixes_of: Callable[[str], str | None]) -> None:
+        """`told_fixes_of` gives the operation that a client names, when its fixes may be told; else None."""
+        super().__init__(provider, _LARGEST_QUESTION)
+        self._told_fixes_of = told_fixes_of
+        if provider.level > Level.PLAIN_TEXT:
+            self.by_path[STATE_PATH] = Endpoint(_READ, self._state)
+            self.by_path[CHANGES_PATH] = Endpoint(_READ, self._changes)
+            self.by_path[FIXES_PATH] = Endpoint(("POST",), self._fixes)
+        if provider.lineage is not None:
+            self.by_path[SIGNED_PATH] = Endpoint(_READ, self._signed)
+
+    def is_for_the_feed(self, call: Call) -> bool:
+        """Whether a call wants to be told of changes as they happen."""
+        wants_events = "text/event-stream" in call.headers.get("accept", "")
+        return wants_events and (call.method, call.path) == ("GET", CHANGES_PATH)
 
     def _state(self, call: Call) -> Answer:
         face = self._provider.face(self._provider.state, call.headers)
@@ -183,10 +186,13 @@ class Endpoints:
 
     def _fixes(self, call: Call) -> Answer:
         asked = read_message(call.body, AskFixes)
-        with self._provider.one_state() as state:
-            rejected = Rejected(self._provider.fixes_for(asked.request, asked.operation), state)
+        operation = self._told_fixes_of(asked.operation)
+        if operation is None:
+            raise _Refusal(404, "fixes of this operation are told only to who makes the request itself")
+        state = self._provider.state
+        rejected = Rejected(self._provider.fixes_for(asked.request, operation, state), state)
         face = self._provider.face(state, call.headers)
-        return self._provider.feedback.rejection(rejected, "json", face, status=200)
+        return self._provider.feedback.refusal(rejected, "json", face, status=200)
 
     def _signed(self, call: Call) -> Answer:
         since = [value for name, value in parse_qsl(call.query) if name == "since"]
@@ -197,6 +203,25 @@ class Endpoints:
         face = self._provider.face(self._provider.state, call.headers)
         answer = self._provider.lineage.answer(int(since[-1]) if since else None, face)
         return Answer(200, JSON, _encode(answer), (("Cache-Control", "no-store"),))
+
+
+class AdminEndpoints(Endpoints):
+    """What an operator may do, with a token that has nothing to do with the app's own login."""
+
+    def __init__(self, provider: Provider) -> None:
+        super().__init__(provider, provider.most_reload_bytes, "; send a change instead")
+        if provider.admin_token is not None:
+            self.by_path[RELOAD_TABLE_PATH] = Endpoint(("POST",), self._reload_table)
+            self.by_path[RELOAD_RULES_PATH] = Endpoint(("POST",), self._reload_rules)
+            self.by_path[GRAPH_PATH] = Endpoint(_READ, self._graph)
+
+    def _authorize(self, call: Call) -> None:
+        scheme, _, token = call.headers.get("authorization", "").partition(" ")
+        is_right = hmac.compare_digest(_digest(token.strip()), _digest(self._provider.admin_token or ""))
+        if scheme.lower() != "bearer" or not is_right:
+            raise _Refusal(
+                401, "this endpoint needs the admin token as bearer token", (("WWW-Authenticate", "Bearer"),)
+            )
 
     def _reload_table(self, call: Call) -> Answer:
         message = read_message(call.body, ReloadTable)
@@ -250,13 +275,6 @@ class Endpoints:
         state = self._provider.state
         return Answer(200, JSON, _encode(graph_of(state.tables, state.rules)))
 
-    def _refused(self, call: Call, refusal: _Refusal) -> Answer:
-        form: ErrorForm = form_asked_for(call.headers.get("accept", ""), self._provider.feedback.error_form)
-        if form == "problem":
-            problem = Problem(title=_TITLES[refusal.status], status=refusal.status, detail=str(refusal))
-            return Answer(refusal.status, PROBLEM_JSON, _encode(problem), refusal.headers)
-        return Answer(refusal.status, JSON, _encode(ErrorMessage(error=str(refusal))), refusal.headers)
-
 
 _TITLES = {
     400: "Bad Request",
@@ -269,12 +287,6 @@ _TITLES = {
     429: "Too Many Requests",
     503: "Service Unavailable",
 }
-
-
-def _is_on(path: str, provider: Provider) -> bool:
-    if path.startswith(_ADMIN):
-        return provider.admin_token is not None
-    return provider.level > 0 and (path != SIGNED_PATH or provider.lineage is not None)
 
 
 def read_message(body: bytes, message_type: type[Message]) -> Message:

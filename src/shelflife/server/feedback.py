@@ -6,7 +6,7 @@ import msgspec
 
 from shelflife.contract import Level, Problem
 from shelflife.contract.compact import compacted
-from shelflife.server.policies import Rejected
+from shelflife.server.policies import PreconditionFailed, Refusal
 from shelflife.server.state import CompactStamp, Face, Stamp
 
 __all__ = ["Answer", "ErrorForm", "Feedback", "form_asked_for", "stamped"]
@@ -19,7 +19,8 @@ PROBLEM_JSON = "application/problem+json"
 PLAIN_TEXT = "text/plain; charset=utf-8"
 
 _REJECTED = 422
-_TITLES = {_REJECTED: "Unprocessable Content", 412: "Precondition Failed"}
+_PRECONDITION_FAILED = 412
+_TITLES = {_REJECTED: "Unprocessable Content", _PRECONDITION_FAILED: "Precondition Failed"}
 _encode = msgspec.json.Encoder().encode
 
 
@@ -40,21 +41,23 @@ class Feedback(NamedTuple):
     paper_only: bool = False
     """Leave out the members that the paper does not know."""
 
-    def rejection(
+    def refusal(
         self,
-        rejected: Rejected,
+        refusal: Refusal,
         form: ErrorForm,
         face: Face,
         stamp: Stamp | CompactStamp | None = None,
-        status: int = _REJECTED,
+        status: int | None = None,
     ) -> Answer:
-        """The answer to a request that violates policies: the fixes as the state's face shows them, with a stamp if not of the full form."""
+        """The answer to a request that is refused: the fixes as the state's face shows them, with a stamp if not of the full form."""
+        if status is None:
+            status = _PRECONDITION_FAILED if isinstance(refusal, PreconditionFailed) else _REJECTED
         if self.level == Level.PLAIN_TEXT:
-            return Answer(status, PLAIN_TEXT, "\n".join((*rejected.sentences, "")).encode())
+            return Answer(status, PLAIN_TEXT, "\n".join((*refusal.sentences, "")).encode())
         stamp = stamp or face.stamp
         suggestions = [
             face.suggestion(suggestion.at_level(self.level, paper_only=self.paper_only))
-            for suggestion in rejected.suggestions
+            for suggestion in refusal.suggestions
         ]
         told = (
             [compacted(one, face.stamp.message.table_versions) for one in suggestions]
@@ -63,20 +66,18 @@ class Feedback(NamedTuple):
         )
         members = b'"success":false,"recovery_feedback":{"suggestions":' + _encode(told) + b"}"
         if form == "problem":
-            problem = Problem(title=_TITLES[status], status=status, detail=" ".join(rejected.sentences))
+            problem = Problem(title=_TITLES[status], status=status, detail=" ".join(refusal.sentences))
             members = _encode(problem)[1:-1] + b"," + members
-        body = stamped(b"{" + members + b"}", stamp.members)
+        body = b"{" + members + b"," + stamp.members + b"}"
         return Answer(status, PROBLEM_JSON if form == "problem" else JSON, body)
 
-    def failure(self, face: Face, form: ErrorForm) -> Answer:
+    def failure(self, form: ErrorForm) -> Answer:
         """The answer when a policy has a bug: 500, and nothing about why."""
         if self.level == Level.PLAIN_TEXT:
             return Answer(500, PLAIN_TEXT, b"Internal Server Error\n")
         if form == "problem":
-            members, content_type = _encode(Problem(title="Internal Server Error", status=500)), PROBLEM_JSON
-        else:
-            members, content_type = b'{"success":false,"error":"internal server error"}', JSON
-        return Answer(500, content_type, stamped(members, face.stamp.members))
+            return Answer(500, PROBLEM_JSON, _encode(Problem(title="Internal Server Error", status=500)))
+        return Answer(500, JSON, b'{"success":false,"error":"internal server error"}')
 
 
 def stamped(body: bytes, members: bytes) -> bytes:

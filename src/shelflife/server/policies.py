@@ -10,10 +10,21 @@ from msgspec import UNSET
 from shelflife.contract import Suggestion, TableVersion
 from shelflife.contract.names import check_name
 from shelflife.server.errors import PolicyFailed, UsageError
+from shelflife.server.operations import Operation, Operations, operation_name
 from shelflife.server.reads import Reads, Request, Tables
 from shelflife.server.state import State
 
-__all__ = ["Fix", "Policy", "Rejected", "Violation", "evaluate", "fix"]
+__all__ = [
+    "Fix",
+    "Policies",
+    "Policy",
+    "PreconditionFailed",
+    "Refusal",
+    "Rejected",
+    "Violation",
+    "evaluate",
+    "fix",
+]
 
 
 class Fix(NamedTuple):
@@ -64,7 +75,35 @@ class Policy(NamedTuple):
             raise UsageError(
                 f"{name} cannot be a policy; a policy takes the request and the tables"
             ) from None
-        return cls(function, operation)
+        return cls(function, None if operation is None else operation_name(operation))
+
+
+class Policies:
+    """The policies of a provider, by the operation that they are for."""
+
+    def __init__(self) -> None:
+        self._all: list[Policy] = []
+        self._for_every_operation: tuple[Policy, ...] = ()
+        self._by_operation: dict[str, tuple[Policy, ...]] = {}
+        self.operations = Operations()
+        """The operations that some policy is for."""
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def add(self, policy: Policy) -> None:
+        """One more; the order in which they are declared is that of the suggestions."""
+        self._all.append(policy)
+        self._for_every_operation = tuple(one for one in self._all if one.operation is None)
+        names = {one.operation for one in self._all if one.operation is not None}
+        self._by_operation = {
+            name: tuple(one for one in self._all if one.operation in (None, name)) for name in names
+        }
+        self.operations = Operations(Operation.from_name(name) for name in sorted(names))
+
+    def concerning(self, operation: str | None) -> tuple[Policy, ...]:
+        """Those for every operation and for this one."""
+        return self._by_operation.get(operation or "", self._for_every_operation)
 
 
 class Violation(NamedTuple):
@@ -74,8 +113,8 @@ class Violation(NamedTuple):
     suggestion: Suggestion
 
 
-class Rejected(Exception):
-    """The request violates policies. The middleware turns it into the answer."""
+class Refusal(Exception):
+    """A request is refused, with the fixes that would make it pass. Where the app lets it through, it is answered for the app."""
 
     def __init__(self, violations: Iterable[Violation], state: State) -> None:
         self.violations = tuple(violations)
@@ -91,6 +130,14 @@ class Rejected(Exception):
     def sentences(self) -> tuple[str, ...]:
         """What a person is told, one sentence a violated policy."""
         return tuple(violation.policy.sentence for violation in self.violations)
+
+
+class Rejected(Refusal):
+    """The request violates policies."""
+
+
+class PreconditionFailed(Refusal):
+    """What the request's remembered values rest on has moved. No `Rejected`: whoever handles that did not ask about this."""
 
 
 def evaluate(

@@ -1,10 +1,11 @@
 """The provider: everything an API needs to give its fixes a shelf life, in one object."""
 
+import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, overload
@@ -12,34 +13,39 @@ from typing import Any, overload
 import msgspec
 
 from shelflife.contract import Level, ReloadReport, Row, Rule
+from shelflife.contract.merging import merged
+from shelflife.contract.preconditions import Precondition
 from shelflife.server.disclosure import Disclosure
 from shelflife.server.errors import PolicyFailed, UnknownTable, UsageError
+from shelflife.server.feed import Feed
 from shelflife.server.feedback import ErrorForm, Feedback
 from shelflife.server.limits import ReloadLimit
-from shelflife.server.policies import Policy, PolicyFunction, Rejected, Violation, evaluate
+from shelflife.server.operations import Operations, operation_name
+from shelflife.server.pins import Pin
+from shelflife.server.policies import (
+    Policies,
+    Policy,
+    PolicyFunction,
+    PreconditionFailed,
+    Refusal,
+    Rejected,
+    Violation,
+    evaluate,
+)
 from shelflife.server.reads import Tables
 from shelflife.server.registry import Registry
 from shelflife.server.signing import Lineage, Signer
 from shelflife.server.state import Face, State
 from shelflife.server.statefile import StateFile
 
-__all__ = ["Pin", "Provider", "TableSource"]
+__all__ = ["Provider", "TableSource"]
 
+_log = logging.getLogger("shelflife")
+_MOST_TOLD = 1000
 _SHORTEST_SIGNED_S = 60
 
 TableSource = Callable[[], Mapping[str, Row]]
 """Reads a table from where it lives; called again by `Provider.refresh`."""
-
-
-class Pin:
-    """What one request sees, and how its check ended."""
-
-    __slots__ = ("failure", "state")
-
-    def __init__(self, state: State) -> None:
-        self.state = state
-        self.failure: Rejected | PolicyFailed | None = None
-        """What `check` has raised; a framework may turn it into a 500 of its own on the way."""
 
 
 class Provider:
@@ -58,7 +64,6 @@ class Provider:
         state_file: str | Path | None = None,
         most_reload_bytes: int = 64 * 1024 * 1024,
         reloads_per_minute: int | None = None,
-        repairs: Collection[str] = (),
         signer: Signer | None = None,
         signed_for_s: int = 24 * 3600,
         clock: Callable[[], float] = time.time,
@@ -70,8 +75,7 @@ class Provider:
         rows after a restart are another version. Without an `admin_token` the operator's endpoints are off. With a
         `state_file` reloads survive a restart; those rows that are declared otherwise than at the last start are set
         anew, as by a reload, and no others. `reloads_per_minute` bounds the reloads over HTTP that change something.
-        `repairs` are operations, as `POST /subscriptions`, whose requests the server mends itself where a client prefers that; their handlers
-        must check before they do anything. A `signer` vouches for every state that clients ask about, for `signed_for_s` seconds
+        A `signer` vouches for every state that clients ask about, for `signed_for_s` seconds
         at a time; that needs a `state_file`, for numbers that were given out must survive a restart. With a `disclosure` clients are shown aliases
         in place of names and keys; to sign as well, it must name its clients by more than their credentials.
         """
@@ -103,7 +107,6 @@ class Provider:
             raise UsageError(f"states are signed for at least {_SHORTEST_SIGNED_S} s")
         self.admin_token = admin_token
         self.most_reload_bytes = most_reload_bytes
-        self.repaired_operations = frozenset(repairs)
         self.disclosure = disclosure
         self.reload_limit = None if reloads_per_minute is None else ReloadLimit(reloads_per_minute)
         self._sources = {name: rows for name, rows in tables.items() if callable(rows)}
@@ -120,13 +123,18 @@ class Provider:
         except BaseException:
             self.close()
             raise
-        self._policies: list[Policy] = []
-        self._concerned: dict[str | None, list[Policy]] = {}
+        self.policies = Policies()
         self._views = (self.registry.state, Tables(self.registry.state))
         """What policies see of a state at first. Kept in the state itself it would keep that alive in a cycle."""
         self._refreshing = threading.Lock()
+        self.feed = Feed(self.registry, self.face)
         self.pinned: ContextVar[Pin | None] = ContextVar("shelflife_pin", default=None)
         """What the request at hand sees; set by the middleware."""
+        self._apps: list[Callable[[], Operations | None]] = []
+        self._named: dict[str, str] = {}
+        self._operations: Operations | None = None
+        self._opened_with = -1
+        self._told: set[str] = set()
 
     def close(self) -> None:
         """Let go of the state file, if there is one."""
@@ -160,43 +168,80 @@ class Provider:
         """Make a function a policy, for every checked request or for those of one operation.
 
         It gets the request's fields and the tables, and returns a `fix(...)`, or None when all is well. The first line of its
-        docstring is what a person is told, at Level 0 and in the `detail` of a problem.
+        docstring is what a person is told, at Level 0 and in the `detail` of a problem. An operation is a method and the path of a route as it is
+        declared, as in `POST /orders/{id}`. What stands in the path for `id` is no field of the request: a policy sees what `check` is given.
         """
 
         def register(function: PolicyFunction) -> PolicyFunction:
-            self._policies.append(Policy.from_function(function, operation))
-            self._concerned.clear()
+            self.policies.add(Policy.from_function(function, operation))
             return function
 
         return register if function is None else register(function)
 
     def violations(self, request: Any, operation: str | None = None) -> list[Violation]:
-        """The policies that a request violates, each with its fix."""
-        return self._violations(request, operation, self.state)
+        """The policies that a request violates, each with its fix. It may be asked anywhere; outside of a request, say for which operation."""
+        pin = self.pinned.get()
+        return self._violations(_fields_of(request), self._operation(operation, pin), self.state)
 
-    def fixes_for(self, request: Mapping[str, Any], operation: str) -> list[Violation]:
+    def fixes_for(self, request: Mapping[str, Any], operation: str, state: State) -> list[Violation]:
         """What would be suggested for a request of which only some fields may be known; a policy that needs more says nothing."""
         violations: list[Violation] = []
-        for policy in self._policies:
-            if policy.operation in (None, operation):
-                with suppress(PolicyFailed):
-                    violations += evaluate([policy], request, self.state)
+        for policy in self.policies.concerning(operation):
+            with suppress(PolicyFailed):
+                violations += evaluate([policy], request, state)
         return violations
 
     def check(self, request: Any, operation: str | None = None) -> None:
-        """Raise `Rejected` when the request violates a policy; the middleware makes the answer of it.
+        """Raise `Rejected` when the request violates a policy; where the app lets that through, it is answered for the app.
 
         The request is a mapping, or a pydantic model, dataclass or msgspec struct. Of a pydantic model, policies see
-        what the client sent, by its wire names: a field left at its default is absent.
+        what the client sent, by its wire names: a field left at its default is absent. The operation is that of the request at hand; give it only where
+        the app's routes cannot be seen. The first check of a request also judges its precondition, and raises `PreconditionFailed`. Call it when it is clear who is asking,
+        and before anything is done.
         """
-        pin = self.pinned.get() or Pin(self.registry.state)
+        pin = self.pinned.get()
+        if pin is None:
+            self._check_outside(request, operation)
+            return
+        pin.has_checked = True
+        fields = _fields_of(request)
+        concerned = self._operation(operation, pin)
         try:
-            violations = self._violations(request, operation, pin.state)
+            if pin.precondition is not None and pin.verdict is None:
+                self._judge(pin, pin.precondition, fields, concerned)
+            violations = self._violations(fields, concerned, pin.state)
             if violations:
                 raise Rejected(violations, pin.state)
-        except (Rejected, PolicyFailed) as failure:
-            pin.failure = failure
+        except (Refusal, PolicyFailed) as failure:
+            pin.failures.append(failure)
             raise
+
+    def attach(
+        self, list_operations: Callable[[], Operations | None], fixes: Collection[str] | None = None
+    ) -> None:
+        """Note that an app has the contract, how to list its operations (None: they cannot be listed), and of which ones it tells fixes."""
+        self._apps.append(list_operations)
+        self._named |= {operation_name(name): "fixes are to be told of" for name in fixes or ()}
+
+    def open(self) -> None:
+        """Before the first request: hold the policies to the operations that there are. Cheap when it was done before."""
+        if self._opened_with == len(self.policies):
+            return
+        listed = [list_operations() for list_operations in self._apps]
+        self._operations = None
+        if None not in listed:
+            self._operations = Operations.union(operations for operations in listed if operations is not None)
+            needed = self._named | {one.name: "there is a policy for" for one in self.policies.operations}
+            for name, why in needed.items():
+                if name not in self._operations:
+                    raise UsageError(f"{why} {name}, and the app has no such route")
+        self._opened_with = len(self.policies)
+
+    def tell_once(self, warning: str) -> None:
+        """Log a warning, and not again."""
+        if warning not in self._told and len(self._told) < _MOST_TOLD:
+            self._told.add(warning)
+            _log.warning("%s", warning)
 
     def refresh(self, table: str, version: str | None = None) -> ReloadReport:
         """Read a table again from its source, and reload it."""
@@ -207,26 +252,57 @@ class Provider:
         with self._refreshing:
             return self.registry.reload_table(table, self._sources[table](), version=version)
 
-    @contextmanager
-    def one_state(self) -> Iterator[State]:
-        """Within this block `state`, `check` and `violations` see one state of the world, whatever is reloaded."""
-        state = self.state
-        token = self.pinned.set(Pin(state))
-        try:
-            yield state
-        finally:
-            self.pinned.reset(token)
+    def _check_outside(self, request: Any, operation: str | None) -> None:
+        """A check that knows of no request: right where no app has the contract, as in a test of policies, and a lost context elsewhere."""
+        if self._apps:
+            raise UsageError(
+                "check does not know its request here; in a thread of a handler, run it by asyncio.to_thread,"
+                " and outside of a request ask for violations(request, operation)"
+            )
+        state = self.registry.state
+        violations = self._violations(_fields_of(request), self._operation(operation, None), state)
+        if violations:
+            raise Rejected(violations, state)
 
-    def _violations(self, request: Any, operation: str | None, state: State) -> list[Violation]:
-        concerned = self._concerned.get(operation)
-        if concerned is None:
-            concerned = self._concerned[operation] = [
-                policy for policy in self._policies if policy.operation in (None, operation)
-            ]
+    def _operation(self, given: str | None, pin: Pin | None) -> str | None:
+        """The operation whose policies count; None when no policy is for one alone."""
+        if given is None and not any(self.policies.operations):
+            return None
+        if given is None and pin is None:
+            raise UsageError("some policies are for one operation alone: say which one this request is for")
+        operation = operation_name(given) if pin is None or given is not None else pin.operation()
+        if self._operations is not None:
+            if given is not None and operation not in self._operations:
+                raise UsageError(f"a check is for {operation}, and the app has no such route")
+        elif pin is not None:
+            unseen = [one.name for one in self.policies.operations if one.name != operation]
+            if unseen:
+                self.tell_once(
+                    "there are policies for "
+                    + ", ".join(unseen)
+                    + ", and nobody has looked whether the app has"
+                    " such routes, for these cannot be listed; give ContractMiddleware its operations"
+                )
+        return operation
+
+    def _judge(
+        self, pin: Pin, precondition: Precondition, fields: Mapping[str, Any], operation: str | None
+    ) -> None:
+        """Hold a request to its precondition; the fixes are for the request as it was without memory."""
+        if pin.face.meets(precondition):
+            pin.verdict = "met"
+            return
+        pin.verdict = "failed"
+        violations: list[Violation] = []
+        with suppress(PolicyFailed):
+            violations = self._violations(merged(fields, precondition.was), operation, pin.state)
+        raise PreconditionFailed(violations, pin.state)
+
+    def _violations(self, fields: Mapping[str, Any], operation: str | None, state: State) -> list[Violation]:
         views = self._views
         if views[0] is not state:
             views = self._views = (state, Tables(state))
-        return evaluate(concerned, _fields_of(request), state, views[1])
+        return evaluate(self.policies.concerning(operation), fields, state, views[1])
 
 
 def _fields_of(request: Any) -> Mapping[str, Any]:

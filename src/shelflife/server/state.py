@@ -23,6 +23,7 @@ from shelflife.contract import (
 )
 from shelflife.contract.compact import EPOCH_HEADER, epoch_of, moved_between
 from shelflife.contract.names import split_node_id
+from shelflife.contract.preconditions import Precondition
 from shelflife.contract.signed import Statement
 from shelflife.contract.stamps import quoted
 from shelflife.server.tables import Table
@@ -42,7 +43,6 @@ class Stamp:
 
     __slots__ = ("headers", "members", "message", "tag", "vary")
     is_compact = False
-    is_repaired = False
 
     def __init__(self, message: ContractState, vary: str = "") -> None:
         self.message = message
@@ -66,7 +66,6 @@ class CompactStamp:
 
     __slots__ = ("headers", "members", "vary")
     is_compact = True
-    is_repaired = False
 
     def __init__(self, epoch: bytes, headers: list[tuple[str, str]], vary: str = "") -> None:
         self.members = b'"epoch":' + epoch
@@ -144,6 +143,12 @@ class Face:
         if known is None:
             return True
         return self._have_rows_moved(rows, known.tables) or self._have_rules_moved(rules, known.rules)
+
+    def meets(self, precondition: Precondition) -> bool:
+        """Whether nothing that a request's remembered values rest on has moved."""
+        if precondition.rows is None and precondition.rules is None:
+            return precondition.epoch == self.epoch
+        return not self.has_moved(precondition.epoch, precondition.rows or (), precondition.rules or ())
 
     def changes_since(self, versions: Mapping[str, str], rules_version: str | None) -> Changes:
         """What happened since these versions of tables and, from Level 6 on, of the rules."""

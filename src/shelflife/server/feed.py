@@ -12,8 +12,9 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from shelflife.contract.compact import EPOCH_HEADER
-from shelflife.server.provider import Provider
-from shelflife.server.state import Face
+from shelflife.server.endings import hear_of_the_end
+from shelflife.server.registry import Registry
+from shelflife.server.state import Face, State
 
 __all__ = ["Feed"]
 
@@ -30,15 +31,29 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
+class _Listener:
+    """Somebody who is told of changes."""
+
+    def __init__(self) -> None:
+        self.moved = asyncio.Event()
+        self.is_to_end = False
+
+
 class Feed:
     """The listeners of one provider, on any number of event loops."""
 
-    def __init__(self, provider: Provider, heartbeat_s: float = _HEARTBEAT_S) -> None:
-        self._provider = provider
+    def __init__(
+        self,
+        registry: Registry,
+        face_of: Callable[[State, Mapping[str, str]], Face],
+        heartbeat_s: float = _HEARTBEAT_S,
+    ) -> None:
+        self._registry = registry
+        self._face_of = face_of
         self._heartbeat_s = heartbeat_s
         self._lock = threading.Lock()
-        self._listeners: dict[asyncio.AbstractEventLoop, set[asyncio.Event]] = {}
-        provider.registry.on_change(self._wake)
+        self._listeners: dict[asyncio.AbstractEventLoop, set[_Listener]] = {}
+        registry.on_change(self._wake)
 
     @property
     def listener_count(self) -> int:
@@ -52,17 +67,18 @@ class Feed:
         return self.listener_count >= _MOST_LISTENERS
 
     async def stream(self, headers: Mapping[str, str], query: str, receive: Receive, send: Send) -> None:
-        """Tell one listener, until it goes away; `headers` are those of its request, by lower-case name."""
-        loop, moved = asyncio.get_running_loop(), asyncio.Event()
+        """Tell one listener, until it goes away or the process is told to end; `headers` are those of its request, by lower-case name."""
+        loop, listener = asyncio.get_running_loop(), _Listener()
+        hear_of_the_end(self._end_listeners)
         with self._lock:
-            self._listeners.setdefault(loop, set()).add(moved)
-        telling = asyncio.create_task(self._tell(headers, _known_by(headers, query), moved, send))
+            self._listeners.setdefault(loop, set()).add(listener)
+        telling = asyncio.create_task(self._tell(headers, _known_by(headers, query), listener, send))
         leaving = asyncio.create_task(_gone(receive))
         try:
             await asyncio.wait({telling, leaving}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             with self._lock:
-                self._listeners[loop].discard(moved)
+                self._listeners[loop].discard(listener)
                 if not self._listeners[loop]:
                     del self._listeners[loop]
             for task in (telling, leaving):
@@ -70,17 +86,19 @@ class Feed:
             await asyncio.gather(telling, leaving, return_exceptions=True)
 
     async def _tell(
-        self, headers: Mapping[str, str], known: str | None, moved: asyncio.Event, send: Send
+        self, headers: Mapping[str, str], known: str | None, listener: _Listener, send: Send
     ) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-        while True:
-            moved.clear()
-            face = self._provider.face(self._provider.registry.state, headers)
+        while not listener.is_to_end:
+            listener.moved.clear()
+            face = self._face_of(self._registry.state, headers)
             part = b": still here\n\n" if face.epoch == known else _event(face, known)
-            await send({"type": "http.response.body", "body": part, "more_body": True})
             known = face.epoch
+            del face  # it would keep its state alive until the next one
+            await send({"type": "http.response.body", "body": part, "more_body": True})
             with suppress(TimeoutError):
-                await asyncio.wait_for(moved.wait(), self._heartbeat_s)
+                await asyncio.wait_for(listener.moved.wait(), self._heartbeat_s)
+        await send({"type": "http.response.body", "body": b""})
 
     def _wake(self) -> None:
         with self._lock:
@@ -90,10 +108,17 @@ class Feed:
                 loop.call_soon_threadsafe(self._wake_listeners, loop)
 
     def _wake_listeners(self, loop: asyncio.AbstractEventLoop) -> None:
+        for listener in self._listeners_on(loop):
+            listener.moved.set()
+
+    def _end_listeners(self, loop: asyncio.AbstractEventLoop) -> None:
+        for listener in self._listeners_on(loop):
+            listener.is_to_end = True
+            listener.moved.set()
+
+    def _listeners_on(self, loop: asyncio.AbstractEventLoop) -> list[_Listener]:
         with self._lock:
-            listeners = list(self._listeners.get(loop, ()))
-        for moved in listeners:
-            moved.set()
+            return list(self._listeners.get(loop, ()))
 
 
 def _event(face: Face, known: str | None) -> bytes:

@@ -1,0 +1,60 @@
+"""What one request sees of the contract, and what became of its check."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from shelflife.contract.preconditions import Precondition, Verdict
+from shelflife.server.state import CompactStamp, Face, Stamp, State
+
+__all__ = ["Listening", "Pin"]
+
+
+class Listening(NamedTuple):
+    """A request for the change feed that the app has let through."""
+
+    headers: dict[str, str]
+    query: str
+
+
+class Pin:
+    """One request: the state that it sees from start to end, and what its check has found.
+
+    The middleware makes it before the app is called and looks at it when the app answers; `Provider.check` writes into it.
+    """
+
+    __slots__ = (
+        *("answered", "face", "failures", "has_checked", "listening", "operation", "precondition"),
+        *("stamp", "state", "verdict"),
+    )
+
+    def __init__(
+        self,
+        state: State,
+        face: Face,
+        stamp: Stamp | CompactStamp | None,
+        operation: Callable[[], str],
+        precondition: Precondition | None,
+    ) -> None:
+        self.state = state
+        self.face = face
+        self.stamp = stamp
+        """What a response carries; None at Level 0."""
+
+        self.operation = operation
+        """Which operation the app has found for the request: known from when a handler runs."""
+
+        self.precondition = precondition
+        self.verdict: Verdict | None = None
+        """What the first check has made of the precondition."""
+
+        self.has_checked = False
+        """Whether the request has come as far as `check`: the app has decided who is asking."""
+
+        self.failures: list[Exception] = []
+        """What `check` has raised. Those that the app does not handle are answered for it."""
+
+        self.answered = False
+        """Whether the response at hand is the contract's own, and needs no stamp."""
+
+        self.listening: Listening | None = None
+        """Set by the endpoint of the feed: what follows once the app is done."""
