@@ -247,6 +247,7 @@ def test_a_server_that_always_says_that_it_moved_gets_the_request_as_it_came_in_
     assert app.bodies == [{"a": 1}, {"a": 1, "x": 1}, {"a": 1, "x": 1}, {"a": 1}]
 
 
+@pytest.mark.spec("12.9")
 @pytest.mark.parametrize(
     ("status", "verdict", "is_told"),
     [
