@@ -22,7 +22,10 @@ _LONGEST_SHOWN = 60
 
 def shown(value: object) -> str:
     """A value from outside, quoted and cut to a length that fits in an error message."""
-    text = ascii(value)
+    try:
+        text = ascii(value)
+    except (ValueError, RecursionError):  # a whole number of too many digits, lists without end
+        return f"a value of type {type(value).__name__}"
     return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
 
 
