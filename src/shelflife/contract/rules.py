@@ -7,7 +7,8 @@ from operator import attrgetter
 import msgspec
 
 from shelflife.contract.errors import BadRule
-from shelflife.contract.names import check_name
+from shelflife.contract.names import check_name, shown
+from shelflife.contract.values import fault_in
 
 __all__ = ["Rule", "RuleSet"]
 
@@ -34,6 +35,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         check_name(self.from_table)
         check_name(self.to_table)
         check_name(self.relation, "relation")
+        if self.via is not None and (not isinstance(self.via, str) or fault_in(self.via, 0)):
+            raise BadRule(f"{shown(self.via)} cannot be a column; a column is named by a text that is valid Unicode")
 
     @property
     def id(self) -> str:
