@@ -10,13 +10,13 @@ from shelflife.contract.errors import BadRule
 from shelflife.contract.names import check_name, shown
 from shelflife.contract.values import fault_in
 
-__all__ = ["Rule", "RuleSet"]
+__all__ = ["Rule", "RuleSet", "SentRule"]
 
 _FINGERPRINT_LENGTH = 12
 _encode = msgspec.json.Encoder().encode
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, eq=False):
     """A declaration that ties a value in one table to a key in another."""
 
     from_table: str = msgspec.field(name="from")
@@ -38,6 +38,12 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.via is not None and (not isinstance(self.via, str) or fault_in(self.via, 0)):
             raise BadRule(f"{shown(self.via)} cannot be a column; a column is named by a text that is valid Unicode")
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Rule) and self.canonical == other.canonical
+
+    def __hash__(self) -> int:
+        return hash(self.canonical)
+
     @property
     def id(self) -> str:
         """`table:relation`, by which a policy's reading of the rule goes on the wire."""
@@ -48,6 +54,10 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """The triple that is fingerprinted, with the column as a fourth member where one is named."""
         triple = (self.from_table, self.to_table, self.relation)
         return triple if self.via is None else (*triple, self.via)
+
+
+class SentRule(Rule, frozen=True, kw_only=True, omit_defaults=True, eq=False, forbid_unknown_fields=True):
+    """A rule in an operator's message, in which a member that is not known is a mistake. It is the same rule."""
 
 
 _canonical = attrgetter("canonical")
