@@ -2,15 +2,18 @@
 
 from collections.abc import Mapping
 
+import msgspec
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from shelflife.contract import Rule, same_json, split_node_id
+from shelflife.contract.values import DEEPEST_VALUE, fault_in
 from shelflife.contract.when import holds
-from shelflife.server import Registry, fix
+from shelflife.server import MalformedRequest, Registry, fix
 from shelflife.server.policies import Policy, evaluate
 from shelflife.server.reads import Reads, Request, Tables
+from tests.contract.test_values import odd
 from tests.worlds import COLUMNS, KEYS, TABLES, fields, grown, rule_lists, values, worlds
 
 names = st.sampled_from(["f", "g", "h"])
@@ -424,6 +427,21 @@ def test_a_fix_may_hand_on_rows_and_objects():
         "plan": {"promo": "P1", "limits": [1, 2]},
         "customer": {"name": "Ada"},
     }
+
+
+@pytest.mark.spec("3.9", "4.4")
+@given(st.dictionaries(st.sampled_from(["f", "g"]), odd), st.sampled_from(["field", "whole_request", "equals"]))
+def test_whatever_a_request_holds_its_fix_is_for_it_alone_or_it_is_malformed(request_fields, step):
+    program = [(step, "f", "x") if step == "equals" else (step, "f") if step == "field" else (step,), ("keys", "t")]
+    registry = Registry({"t": {"a": {}}})
+    try:
+        suggestion = suggestion_of(program, request_fields, registry)
+    except MalformedRequest:
+        assert fault_in(request_fields, DEEPEST_VALUE) is not None
+        return
+    told = msgspec.json.decode(msgspec.json.encode(suggestion))
+    assert holds(told["when"], request_fields, told.get("unless"))
+    assert not holds(told["when"], {"f": "x"}, told.get("unless")) or request_fields.get("f") in ("x", None)
 
 
 @given(dense_worlds, rule_lists, programs, dense_fields)

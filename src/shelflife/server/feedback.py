@@ -4,8 +4,9 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from shelflife.contract import Level, Problem
+from shelflife.contract import ErrorMessage, Level, Problem
 from shelflife.contract.compact import compacted
+from shelflife.server.errors import MalformedRequest
 from shelflife.server.policies import Rejected
 from shelflife.server.state import CompactStamp, Face, Stamp
 
@@ -18,6 +19,7 @@ JSON = "application/json"
 PROBLEM_JSON = "application/problem+json"
 PLAIN_TEXT = "text/plain; charset=utf-8"
 
+_MALFORMED = 400
 _REJECTED = 422
 _TITLES = {_REJECTED: "Unprocessable Content", 412: "Precondition Failed"}
 _encode = msgspec.json.Encoder().encode
@@ -77,6 +79,15 @@ class Feedback(NamedTuple):
         else:
             members, content_type = b'{"success":false,"error":"internal server error"}', JSON
         return Answer(500, content_type, stamped(members, face.stamp.members))
+
+    def malformed(self, error: MalformedRequest, form: ErrorForm) -> Answer:
+        """The answer to a request that holds what JSON cannot carry: 400, what is wrong, and no stamps."""
+        if self.level == Level.PLAIN_TEXT:
+            return Answer(_MALFORMED, PLAIN_TEXT, f"{error}\n".encode())
+        if form == "problem":
+            problem = Problem(title="Bad Request", status=_MALFORMED, detail=str(error))
+            return Answer(_MALFORMED, PROBLEM_JSON, _encode(problem))
+        return Answer(_MALFORMED, JSON, _encode(ErrorMessage(error=str(error))))
 
 
 def stamped(body: bytes, members: bytes) -> bytes:
