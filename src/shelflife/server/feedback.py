@@ -22,6 +22,7 @@ PLAIN_TEXT = "text/plain; charset=utf-8"
 _MALFORMED = 400
 _REJECTED = 422
 _TITLES = {_REJECTED: "Unprocessable Content", 412: "Precondition Failed"}
+_ABSENT = msgspec.Raw(b"")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -67,7 +68,7 @@ class Feedback(NamedTuple):
         if form == "problem":
             problem = Problem(title=_TITLES[status], status=status, detail=" ".join(rejected.sentences))
             members = _encode(problem)[1:-1] + b"," + members
-        body = stamped(b"{" + members + b"}", stamp.members)
+        body = b"{" + members + b"," + stamp.members + b"}"
         return Answer(status, PROBLEM_JSON if form == "problem" else JSON, body)
 
     def failure(self, face: Face, form: ErrorForm) -> Answer:
@@ -75,10 +76,11 @@ class Feedback(NamedTuple):
         if self.level == Level.PLAIN_TEXT:
             return Answer(500, PLAIN_TEXT, b"Internal Server Error\n")
         if form == "problem":
-            members, content_type = _encode(Problem(title="Internal Server Error", status=500)), PROBLEM_JSON
+            problem = Problem(title="Internal Server Error", status=500)
+            members, content_type = _encode(problem)[1:-1], PROBLEM_JSON
         else:
-            members, content_type = b'{"success":false,"error":"internal server error"}', JSON
-        return Answer(500, content_type, stamped(members, face.stamp.members))
+            members, content_type = b'"success":false,"error":"internal server error"', JSON
+        return Answer(500, content_type, b"{" + members + b"," + face.stamp.members + b"}")
 
     def malformed(self, error: MalformedRequest, form: ErrorForm) -> Answer:
         """The answer to a request that holds what JSON cannot carry: 400, what is wrong, and no stamps."""
@@ -90,25 +92,34 @@ class Feedback(NamedTuple):
         return Answer(_MALFORMED, JSON, _encode(ErrorMessage(error=str(error))))
 
 
+class _Own(msgspec.Struct):
+    """The members of a body that are ours. What else is there is checked for its syntax, and skipped."""
+
+    table_versions: msgspec.Raw = _ABSENT
+    rules_version: msgspec.Raw = _ABSENT
+    epoch: msgspec.Raw = _ABSENT
+
+
+_read_own = msgspec.json.Decoder(_Own).decode
+
+
 def stamped(body: bytes, members: bytes) -> bytes:
-    """A JSON object with these members added at its end; b"" when the body is none, or has them already."""
+    """A JSON object with these members added at its end; b"" when the body is not one object, or has them already."""
     if not (body[:1] == b"{" and body[-1:] == b"}"):
-        body = body.strip()
+        body = body.strip(b" \t\r\n")
         if not (body[:1] == b"{" and body[-1:] == b"}"):
             return b""
-    if (b"_version" in body or b'"epoch"' in body) and _has_members(body):
+    try:
+        if not body.isascii():
+            body.decode()  # what is skipped is not checked for this
+        own = _read_own(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return b""
+    if not (own.table_versions is own.rules_version is own.epoch is _ABSENT):
         return b""
     if body[1:2] != b'"' and not body[1:-1].strip():
         return b"{" + members + b"}"
     return b"".join((body[:-1], b",", members, b"}"))
-
-
-def _has_members(body: bytes) -> bool:
-    try:
-        names = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-    except msgspec.MsgspecError:
-        return True
-    return not names.keys().isdisjoint(("table_versions", "rules_version", "epoch"))
 
 
 def form_asked_for(accept: str, default: ErrorForm) -> ErrorForm:
