@@ -40,7 +40,6 @@ rules = st.builds(
 rule_lists = st.lists(rules, max_size=5).map(_one_of_each_id)
 
 
-
 def fitting(rules: list[Rule], world: Mapping[str, Mapping[str, Row]]) -> list[Rule]:
     """The rules that a server with these rows takes: one that names a column which no row has is a mistake."""
 
@@ -58,7 +57,7 @@ def rows_of(registry: Registry) -> dict[str, Mapping[str, Row]]:
 
 def grown(world: Mapping[str, Mapping[str, Row]], rules: list[Rule]) -> Registry:
     """A registry that has come to these rows by reloads, so that rules may name columns which no row has any more."""
-    registry = Registry(dict.fromkeys(world, {}), rules)
+    registry = Registry({name: {} for name in world}, rules)
     for name, rows in world.items():
         registry.reload_table(name, rows)
     return registry

@@ -251,7 +251,11 @@ BAD_RELOADS = {
     "trailing text": ('{"table": "codes", "rows": {}} x', 400, "not valid JSON"),
     "two objects": ('{"table": "codes", "rows": {}}{}', 400, "not valid JSON"),
     "byte order mark": ('\ufeff{"table": "codes", "rows": {}}', 400, "not valid JSON"),
-    "NaN": (ROW % '{"x": NaN}', 400, "the body is not valid JSON: 'set/k/x' holds a number that JSON cannot carry: NaN"),
+    "NaN": (
+        ROW % '{"x": NaN}',
+        400,
+        "the body is not valid JSON: 'set/k/x' holds a number that JSON cannot carry: NaN",
+    ),
     "Infinity": (ROW % '{"x": [-Infinity]}', 400, "the body is not valid JSON: 'set/k/x/0' holds a number"),
     "infinite": (
         ROW % '{"x": 1e999}',
@@ -278,7 +282,11 @@ BAD_RELOADS = {
         422,
         "the key '\\ud800' of table codes is not valid Unicode",
     ),
-    "half a surrogate for a name": (ROW % '{"\\udfff": 1}', 422, "row 'k' of table codes has a name that is not"),
+    "half a surrogate for a name": (
+        ROW % '{"\\udfff": 1}',
+        422,
+        "row 'k' of table codes has a name that is not",
+    ),
     "half a surrogate for a member": (
         '{"table": "codes", "set": {}, "\\ud800": 1}',
         422,
@@ -412,7 +420,11 @@ DEEP_QUESTION = '{"n": ' + "[" * 33 + "]" * 33 + "}"
         ('{"n": {"a": "\\ud800"}}', 422, "the field n holds text that is not valid Unicode"),
         ('{"\\ud800": 1}', 422, "the field '\\ud800' has a name that is not valid Unicode"),
         (DEEP_QUESTION, 422, "the field n is nested deeper than 32 levels"),
-        ('{"n": NaN}', 400, "the body is not valid JSON: 'request/n' holds a number that JSON cannot carry: NaN"),
+        (
+            '{"n": NaN}',
+            400,
+            "the body is not valid JSON: 'request/n' holds a number that JSON cannot carry: NaN",
+        ),
         ("[]", 422, "Expected `object`"),
     ],
 )
@@ -459,7 +471,9 @@ junk = st.recursive(
     ),
     lambda inner: (
         st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["growth", "code", "from", "to", "relation", "via", "", "\ud800"]), inner)
+        | st.dictionaries(
+            st.sampled_from(["growth", "code", "from", "to", "relation", "via", "", "\ud800"]), inner
+        )
     ),
     max_leaves=10,
 )
@@ -473,7 +487,9 @@ bodies = st.one_of(
         lambda body, at, more: body[: at % (len(body) + 1)] + more + body[at % (len(body) + 1) :],
         st.dictionaries(st.sampled_from(MEMBERS), junk).map(json.dumps),
         st.integers(0, 300),
-        st.sampled_from(['"', "}", "{", "\\ud800", "1e999", "\\", "NaN", ":", ",", "\0", "\ufeff", "9" * 4400]),
+        st.sampled_from(
+            ['"', "}", "{", "\\ud800", "1e999", "\\", "NaN", ":", ",", "\0", "\ufeff", "9" * 4400]
+        ),
     ),
 )
 
@@ -490,7 +506,8 @@ def clean(value):
 @pytest.mark.spec("7.9")
 @settings(max_examples=400 if settings().max_examples < 1000 else 10_000, deadline=None)
 @given(
-    st.sampled_from(["/admin/reload-table", "/admin/reload-rules", "/contract/fixes", "/contract/changes"]), bodies
+    st.sampled_from(["/admin/reload-table", "/admin/reload-rules", "/contract/fixes", "/contract/changes"]),
+    bodies,
 )
 def test_whatever_comes_is_taken_whole_or_refused_in_one_sentence(path, body):
     content = body if isinstance(body, bytes) else body.encode(errors="surrogatepass")

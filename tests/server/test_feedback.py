@@ -87,13 +87,32 @@ def is_object(body):
         return False
 
 
-PARTS = [b'"', b"{", b"}", b"[", b"]", b",", b":", b"1", b"-", b"e", b".", b"\\", b"\\u0041", b"t", b"\xc3", b"\xa9"]
+PARTS = [
+    b'"',
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b",",
+    b":",
+    b"1",
+    b"-",
+    b"e",
+    b".",
+    b"\\",
+    b"\\u0041",
+    b"t",
+    b"\xc3",
+    b"\xa9",
+]
 
 
 @pytest.mark.spec("5.3", "5.4")
 @given(
     st.sampled_from([b'{"a":1,"b":[1.5e3,true,"x\\n"],"c":{"d":{}}}', '{"é":["ü"]}'.encode()]),
-    st.lists(st.tuples(st.integers(0, 50), st.integers(0, 3), st.sampled_from([*PARTS, b"\n", b""])), max_size=3),
+    st.lists(
+        st.tuples(st.integers(0, 50), st.integers(0, 3), st.sampled_from([*PARTS, b"\n", b""])), max_size=3
+    ),
 )
 def test_what_is_stamped_was_an_object_and_is_one(body, edits):
     for at, length, part in edits:

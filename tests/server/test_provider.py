@@ -97,7 +97,10 @@ def test_a_policy_with_a_bug_is_reported_and_leaves_no_half_made_suggestion(poli
 BAD_REQUESTS = {
     "NaN": (lambda: math.nan, "the field n holds a number that JSON cannot carry: NaN"),
     "infinity": (lambda: [{"a": math.inf}], "the field n holds a number that JSON cannot carry: infinity"),
-    "digits": (lambda: 10**4300, "the field n holds a number that JSON cannot carry: one of more than 4300 digits"),
+    "digits": (
+        lambda: 10**4300,
+        "the field n holds a number that JSON cannot carry: one of more than 4300 digits",
+    ),
     "surrogate": (lambda: "\ud800", "the field n holds text that is not valid Unicode"),
     "surrogate in a name": (lambda: {"\ud800": 1}, "the field n has a name that is not valid Unicode"),
     "depth": (lambda: nested(33), "the field n is nested deeper than 32 levels"),
@@ -149,7 +152,9 @@ def test_a_client_reads_the_condition_of_the_deepest_request_that_is_not_refused
     request = {"plan": "basic", "n": nested(32)}
     [violation] = provider_with(reads_it_whole).violations(request)
     state = provider_with().state
-    answer = Feedback(Level.FINGERPRINT).rejection(Rejected([violation], state), "json", state.face(Level.FINGERPRINT))
+    answer = Feedback(Level.FINGERPRINT).rejection(
+        Rejected([violation], state), "json", state.face(Level.FINGERPRINT)
+    )
     contract = read_contract(answer.body, {"content-type": "application/json"})
     assert not contract.faults
     assert contract.suggestions[0].when == {"": request}
@@ -200,13 +205,26 @@ FIRST = fix("FIRST", value=1)
 @pytest.mark.spec("3.3")
 @pytest.mark.parametrize(
     "then",
-    [None, fix("FIRST", value=2), fix("SECOND", value=1), ZeroDivisionError(), fix("FIRST", value=object()), "no fix"],
+    [
+        None,
+        fix("FIRST", value=2),
+        fix("SECOND", value=1),
+        ZeroDivisionError(),
+        fix("FIRST", value=object()),
+        "no fix",
+    ],
 )
-def test_a_policy_that_does_not_say_the_same_twice_refuses_as_it_did_first_and_is_not_to_be_kept(then, caplog):
+def test_a_policy_that_does_not_say_the_same_twice_refuses_as_it_did_first_and_is_not_to_be_kept(
+    then, caplog
+):
     unsteady = Unsteady(FIRST, then)
     [violation] = provider_with(unsteady.policy).violations({})
     suggestion = violation.suggestion
-    assert (suggestion.type, suggestion.parameters, suggestion.cache_hint) == ("FIRST", {"value": 1}, "recompute")
+    assert (suggestion.type, suggestion.parameters, suggestion.cache_hint) == (
+        "FIRST",
+        {"value": 1},
+        "recompute",
+    )
     assert not suggestion.tables
     assert not suggestion.table
     [record] = caplog.records

@@ -430,9 +430,14 @@ def test_a_fix_may_hand_on_rows_and_objects():
 
 
 @pytest.mark.spec("3.9", "4.4")
-@given(st.dictionaries(st.sampled_from(["f", "g"]), odd), st.sampled_from(["field", "whole_request", "equals"]))
+@given(
+    st.dictionaries(st.sampled_from(["f", "g"]), odd), st.sampled_from(["field", "whole_request", "equals"])
+)
 def test_whatever_a_request_holds_its_fix_is_for_it_alone_or_it_is_malformed(request_fields, step):
-    program = [(step, "f", "x") if step == "equals" else (step, "f") if step == "field" else (step,), ("keys", "t")]
+    program = [
+        (step, "f", "x") if step == "equals" else (step, "f") if step == "field" else (step,),
+        ("keys", "t"),
+    ]
     registry = Registry({"t": {"a": {}}})
     try:
         suggestion = suggestion_of(program, request_fields, registry)

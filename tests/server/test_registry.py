@@ -184,7 +184,10 @@ UNCARRIED = {
     "NaN": (lambda: math.nan, "holds a number that JSON cannot carry: NaN"),
     "NaN in a set": (lambda: {math.nan}, "holds a number that JSON cannot carry: NaN"),
     "infinity": (lambda: [-math.inf], "holds a number that JSON cannot carry: infinity"),
-    "too many digits": (lambda: 10**4300, "holds a number that JSON cannot carry: one of more than 4300 digits"),
+    "too many digits": (
+        lambda: 10**4300,
+        "holds a number that JSON cannot carry: one of more than 4300 digits",
+    ),
     "surrogate": (lambda: "\ud800", "holds text that is not valid Unicode"),
     "surrogate within": (lambda: ["\ud800"], "holds text that is not valid Unicode"),
     "surrogate in a name": (lambda: {"\ud800": 1}, "has a name that is not valid Unicode"),
@@ -229,7 +232,9 @@ def test_rows_may_be_any_mappings_whose_values_json_can_carry():
 @pytest.mark.parametrize("number", [2**63, 2**64, -(2**63) - 1, 10**30])
 def test_whole_numbers_of_more_than_64_bits_are_kept_to_the_last_digit(number, tmp_path):
     def started():
-        return Registry({"t": {"a": {"v": number}}, "u": {str(number): {}}}, [tie], state_file=StateFile(file))
+        return Registry(
+            {"t": {"a": {"v": number}}, "u": {str(number): {}}}, [tie], state_file=StateFile(file)
+        )
 
     tie, file = Rule(from_table="t", to_table="u", relation="r"), tmp_path / "state"
     reg = started()
@@ -287,7 +292,7 @@ def test_a_rule_that_holds_already_is_not_held_against_rows_that_came_later():
 
 @pytest.mark.parametrize("via", ["\ud800", 5, ["code"]])
 def test_a_column_that_is_no_text_is_refused(via):
-    with pytest.raises(BadRule, match="cannot be a column"):
+    with pytest.raises(BadName, match="cannot be a column"):
         Rule(from_table="codes", to_table="promos", relation="r", via=via)
 
 

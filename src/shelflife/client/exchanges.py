@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-__all__ = ["Exchange", "as_told"]
+from shelflife.contract.values import DEEPEST_VALUE, fault_in
+
+__all__ = ["Exchange", "as_told", "is_json"]
 
 
 class Exchange(NamedTuple):
@@ -27,6 +29,14 @@ class Exchange(NamedTuple):
 
     epoch: str | None = None
     """What the request had in `Contract-Epoch`, if it had that."""
+
+
+def is_json(operation: str, request: Mapping[str, Any]) -> bool:
+    """Whether JSON can carry a request as it is; for any other nothing is recalled, learned or asked."""
+    fields = request if type(request) is dict else dict(request)
+    return (operation.isascii() or fault_in(operation, 0) is None) and (
+        fault_in(fields, DEEPEST_VALUE, is_strict=True) is None
+    )
 
 
 def as_told(origin: str, operation: str, request: Mapping[str, Any], body: bytes) -> Exchange:

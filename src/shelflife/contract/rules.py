@@ -7,8 +7,7 @@ from operator import attrgetter
 import msgspec
 
 from shelflife.contract.errors import BadRule
-from shelflife.contract.names import check_name, shown
-from shelflife.contract.values import fault_in
+from shelflife.contract.names import check_column, check_name
 
 __all__ = ["Rule", "RuleSet", "SentRule"]
 
@@ -35,8 +34,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, eq=Fal
         check_name(self.from_table)
         check_name(self.to_table)
         check_name(self.relation, "relation")
-        if self.via is not None and (not isinstance(self.via, str) or fault_in(self.via, 0)):
-            raise BadRule(f"{shown(self.via)} cannot be a column; a column is named by a text that is valid Unicode")
+        if self.via is not None:
+            check_column(self.via)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Rule) and self.canonical == other.canonical

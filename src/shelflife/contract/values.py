@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Any, NamedTuple
 
-from shelflife.contract.names import shown
+from shelflife.contract.names import is_unicode, shown
 
 __all__ = ["DEEPEST_VALUE", "MOST_DIGITS", "Fault", "fault_in", "fault_of_request", "has_odd_number"]
 
@@ -20,6 +20,9 @@ _TOO_LONG: int = 10**MOST_DIGITS
 _NO_NUMBER = "holds a number that JSON cannot carry"
 _NO_TEXT = "holds text that is not valid Unicode"
 _TOO_DEEP = "is nested deeper than {} levels"
+_OF_JSON = frozenset({str, int, float, bool, type(None)})
+_LISTS = (list, tuple)
+_WRITTEN_AS_LISTS = (*_LISTS, set, frozenset)
 _PLAIN_NAME = re.compile("[A-Za-z0-9_.-]{1,60}")
 
 
@@ -64,20 +67,24 @@ def has_odd_number(value: Any) -> bool:
         return False
     if isinstance(value, Mapping):
         return any(map(has_odd_number, value.values()))
-    return isinstance(value, list | tuple | set | frozenset) and any(map(has_odd_number, value))
+    return isinstance(value, _WRITTEN_AS_LISTS) and any(map(has_odd_number, value))
 
 
 def _fault(value: Any, deepest: int, is_strict: bool) -> Fault | None:
-    is_object = isinstance(value, Mapping)
-    if not is_object and not isinstance(value, list | tuple if is_strict else list | tuple | set | frozenset):
+    is_object = type(value) is dict or isinstance(value, dict if is_strict else Mapping)
+    if not is_object and not isinstance(value, _LISTS if is_strict else _WRITTEN_AS_LISTS):
         what = _fault_of_scalar(value, is_strict)
         return None if what is None else Fault((), what)
     if deepest < 0:
         return Fault((), _TOO_DEEP)
     members: Iterable[tuple[Any, Any]] = value.items() if is_object else enumerate(value)
     for name, member in members:
-        what = _fault_of_name(name, is_strict) if is_object else None
-        fault = _fault(member, deepest - 1, is_strict) if what is None else Fault((), what)
+        fault = None
+        if is_object and not (type(name) is str and name.isascii()):
+            what = _fault_of_name(name, is_strict)
+            fault = None if what is None else Fault((), what)
+        if fault is None and not (member is None or (type(member) is str and member.isascii())):
+            fault = _fault(member, deepest - 1, is_strict)  # the usual values need no such call
         if fault is not None:
             return Fault((str(name), *fault.path), fault.what)
     return None
@@ -85,7 +92,7 @@ def _fault(value: Any, deepest: int, is_strict: bool) -> Fault | None:
 
 def _fault_of_name(name: Any, is_strict: bool) -> str | None:
     if isinstance(name, str):
-        return None if _is_unicode(name) else "has a name that is not valid Unicode"
+        return None if is_unicode(name) else "has a name that is not valid Unicode"
     return "has a name that is no string" if is_strict else None
 
 
@@ -93,19 +100,11 @@ def _fault_of_scalar(value: Any, is_strict: bool) -> str | None:
     if isinstance(value, Enum):
         value = value.value if isinstance(value, str | int | float) or not is_strict else value
     if isinstance(value, str):
-        return None if _is_unicode(value) else _NO_TEXT
+        return None if is_unicode(value) else _NO_TEXT
     if isinstance(value, float) and not math.isfinite(value):
         return f"{_NO_NUMBER}: {'NaN' if math.isnan(value) else 'infinity'}"
     if isinstance(value, int) and not -_TOO_LONG < value < _TOO_LONG:
         return f"{_NO_NUMBER}: one of more than {MOST_DIGITS} digits"
-    if is_strict and type(value) not in (str, int, float, bool, type(None)):
+    if is_strict and type(value) not in _OF_JSON:
         return f"holds a {type(value).__name__}, which is no JSON value"
     return None
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

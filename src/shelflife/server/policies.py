@@ -143,7 +143,9 @@ def _suggestion(policy: Policy, found: Fix, fields: Mapping[str, Any], state: St
     reads = Reads()
     try:
         again = policy.function(Request(fields, reads), Tables(state, reads))
-        is_steady = again is not None and again.type == found.type and same_json(_parameters(again), parameters)
+        is_steady = (
+            again is not None and again.type == found.type and same_json(_parameters(again), parameters)
+        )
     except Exception:  # noqa: BLE001 - that it fails now is something else than what it said
         is_steady = False
     if not is_steady and reads.untracked is None:

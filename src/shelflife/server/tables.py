@@ -182,7 +182,11 @@ def clean_delta(table: str, rows: RowMap, new_rows: Mapping[str, Any]) -> Delta:
         raise BadRow(f"the rows of table {table} are {shown(new_rows)}; give an object from key to row")
     try:
         rough = Delta.between(rows.plain(), new_rows)
-    except (TypeError, ValueError, RecursionError):  # not plain JSON; each row is looked at to see whether it can be
+    except (
+        TypeError,
+        ValueError,
+        RecursionError,
+    ):  # not plain JSON; each row is looked at to see whether it can be
         absent = [key for key in rows if key not in new_rows]
         return Delta.setting(rows, clean_rows(table, new_rows), absent)
     present = {key: row for key, row in rough.after.items() if key in new_rows}
