@@ -84,6 +84,9 @@ def test_a_policy_may_be_for_one_operation():
         lambda request, tables: fix("F", value="\ud800"),
         lambda request, tables: fix("F", value=float("nan")),
         lambda request, tables: fix("F", value={"x": [float("-inf")]}),
+        lambda request, tables: (
+            None if "basic" not in tables.plans or request.equals("n", math.nan) else fix("F", value=1)
+        ),
         lambda request, tables: fix("F", value=10**5000),
         lambda request, tables: fix("F", value=nested(100_000)),
     ],

@@ -152,6 +152,9 @@ def _suggestion(policy: Policy, found: Fix, fields: Mapping[str, Any], state: St
         _warn_of(policy)
     if not is_steady or not reads.tables or reads.untracked is not None:
         return Suggestion(type=found.type, parameters=parameters, cache_hint="recompute")
+    unless = reads.unless
+    if has_odd_number(unless):
+        raise ValueError("a field is compared with a number that JSON cannot carry")
     suggestion = Suggestion(
         type=found.type,
         parameters=parameters,
@@ -163,7 +166,7 @@ def _suggestion(policy: Policy, found: Fix, fields: Mapping[str, Any], state: St
         rows=tuple(reads.rows),
         rules=tuple(reads.rules) or UNSET,
         when=reads.when,
-        unless=reads.unless or UNSET,
+        unless=unless or UNSET,
     )
     msgspec.json.encode(suggestion)  # what cannot go on the wire is found out here, not in the answer
     return suggestion
