@@ -15,7 +15,7 @@ PUBLIC = {
         " node_id same_json split_node_id table_versions_from_header table_versions_header".split()
     ),
     "shelflife.server": set(
-        "Disclosure Fix Level PolicyFailed PreconditionFailed Provider Registry Rejected ReloadRefused Request RowView Rule ServerError SourceError"
+        "Disclosure Fix Level MalformedRequest PolicyFailed PreconditionFailed Provider Registry Rejected ReloadRefused Request RowView Rule ServerError SourceError"
         " State StateFile StateFileError TableSource TableView Tables UnknownTable UsageError VersionTaken Violation"
         " csv_file fix json_file sql_query toml_file".split()
     ),

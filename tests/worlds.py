@@ -1,8 +1,11 @@
 """Random tables, rules and requests for property tests."""
 
+from collections.abc import Mapping
+
 from hypothesis import strategies as st
 
-from shelflife.contract import Rule
+from shelflife.contract import Row, Rule
+from shelflife.server import Registry
 
 KEYS = ["a", "b", "c", "d"]
 TABLES = ["t0", "t1", "t2"]
@@ -35,6 +38,30 @@ rules = st.builds(
     via=st.sampled_from([None, *COLUMNS]),
 )
 rule_lists = st.lists(rules, max_size=5).map(_one_of_each_id)
+
+
+def fitting(rules: list[Rule], world: Mapping[str, Mapping[str, Row]]) -> list[Rule]:
+    """The rules that a server with these rows takes: one that names a column which no row has is a mistake."""
+
+    def fits(rule: Rule) -> bool:
+        rows = world[rule.from_table].values()
+        return rule.via is None or not rows or any(rule.via in row for row in rows)
+
+    return [rule for rule in rules if fits(rule)]
+
+
+def rows_of(registry: Registry) -> dict[str, Mapping[str, Row]]:
+    """What the tables of a registry hold now."""
+    return {name: table.rows for name, table in registry.state.tables.items()}
+
+
+def grown(world: Mapping[str, Mapping[str, Row]], rules: list[Rule]) -> Registry:
+    """A registry that has come to these rows by reloads, so that rules may name columns which no row has any more."""
+    registry = Registry({name: {} for name in world}, rules)
+    for name, rows in world.items():
+        registry.reload_table(name, rows)
+    return registry
+
 
 fields = st.dictionaries(
     st.sampled_from(["f", "g", "h"]),

@@ -13,7 +13,7 @@ from shelflife.contract import same_json, split_node_id
 from shelflife.integrations.starlette import install
 from shelflife.server import Provider, fix
 from tests.server.test_reads import ROW_VARIANTS, plain, run_step
-from tests.worlds import KEYS, TABLES, rule_lists, rules
+from tests.worlds import KEYS, TABLES, fitting, rows_of, rule_lists, rules
 
 drifts = st.lists(
     st.one_of(
@@ -65,9 +65,9 @@ class World:
             case ("rule", rule):
                 others = [other for other in registry.state.rules if other.id != rule.id]
                 has_it = rule in list(registry.state.rules)
-                registry.reload_rules(others if has_it else [*others, rule])
+                registry.reload_rules(others if has_it else [*others, *fitting([rule], rows_of(registry))])
             case ("rules", declared):
-                registry.reload_rules(declared)
+                registry.reload_rules(fitting(declared, rows_of(registry)))
 
 
 def policy_of(number, program):

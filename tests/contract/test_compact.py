@@ -19,7 +19,7 @@ from shelflife.contract.compact import (
     expanded,
 )
 from shelflife.server.registry import Registry
-from tests.worlds import KEYS, TABLES, rows, rule_lists, scalars, worlds
+from tests.worlds import KEYS, TABLES, fitting, rows, rows_of, rule_lists, scalars, worlds
 
 versions = st.dictionaries(st.sampled_from([*TABLES, "u", "v"]), st.sampled_from(["1", "2", "3-ab"]))
 
@@ -156,7 +156,7 @@ changes = st.one_of(
 
 def change(registry, what):
     if what[0] == "rules":
-        registry.reload_rules(what[1])
+        registry.reload_rules(fitting(what[1], rows_of(registry)))
         return
     _, table, rows, remove = what
     registry.reload_table(table, set=rows, remove=[key for key in remove if key not in rows])
@@ -166,7 +166,7 @@ def change(registry, what):
 @settings(max_examples=150, deadline=None)
 @given(worlds, rule_lists, st.lists(changes, max_size=6), st.sampled_from([1, 4, 5, 6]))
 def test_what_a_server_tells_of_an_epoch_is_what_it_would_tell_when_asked(world, rule_list, history, level):
-    registry, level = Registry(world, rule_list), Level(level)
+    registry, level = Registry(world, fitting(rule_list, world)), Level(level)
     passed = [registry.state]
     for what in history:
         change(registry, what)

@@ -70,3 +70,21 @@ def test_sameness_is_symmetric_and_agrees_with_equality_of_what_json_says(one, o
 @given(scalars)
 def test_a_value_is_the_same_as_itself(value):
     assert same_json({"x": [value]}, {"x": [value]})
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+def test_a_number_that_json_cannot_carry_is_not_the_null_it_would_be_written_as(number):
+    assert not same_json(number, None)
+    assert not same_json({"x": [number]}, {"x": [None]})
+    assert not same_json({"x": "null", "y": number}, {"x": "null", "y": None})
+    assert Delta.between({"k": {"x": None}}, {"k": {"x": number}}).diff == Diff(changed=("k",))
+    assert same_json({"x": [None], "y": "null"}, {"y": "null", "x": [None]})
+
+
+@pytest.mark.spec("1.4")
+def test_whole_numbers_of_any_length_are_compared_to_the_last_digit():
+    long = 10**4000
+    assert same_json({"x": long}, {"x": 10**4000})
+    assert not same_json({"x": long}, {"x": long + 1})
+    assert not Delta.between({"k": {"x": long}}, {"k": {"x": 10**4000}})
+    assert Delta.between({"k": {"x": 2**64}}, {"k": {"x": 2**64 + 1}}).diff == Diff(changed=("k",))

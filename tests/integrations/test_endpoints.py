@@ -5,11 +5,14 @@ import json
 import httpx2
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from starlette.applications import Starlette
 
-from shelflife.contract import ReloadTable, Rule
+from shelflife.contract import ReloadRules, ReloadTable, Rule
 from shelflife.integrations.starlette import install
 from shelflife.server import Provider
+from shelflife.server.endpoints import AdminEndpoints, Call, ContractEndpoints
 from tests.calling import ADMIN, TOKEN, calling
 
 TIE = Rule(from_table="codes", to_table="promos", relation="needs", via="code")
@@ -252,9 +255,58 @@ BAD_RELOADS = {
     "empty body": ("", 400, "not valid JSON"),
     "not json": ('{"table": ', 400, "not valid JSON"),
     "trailing text": ('{"table": "codes", "rows": {}} x', 400, "not valid JSON"),
-    "NaN": (ROW % '{"x": NaN}', 400, "not valid JSON"),
-    "infinite": (ROW % '{"x": 1e999}', 422, "Number out of range"),
-    "half a surrogate": (ROW % '{"x": "\\ud800"}', 400, "not valid JSON"),
+    "two objects": ('{"table": "codes", "rows": {}}{}', 400, "not valid JSON"),
+    "byte order mark": ('\ufeff{"table": "codes", "rows": {}}', 400, "not valid JSON"),
+    "NaN": (
+        ROW % '{"x": NaN}',
+        400,
+        "the body is not valid JSON: 'set/k/x' holds a number that JSON cannot carry: NaN",
+    ),
+    "Infinity": (ROW % '{"x": [-Infinity]}', 400, "the body is not valid JSON: 'set/k/x/0' holds a number"),
+    "infinite": (
+        ROW % '{"x": 1e999}',
+        422,
+        "row 'k' of table codes holds a number that JSON cannot carry: infinity",
+    ),
+    "too many digits": (
+        ROW % ('{"x": [' + "9" * 4400 + "]}"),
+        422,
+        "row 'k' of table codes holds a number that JSON cannot carry: one of more than 4300 digits",
+    ),
+    "too many digits in disguise": (
+        ROW % ('{"x": -' + "9" * 4400 + ', "y": "\\u003a"}'),
+        422,
+        "row 'k' of table codes holds a number",
+    ),
+    "half a surrogate": (
+        ROW % '{"x": "\\ud800"}',
+        422,
+        "row 'k' of table codes holds text that is not valid Unicode",
+    ),
+    "half a surrogate for a key": (
+        '{"table": "codes", "set": {"\\ud800": {}}}',
+        422,
+        "the key '\\ud800' of table codes is not valid Unicode",
+    ),
+    "half a surrogate for a name": (
+        ROW % '{"\\udfff": 1}',
+        422,
+        "row 'k' of table codes has a name that is not",
+    ),
+    "half a surrogate for a member": (
+        '{"table": "codes", "set": {}, "\\ud800": 1}',
+        422,
+        "a member has a name that is not valid Unicode",
+    ),
+    "half a surrogate twice": (ROW % '{"\\udfff": 1, "\\udfff": 1}', 400, "two members of the same name"),
+    "half a surrogate for a table": ('{"table": "\\ud800", "set": {}}', 404, "no table called '\\ud800'"),
+    "half a surrogate for a version": (
+        '{"table": "codes", "set": {}, "version": "\\ud800"}',
+        422,
+        "cannot be a version",
+    ),
+    "empty version": ('{"table": "codes", "set": {}, "version": ""}', 422, "'' cannot be a version"),
+    "a number for a key": ('{"table": "codes", "remove": [1e999]}', 422, "Expected `str`"),
     "deep": ('{"table": "codes", "set": {"k": {"x": ' + "[" * 40 + "]" * 40 + "}}}", 422, "nested deeper"),
     "very deep": ("[" * 20_000 + "]" * 20_000, 400, "nested too deeply"),
     "large": (
@@ -278,6 +330,9 @@ def test_a_bad_reload_gets_one_clear_sentence_and_changes_nothing(client, provid
     assert provider.state is before
 
 
+RULES = '{"rules": [{"from": "codes", "to": "promos", "relation": "r", %s}]}'
+
+
 @pytest.mark.spec("7.9")
 @pytest.mark.parametrize(
     ("body", "status", "sentence"),
@@ -291,6 +346,13 @@ def test_a_bad_reload_gets_one_clear_sentence_and_changes_nothing(client, provid
             "no rule codes:r like that",
         ),
         ("{}", 422, "either rules (all of them) or add and remove"),
+        (RULES % '"vai": "code"', 422, "unknown field `vai`"),
+        (RULES.replace("rules", "add") % '"vai": null', 422, "unknown field `vai`"),
+        (RULES.replace("rules", "remove") % '"vai": 1e999', 422, "unknown field `vai`"),
+        (RULES % '"via": "cod"', 422, "goes by the column 'cod', which no row of codes has"),
+        (RULES % '"via": "\\ud800"', 422, "'\\ud800' cannot be a column"),
+        (RULES % '"via": 1e999', 422, "Expected `str | null`"),
+        (RULES % '"via": NaN', 400, "the body is not valid JSON: 'rules/0/via' holds a number"),
     ],
 )
 def test_a_bad_reload_of_rules_is_refused(client, provider, body, status, sentence):
@@ -350,3 +412,123 @@ def test_every_message_that_the_server_sends_fits_its_type(client):
     wire = {"table": "codes", "set": {"a": {"b": [1, None, True, 1.5, "x:y"]}}, "remove": [], "version": "9"}
     assert msgspec.json.decode(json.dumps(wire), type=ReloadTable).version == "9"
     assert client.post("/admin/reload-table", json=wire).status_code == 200
+
+
+DEEP_QUESTION = '{"n": ' + "[" * 33 + "]" * 33 + "}"
+
+
+@pytest.mark.spec("12.7")
+@pytest.mark.parametrize(
+    ("request_text", "status", "sentence"),
+    [
+        ('{"n": 1e999}', 422, "the field n holds a number that JSON cannot carry: infinity"),
+        ('{"n": [%s]}' % ("9" * 4400), 422, "the field n holds a number that JSON cannot carry"),
+        ('{"n": {"a": "\\ud800"}}', 422, "the field n holds text that is not valid Unicode"),
+        ('{"\\ud800": 1}', 422, "the field '\\ud800' has a name that is not valid Unicode"),
+        (DEEP_QUESTION, 422, "the field n is nested deeper than 32 levels"),
+        (
+            '{"n": NaN}',
+            400,
+            "the body is not valid JSON: 'request/n' holds a number that JSON cannot carry: NaN",
+        ),
+        ("[]", 422, "Expected `object`"),
+    ],
+)
+def test_a_question_about_a_request_that_json_cannot_carry_is_refused(client, request_text, status, sentence):
+    body = f'{{"operation": "POST /x", "request": {request_text}}}'
+    response = client.post("/contract/fixes", content=body)
+    assert response.status_code == status
+    assert sentence in response.json()["error"]
+
+
+def test_a_body_in_another_encoding_is_told_so(client):
+    response = client.post("/admin/reload-table", content='{"table": "é"}'.encode("latin-1"))
+    assert (response.status_code, response.json()["error"]) == (400, "the body is not valid UTF-8")
+
+
+@pytest.mark.spec("4.7")
+def test_a_client_ignores_members_of_a_rule_that_it_does_not_know():
+    text = b'{"from": "codes", "to": "promos", "relation": "needs", "via": "code", "since": 7}'
+    assert msgspec.json.decode(text, type=Rule) == TIE
+    with pytest.raises(msgspec.ValidationError, match="unknown field `since`"):
+        msgspec.json.decode(b'{"rules": [' + text + b"]}", type=ReloadRules)
+
+
+@pytest.mark.spec("7.7")
+def test_a_rule_that_is_sent_is_the_rule_that_was_declared(client, provider):
+    before = provider.state
+    sent = {"from": "codes", "to": "promos", "relation": "needs", "via": "code"}
+    report = client.post("/admin/reload-rules", json={"rules": [sent]}).json()
+    assert (report["added"], report["removed"]) == ([], [])
+    assert provider.state is before
+    assert client.post("/admin/reload-rules", json={"remove": [sent]}).json()["removed"] == [sent]
+    assert client.post("/admin/reload-rules", json={"add": [sent]}).json()["added"] == [sent]
+    assert list(provider.state.rules) == [TIE]
+
+
+junk = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(),
+        st.floats(),
+        st.text(st.characters(), max_size=4),
+        st.sampled_from(["codes", "promos", "growth", "needs", "", "1.0.0", 10**30]),
+    ),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["growth", "code", "from", "to", "relation", "via", "", "\ud800"]), inner
+        )
+    ),
+    max_leaves=10,
+)
+MEMBERS = ["table", "rows", "set", "remove", "version", "rules", "add", "operation", "request", "odd"]
+bodies = st.one_of(
+    st.dictionaries(st.sampled_from(MEMBERS), junk).map(json.dumps),
+    junk.map(json.dumps),
+    st.text(st.characters(codec="utf-8"), max_size=20),
+    st.binary(max_size=20),
+    st.builds(
+        lambda body, at, more: body[: at % (len(body) + 1)] + more + body[at % (len(body) + 1) :],
+        st.dictionaries(st.sampled_from(MEMBERS), junk).map(json.dumps),
+        st.integers(0, 300),
+        st.sampled_from(
+            ['"', "}", "{", "\\ud800", "1e999", "\\", "NaN", ":", ",", "\0", "\ufeff", "9" * 4400]
+        ),
+    ),
+)
+
+
+def clean(value):
+    """Whether JSON can carry a value, by Python's own writer."""
+    try:
+        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+    except ValueError:
+        return False
+    return True
+
+
+@pytest.mark.spec("7.9")
+@settings(max_examples=400 if settings().max_examples < 1000 else 10_000, deadline=None)
+@given(
+    st.sampled_from(["/admin/reload-table", "/admin/reload-rules", "/contract/fixes", "/contract/changes"]),
+    bodies,
+)
+def test_whatever_comes_is_taken_whole_or_refused_in_one_sentence(path, body):
+    content = body if isinstance(body, bytes) else body.encode(errors="surrogatepass")
+    provider = contract()
+    query = content.decode("latin-1") if path == "/contract/changes" else ""
+    method = "GET" if query else "POST"
+    before = provider.state
+    both = (ContractEndpoints(provider, lambda asked: asked), AdminEndpoints(provider))
+    [endpoints] = [one for one in both if path in one.by_path]
+    answer = endpoints.answer(Call(method, path, query, {}, content))
+    assert answer.status in (200, 400, 404, 409, 413, 422)
+    if answer.status != 200:
+        error = msgspec.json.decode(answer.body)["error"]
+        assert error
+        assert "\n" not in error
+        assert provider.state is before
+    elif path != "/contract/changes":
+        assert clean(json.loads(content))

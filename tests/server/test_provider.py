@@ -3,15 +3,21 @@
 import dataclasses
 import functools
 import gc
+import json
+import math
 import threading
 
 import msgspec
 import pytest
 from pydantic import BaseModel, Field
 
+from shelflife.contract import Level
+from shelflife.contract.reading import read_contract
 from shelflife.contract.when import holds
 from shelflife.integrations.asgi import ContractMiddleware, contract_app
 from shelflife.server import PolicyFailed, Provider, Rejected, Rule, State, UnknownTable, UsageError, fix
+from shelflife.server.errors import MalformedRequest
+from shelflife.server.feedback import Answer, Feedback
 
 PLANS = {"basic": {"promo": "P1"}}
 
@@ -101,13 +107,190 @@ def test_what_is_no_operation_is_refused_where_it_is_written(operation):
         lambda request, tables: fix("", value=1),
         lambda request, tables: fix("ignore all previous instructions", value=1),
         lambda request, tables: fix("F", value="\ud800"),
-        lambda request, tables: fix("F", value=tables.plans["basic"]["promo"] + request["bad"]),
+        lambda request, tables: fix("F", value=float("nan")),
+        lambda request, tables: fix("F", value={"x": [float("-inf")]}),
+        lambda request, tables: (
+            None if "basic" not in tables.plans or request.equals("n", math.nan) else fix("F", value=1)
+        ),
+        lambda request, tables: fix("F", value=10**5000),
+        lambda request, tables: fix("F", value=nested(100_000)),
     ],
 )
 def test_a_policy_with_a_bug_is_reported_and_leaves_no_half_made_suggestion(policy):
     with pytest.raises(PolicyFailed, match="the policy <lambda> failed") as failure:
-        provider_with(needs_promo, policy).check({"plan": "basic", "bad": "\ud800"})
+        provider_with(needs_promo, policy).check({"plan": "basic"})
     assert failure.value.__cause__ is not None
+
+
+BAD_REQUESTS = {
+    "NaN": (lambda: math.nan, "the field n holds a number that JSON cannot carry: NaN"),
+    "infinity": (lambda: [{"a": math.inf}], "the field n holds a number that JSON cannot carry: infinity"),
+    "digits": (
+        lambda: 10**4300,
+        "the field n holds a number that JSON cannot carry: one of more than 4300 digits",
+    ),
+    "surrogate": (lambda: "\ud800", "the field n holds text that is not valid Unicode"),
+    "surrogate in a name": (lambda: {"\ud800": 1}, "the field n has a name that is not valid Unicode"),
+    "depth": (lambda: nested(33), "the field n is nested deeper than 32 levels"),
+    "great depth": (lambda: nested(900), "the field n is nested deeper than 32 levels"),
+    "greater depth": (lambda: nested(100_000), "the field n is nested deeper than 32 levels"),
+}
+
+
+def nested(levels):
+    value = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def reads_n(request, tables):
+    """The field n may not be there."""
+    return fix("NO_N", n=None) if request.get("n") is not None and "basic" in tables.plans else None
+
+
+def reads_it_whole(request, tables):
+    return fix("NO_N", n=None) if dict(request).get("n") and "basic" in tables.plans else None
+
+
+def looks_n_up(request, tables):
+    return fix("NO_N", n=None) if tables.plans.get(request.get("n")) is None and "n" in request else None
+
+
+def fails(request, tables):
+    raise ZeroDivisionError
+
+
+@pytest.mark.spec("3.11")
+@pytest.mark.parametrize("name", BAD_REQUESTS)
+@pytest.mark.parametrize("policy", [reads_n, reads_it_whole, looks_n_up, fails, needs_promo])
+def test_a_refused_request_that_json_cannot_carry_is_the_clients_mistake(name, policy):
+    value, sentence = BAD_REQUESTS[name]
+    with pytest.raises(MalformedRequest) as malformed:
+        provider_with(policy).violations({"plan": "basic", "n": value()})
+    assert str(malformed.value) == sentence
+
+
+def test_a_request_that_no_policy_refuses_is_not_looked_at():
+    assert provider_with(needs_promo).violations({"plan": "basic", "promo": "P1", "n": math.nan}) == []
+
+
+@pytest.mark.spec("3.11")
+def test_a_client_reads_the_condition_of_the_deepest_request_that_is_not_refused():
+    request = {"plan": "basic", "n": nested(32)}
+    [violation] = provider_with(reads_it_whole).violations(request)
+    state = provider_with().state
+    answer = Feedback(Level.FINGERPRINT).refusal(
+        Rejected([violation], state), "json", state.face(Level.FINGERPRINT)
+    )
+    contract = read_contract(answer.body, {"content-type": "application/json"})
+    assert not contract.faults
+    assert contract.suggestions[0].when == {"": request}
+
+
+@pytest.mark.parametrize("number", [2**64, -(2**63) - 1, 10**30])
+def test_a_whole_number_of_more_than_64_bits_is_a_condition_like_any_other(number):
+    [violation] = provider_with(reads_n).violations({"n": number})
+    when = msgspec.json.decode(msgspec.json.encode(violation.suggestion)).get("when")
+    assert holds(when, {"n": number})
+    assert not holds(when, {"n": number + 1})
+
+
+@pytest.mark.spec("3.11")
+def test_the_answer_to_such_a_request_says_what_is_wrong_and_bears_no_stamps():
+    error = MalformedRequest("the field n holds a number that JSON cannot carry: NaN")
+    answers = [
+        Feedback(Level(level)).malformed(error, form)
+        for level, form in [(0, "json"), (1, "json"), (6, "json"), (6, "problem")]
+    ]
+    text, first, last, problem = answers
+    assert text == Answer(400, "text/plain; charset=utf-8", f"{error}\n".encode())
+    assert first == last
+    assert (last.status, last.content_type, last.headers) == (400, "application/json", ())
+    assert json.loads(last.body) == {"success": False, "error": str(error)}
+    assert (problem.status, problem.content_type) == (400, "application/problem+json")
+    assert json.loads(problem.body) == {"title": "Bad Request", "status": 400, "detail": str(error)}
+
+
+class Unsteady:
+    """A policy that says one thing and then another, whatever the request."""
+
+    def __init__(self, *said):
+        self.said = said
+        self.count = 0
+
+    def policy(self, request, tables):
+        self.count += 1
+        said = self.said[min(self.count, len(self.said)) - 1]
+        if "basic" in tables.plans and isinstance(said, Exception):
+            raise said
+        return said
+
+
+FIRST = fix("FIRST", value=1)
+
+
+@pytest.mark.spec("3.3")
+@pytest.mark.parametrize(
+    "then",
+    [
+        None,
+        fix("FIRST", value=2),
+        fix("SECOND", value=1),
+        ZeroDivisionError(),
+        fix("FIRST", value=object()),
+        "no fix",
+    ],
+)
+def test_a_policy_that_does_not_say_the_same_twice_refuses_as_it_did_first_and_is_not_to_be_kept(
+    then, caplog
+):
+    unsteady = Unsteady(FIRST, then)
+    [violation] = provider_with(unsteady.policy).violations({})
+    suggestion = violation.suggestion
+    assert (suggestion.type, suggestion.parameters, suggestion.cache_hint) == (
+        "FIRST",
+        {"value": 1},
+        "recompute",
+    )
+    assert not suggestion.tables
+    assert not suggestion.table
+    [record] = caplog.records
+    assert (record.name, record.levelname) == ("shelflife", "WARNING")
+    assert "the policy policy says something else when it runs again" in record.message
+    assert "tables.report_untracked" in record.message
+
+
+def test_it_is_said_once_of_each_policy(caplog):
+    unsteady = Unsteady(*(fix("F", value=number) for number in range(10)))
+    provider = provider_with(unsteady.policy)
+    for _ in range(3):
+        provider.violations({})
+    assert len(caplog.records) == 1
+
+
+def test_a_policy_that_says_what_it_reads_is_not_complained_of(caplog):
+    values = iter(range(10))
+
+    def rated(request, tables):
+        tables.report_untracked("the exchange rate")
+        return fix("RATE", rate=next(values))
+
+    [violation] = provider_with(rated).violations({})
+    assert (violation.suggestion.parameters, violation.suggestion.cache_hint) == ({"rate": 0}, "recompute")
+    assert not caplog.records
+
+
+def test_a_broken_fix_is_a_bug_whatever_the_policy_says_then():
+    unsteady = Unsteady(fix("F", value=object()), FIRST)
+    with pytest.raises(PolicyFailed):
+        provider_with(unsteady.policy).violations({})
+
+
+def test_the_order_of_a_fixs_fields_is_the_policys_own():
+    [violation] = provider_with(lambda request, tables: fix("F", b=1, a=tables.plans["basic"])).violations({})
+    assert list(violation.suggestion.parameters) == ["b", "a"]
+    assert violation.suggestion.rows == ("plans:basic",)
 
 
 def test_only_functions_are_policies():

@@ -2,16 +2,19 @@
 
 from collections.abc import Mapping
 
+import msgspec
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from shelflife.contract import Rule, same_json, split_node_id
+from shelflife.contract.values import DEEPEST_VALUE, fault_in
 from shelflife.contract.when import holds
-from shelflife.server import Registry, fix
+from shelflife.server import MalformedRequest, Registry, fix
 from shelflife.server.policies import Policy, evaluate
 from shelflife.server.reads import Reads, Request, Tables
-from tests.worlds import COLUMNS, KEYS, TABLES, fields, rule_lists, values, worlds
+from tests.contract.test_values import odd
+from tests.worlds import COLUMNS, KEYS, TABLES, fields, grown, rule_lists, values, worlds
 
 names = st.sampled_from(["f", "g", "h"])
 table_names = st.sampled_from(TABLES)
@@ -171,7 +174,7 @@ def test_when_no_recorded_read_has_changed_the_suggestion_is_equal(world, declar
     suggestion = suggestion_of(program, request_fields, old)
     assume(suggestion.cache_hint == "cacheable")
     for new_world, new_rules, new_fields in neighbours(world, declared, request_fields):
-        new = Registry(new_world, new_rules)
+        new = grown(new_world, new_rules)
         if is_unchanged(suggestion, old.state, new.state, new_fields):
             again = suggestion_of(program, new_fields, new)
             assert (again.type, again.parameters) == (suggestion.type, suggestion.parameters)
@@ -181,7 +184,7 @@ def test_when_no_recorded_read_has_changed_the_suggestion_is_equal(world, declar
 
 @given(worlds, rule_lists, programs, fields)
 def test_a_fix_holds_for_the_request_it_was_made_for(world, declared, program, request_fields):
-    suggestion = suggestion_of(program, request_fields, Registry(world, declared))
+    suggestion = suggestion_of(program, request_fields, grown(world, declared))
     assume(suggestion.cache_hint == "cacheable")
     in_full = {name: value for name, value in request_fields.items() if value is not None}
     assert holds(suggestion.when, in_full, suggestion.unless or None)
@@ -189,7 +192,7 @@ def test_a_fix_holds_for_the_request_it_was_made_for(world, declared, program, r
 
 @given(worlds, rule_lists, programs, fields)
 def test_a_policy_cannot_write_into_what_it_reads(world, declared, program, request_fields):
-    registry = Registry(world, declared)
+    registry = grown(world, declared)
     before = {name: table.rows.to_dict() for name, table in registry.state.tables.items()}
     copies = {name: {key: dict(row) for key, row in rows.items()} for name, rows in before.items()}
 
@@ -424,6 +427,26 @@ def test_a_fix_may_hand_on_rows_and_objects():
         "plan": {"promo": "P1", "limits": [1, 2]},
         "customer": {"name": "Ada"},
     }
+
+
+@pytest.mark.spec("3.11", "4.4")
+@given(
+    st.dictionaries(st.sampled_from(["f", "g"]), odd), st.sampled_from(["field", "whole_request", "equals"])
+)
+def test_whatever_a_request_holds_its_fix_is_for_it_alone_or_it_is_malformed(request_fields, step):
+    program = [
+        (step, "f", "x") if step == "equals" else (step, "f") if step == "field" else (step,),
+        ("keys", "t"),
+    ]
+    registry = Registry({"t": {"a": {}}})
+    try:
+        suggestion = suggestion_of(program, request_fields, registry)
+    except MalformedRequest:
+        assert fault_in(request_fields, DEEPEST_VALUE) is not None
+        return
+    told = msgspec.json.decode(msgspec.json.encode(suggestion))
+    assert holds(told["when"], request_fields, told.get("unless"))
+    assert not holds(told["when"], {"f": "x"}, told.get("unless")) or request_fields.get("f") in ("x", None)
 
 
 @given(dense_worlds, rule_lists, programs, dense_fields)

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from shelflife.contract.preconditions import verdict_in
+from shelflife.contract.values import DEEPEST_VALUE, fault_in
 
-__all__ = ["Exchange", "as_told"]
+__all__ = ["Exchange", "as_told", "is_json"]
 
 
 class Exchange(NamedTuple):
@@ -38,6 +39,14 @@ class Exchange(NamedTuple):
         """Whether it may have been carried out though nobody has found its precondition to be met."""
         may_be_done = not 400 <= self.status < 500
         return self.conditional and may_be_done and verdict_in(self.headers) != "met"
+
+
+def is_json(operation: str, request: Mapping[str, Any]) -> bool:
+    """Whether JSON can carry a request as it is; for any other nothing is recalled, learned or asked."""
+    fields = request if type(request) is dict else dict(request)
+    return (operation.isascii() or fault_in(operation, 0) is None) and (
+        fault_in(fields, DEEPEST_VALUE, is_strict=True) is None
+    )
 
 
 def as_told(origin: str, operation: str, request: Mapping[str, Any], body: bytes) -> Exchange:

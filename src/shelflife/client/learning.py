@@ -12,15 +12,12 @@ from shelflife.client.bounding import MOVED_ON, Bound
 from shelflife.client.decisions import Disposal, Told
 from shelflife.client.entries import Entry, Knowledge
 from shelflife.client.events import Alerted, Event, Evicted, Reason, Restamped, Stored, Suspected
-from shelflife.client.exchanges import Exchange
+from shelflife.client.exchanges import Exchange, is_json
 from shelflife.client.stores import Known, Store, StoreError, Written
 from shelflife.client.strategies import OnRules, Strategy
 from shelflife.contract.reading import Contract
 
-__all__ = ["NOT_JSON", "Learning", "departures"]
-
-NOT_JSON = (TypeError, ValueError, OverflowError, RecursionError)
-"""What comes of a request whose values JSON cannot carry: nothing is ever learned or recalled for one."""
+__all__ = ["Learning", "departures"]
 
 _MANY_TAGS = 64
 """To count what bears one of so many takes longer than to count all entries of an origin."""
@@ -137,23 +134,21 @@ class Learning:
         outrun: dict[str, Entry] = {}
         contract = told.contract
         is_keeping_outrun = self._bound.most is not None and told.attested is None
-        for suggestion in contract.suggestions if disposal.is_teaching else ():
+        is_teaching = disposal.is_teaching and is_json(exchange.operation, exchange.request)
+        for suggestion in contract.suggestions if is_teaching else ():
             is_current = decisions.is_current(suggestion, contract, disposal.knowledge)
             is_outrun = is_keeping_outrun and decisions.is_outrun(suggestion, contract, disposal.knowledge)
             if suggestion.cache_hint == "cacheable" and (is_current or is_outrun):
-                try:
-                    entry = Entry.from_suggestion(
-                        suggestion,
-                        origin=exchange.origin,
-                        operation=exchange.operation,
-                        request=exchange.request,
-                        learned_at=self._clock(),
-                        strategy=self._strategy.name,
-                        is_suspect=not is_current,
-                    )
-                    (lessons if is_current else outrun)[entry.id] = entry
-                except NOT_JSON:
-                    continue
+                entry = Entry.from_suggestion(
+                    suggestion,
+                    origin=exchange.origin,
+                    operation=exchange.operation,
+                    request=exchange.request,
+                    learned_at=self._clock(),
+                    strategy=self._strategy.name,
+                    is_suspect=not is_current,
+                )
+                (lessons if is_current else outrun)[entry.id] = entry
         taught = {entry.slot for entry in lessons.values()}
         return list(lessons.values()), [
             entry

@@ -31,12 +31,12 @@ from shelflife.client.driving import (
 )
 from shelflife.client.entries import Entry, Knowledge, lapsed, place_of
 from shelflife.client.events import Distrusted, Event, Ignored, Reason, StoreFailed, Unjudged
-from shelflife.client.exchanges import Exchange, as_told
+from shelflife.client.exchanges import Exchange, as_told, is_json
 from shelflife.client.guard import Amended, Guard, amend
 from shelflife.client.in_process import InProcessStore
-from shelflife.client.learning import NOT_JSON, Learning, departures
+from shelflife.client.learning import Learning, departures
 from shelflife.client.questions import AsyncFetcher, Fetched, Fetcher, asking
-from shelflife.client.refreshing import Asked, fixes_question, is_json, renewals, state_of
+from shelflife.client.refreshing import Asked, fixes_question, renewals, state_of
 from shelflife.client.statistics import Statistics, Tally
 from shelflife.client.stores import Store, StoreError
 from shelflife.client.strategies import EXACT, Strategy
@@ -305,6 +305,8 @@ class Memory:
 
     def _held(self, origin: str, operation: str, request: Mapping[str, Any]) -> list[Entry]:
         """The entries that hold for this request, suspect or not."""
+        if not is_json(operation, request):
+            return []
         try:
             places = [
                 place_of(origin, operation, {path: value_at(request, path) for path in shape})
@@ -319,8 +321,6 @@ class Memory:
             ]
         except StoreError as error:
             self._store_failed(error, "read")
-            return []
-        except NOT_JSON:
             return []
         if self._failing == "read":
             self._failing = None
@@ -430,9 +430,9 @@ class Memory:
         return events
 
     def _about(self, origin: str, operation: str, request: Mapping[str, Any]) -> Asked | None:
-        """What to ask about; None when that cannot be said: the origin is in doubt, the store fails or the request is no JSON."""
+        """What to ask about; None when that cannot be said: the origin is in doubt or the store fails, or nothing is suspect."""
         suspects = self._suspects(origin, operation, request)
-        if origin in self._doubts or not suspects or not is_json(request):
+        if origin in self._doubts or not suspects:
             return None
         try:
             return Asked(suspects, self._known_here(self.store.known(origin).knowledge))

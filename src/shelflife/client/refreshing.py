@@ -8,12 +8,11 @@ import msgspec
 from shelflife.client.driving import Question
 from shelflife.client.entries import Entry, Knowledge
 from shelflife.client.events import Event, Evicted
-from shelflife.client.learning import NOT_JSON
 from shelflife.contract import AskFixes, ContractState
 from shelflife.contract.reading import Contract
 from shelflife.contract.when import WHOLE_REQUEST
 
-__all__ = ["Asked", "Renewal", "fixes_question", "is_json", "renewals", "state_of"]
+__all__ = ["Asked", "Renewal", "fixes_question", "renewals", "state_of"]
 
 _MOST_RENEWED = 32
 _encode = msgspec.json.Encoder().encode
@@ -63,12 +62,3 @@ def state_of(contract: Contract) -> ContractState | None:
     return ContractState(
         table_versions=contract.table_versions, rules_version=contract.rules_version or msgspec.UNSET
     )
-
-
-def is_json(request: Mapping[str, Any]) -> bool:
-    """Whether a request can be asked about."""
-    try:
-        _encode(request)
-    except NOT_JSON:
-        return False
-    return True

@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType, field
 from shelflife.contract.delta import Row
 from shelflife.contract.errors import BadMessage
 from shelflife.contract.levels import Level
-from shelflife.contract.rules import Rule
+from shelflife.contract.rules import Rule, SentRule
 
 __all__ = [
     "AskFixes",
@@ -192,13 +192,13 @@ class ReloadReport(_Message, frozen=True, kw_only=True):
 class ReloadRules(_Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of `POST /admin/reload-rules`: all the rules, or a change to them."""
 
-    rules: tuple[Rule, ...] | UnsetType = UNSET
+    rules: tuple[SentRule, ...] | UnsetType = UNSET
     """All the rules that hold from now on."""
 
-    add: tuple[Rule, ...] | UnsetType = UNSET
+    add: tuple[SentRule, ...] | UnsetType = UNSET
     """Rules to declare, when only a change is sent."""
 
-    remove: tuple[Rule, ...] | UnsetType = UNSET
+    remove: tuple[SentRule, ...] | UnsetType = UNSET
     """Rules to take back, when only a change is sent."""
 
     def __post_init__(self) -> None:

@@ -6,9 +6,11 @@ from typing import Any
 from shelflife.contract.errors import BadName, BadRow
 
 __all__ = [
+    "check_column",
     "check_key",
     "check_name",
     "check_version",
+    "is_unicode",
     "key_of",
     "node_id",
     "split_node_id",
@@ -22,7 +24,10 @@ _LONGEST_SHOWN = 60
 
 def shown(value: object) -> str:
     """A value from outside, quoted and cut to a length that fits in an error message."""
-    text = ascii(value)
+    try:
+        text = ascii(value)
+    except (ValueError, RecursionError):  # a whole number of too many digits, lists without end
+        return f"a value of type {type(value).__name__}"
     return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
 
 
@@ -54,11 +59,25 @@ def check_key(key: object, table: str) -> str:
         raise BadRow(f"a key of table {table} is empty")
     if len(key) > _LONGEST_KEY:
         raise BadRow(f"a key of table {table} is longer than {_LONGEST_KEY} characters")
-    try:
-        key.encode()
-    except UnicodeEncodeError:
-        raise BadRow(f"the key {shown(key)} of table {table} is not valid Unicode") from None
+    if not is_unicode(key):
+        raise BadRow(f"the key {shown(key)} of table {table} is not valid Unicode")
     return key
+
+
+def check_column(column: object) -> str:
+    """The column, when it is a string that is valid Unicode; else `BadName`."""
+    if not isinstance(column, str) or not is_unicode(column):
+        raise BadName(f"{shown(column)} cannot be a column: use a string that is valid Unicode")
+    return column
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a text can be written as UTF-8: half of a surrogate pair cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def key_of(value: Any) -> str | None:

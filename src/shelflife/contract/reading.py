@@ -33,6 +33,7 @@ from shelflife.contract.stamps import (
     table_versions_from_header,
     unquoted,
 )
+from shelflife.contract.values import DEEPEST_VALUE
 
 __all__ = [
     "Contract",
@@ -46,7 +47,6 @@ __all__ = [
 
 _LARGEST_BODY = 4 * 1024 * 1024
 _LARGEST_SUGGESTION = 16 * 1024
-_DEEPEST_VALUE = 32
 _MOST_SUGGESTIONS = 64
 _MOST_TABLES = 10_000
 _MOST_READS = 1_000
@@ -288,8 +288,9 @@ def _checked_suggestion(suggestion: Suggestion) -> Suggestion:
     members += [suggestion.rules or (), suggestion.when or {}, suggestion.unless or {}]
     if any(len(member) > _MOST_READS for member in members):
         raise BadMessage(f"the suggestion {suggestion.type} is too large")
-    values = (suggestion.parameters, suggestion.when or {}, suggestion.unless or {})
-    if not all(_is_within_depth(value, _DEEPEST_VALUE) for value in values):
+    values = [suggestion.parameters, *(suggestion.when or {}).values()]
+    values += (value for different in (suggestion.unless or {}).values() for value in different)
+    if not all(_is_within_depth(value, DEEPEST_VALUE) for value in values):
         raise BadMessage(f"the suggestion {suggestion.type} is nested too deeply")
     for table in suggestion.depends_on:
         check_name(table)
@@ -307,7 +308,7 @@ def _is_within_depth(value: Any, depth: int) -> bool:
     if not isinstance(value, dict | list | tuple):
         return True
     members = value.values() if isinstance(value, dict) else value
-    return depth > 0 and all(_is_within_depth(member, depth - 1) for member in members)
+    return depth >= 0 and all(_is_within_depth(member, depth - 1) for member in members)
 
 
 def _is_version(version: str | None) -> bool:

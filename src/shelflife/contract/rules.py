@@ -7,15 +7,15 @@ from operator import attrgetter
 import msgspec
 
 from shelflife.contract.errors import BadRule
-from shelflife.contract.names import check_name
+from shelflife.contract.names import check_column, check_name
 
-__all__ = ["Rule", "RuleSet"]
+__all__ = ["Rule", "RuleSet", "SentRule"]
 
 _FINGERPRINT_LENGTH = 12
 _encode = msgspec.json.Encoder().encode
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, eq=False):
     """A declaration that ties a value in one table to a key in another."""
 
     from_table: str = msgspec.field(name="from")
@@ -34,6 +34,14 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         check_name(self.from_table)
         check_name(self.to_table)
         check_name(self.relation, "relation")
+        if self.via is not None:
+            check_column(self.via)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Rule) and self.canonical == other.canonical
+
+    def __hash__(self) -> int:
+        return hash(self.canonical)
 
     @property
     def id(self) -> str:
@@ -45,6 +53,10 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """The triple that is fingerprinted, with the column as a fourth member where one is named."""
         triple = (self.from_table, self.to_table, self.relation)
         return triple if self.via is None else (*triple, self.via)
+
+
+class SentRule(Rule, frozen=True, kw_only=True, omit_defaults=True, eq=False, forbid_unknown_fields=True):
+    """A rule in an operator's message, in which a member that is not known is a mistake. It is the same rule."""
 
 
 _canonical = attrgetter("canonical")

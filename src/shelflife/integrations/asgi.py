@@ -15,6 +15,7 @@ import msgspec
 from shelflife.contract import BadMessage, ErrorMessage
 from shelflife.contract.preconditions import PRECONDITION_HEADER, Precondition
 from shelflife.server.endpoints import AdminEndpoints, Call, ContractEndpoints, Endpoints
+from shelflife.server.errors import MalformedRequest
 from shelflife.server.feedback import JSON, Answer, form_asked_for, stamped
 from shelflife.server.operations import FixesTold, Operation, Operations
 from shelflife.server.pins import Listening, Pin
@@ -406,6 +407,8 @@ def answer_to(failure: Exception, provider: Provider, pin: Pin, scope: Scope) ->
     form = form_asked_for(_header(scope, b"accept"), feedback.error_form)
     if isinstance(failure, Refusal):
         return feedback.refusal(failure, form, pin.face, pin.stamp)
+    if isinstance(failure, MalformedRequest):
+        return feedback.malformed(failure, form)
     _log.error("%s; the request was answered with 500", failure, exc_info=failure.__cause__)
     return feedback.failure(form)
 

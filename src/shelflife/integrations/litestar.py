@@ -23,7 +23,7 @@ from shelflife.integrations.asgi import (
     answered,
     call_of,
 )
-from shelflife.server import PolicyFailed, Provider
+from shelflife.server import MalformedRequest, PolicyFailed, Provider
 from shelflife.server.endpoints import AdminEndpoints, ContractEndpoints
 from shelflife.server.feedback import Answer
 from shelflife.server.operations import FixesTold, Operation, Operations, operation_name
@@ -60,7 +60,7 @@ class ContractPlugin(InitPlugin, ReceiveRoutePlugin):
         # The last of the app's own, so that every login of the app comes before it.
         under_contract: Any = lambda app: UnderContract(app, provider, routes)  # noqa: E731
         app_config.middleware.append(under_contract)
-        for failure in (Refusal, PolicyFailed):
+        for failure in (Refusal, MalformedRequest, PolicyFailed):
             app_config.exception_handlers.setdefault(failure, self._answer_for_the_app)
         app_config.on_startup.append(provider.open)
         app_config.on_shutdown.append(provider.close)

@@ -6,6 +6,7 @@ Needs the extra `shelflife[server]`.
 from shelflife.contract import Level, Rule
 from shelflife.server.disclosure import Disclosure
 from shelflife.server.errors import (
+    MalformedRequest,
     PolicyFailed,
     ReloadRefused,
     ServerError,
@@ -27,6 +28,7 @@ __all__ = [
     "Disclosure",
     "Fix",
     "Level",
+    "MalformedRequest",
     "PolicyFailed",
     "PreconditionFailed",
     "Provider",

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
@@ -23,6 +23,7 @@ from shelflife.contract import (
     ReloadTable,
 )
 from shelflife.contract.names import shown
+from shelflife.contract.values import MOST_DIGITS, fault_in, fault_of_request
 from shelflife.server.errors import (
     ReloadRefused,
     StateFileError,
@@ -290,36 +291,61 @@ _TITLES = {
 
 
 def read_message(body: bytes, message_type: type[Message]) -> Message:
-    """A message from outside, strictly: no duplicate member anywhere, nothing unknown, nothing that is not JSON."""
+    """A message from outside, strictly: no duplicate member anywhere, nothing unknown, nothing that is not JSON.
+
+    Rows are left to their table, which knows what to call them.
+    """
     try:
-        tree = msgspec.json.decode(body)
-        if _has_duplicate_members(body, tree):
-            raise BadMessage("an object in the body has two members of the same name")
-        return msgspec.convert(tree, message_type)
+        message = msgspec.convert(_tree_of(body), message_type)
     except RecursionError:
         raise BadMessage("the body is nested too deeply") from None
     except msgspec.ValidationError as error:
         raise ContractError(f"the body does not fit: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadMessage(f"the body is not valid JSON: {error}") from None
+    except UnicodeEncodeError:
+        raise ContractError("the body does not fit: a member has a name that is not valid Unicode") from None
+    if isinstance(message, AskFixes) and (why := fault_of_request(message.request)) is not None:
+        raise ContractError(why)
+    return message
 
 
-def _has_duplicate_members(body: bytes, tree: Any) -> bool:
-    """Whether decoding has dropped a member: each has a colon of its own, and no other colon can get lost.
+def _tree_of(body: bytes) -> Any:
+    """What a body holds. Each member has a colon of its own: one that got lost was a member that is there twice.
 
-    A colon that is written as an escape would upset the count; then the slow way decides.
+    The slow way says what is wrong where the quick one cannot, and where colons are written as escapes.
     """
-    if not _ESCAPED_COLON.search(body):
-        return body.count(b":") != _encode(tree).count(b":")
-    duplicates: list[str] = []
+    with suppress(msgspec.DecodeError, UnicodeDecodeError):
+        tree = msgspec.json.decode(body)
+        if not _ESCAPED_COLON.search(body) and body.count(b":") == _encode(tree).count(b":"):
+            return tree
+    constants: list[str] = []
 
-    def note_duplicates(members: list[tuple[str, Any]]) -> None:
-        names = [name for name, _ in members]
-        if len(set(names)) != len(names):
-            duplicates.extend(names)
+    def noted(constant: str) -> float:
+        constants.append(constant)
+        return float(constant)
 
-    json.loads(body, object_pairs_hook=note_duplicates)
-    return bool(duplicates)
+    try:
+        tree = json.loads(
+            body.decode(), object_pairs_hook=_members_once, parse_int=_whole_number, parse_constant=noted
+        )
+    except UnicodeDecodeError:
+        raise BadMessage("the body is not valid UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise BadMessage(f"the body is not valid JSON: {error}") from None
+    if constants and (fault := fault_in(tree, len(body))) is not None:
+        raise BadMessage(f"the body is not valid JSON: {shown('/'.join(fault.path))} {fault.what}")
+    return tree
+
+
+def _members_once(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    once = dict(members)
+    if len(once) < len(members):
+        raise BadMessage("an object in the body has two members of the same name")
+    return once
+
+
+def _whole_number(digits: str) -> int:
+    """The number, or where that is too long to be read any that is too long."""
+    return int(digits) if len(digits) <= MOST_DIGITS else 10**MOST_DIGITS
 
 
 def _names_tag(if_none_match: str, tag: str) -> bool:

@@ -7,12 +7,14 @@ ServerError
 │   ├── UnknownTable
 │   └── VersionTaken      the version string already stands for other content
 ├── StateFileError        the state file cannot be read or written; nothing has changed
+├── MalformedRequest      a policy refuses a request that holds what JSON cannot carry: the client's mistake
 └── PolicyFailed          a policy raised, or returned what is not a fix: the provider's bug
 
 Rejected                  no error of ours: the request violates a policy (see `policies`)
 """
 
 __all__ = [
+    "MalformedRequest",
     "PolicyFailed",
     "ReloadRefused",
     "ServerError",
@@ -63,6 +65,10 @@ class VersionTaken(ReloadRefused):
 
 class StateFileError(ServerError):
     """The state file cannot be read or written; nothing has changed."""
+
+
+class MalformedRequest(ServerError):
+    """A request that no suggestion could be for: it holds what JSON cannot carry. The message names the field."""
 
 
 class PolicyFailed(ServerError):

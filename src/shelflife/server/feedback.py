@@ -4,8 +4,9 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from shelflife.contract import Level, Problem
+from shelflife.contract import ErrorMessage, Level, Problem
 from shelflife.contract.compact import compacted
+from shelflife.server.errors import MalformedRequest
 from shelflife.server.policies import PreconditionFailed, Refusal
 from shelflife.server.state import CompactStamp, Face, Stamp
 
@@ -18,9 +19,11 @@ JSON = "application/json"
 PROBLEM_JSON = "application/problem+json"
 PLAIN_TEXT = "text/plain; charset=utf-8"
 
+_MALFORMED = 400
 _REJECTED = 422
 _PRECONDITION_FAILED = 412
 _TITLES = {_REJECTED: "Unprocessable Content", _PRECONDITION_FAILED: "Precondition Failed"}
+_ABSENT = msgspec.Raw(b"")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -79,26 +82,44 @@ class Feedback(NamedTuple):
             return Answer(500, PROBLEM_JSON, _encode(Problem(title="Internal Server Error", status=500)))
         return Answer(500, JSON, b'{"success":false,"error":"internal server error"}')
 
+    def malformed(self, error: MalformedRequest, form: ErrorForm) -> Answer:
+        """The answer to a request that holds what JSON cannot carry: 400, what is wrong, and no stamps."""
+        if self.level == Level.PLAIN_TEXT:
+            return Answer(_MALFORMED, PLAIN_TEXT, f"{error}\n".encode())
+        if form == "problem":
+            problem = Problem(title="Bad Request", status=_MALFORMED, detail=str(error))
+            return Answer(_MALFORMED, PROBLEM_JSON, _encode(problem))
+        return Answer(_MALFORMED, JSON, _encode(ErrorMessage(error=str(error))))
+
+
+class _Own(msgspec.Struct):
+    """The members of a body that are ours. What else is there is checked for its syntax, and skipped."""
+
+    table_versions: msgspec.Raw = _ABSENT
+    rules_version: msgspec.Raw = _ABSENT
+    epoch: msgspec.Raw = _ABSENT
+
+
+_read_own = msgspec.json.Decoder(_Own).decode
+
 
 def stamped(body: bytes, members: bytes) -> bytes:
-    """A JSON object with these members added at its end; b"" when the body is none, or has them already."""
+    """A JSON object with these members added at its end; b"" when the body is not one object, or has them already."""
     if not (body[:1] == b"{" and body[-1:] == b"}"):
-        body = body.strip()
+        body = body.strip(b" \t\r\n")
         if not (body[:1] == b"{" and body[-1:] == b"}"):
             return b""
-    if (b"_version" in body or b'"epoch"' in body) and _has_members(body):
+    try:
+        if not body.isascii():
+            body.decode()  # what is skipped is not checked for this
+        own = _read_own(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return b""
+    if not (own.table_versions is own.rules_version is own.epoch is _ABSENT):
         return b""
     if body[1:2] != b'"' and not body[1:-1].strip():
         return b"{" + members + b"}"
     return b"".join((body[:-1], b",", members, b"}"))
-
-
-def _has_members(body: bytes) -> bool:
-    try:
-        names = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-    except msgspec.MsgspecError:
-        return True
-    return not names.keys().isdisjoint(("table_versions", "rules_version", "epoch"))
 
 
 def form_asked_for(accept: str, default: ErrorForm) -> ErrorForm:

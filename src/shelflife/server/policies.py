@@ -1,15 +1,18 @@
 """Policies: ordinary functions of a request and the tables that return a fix, or None when all is well."""
 
 import inspect
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
+from weakref import WeakSet
 
 import msgspec
 from msgspec import UNSET
 
-from shelflife.contract import Suggestion, TableVersion
+from shelflife.contract import Suggestion, TableVersion, same_json
 from shelflife.contract.names import check_name
-from shelflife.server.errors import PolicyFailed, UsageError
+from shelflife.contract.values import fault_of_request, has_odd_number
+from shelflife.server.errors import MalformedRequest, PolicyFailed, UsageError
 from shelflife.server.operations import Operation, Operations, operation_name
 from shelflife.server.reads import Reads, Request, Tables
 from shelflife.server.state import State
@@ -25,6 +28,8 @@ __all__ = [
     "evaluate",
     "fix",
 ]
+
+_log = logging.getLogger("shelflife")
 
 
 class Fix(NamedTuple):
@@ -44,6 +49,10 @@ def fix(type: str, parameters: Mapping[str, Any] | None = None, /, **fields: Any
 
 
 PolicyFunction = Callable[[Request, Tables], Fix | None]
+
+
+_unsteady: WeakSet[PolicyFunction] = WeakSet()
+"""Policies of which it was said that they do not say the same twice."""
 
 
 class Policy(NamedTuple):
@@ -143,36 +152,58 @@ class PreconditionFailed(Refusal):
 def evaluate(
     policies: Iterable[Policy], fields: Mapping[str, Any], state: State, views: Tables | None = None
 ) -> list[Violation]:
-    """Run the policies against a request on one state; `PolicyFailed` when one of them has a bug.
+    """Run the policies against a request on one state.
 
-    `views` are that state's tables without a record, where they are at hand.
+    `PolicyFailed` when one of them has a bug, `MalformedRequest` when one refuses or fails for a request that holds what JSON cannot carry:
+    a good request is not looked at for that. `views` are that state's tables without a record, where they are at hand.
 
-    A policy that returns a fix runs once more, under a record of its reads; what it returns then counts.
+    A policy that returns a fix runs once more, under a record of its reads.
     """
     violations = []
     request, tables = Request(fields), views or Tables(state)
     for policy in policies:
         try:
-            if policy.function(request, tables) is not None:
-                reads = Reads()
-                result = policy.function(Request(fields, reads), Tables(state, reads))
-                if result is not None:
-                    violations.append(Violation(policy, _suggestion(result, reads, state)))
+            found = policy.function(request, tables)
+            if found is not None:
+                _check_carried(fields)
+                violations.append(Violation(policy, _suggestion(policy, found, fields, state)))
+        except MalformedRequest:
+            raise
         except Exception as error:
+            _check_carried(fields)
             raise PolicyFailed(policy.name, error) from error
     return violations
 
 
-def _suggestion(result: Fix, reads: Reads, state: State) -> Suggestion:
-    if not isinstance(result, Fix):
-        raise TypeError(f"a policy returns a fix or None, not {type(result).__name__}")
-    parameters = msgspec.json.decode(
-        msgspec.json.encode(dict(result.parameters), enc_hook=_object_of), type=dict[str, Any]
-    )
-    if not reads.tables or reads.untracked is not None:
-        return Suggestion(type=result.type, parameters=parameters, cache_hint="recompute")
+def _check_carried(fields: Mapping[str, Any]) -> None:
+    why = fault_of_request(fields)
+    if why is not None:
+        raise MalformedRequest(why) from None
+
+
+def _suggestion(policy: Policy, found: Fix, fields: Mapping[str, Any], state: State) -> Suggestion:
+    """The suggestion of a fix that was found, with what the policy reads when it runs again, under a record.
+
+    Should it say something else then, it reads what is not on record: what it has found counts, and is not to be kept.
+    """
+    parameters = _parameters(found)
+    reads = Reads()
+    try:
+        again = policy.function(Request(fields, reads), Tables(state, reads))
+        is_steady = (
+            again is not None and again.type == found.type and same_json(_parameters(again), parameters)
+        )
+    except Exception:  # noqa: BLE001 - that it fails now is something else than what it said
+        is_steady = False
+    if not is_steady and reads.untracked is None:
+        _warn_of(policy)
+    if not is_steady or not reads.tables or reads.untracked is not None:
+        return Suggestion(type=found.type, parameters=parameters, cache_hint="recompute")
+    unless = reads.unless
+    if has_odd_number(unless):
+        raise ValueError("a field is compared with a number that JSON cannot carry")
     suggestion = Suggestion(
-        type=result.type,
+        type=found.type,
         parameters=parameters,
         cache_hint="cacheable",
         table=next(reversed(reads.tables)),
@@ -182,10 +213,32 @@ def _suggestion(result: Fix, reads: Reads, state: State) -> Suggestion:
         rows=tuple(reads.rows),
         rules=tuple(reads.rules) or UNSET,
         when=reads.when,
-        unless=reads.unless or UNSET,
+        unless=unless or UNSET,
     )
     msgspec.json.encode(suggestion)  # what cannot go on the wire is found out here, not in the answer
     return suggestion
+
+
+def _parameters(result: Fix) -> dict[str, Any]:
+    """The parameters of a fix as they go on the wire."""
+    if not isinstance(result, Fix):
+        raise TypeError(f"a policy returns a fix or None, not {type(result).__name__}")
+    tree = msgspec.to_builtins(dict(result.parameters), str_keys=True, enc_hook=_object_of)
+    if has_odd_number(tree):
+        raise ValueError("a fix holds a number that JSON cannot carry")
+    return msgspec.json.decode(msgspec.json.encode(tree), type=dict[str, Any])
+
+
+def _warn_of(policy: Policy) -> None:
+    """Say once of a policy that its fixes are of no use to anybody's memory."""
+    if policy.function not in _unsteady:
+        _unsteady.add(policy.function)
+        _log.warning(
+            "the policy %s says something else when it runs again for the same request, so its fixes are never kept:"
+            " it reads something that is neither in the request nor in the tables; put that into a table,"
+            " or have the policy call tables.report_untracked",
+            policy.name,
+        )
 
 
 def _object_of(value: Any) -> Any:

@@ -16,7 +16,7 @@ from shelflife.contract import Level, ReloadReport, Row, Rule
 from shelflife.contract.merging import merged
 from shelflife.contract.preconditions import Precondition
 from shelflife.server.disclosure import Disclosure
-from shelflife.server.errors import PolicyFailed, UnknownTable, UsageError
+from shelflife.server.errors import MalformedRequest, PolicyFailed, UnknownTable, UsageError
 from shelflife.server.feed import Feed
 from shelflife.server.feedback import ErrorForm, Feedback
 from shelflife.server.limits import ReloadLimit
@@ -187,7 +187,7 @@ class Provider:
         """What would be suggested for a request of which only some fields may be known; a policy that needs more says nothing."""
         violations: list[Violation] = []
         for policy in self.policies.concerning(operation):
-            with suppress(PolicyFailed):
+            with suppress(MalformedRequest, PolicyFailed):
                 violations += evaluate([policy], request, state)
         return violations
 
@@ -212,7 +212,7 @@ class Provider:
             violations = self._violations(fields, concerned, pin.state)
             if violations:
                 raise Rejected(violations, pin.state)
-        except (Refusal, PolicyFailed) as failure:
+        except (Refusal, MalformedRequest, PolicyFailed) as failure:
             pin.failures.append(failure)
             raise
 
@@ -294,7 +294,7 @@ class Provider:
             return
         pin.verdict = "failed"
         violations: list[Violation] = []
-        with suppress(PolicyFailed):
+        with suppress(MalformedRequest, PolicyFailed):
             violations = self._violations(merged(fields, precondition.was), operation, pin.state)
         raise PreconditionFailed(violations, pin.state)
 

@@ -7,7 +7,7 @@ from copy import deepcopy
 from typing import Any
 
 from shelflife.contract import BadRule, Delta, ReloadReport, Row, Rule, RuleSet, RulesReport
-from shelflife.contract.names import check_key, check_version
+from shelflife.contract.names import check_key, check_version, shown
 from shelflife.server.errors import ReloadRefused, UnknownTable, UsageError, VersionTaken
 from shelflife.server.graph import downstream
 from shelflife.server.state import State
@@ -43,10 +43,11 @@ class Registry:
         declared: dict[str, Table] = {}
         for name, rows in tables.items():
             cleaned = RowMap(clean_rows(name, rows))
-            version = versions.get(name) or _minted(_FIRST_NUMBER, digest_of(cleaned))
+            version = versions[name] if name in versions else _minted(_FIRST_NUMBER, digest_of(cleaned))
             declared[name] = Table(name, cleaned, version)
         rule_set = RuleSet(rules)
         _check_tables_of(rule_set, declared)
+        _check_columns_of(rule_set, declared)
         self.state = State(declared, rule_set)
         """The current state. Take it once per request, and never set it."""
         self._state_file = state_file
@@ -117,17 +118,21 @@ class Registry:
                 rules = [*kept, *(rule for rule in add if rule not in kept)]
             new = RuleSet(rules)
             _check_tables_of(new, self.state.tables)
-            if new != old:
-                state = self.state.with_rules(new)
-                if self._state_file is not None:
-                    self._state_file.write_rules(new, state.older_rules)
-                self._make_current(state)
+            _check_columns_of(new.added_since(old), self.state.tables)
+            self._set_rules(new)
             return RulesReport(
                 old_version=old.version,
                 new_version=new.version,
                 added=new.added_since(old),
                 removed=old.added_since(new),
             )
+
+    def _set_rules(self, rules: RuleSet) -> None:
+        if rules != self.state.rules:
+            state = self.state.with_rules(rules)
+            if self._state_file is not None:
+                self._state_file.write_rules(rules, state.older_rules)
+            self._make_current(state)
 
     def _apply(self, table: Table, delta: Delta, version: str | None) -> ReloadReport:
         new_version = _next_version(table, delta, version)
@@ -160,7 +165,7 @@ class Registry:
                 version = explicit_versions.get(name)
                 self._apply(table, delta, None if version in table.used_versions else version)
             if stored.are_rules_redeclared:
-                self.reload_rules(declared.rules)
+                self._set_rules(declared.rules)  # their columns were looked for among the declared rows
             state_file.mark_declared(declared)
 
 
@@ -215,3 +220,13 @@ def _check_tables_of(rules: RuleSet, tables: Mapping[str, Table]) -> None:
         for name in (rule.from_table, rule.to_table):
             if name not in tables:
                 raise BadRule(f"the rule {rule.id} names the table {name}, which is not loaded")
+
+
+def _check_columns_of(rules: Iterable[Rule], tables: Mapping[str, Table]) -> None:
+    """Of a table without rows it cannot be said which columns it has."""
+    for rule in rules:
+        rows = tables[rule.from_table].rows
+        if rule.via is not None and rows and not any(rule.via in row for row in rows.values()):
+            raise BadRule(
+                f"the rule {rule.id} goes by the column {shown(rule.via)}, which no row of {rule.from_table} has"
+            )

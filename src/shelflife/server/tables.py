@@ -1,8 +1,8 @@
 """Tables: named, versioned, immutable at a version, cheap to change."""
 
 import hashlib
-import math
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import msgspec
@@ -10,6 +10,7 @@ from rpds import HashTrieMap, HashTrieSet
 
 from shelflife.contract import BadRow, Delta, Row
 from shelflife.contract.names import check_key, check_name, check_version, shown
+from shelflife.contract.values import fault_in
 
 __all__ = ["RowMap", "Step", "Table", "clean_delta", "clean_rows", "digest_of"]
 
@@ -181,9 +182,13 @@ def clean_delta(table: str, rows: RowMap, new_rows: Mapping[str, Any]) -> Delta:
         raise BadRow(f"the rows of table {table} are {shown(new_rows)}; give an object from key to row")
     try:
         rough = Delta.between(rows.plain(), new_rows)
-    except (TypeError, ValueError, RecursionError):
-        clean_rows(table, new_rows)
-        raise
+    except (
+        TypeError,
+        ValueError,
+        RecursionError,
+    ):  # not plain JSON; each row is looked at to see whether it can be
+        absent = [key for key in rows if key not in new_rows]
+        return Delta.setting(rows, clean_rows(table, new_rows), absent)
     present = {key: row for key, row in rough.after.items() if key in new_rows}
     absent = [key for key in rough.after if key not in new_rows]
     return Delta.setting(rows, clean_rows(table, present), absent)
@@ -193,28 +198,18 @@ def _clean_row(table: str, key: str, row: Any) -> Row:
     if not isinstance(row, Mapping):
         raise BadRow(f"row {shown(key)} of table {table} is {shown(row)}; a row is an object")
     if type(row) is dict and _PLAIN.issuperset(map(type, row.values())) and {str}.issuperset(map(type, row)):
-        try:
+        with suppress(ValueError):  # why it cannot be written is found out below
             _encode_sorted(row)
-        except UnicodeEncodeError as error:
-            raise BadRow(f"row {shown(key)} of table {table} is not valid Unicode") from error
-        return {column: row[column] for column in sorted(row)}
-    if not _is_finite(row, _DEEPEST_ROW):
-        raise BadRow(
-            f"row {shown(key)} of table {table} holds an infinite number or none at all,"
-            f" or is nested deeper than {_DEEPEST_ROW} levels"
-        )
+            return {column: row[column] for column in sorted(row)}
     try:
-        cleaned: Row = _decode(_encode_sorted(row if isinstance(row, dict) else dict(row)))
-    except (TypeError, ValueError) as error:
-        raise BadRow(f"row {shown(key)} of table {table} cannot be written as JSON") from error
-    return cleaned
-
-
-def _is_finite(value: Any, depth: int) -> bool:
-    """Whether all numbers are finite, and no object or list lies deeper than this."""
-    if isinstance(value, float):
-        return math.isfinite(value)
-    members = value.values() if isinstance(value, Mapping) else value
-    if not isinstance(value, Mapping | list | tuple):
-        return True
-    return depth >= 0 and all(_is_finite(member, depth - 1) for member in members)
+        tree = msgspec.to_builtins(dict(row), str_keys=True)
+        fault = fault_in(tree, _DEEPEST_ROW)
+        if fault is None:
+            cleaned: Row = _decode(_encode_sorted(tree))
+            return cleaned
+    except RecursionError:
+        fault = fault_in(row, _DEEPEST_ROW)
+    except (TypeError, ValueError):
+        fault = None
+    what = "cannot be written as JSON" if fault is None else fault.what
+    raise BadRow(f"row {shown(key)} of table {table} {what}")

@@ -1,0 +1,110 @@
+"""What JSON can carry from one end of the wire to the other, and what is wrong with what it cannot."""
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import Any, NamedTuple
+
+from shelflife.contract.names import is_unicode, shown
+
+__all__ = ["DEEPEST_VALUE", "MOST_DIGITS", "Fault", "fault_in", "fault_of_request", "has_odd_number"]
+
+DEEPEST_VALUE = 32
+"""How many objects and lists may lie in one another within a request, and within each value that a suggestion names."""
+
+MOST_DIGITS = 4300
+"""Of a whole number; the usual readers of JSON in Python take no longer ones."""
+
+_TOO_LONG: int = 10**MOST_DIGITS
+_NO_NUMBER = "holds a number that JSON cannot carry"
+_NO_TEXT = "holds text that is not valid Unicode"
+_TOO_DEEP = "is nested deeper than {} levels"
+_OF_JSON = frozenset({str, int, float, bool, type(None)})
+_LISTS = (list, tuple)
+_WRITTEN_AS_LISTS = (*_LISTS, set, frozenset)
+_PLAIN_NAME = re.compile("[A-Za-z0-9_.-]{1,60}")
+
+
+class Fault(NamedTuple):
+    """Something in a value that JSON cannot carry."""
+
+    path: tuple[str, ...]
+    """The fields and the numbers of list members that lead to it."""
+
+    what: str
+    """How a sentence goes on that begins with the name of the value."""
+
+
+def fault_in(value: Any, deepest: int, *, is_strict: bool = False) -> Fault | None:
+    """The first thing in a value that JSON cannot carry; None when all is well.
+
+    Within the value at most `deepest` objects and lists may lie in one another. A type that JSON does not know is left
+    to whoever writes the value; to the strict it is a fault.
+    """
+    fault = _fault(value, deepest, is_strict)
+    if fault is not None and fault.what is _TOO_DEEP:
+        return Fault(fault.path, _TOO_DEEP.format(deepest))
+    return fault
+
+
+def fault_of_request(fields: Mapping[str, Any]) -> str | None:
+    """Why no suggestion could say that it holds for this request, in one sentence; None when one could."""
+    fault = fault_in(fields, DEEPEST_VALUE)
+    if fault is None:
+        return None
+    if not fault.path:
+        return f"the request {fault.what}"
+    field = fault.path[0]
+    return f"the field {field if _PLAIN_NAME.fullmatch(field) else shown(field)} {fault.what}"
+
+
+def has_odd_number(value: Any) -> bool:
+    """Whether NaN or an infinity is anywhere in a value; both are written as null."""
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    if isinstance(value, str) or value is None:
+        return False
+    if isinstance(value, Mapping):
+        return any(map(has_odd_number, value.values()))
+    return isinstance(value, _WRITTEN_AS_LISTS) and any(map(has_odd_number, value))
+
+
+def _fault(value: Any, deepest: int, is_strict: bool) -> Fault | None:
+    is_object = type(value) is dict or isinstance(value, dict if is_strict else Mapping)
+    if not is_object and not isinstance(value, _LISTS if is_strict else _WRITTEN_AS_LISTS):
+        what = _fault_of_scalar(value, is_strict)
+        return None if what is None else Fault((), what)
+    if deepest < 0:
+        return Fault((), _TOO_DEEP)
+    members: Iterable[tuple[Any, Any]] = value.items() if is_object else enumerate(value)
+    for name, member in members:
+        fault = None
+        if is_object and not (type(name) is str and name.isascii()):
+            what = _fault_of_name(name, is_strict)
+            fault = None if what is None else Fault((), what)
+        if fault is None and not (member is None or (type(member) is str and member.isascii())):
+            fault = _fault(member, deepest - 1, is_strict)  # the usual values need no such call
+        if fault is not None:
+            return Fault((str(name), *fault.path), fault.what)
+    return None
+
+
+def _fault_of_name(name: Any, is_strict: bool) -> str | None:
+    if isinstance(name, str):
+        return None if is_unicode(name) else "has a name that is not valid Unicode"
+    return "has a name that is no string" if is_strict else None
+
+
+def _fault_of_scalar(value: Any, is_strict: bool) -> str | None:
+    if isinstance(value, Enum):
+        value = value.value if isinstance(value, str | int | float) or not is_strict else value
+    if isinstance(value, str):
+        return None if is_unicode(value) else _NO_TEXT
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{_NO_NUMBER}: {'NaN' if math.isnan(value) else 'infinity'}"
+    if isinstance(value, int) and not -_TOO_LONG < value < _TOO_LONG:
+        return f"{_NO_NUMBER}: one of more than {MOST_DIGITS} digits"
+    if is_strict and type(value) not in _OF_JSON:
+        return f"holds a {type(value).__name__}, which is no JSON value"
+    return None
