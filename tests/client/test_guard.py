@@ -197,3 +197,19 @@ def test_what_moves_money_or_says_who_gets_it_must_be_allowed(name):
 
 def test_allowing_money_allows_no_credential():
     assert amended({}, fixing({"api_key": "x"}, {}), guard=Guard(allows_money=True)).refused
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"operations": "POST /x"}, "are a set of names, and not one text"),
+        ({"fields": {"POST /x": "promo_code"}}, "are a set of names, and not one text"),
+        (
+            {"operations": frozenset({"POST /x"}), "fields": {"POST /y": frozenset()}},
+            "may not be amended at all",
+        ),
+    ],
+)
+def test_a_guard_that_can_match_nothing_or_too_much_is_refused(options, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        Guard(**options)

@@ -92,7 +92,7 @@ def mounted_in_starlette(provider, path):
 def litestar_with(provider, path):
     @post(path.replace("{id}", "{id:str}"), status_code=200)
     async def operation(request: Request) -> dict:
-        provider.check(await request.json())
+        provider.check(json.loads(await request.body()))
         return {"done": True}
 
     return Litestar([operation], plugins=[ContractPlugin(provider)], logging_config=None)
@@ -529,3 +529,32 @@ def test_requests_at_the_same_time_do_not_see_each_others_failures():
         bad = threads.submit(client.post, "/y", json=WANTED)
         assert good.result().json()["done"] is True
         assert (bad.result().status_code, bad.result().json()) == (500, {"mine": True})
+
+
+@pytest.mark.spec("3.11")
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("level", [0, 6])
+@pytest.mark.parametrize(
+    ("value", "fault"),
+    [
+        ("NaN", "a number that JSON cannot carry"),
+        ("-Infinity", "a number that JSON cannot carry"),
+        ("1e400", "a number that JSON cannot carry"),
+        ('"\\ud800"', "Unicode"),
+        ("[" * 200 + "]" * 200, "nested"),
+    ],
+)
+def test_what_json_cannot_carry_is_the_clients_mistake(framework, level, value, fault):
+    provider = Provider({"codes": {"growth": {"code": "A"}}}, level=level)
+
+    @provider.policy
+    def whatever_it_is(request, tables):
+        return fix("USE", n=len(tables.codes)) if request.get("n") is not None else None
+
+    with calling(FRAMEWORKS[framework](provider, "/v1/orders")) as client:
+        sent = {"content": f'{{"n": {value}}}', "headers": {"Content-Type": "application/json"}}
+        refused = client.post("/v1/orders", **sent)
+    assert (refused.status_code, refused.text.count("\n") <= 1) == (400, True)
+    assert fault in refused.text
+    assert "codes" not in refused.text
+    assert not any(name.startswith("contract-") for name in refused.headers)
