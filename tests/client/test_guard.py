@@ -202,8 +202,8 @@ def test_allowing_money_allows_no_credential():
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"operations": "POST /x"}, "are a set of names, and not one text"),
-        ({"fields": {"POST /x": "promo_code"}}, "are a set of names, and not one text"),
+        ({"operations": "POST /x"}, "are sets of names, and not one text"),
+        ({"fields": {"POST /x": "promo_code"}}, "are sets of names, and not one text"),
         (
             {"operations": frozenset({"POST /x"}), "fields": {"POST /y": frozenset()}},
             "may not be amended at all",
