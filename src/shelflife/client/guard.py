@@ -43,13 +43,10 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a fix may also change amounts, means of payment and recipients that `fields` does not name."""
 
     def __post_init__(self) -> None:
-        if type(self.operations) is str:
-            raise ValueError("the operations of a guard are a set of names, and not one text")
-        for operation, names in (self.fields or {}).items():
-            if type(names) is str:
-                raise ValueError(
-                    f"the fields that may be set by {operation} are a set of names, and not one text"
-                )
+        given: list[object] = [self.operations, *(self.fields or {}).values()]
+        if any(isinstance(names, str) for names in given):
+            raise ValueError("the operations and fields of a guard are sets of names, and not one text")
+        for operation in self.fields or ():
             if self.operations is not None and operation not in self.operations:
                 raise ValueError(f"the guard names fields of {operation}, which may not be amended at all")
 
