@@ -11,10 +11,10 @@ ADMIN = {"Authorization": f"Bearer {TOKEN}"}
 
 
 @contextmanager
-def calling(app, **options):
+def calling(app, *, lifespan="auto", **options):
     """A client whose requests go to the app."""
     with (
-        serving(app) as address,
+        serving(app, lifespan=lifespan) as address,
         httpx2.Client(base_url=address, trust_env=False, timeout=30, **options) as client,
     ):
         yield client

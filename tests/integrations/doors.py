@@ -6,7 +6,7 @@ import json
 
 import msgspec
 from fastapi import Depends, FastAPI, Header, HTTPException
-from litestar import Litestar, Request, post
+from litestar import Litestar, Request, get, post
 from litestar.exceptions import NotAuthorizedException
 from litestar.middleware import DefineMiddleware
 from starlette.applications import Starlette
@@ -191,6 +191,39 @@ def litestar_app(provider, *, guards=(), middleware=()):
 def key_guard(connection, handler):
     if connection.headers.get("x-api-key") != "k3y":
         raise NotAuthorizedException("no")
+
+
+def starlette_with_an_open_route(provider, *, is_guarded):
+    guard = requires("authenticated", status_code=401)
+
+    async def told(request):
+        return JSONResponse({"told": True})
+
+    routes = [
+        Route("/orders/{id:int}", ordering(provider), methods=["POST"]),
+        Route("/closed", guard(told)),
+        Route("/open", told),
+    ]
+    app = Starlette(routes=routes, middleware=[Middleware(AuthenticationMiddleware, backend=Keys())])
+    install_in_starlette(app, provider, guard=guard if is_guarded else None)
+    return app
+
+
+def litestar_with_an_open_route(provider, *, is_guarded):
+    @post("/orders/{id:int}", status_code=200)
+    async def order(request: Request) -> dict:
+        return {}
+
+    @get("/closed", guards=[key_guard])
+    async def closed() -> dict:
+        return {"told": True}
+
+    @get("/open")
+    async def ask() -> dict:
+        return {"told": True}
+
+    plugin = ContractPlugin(provider, guards=[key_guard] if is_guarded else None)
+    return Litestar([order, closed, ask], plugins=[plugin], logging_config=None)
 
 
 def plain_app(provider):

@@ -8,7 +8,9 @@ from fastapi import Depends, FastAPI, HTTPException, Security
 from fastapi.security import SecurityScopes
 from starlette.middleware.base import BaseHTTPMiddleware
 
+from shelflife.integrations.asgi import ContractMiddleware, contract_app
 from shelflife.integrations.fastapi import install
+from shelflife.integrations.litestar import ContractPlugin
 from shelflife.server import Provider, UsageError, fix
 from tests.calling import calling
 from tests.integrations.doors import (
@@ -20,8 +22,10 @@ from tests.integrations.doors import (
     WANTED,
     api_key,
     fastapi_app,
+    litestar_with_an_open_route,
     mounted,
     shop,
+    starlette_with_an_open_route,
     unknown_grounds,
 )
 
@@ -182,11 +186,14 @@ def test_what_only_a_route_asks_for_keeps_its_fixes_from_being_told(route_depend
     assert told.status_code == (200 if is_told else 404)
 
 
-@pytest.mark.parametrize("names", [["GET /orders"], ["POST /orders/{id}", "POST /nowhere"]])
+@pytest.mark.parametrize("names", [["POST /orders"], ["POST /orders/{id}", "POST /order/{id}"]])
 def test_fixes_of_an_operation_that_there_is_not_cannot_be_named(names):
-    provider = shop()
-    with calling(fastapi_app(provider, fixes=names)) as client:
-        assert client.post("/orders/3", json=GOOD).status_code == 500
+    message = r"fixes are to be told of \S+ \S+, and the app has no such route; is it POST /orders/\{id\}\?"
+    with pytest.raises(RuntimeError, match=message), calling(fastapi_app(shop(), fixes=names)):
+        pass
+    by_hand = ContractMiddleware(contract_app(by := shop(), fixes=names), by, operations=[OPERATION])
+    with pytest.raises(RuntimeError, match=message), calling(by_hand, lifespan="on"):
+        pass
 
 
 @pytest.mark.spec("5.10")
@@ -217,7 +224,9 @@ def test_an_app_that_leaves_the_contract_open_is_told_so(caplog):
     with calling(app) as client:
         assert client.get("/contract/state").status_code == 200
     [warning] = [record.getMessage() for record in caplog.records if record.name == "shelflife"]
-    assert "/orders/{id} depends on api_key, and the contract's endpoints do not" in warning
+    assert warning.startswith(
+        "POST /orders/{id} asks for api_key, and the contract's endpoints do not: whoever can reach them"
+    )
     caplog.clear()
     with calling(guarded_shop(route_dependencies=[Depends(api_key)], dependencies=[])) as client:
         assert client.get("/contract/state").status_code == 200
@@ -293,3 +302,47 @@ def test_policies_of_two_apps_that_share_a_provider_are_held_to_both():
         one, two = [stack.enter_context(calling(app)) for app in apps]
         assert one.post("/one", json={}).json()["recovery_feedback"]["suggestions"][0]["type"] == "ONE"
         assert two.post("/two", json={}).json()["recovery_feedback"]["suggestions"][0]["type"] == "TWO"
+
+
+def test_a_second_contract_in_one_app_is_refused():
+    app = FastAPI()
+    install(app, Provider({}))
+    with pytest.raises(UsageError, match="a contract is installed in this app already"):
+        install(app, Provider({}))
+
+
+@pytest.mark.parametrize("dependencies", [[api_key], Depends(api_key), "login"])
+def test_what_are_no_dependencies_is_told(dependencies):
+    with pytest.raises(UsageError, match=r"are a list of Depends\(\.\.\.\)"):
+        install(FastAPI(), Provider({}), dependencies=dependencies)
+
+
+def test_one_text_is_no_list_of_operations():
+    for use in (
+        lambda: install(FastAPI(), Provider({}), fixes="POST /x"),
+        lambda: contract_app(Provider({}), fixes="POST /x"),
+        lambda: ContractMiddleware(None, Provider({}), operations="POST /x"),
+        lambda: ContractPlugin(Provider({}), fixes="POST /x"),
+    ):
+        with pytest.raises(UsageError, match="'POST /x' is one text; give a list of operations"):
+            use()
+
+
+@pytest.mark.spec("5.10")
+@pytest.mark.parametrize("framework", ["starlette", "litestar"])
+def test_where_the_contract_has_a_guard_what_has_none_tells_no_version(framework, caplog):
+    """And where it has none, though some operation has, its provider is told."""
+    for is_guarded in (True, False):
+        caplog.clear()
+        app = (starlette_with_an_open_route if framework == "starlette" else litestar_with_an_open_route)(
+            shop(), is_guarded=is_guarded
+        )
+        with calling(app) as client:
+            assert ("HiddenTable" in client.get("/open").text) == (not is_guarded)
+            assert "HiddenTable" in client.get("/closed", headers=KEY).text
+            assert client.get("/contract/state").status_code == (401 if is_guarded else 200)
+        warnings = [record.getMessage() for record in caplog.records if record.name == "shelflife"]
+        assert len(warnings) == (not is_guarded)
+        assert all(
+            "GET /closed asks for" in warning or "(and 1 more) asks for" in warning for warning in warnings
+        )

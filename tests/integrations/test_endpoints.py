@@ -229,8 +229,8 @@ ROW = '{"table": "codes", "set": {"k": %s}}'
 BAD_RELOADS = {
     "unknown table": ('{"table": "cods", "rows": {}}', 404, "there is no table called 'cods'"),
     "odd table": ('{"table": "\\u0000", "rows": {}}', 404, "there is no table called '\\x00'"),
-    "row is a number": (ROW % "5", 422, "Expected `object`, got `int`"),
-    "row is null": (ROW % "null", 422, "Expected `object`, got `null`"),
+    "row is a number": (ROW % "5", 422, "row 'k' of table codes is 5; a row is an object"),
+    "row is null": (ROW % "null", 422, "row 'k' of table codes is None; a row is an object"),
     "empty key": ('{"table": "codes", "set": {"": {}}}', 422, "a key of table codes is empty"),
     "duplicate key": ('{"table": "codes", "rows": {"a": {}, "a": {}}}', 400, "two members of the same name"),
     "duplicate column": (ROW % '{"x": 1, "x": 2}', 400, "two members of the same name"),

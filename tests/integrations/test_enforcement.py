@@ -5,6 +5,7 @@ import concurrent.futures
 import contextlib
 import json
 import logging
+import re
 import threading
 
 import httpx2
@@ -155,13 +156,17 @@ def run_lifespan(app):
 
 
 def test_without_a_start_the_first_request_finds_it_out_and_nothing_is_carried_out():
-    with calling(fastapi_with(provider_for("POST /plian"), "/plain")) as client:
-        assert client.post("/plain", json=WANTED).status_code == 500
+    app = Starlette(routes=[Mount("/sub", app=fastapi_with(provider_for("POST /plian"), "/plain"))])
+    with calling(app) as client:  # whose lifespan is not that of the mounted app
+        assert client.post("/sub/plain", json=WANTED).status_code == 500
 
 
 def test_a_server_does_not_start_with_it():
     app = fastapi_with(provider_for("POST /plian"), "/plain")
-    with pytest.raises(Exception, match="there is a policy for POST /plian"), TestClient(app):
+    message = "there is a policy for POST /plian, and the app has no such route; is it POST /plain?"
+    with pytest.raises(UsageError, match=re.escape(message)), TestClient(app):
+        pass
+    with pytest.raises(RuntimeError, match=re.escape(f"the app did not start: {message}")), serving(app):
         pass
 
 

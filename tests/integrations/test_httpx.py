@@ -223,6 +223,7 @@ class AlwaysMoved:
         self.bodies = []
 
     async def __call__(self, scope, receive, send):
+        assert scope["type"] == "http"
         self.count += 1
         self.bodies.append(json.loads((await receive())["body"]))
         body = REFUSAL

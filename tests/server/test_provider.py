@@ -76,7 +76,7 @@ def test_outside_of_a_request_nothing_is_checked_without_saying_for_which_operat
     provider = Provider({"plans": PLANS})
     provider.policy(operation="POST /plans")(needs_promo)
     for ask in (provider.check, provider.violations):
-        with pytest.raises(UsageError, match="say which one this request is for"):
+        with pytest.raises(UsageError, match="install the provider in an app, or give the operation"):
             ask({"plan": "basic"})
 
 

@@ -4,12 +4,11 @@ A member that a level does not send is UNSET and leaves no trace on the wire. Me
 are ignored when a message is read, so that servers may add more.
 """
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType, field
 
-from shelflife.contract.delta import Row
 from shelflife.contract.errors import BadMessage
 from shelflife.contract.levels import Level
 from shelflife.contract.rules import Rule, SentRule
@@ -38,6 +37,11 @@ __all__ = [
 ]
 
 CacheHint = Literal["cacheable", "recompute"]
+
+_Rows = Annotated[
+    dict[str, Any], msgspec.Meta(extra_json_schema={"additionalProperties": {"type": "object"}})
+]
+"""Rows by their keys. What is no row is told by the table, which knows what to call it."""
 
 
 class _Message(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,10 +153,10 @@ class ReloadTable(_Message, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """The body of `POST /admin/reload-table`: the whole table, or a change to it."""
 
     table: str
-    rows: dict[str, Row] | UnsetType = UNSET
+    rows: _Rows | UnsetType = UNSET
     """The whole new content."""
 
-    set: dict[str, Row] | UnsetType = UNSET
+    set: _Rows | UnsetType = UNSET
     """Rows to add or replace, when only a change is sent."""
 
     remove: tuple[str, ...] | UnsetType = UNSET

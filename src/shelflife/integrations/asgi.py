@@ -6,7 +6,7 @@ next to the routes, inside of every login, and `AdminMiddleware` before everythi
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterator, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -17,7 +17,7 @@ from shelflife.contract.preconditions import PRECONDITION_HEADER, Precondition
 from shelflife.server.endpoints import AdminEndpoints, Call, ContractEndpoints, Endpoints
 from shelflife.server.errors import MalformedRequest
 from shelflife.server.feedback import JSON, Answer, form_asked_for, stamped
-from shelflife.server.operations import FixesTold, Operation, Operations
+from shelflife.server.operations import FixesTold, Operations
 from shelflife.server.pins import Listening, Pin
 from shelflife.server.policies import Refusal
 from shelflife.server.provider import Provider
@@ -193,7 +193,8 @@ def contract_app(provider: Provider, *, fixes: Collection[str] = ()) -> App:
 
     `fixes` are the operations whose fixes may be told to whoever may ask here, without making the request.
     """
-    told = Operations(map(Operation.from_name, fixes))
+    told = Operations.named(fixes)
+    provider.tell_fixes_of(fixes)
     return _EndpointsApp(provider, ContractEndpoints(provider, FixesTold(lambda: told, fixes)))
 
 
@@ -241,7 +242,7 @@ class _GivenRoutes:
 
     def __init__(self, provider: Provider, operations: Collection[str] | None) -> None:
         self._provider = provider
-        self._listed = None if operations is None else Operations(map(Operation.from_name, operations))
+        self._listed = None if operations is None else Operations.named(operations)
 
     def listed(self) -> Operations | None:
         return self._listed
@@ -421,6 +422,17 @@ async def answered(endpoints: Endpoints, call: Call, receive: Receive) -> Answer
     if call.method == "POST":
         call = call._replace(body=await _read_body(receive, endpoints.most_bytes))
     return await asyncio.to_thread(endpoints.answer, call)
+
+
+def tell_that_it_is_open(provider: Provider, guards: Mapping[str, Sequence[str]], remedy: str) -> None:
+    """Warn a provider whose operations ask for something that the contract's endpoints do not; `guards` says what, by operation."""
+    if guards:
+        operation, asked_for = min(guards.items())
+        others = f" (and {len(guards) - 1} more)" if len(guards) > 1 else ""
+        provider.tell_once(
+            f"{operation}{others} asks for {' and '.join(sorted(asked_for))}, and the contract's endpoints do not:"
+            f" whoever can reach them is told the tables and their versions; {remedy}"
+        )
 
 
 def call_of(scope: Scope, path: str) -> Call:

@@ -6,7 +6,7 @@ from typing import Any
 
 from fastapi import FastAPI, params, routing
 from fastapi.dependencies.models import Dependant
-from starlette.routing import BaseRoute, Host, Mount, Route, WebSocketRoute
+from starlette.routing import Host, Mount, Route, WebSocketRoute
 
 from shelflife.contract import Level
 from shelflife.contract.schemas import schema_components
@@ -14,12 +14,13 @@ from shelflife.integrations.starlette import (
     AppRoutes,
     Found,
     Opaque,
+    check_that_it_is_open,
     endpoint_for,
-    has_guard_of_its_own,
+    guards_of_its_own,
     list_mounted,
     put_under_contract,
 )
-from shelflife.server import Provider
+from shelflife.server import Provider, UsageError
 from shelflife.server.endpoints import (
     CHANGES_PATH,
     FIXES_PATH,
@@ -49,8 +50,12 @@ def install(
     The app's own dependencies hold for the contract's endpoints. `dependencies` are more of them, for an app in which routes have a login each; then operations that ask for less tell
     no versions. `fixes` are the operations whose fixes are told without the request being made; by default, those that ask for no more than the contract's endpoints do.
     """
-    contract = _Contract(app, provider, dependencies)
-    routes = AppRoutes(app, contract.list_routes)
+    check_that_it_is_open(app)
+    given: object = dependencies or []
+    if not isinstance(given, Sequence) or not all(isinstance(one, params.Depends) for one in given):
+        raise UsageError("the dependencies of the contract are a list of Depends(...)")
+    contract = _Contract(app, dependencies or ())
+    routes = AppRoutes(app, provider, contract.list_routes, _REMEDY if dependencies is None else "")
     endpoints = ContractEndpoints(provider, FixesTold(lambda: routes.operations, fixes))
     for path, endpoint in endpoints.by_path.items():
         method = endpoint.methods[0]  # no HEAD: routes of FastAPI do not take it either
@@ -69,11 +74,8 @@ def install(
 class _Contract:
     """The contract's routes in an app, and how the others compare: whoever has passed as much may be told as much."""
 
-    def __init__(
-        self, app: FastAPI, provider: Provider, dependencies: Sequence[params.Depends] | None
-    ) -> None:
+    def __init__(self, app: FastAPI, dependencies: Sequence[params.Depends]) -> None:
         self._app = app
-        self._provider = provider
         self._dependencies = dependencies
         self._asked_for: dict[_Demand, str] = {}
         """What the contract's endpoints ask for."""
@@ -94,46 +96,43 @@ class _Contract:
         self._asked_for = _demands_of(route)
 
     def list_routes(
-        self, routes: Iterable[Any], prefix: str = "", *, is_guarded: bool = False
+        self, routes: Iterable[Any], prefix: str = "", guards: tuple[str, ...] = ()
     ) -> Iterator[Found | Opaque]:
         """The routes of the app, of routers that it includes and of apps that are mounted in it."""
-        for route in _with_included(routes):
-            kind = getattr(route, "original_route", route)
+        for route in routing.iter_route_contexts(list(routes)):
+            kind = route.original_route
             if isinstance(kind, Route):
-                yield self._found(route, kind, prefix, is_guarded)
+                yield self._found(route, kind, prefix, guards)
             elif isinstance(kind, Mount | Host):
-                below = prefix + getattr(route, "path", "")
-                yield from list_mounted(route.routes, route.app, below, is_guarded, self.list_routes)
+                below = prefix + (route.path or "")
+                yield from list_mounted(route.routes, route.app, below, guards, self.list_routes)
             elif not isinstance(kind, WebSocketRoute):
                 yield Opaque(prefix)
 
-    def _found(self, route: Any, kind: Route, prefix: str, is_guarded: bool) -> Found:
-        is_api_route = isinstance(kind, routing.APIRoute)
+    def _found(self, route: routing.RouteContext, kind: Route, prefix: str, guards: tuple[str, ...]) -> Found:
         demands = _demands_of(route)
-        asks_for_more = demands.keys() - self._asked_for.keys()
-        guards = sorted(filter(None, (demands[one] for one in asks_for_more)))
-        if guards and not self._asked_for and self._dependencies is None:
-            self._tell_that_it_is_open(f"{prefix}{route.path}", guards)
-        has_guard = (
-            has_guard_of_its_own(kind) if not is_api_route else type(kind) is not self._app.router.route_class
-        )
+        more = (demands[one] for one in demands.keys() - self._asked_for.keys())
+        is_api_route = isinstance(kind, routing.APIRoute)
+        if not is_api_route:
+            own = tuple(guards_of_its_own(kind))
+        else:
+            is_plain = type(kind) is self._app.router.route_class
+            own = (
+                *(() if is_plain else (f"a {type(kind).__name__}",)),
+                *(("a decorator",) if hasattr(kind.endpoint, "__wrapped__") else ()),
+            )
         return Found(
-            prefix + route.path,
+            prefix + (route.path or ""),
             route.methods,
             route.endpoint,
-            is_guarded=is_guarded
-            or bool(asks_for_more)
-            or has_guard
-            or hasattr(route.endpoint, "__wrapped__"),
+            (*guards, *more, *own),
             is_told=is_api_route and route.include_in_schema and demands.keys() >= self._asked_for.keys(),
         )
 
-    def _tell_that_it_is_open(self, path: str, demands: Sequence[str]) -> None:
-        self._provider.tell_once(
-            f"whoever can reach {STATE_PATH} may ask it: {path} depends on {' and '.join(demands)}, and the contract's"
-            " endpoints do not; give install the dependencies that they need, or an empty list if this is meant"
-        )
 
+_REMEDY = (
+    "give install the dependencies that they need, as dependencies=[Depends(...)], or [] if this is meant"
+)
 
 _Demand = tuple[int, frozenset[str]]
 """A dependency, by its identity, and the security scopes that it needs."""
@@ -157,11 +156,6 @@ def _name_of(dependency: Any) -> str:
     if inspect.isgeneratorfunction(dependency) or inspect.isasyncgenfunction(dependency):
         return ""
     return getattr(dependency, "__name__", type(dependency).__name__)
-
-
-def _with_included(routes: Iterable[BaseRoute]) -> Iterable[Any]:
-    """The routes as they are found by requests: with the prefixes and dependencies of the routers that include them."""
-    return routing.iter_route_contexts(list(routes))
 
 
 def _show_contract(document: dict[str, Any], provider: Provider) -> None:

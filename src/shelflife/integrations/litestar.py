@@ -22,6 +22,7 @@ from shelflife.integrations.asgi import (
     answer_to,
     answered,
     call_of,
+    tell_that_it_is_open,
 )
 from shelflife.server import MalformedRequest, PolicyFailed, Provider
 from shelflife.server.endpoints import AdminEndpoints, ContractEndpoints
@@ -36,18 +37,23 @@ __all__ = ["ContractPlugin"]
 class ContractPlugin(InitPlugin, ReceiveRoutePlugin):
     """Gives a Litestar app the contract: its endpoints as handlers, its stamps, and its answer to `provider.check`.
 
-    The app's own guards and middleware hold for the contract's endpoints, and so do the `guards` given here. `fixes` are the operations whose fixes are told without the request being made; by default, those before which no
+    The app's own guards and middleware hold for the contract's endpoints, and so do the `guards` given here; then operations that have not all of them tell no versions. `fixes` are the operations whose fixes are told without the request being made; by default, those before which no
     guard, middleware or hook stands that does not stand before the contract's endpoints too.
     """
 
     def __init__(
-        self, provider: Provider, *, guards: Sequence[Guard] = (), fixes: Collection[str] | None = None
+        self,
+        provider: Provider,
+        *,
+        guards: Sequence[Guard] | None = None,
+        fixes: Collection[str] | None = None,
     ) -> None:
         self._provider = provider
-        self._guards = list(guards)
-        self._routes = _LitestarRoutes()
+        self._guards = list(guards or ())
+        self._routes = _LitestarRoutes(provider, is_open=guards is None)
         self._endpoints = ContractEndpoints(provider, FixesTold(self._routes.listed, fixes))
-        provider.attach(self._routes.listed, fixes)
+        provider.attach(self._routes.listed)
+        provider.tell_fixes_of(fixes or ())
 
     def on_app_init(self, app_config: AppConfig) -> AppConfig:
         """Put everything into the app that is being made."""
@@ -106,11 +112,15 @@ class ContractPlugin(InitPlugin, ReceiveRoutePlugin):
 class _LitestarRoutes:
     """The routes of an app, found by what the app itself has chosen for a request."""
 
-    def __init__(self) -> None:
+    def __init__(self, provider: Provider, *, is_open: bool) -> None:
         self.own: list[HTTPRouteHandler] = []
         """The contract's."""
+        self._provider = provider
+        self._is_open = is_open
         self._all: list[BaseRoute] = []
         self._listed: Operations | None = None
+        self._told: dict[int, bool] = {}
+        """Whether the responses of a handler tell versions, by its identity; handlers live as long as their app."""
 
     def add(self, route: BaseRoute) -> None:
         self._all.append(route)
@@ -118,10 +128,10 @@ class _LitestarRoutes:
 
     def listed(self) -> Operations:
         if self._listed is None:
-            self._listed = Operations(
-                self._operations(),
-                [route.path for route in self._all if not isinstance(route, HTTPRoute | WebSocketRoute)],
-            )
+            opaque = [route.path for route in self._all if not isinstance(route, HTTPRoute | WebSocketRoute)]
+            self._listed = Operations(self._operations(), opaque)
+            if self._is_open:
+                self._tell_that_it_is_open()
         return self._listed
 
     def name(self, scope: Scope, path: str) -> str:
@@ -132,27 +142,56 @@ class _LitestarRoutes:
 
     def is_operation(self, scope: Scope, path: str) -> bool:
         handler = scope.get("route_handler")
-        return isinstance(handler, HTTPRouteHandler) and bool(handler.resolve_include_in_schema())
+        if not isinstance(handler, HTTPRouteHandler):
+            return False
+        is_told = self._told.get(id(handler))
+        if is_told is None:
+            is_shown = bool(handler.resolve_include_in_schema())
+            is_told = is_shown and self._passed().keys() <= _standing_before(handler).keys()
+            self._told[id(handler)] = is_told
+        return is_told
 
-    def _operations(self) -> Iterator[Operation]:
-        passed = {thing for handler in self.own for thing in _standing_before(handler)}
+    def _passed(self) -> dict[int, str]:
+        """What whoever asks the contract has passed."""
+        return _standing_before(self.own[0]) if self.own else {}
+
+    def _handlers(self) -> Iterator[tuple[str, HTTPRouteHandler]]:
         for route in self._all:
             if isinstance(route, HTTPRoute):
                 for handler in route.route_handlers:
-                    is_guarded = not passed.issuperset(_standing_before(handler))
                     for method in handler.http_methods:
-                        yield Operation.from_name(f"{method} {route.path}", is_guarded=is_guarded)
+                        yield f"{method} {route.path}", handler
+
+    def _operations(self) -> Iterator[Operation]:
+        passed = self._passed().keys()
+        for name, handler in self._handlers():
+            yield Operation.from_name(name, is_guarded=not _standing_before(handler).keys() <= passed)
+
+    def _tell_that_it_is_open(self) -> None:
+        passed = self._passed()
+        guards = {
+            operation_name(name): [
+                guard for id, guard in _standing_before(handler).items() if guard and id not in passed
+            ]
+            for name, handler in self._handlers()
+        }
+        asking = {name: names for name, names in guards.items() if names}
+        tell_that_it_is_open(
+            self._provider, asking, "give ContractPlugin the guards that they need, or [] if this is meant"
+        )
 
 
-def _standing_before(handler: HTTPRouteHandler) -> Iterator[int]:
-    """What stands before a handler, by identity: guards, middleware, hooks and decorators."""
+def _standing_before(handler: HTTPRouteHandler) -> dict[int, str]:
+    """What stands before a handler, by identity; guards have a name, and middleware, hooks and decorators have none."""
+    standing: dict[int, str] = {}
     for layer in handler.ownership_layers:
-        yield from map(id, layer.guards or ())
-        yield from map(id, layer.middleware or ())
+        standing |= {id(guard): getattr(guard, "__name__", "a guard") for guard in layer.guards or ()}
+        standing |= {id(middleware): "" for middleware in layer.middleware or ()}
         if (hook := getattr(layer, "before_request", None)) is not None:
-            yield id(hook)
+            standing[id(hook)] = ""
     if (decorated := getattr(handler.fn, "__wrapped__", None)) is not None:
-        yield id(decorated)
+        standing[id(decorated)] = ""
+    return standing
 
 
 class _AdminHandler(ASGIRouteHandler):

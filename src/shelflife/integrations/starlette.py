@@ -5,6 +5,7 @@ What belongs to the contract stands next to the routes, so that every middleware
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from starlette.applications import Starlette
@@ -12,7 +13,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Host, Mount, Route, Router, WebSocketRoute
 
-from shelflife.integrations.asgi import AdminMiddleware, Scope, UnderContract, answered, call_of
+from shelflife.integrations.asgi import (
+    AdminMiddleware,
+    Scope,
+    UnderContract,
+    answered,
+    call_of,
+    tell_that_it_is_open,
+)
 from shelflife.server import Provider, UsageError
 from shelflife.server.endpoints import ContractEndpoints
 from shelflife.server.operations import FixesTold, Operation, Operations
@@ -28,19 +36,34 @@ def install(
     provider: Provider,
     *,
     fixes: Collection[str] | None = None,
-    guard: Callable[[Endpoint], Endpoint] = lambda endpoint: endpoint,
+    guard: Callable[[Endpoint], Endpoint] | None = None,
 ) -> None:
     """Give the app the contract: its endpoints as routes, its stamps, and its answer to `provider.check`.
 
-    `guard` is a decorator for the contract's endpoints, such as `requires("authenticated")`. `fixes` are the operations whose fixes are told without the request being made; by default, those before whose endpoint
-    stands nothing of their own: no decorator, and no middleware of a route or mount.
+    `guard` is a decorator for the contract's endpoints, such as `requires("authenticated")`; then operations before which nothing stands tell no versions. `fixes` are the operations whose fixes are told without the
+    request being made; by default, those before whose endpoint stands nothing of their own: no decorator, and no middleware of a route or mount.
     """
-    routes = AppRoutes(app, list_routes)
+    check_that_it_is_open(app)
+    remedy = "" if guard else "give install a guard, such as requires('authenticated')"
+    routes = AppRoutes(
+        app, provider, lambda listed: list_routes(listed, is_contract_guarded=guard is not None), remedy
+    )
     endpoints = ContractEndpoints(provider, FixesTold(lambda: routes.operations, fixes))
-    for path, (methods, _) in endpoints.by_path.items():
-        endpoint = guard(endpoint_for(provider, endpoints, path))
-        app.router.routes.insert(0, Route(path, endpoint, methods=[*methods], include_in_schema=False))
+    for path, endpoint in endpoints.by_path.items():
+        answer = endpoint_for(provider, endpoints, path)
+        route = Route(
+            path, guard(answer) if guard else answer, methods=[*endpoint.methods], include_in_schema=False
+        )
+        app.router.routes.insert(0, route)
     put_under_contract(app, provider, routes, fixes)
+
+
+def check_that_it_is_open(app: Starlette) -> None:
+    """Raise `UsageError` when nothing can be installed in an app any more."""
+    if app.middleware_stack is not None:
+        raise UsageError("the contract cannot be installed in an app that serves already")
+    if isinstance(app.router.middleware_stack, UnderContract):
+        raise UsageError("a contract is installed in this app already; an app has one provider")
 
 
 class Found(NamedTuple):
@@ -51,8 +74,8 @@ class Found(NamedTuple):
     """None when the endpoint takes any."""
 
     endpoint: Any
-    is_guarded: bool
-    """Whether something stands before the endpoint that does not stand before the contract's."""
+    guards: tuple[str, ...]
+    """What stands before the endpoint and not before the contract's, by name; one that keeps nobody out has none."""
 
     is_told: bool
     """Whether its successful responses are stamped: those of what the app shows of itself are."""
@@ -70,9 +93,12 @@ Listing = Callable[[Iterable[BaseRoute]], Iterator[Found | Opaque]]
 class AppRoutes:
     """The routes of an app, found by the endpoint that the app itself has chosen for a request."""
 
-    def __init__(self, app: Starlette, listing: Listing) -> None:
+    def __init__(self, app: Starlette, provider: Provider, listing: Listing, remedy: str) -> None:
+        """`remedy` says what to do about operations that ask for more than the contract; empty when that is meant."""
         self._app = app
+        self._provider = provider
         self._listing = listing
+        self._remedy = remedy
         self._by_endpoint: dict[int, tuple[Any, list[tuple[Operation, Found]]]] = {}
         self.operations = Operations()
         """As they were listed last."""
@@ -90,7 +116,18 @@ class AppRoutes:
             (operation for _, pairs in by_endpoint.values() for operation, _ in pairs),
             (route.path for route in found if isinstance(route, Opaque)),
         )
+        if self._remedy:
+            self._tell_that_it_is_open(by_endpoint.values())
         return self.operations
+
+    def _tell_that_it_is_open(self, routes: Iterable[tuple[Any, list[tuple[Operation, Found]]]]) -> None:
+        guards = {
+            operation.name: [name for name in found.guards if name]
+            for _, pairs in routes
+            for operation, found in pairs
+        }
+        asking = {operation: names for operation, names in guards.items() if names}
+        tell_that_it_is_open(self._provider, asking, self._remedy)
 
     def name(self, scope: Scope, path: str) -> str:
         line = f"{scope['method']} {path}"
@@ -134,31 +171,35 @@ def put_under_contract(
     app: Starlette, provider: Provider, routes: AppRoutes, fixes: Collection[str] | None
 ) -> None:
     """Put the contract around the app's routes, and the operator's endpoints before everything else."""
-    if app.middleware_stack is not None:
-        raise UsageError("the contract cannot be installed in an app that serves already")
-    provider.attach(routes.listed, fixes)
+    provider.attach(routes.listed)
+    provider.tell_fixes_of(fixes or ())
     app.router.middleware_stack = UnderContract(app.router.middleware_stack, provider, routes)
     build_middleware_stack = app.build_middleware_stack
     app.build_middleware_stack = lambda: AdminMiddleware(build_middleware_stack(), provider)  # type: ignore[method-assign]
 
 
 def list_routes(
-    routes: Iterable[BaseRoute], prefix: str = "", *, is_guarded: bool = False
+    routes: Iterable[BaseRoute],
+    prefix: str = "",
+    guards: tuple[str, ...] = (),
+    *,
+    is_contract_guarded: bool = False,
 ) -> Iterator[Found | Opaque]:
     """The routes, those of mounted apps included."""
     for route in routes:
         if isinstance(route, Route):
-            template = prefix + route.path
+            standing_before = (*guards, *guards_of_its_own(route))
             yield Found(
-                template,
+                prefix + route.path,
                 route.methods,
                 route.endpoint,
-                is_guarded=is_guarded or has_guard_of_its_own(route),
-                is_told=route.include_in_schema,
+                standing_before,
+                is_told=route.include_in_schema and bool(standing_before) >= is_contract_guarded,
             )
         elif isinstance(route, Mount | Host):
             below = prefix + getattr(route, "path", "")
-            yield from list_mounted(route.routes, route.app, below, is_guarded, list_routes)
+            listing = partial(list_routes, is_contract_guarded=is_contract_guarded)
+            yield from list_mounted(route.routes, route.app, below, guards, listing)
         elif not isinstance(route, WebSocketRoute):
             yield Opaque(prefix)
 
@@ -167,7 +208,7 @@ def list_mounted(
     routes: Sequence[BaseRoute],
     app: Any,
     path: str,
-    is_guarded: bool,
+    guards: tuple[str, ...],
     list_them: Callable[..., Iterator[Found | Opaque]],
 ) -> Iterator[Found | Opaque]:
     """The routes of an app that is mounted at a path; a middleware on the way to them counts as a guard of theirs."""
@@ -175,13 +216,17 @@ def list_mounted(
         yield Opaque(path)
         return
     is_plain = isinstance(app, Router | Starlette) and not getattr(app, "user_middleware", ())
-    yield from list_them(routes, path, is_guarded=is_guarded or not is_plain or _has_middleware(app))
+    if not is_plain or _has_middleware(app):
+        guards = (*guards, f"the middleware of {path or 'a mounted app'}")
+    yield from list_them(routes, path, guards)
 
 
-def has_guard_of_its_own(route: Route) -> bool:
-    """Whether a decorator or a middleware stands before an endpoint."""
-    is_plain = inspect.isfunction(route.app) or route.app is route.endpoint
-    return not is_plain or hasattr(route.endpoint, "__wrapped__")
+def guards_of_its_own(route: Route) -> Iterator[str]:
+    """The decorator and the middleware that stand before an endpoint."""
+    if not (inspect.isfunction(route.app) or route.app is route.endpoint):
+        yield "a middleware of its own"
+    if hasattr(route.endpoint, "__wrapped__"):
+        yield "a decorator"
 
 
 def _has_middleware(app: Any) -> bool:
@@ -192,7 +237,7 @@ def _has_middleware(app: Any) -> bool:
 
 def _operations(route: Found) -> Iterator[Operation]:
     for method in route.methods or _ANY_METHOD:
-        yield Operation.from_name(f"{method} {route.template}", is_guarded=route.is_guarded)
+        yield Operation.from_name(f"{method} {route.template}", is_guarded=bool(route.guards))
 
 
 _ANY_METHOD = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")

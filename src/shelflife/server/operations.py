@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
+from difflib import get_close_matches
 from typing import NamedTuple
 
 from shelflife.contract.names import shown
 from shelflife.server.errors import UsageError
 
-__all__ = ["FixesTold", "Operation", "Operations", "operation_name"]
+__all__ = ["FixesTold", "Operation", "Operations", "operation_name", "operation_names"]
 
 _NAME = re.compile(r"([A-Z]+) (/\S*)")
 _PARAMETER = re.compile(r"\{([^{}:]+)(?::([^{}]*))?\}")
@@ -20,6 +21,13 @@ def operation_name(text: object) -> str:
             f"{shown(text)} is no operation; write a method and the path of a route, as in 'POST /orders/{{id}}'"
         )
     return _PARAMETER.sub(r"{\1}", text)
+
+
+def operation_names(texts: Collection[str]) -> frozenset[str]:
+    """The names of several; else `UsageError`."""
+    if isinstance(texts, str):
+        raise UsageError(f"{shown(texts)} is one text; give a list of operations")
+    return frozenset(map(operation_name, texts))
 
 
 class Operation(NamedTuple):
@@ -51,6 +59,11 @@ class Operations:
         self._opaque = tuple(opaque)
 
     @classmethod
+    def named(cls, names: Collection[str]) -> "Operations":
+        """Those that are written like this; else `UsageError`."""
+        return cls(map(Operation.from_name, operation_names(names)))
+
+    @classmethod
     def union(cls, several: Iterable["Operations"]) -> "Operations":
         """All that are in any of them."""
         listed = list(several)
@@ -69,6 +82,10 @@ class Operations:
         path = str(name).partition(" ")[2]
         return any(path == opaque or path.startswith(opaque + "/") for opaque in self._opaque)
 
+    def closest_to(self, name: str) -> str | None:
+        """The name of the one that somebody may have meant."""
+        return next(iter(get_close_matches(name, self._by_name, 1)), None)
+
     def find(self, request_line: str) -> Operation | None:
         """The operation that a request for `METHOD path` is for. What follows a question mark does not count."""
         line = request_line.partition("?")[0]
@@ -85,7 +102,7 @@ class FixesTold:
         self, list_operations: Callable[[], Operations], named: Collection[str] | None = None
     ) -> None:
         self._list_operations = list_operations
-        self._named = None if named is None else frozenset(map(operation_name, named))
+        self._named = None if named is None else operation_names(named)
 
     def __call__(self, asked: str) -> str | None:
         """The operation that a client means, when its fixes may be told; else None."""

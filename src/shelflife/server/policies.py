@@ -13,7 +13,7 @@ from shelflife.contract import Suggestion, TableVersion, same_json
 from shelflife.contract.names import check_name
 from shelflife.contract.values import fault_of_request, has_odd_number
 from shelflife.server.errors import MalformedRequest, PolicyFailed, UsageError
-from shelflife.server.operations import Operation, Operations, operation_name
+from shelflife.server.operations import Operations, operation_name
 from shelflife.server.reads import Reads, Request, Tables
 from shelflife.server.state import State
 
@@ -108,7 +108,7 @@ class Policies:
         self._by_operation = {
             name: tuple(one for one in self._all if one.operation in (None, name)) for name in names
         }
-        self.operations = Operations(Operation.from_name(name) for name in sorted(names))
+        self.operations = Operations.named(names)
 
     def concerning(self, operation: str | None) -> tuple[Policy, ...]:
         """Those for every operation and for this one."""

@@ -20,7 +20,7 @@ from shelflife.server.errors import MalformedRequest, PolicyFailed, UnknownTable
 from shelflife.server.feed import Feed
 from shelflife.server.feedback import ErrorForm, Feedback
 from shelflife.server.limits import ReloadLimit
-from shelflife.server.operations import Operations, operation_name
+from shelflife.server.operations import Operations, operation_name, operation_names
 from shelflife.server.pins import Pin
 from shelflife.server.policies import (
     Policies,
@@ -216,12 +216,13 @@ class Provider:
             pin.failures.append(failure)
             raise
 
-    def attach(
-        self, list_operations: Callable[[], Operations | None], fixes: Collection[str] | None = None
-    ) -> None:
-        """Note that an app has the contract, how to list its operations (None: they cannot be listed), and of which ones it tells fixes."""
+    def attach(self, list_operations: Callable[[], Operations | None]) -> None:
+        """Note that an app has the contract, and how to list its operations (None: they cannot be listed)."""
         self._apps.append(list_operations)
-        self._named |= {operation_name(name): "fixes are to be told of" for name in fixes or ()}
+
+    def tell_fixes_of(self, operations: Collection[str]) -> None:
+        """Note that fixes of these operations are told, so that they are held to be there."""
+        self._named |= dict.fromkeys(operation_names(operations), "fixes are to be told of")
 
     def open(self) -> None:
         """Before the first request: hold the policies to the operations that there are. Cheap when it was done before."""
@@ -234,7 +235,9 @@ class Provider:
             needed = self._named | {one.name: "there is a policy for" for one in self.policies.operations}
             for name, why in needed.items():
                 if name not in self._operations:
-                    raise UsageError(f"{why} {name}, and the app has no such route")
+                    meant = self._operations.closest_to(name)
+                    hint = f"; is it {meant}?" if meant else ""
+                    raise UsageError(f"{why} {name}, and the app has no such route{hint}")
         self._opened_with = len(self.policies)
 
     def tell_once(self, warning: str) -> None:
@@ -269,7 +272,10 @@ class Provider:
         if given is None and not any(self.policies.operations):
             return None
         if given is None and pin is None:
-            raise UsageError("some policies are for one operation alone: say which one this request is for")
+            raise UsageError(
+                "some policies are for one operation alone, and no request is at hand that says which:"
+                " install the provider in an app, or give the operation"
+            )
         operation = operation_name(given) if pin is None or given is not None else pin.operation()
         if self._operations is not None:
             if given is not None and operation not in self._operations:

@@ -11,7 +11,7 @@ import uvicorn
 __all__ = ["listening_on", "serving"]
 
 _LONGEST_START_S = 30.0
-_QUIET = {"log_level": "critical", "lifespan": "off", "timeout_graceful_shutdown": 1}
+_QUIET = {"log_level": "critical", "timeout_graceful_shutdown": 1}
 """An open stream does not keep a server from ending."""
 
 
@@ -28,7 +28,7 @@ def listening_on(host: str, port: int) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """Says when it has started, and leaves signals to the program it runs in."""
+    """Says when it has started, or why not, and leaves signals to the program it runs in."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -38,22 +38,50 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         self.up.set()
 
+    def run_to_its_end(self, listener: socket.socket) -> None:
+        """Serve until told to end; uvicorn leaves by `SystemExit` when the app does not start."""
+        try:
+            self.run(sockets=[listener])
+        except SystemExit:
+            self.should_exit = True
+        finally:
+            self.up.set()
+
+
+class _Noting:
+    """Hands everything on to an app, and notes why that does not start."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+        self.failure = ""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        async def noted(message: Any) -> None:
+            if message["type"] == "lifespan.startup.failed":
+                self.failure = message.get("message", "").strip().rpartition("\n")[2]
+            await send(message)
+
+        await self._app(scope, receive, noted if scope["type"] == "lifespan" else send)
+
 
 @contextmanager
 def serving(app: Any, *, port: int = 0, **options: Any) -> Iterator[str]:
     """Serve an ASGI app on loopback and give its address, e.g. `http://127.0.0.1:49152`.
 
-    The options are uvicorn's.
+    Its start and end are played too. An app that does not start is a `RuntimeError` that says why. The options are uvicorn's.
     """
     with listening_on("127.0.0.1", port) as listener:
         address = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        config = uvicorn.Config(app, **{**_QUIET, **options})
+        noting = _Noting(app)
+        config = uvicorn.Config(noting, **{**_QUIET, **options})
         server = _Server(config)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread = threading.Thread(target=server.run_to_its_end, args=[listener], daemon=True)
         thread.start()
         try:
             if not server.up.wait(_LONGEST_START_S):
                 raise RuntimeError(f"no server started on {address} within {_LONGEST_START_S:.0f} s")
+            if server.should_exit:
+                raise RuntimeError(f"the app did not start: {noting.failure or 'it does not say why'}")
             yield address
         finally:
             server.should_exit = True
