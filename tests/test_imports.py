@@ -24,8 +24,7 @@ PUBLIC = {
         " InProcessStore Memory Notified OnRules OnTable Reason Refused Restamped SqliteStore Statistics Store"
         " StoreError StoreFailed Stored Strategy Suspected Unjudged amended_input memory_block origin_of precondition_for".split()
     ),
-    "shelflife.integrations.asgi": {"AdminMiddleware", "ContractMiddleware", "UnderContract", "contract_app"},
-    "shelflife.integrations.starlette": {"install"},
+    "shelflife.integrations.asgi": {"AdminMiddleware", "ContractMiddleware", "contract_app"},
     "shelflife.integrations.litestar": {"ContractPlugin"},
     "shelflife.integrations.httpx": {"AsyncMemoryTransport", "MemoryTransport"},
     "shelflife.integrations.fastapi": {"install"},

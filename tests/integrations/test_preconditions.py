@@ -140,7 +140,8 @@ def test_a_precondition_that_cannot_be_read_is_refused(client, gateway, value):
     assert refused.status_code == 400
     assert refused.json() == {
         "success": False,
-        "error": "Contract-Precondition is not an epoch with its grounds",
+        "error": "Contract-Precondition cannot be read:"
+        " it is an epoch, and after ;on=: its grounds as JSON in Base64",
     }
     assert gateway.orders == []
 

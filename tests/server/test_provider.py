@@ -200,7 +200,7 @@ def test_a_whole_number_of_more_than_64_bits_is_a_condition_like_any_other(numbe
 def test_the_answer_to_such_a_request_says_what_is_wrong_and_bears_no_stamps():
     error = MalformedRequest("the field n holds a number that JSON cannot carry: NaN")
     answers = [
-        Feedback(Level(level)).malformed(error, form)
+        Feedback(Level(level)).error(400, str(error), form)
         for level, form in [(0, "json"), (1, "json"), (6, "json"), (6, "problem")]
     ]
     text, first, last, problem = answers
@@ -340,8 +340,11 @@ def test_dataclasses_and_structs_are_requests_too():
     provider = provider_with(needs_promo)
     for request in (OrderData("basic"), OrderStruct("basic")):
         assert len(provider.violations(request)) == 1
-    with pytest.raises(UsageError, match="checked as an object of fields, not as int"):
-        provider.check(5)
+    with pytest.raises(UsageError, match="checked as an object of fields, not as object"):
+        provider.check(object())
+    for no_object in (None, [], "text", 5, True):
+        with pytest.raises(MalformedRequest, match="and not an object of fields"):
+            provider.check(no_object)
 
 
 @pytest.mark.spec("5.2")

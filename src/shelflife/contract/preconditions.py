@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 import msgspec
 
 from shelflife.contract.errors import BadMessage
+from shelflife.contract.values import DEEPEST_VALUE, fault_in
 
 __all__ = ["PRECONDITION_HEADER", "Precondition", "Verdict", "has_gone_stale", "verdict_in"]
 
@@ -74,6 +75,8 @@ class Precondition(msgspec.Struct, frozen=True, kw_only=True):
             grounds = _decode(base64.b64decode(found[2], validate=True)) if found else None
         except (binascii.Error, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             grounds = None
-        if found is None or grounds is None:
-            raise BadMessage(f"{PRECONDITION_HEADER} is not an epoch with its grounds")
+        if found is None or grounds is None or fault_in(grounds.was, DEEPEST_VALUE) is not None:
+            raise BadMessage(
+                f"{PRECONDITION_HEADER} cannot be read: it is an epoch, and after ;on=: its grounds as JSON in Base64"
+            )
         return cls(epoch=found[1], rows=grounds.rows, rules=grounds.rules, was=grounds.was)

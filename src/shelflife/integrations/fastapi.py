@@ -10,15 +10,14 @@ from starlette.routing import Host, Mount, Route, WebSocketRoute
 
 from shelflife.contract import Level
 from shelflife.contract.schemas import schema_components
-from shelflife.integrations.starlette import (
+from shelflife.integrations.starlette import check_that_it_is_open, endpoint_for, put_under_contract
+from shelflife.integrations.starlette_routes import (
     AppRoutes,
     Found,
     Opaque,
-    check_that_it_is_open,
-    endpoint_for,
+    decorators_of,
     guards_of_its_own,
     list_mounted,
-    put_under_contract,
 )
 from shelflife.server import Provider, UsageError
 from shelflife.server.endpoints import (
@@ -31,11 +30,13 @@ from shelflife.server.endpoints import (
     STATE_PATH,
     ContractEndpoints,
 )
-from shelflife.server.operations import FixesTold
 
 __all__ = ["install"]
 
 _METHODS = {"get", "put", "post", "delete", "options", "patch", "trace"}
+_REMEDY = (
+    "give install the dependencies that they need, as dependencies=[Depends(...)], or [] if this is meant"
+)
 
 
 def install(
@@ -48,25 +49,27 @@ def install(
     """Give the app the contract: its endpoints as routes, its stamps, and its answer to `provider.check`.
 
     The app's own dependencies hold for the contract's endpoints. `dependencies` are more of them, for an app in which routes have a login each; then operations that ask for less tell
-    no versions. `fixes` are the operations whose fixes are told without the request being made; by default, those that ask for no more than the contract's endpoints do.
+    no versions. `fixes` are the operations whose fixes are told without the request being made; by default, those that ask for no more than the contract's endpoints do, in an app without middleware but Starlette's own.
     """
     check_that_it_is_open(app)
     given: object = dependencies or []
     if not isinstance(given, Sequence) or not all(isinstance(one, params.Depends) for one in given):
         raise UsageError("the dependencies of the contract are a list of Depends(...)")
-    contract = _Contract(app, dependencies or ())
+    contract = _Contract(app, provider, dependencies or ())
     routes = AppRoutes(app, provider, contract.list_routes, _REMEDY if dependencies is None else "")
-    endpoints = ContractEndpoints(provider, FixesTold(lambda: routes.operations, fixes))
+    endpoints = ContractEndpoints(provider, routes.disclosed(fixes))
     for path, endpoint in endpoints.by_path.items():
         method = endpoint.methods[0]  # no HEAD: routes of FastAPI do not take it either
         contract.add_route(path, method, endpoint_for(provider, endpoints, path))
-    put_under_contract(app, provider, routes, fixes)
+    put_under_contract(app, provider, routes)
     plain_openapi = app.openapi
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            _show_contract(plain_openapi(), provider)
-        return plain_openapi()
+            document = plain_openapi()
+            _show_contract(document, provider)
+            app.openapi_schema = document
+        return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]
 
@@ -74,11 +77,11 @@ def install(
 class _Contract:
     """The contract's routes in an app, and how the others compare: whoever has passed as much may be told as much."""
 
-    def __init__(self, app: FastAPI, dependencies: Sequence[params.Depends]) -> None:
+    def __init__(self, app: FastAPI, provider: Provider, dependencies: Sequence[params.Depends]) -> None:
         self._app = app
+        self._provider = provider
         self._dependencies = dependencies
-        self._asked_for: dict[_Demand, str] = {}
-        """What the contract's endpoints ask for."""
+        self._own: list[routing.APIRoute] = []
 
     def add_route(self, path: str, method: str, endpoint: Callable[..., Any]) -> None:
         """Make an endpoint a route of the app's own, found before one that takes every path."""
@@ -93,7 +96,8 @@ class _Contract:
         )
         route = router.routes.pop()
         router.routes.insert(0, route)
-        self._asked_for = _demands_of(route)
+        if isinstance(route, routing.APIRoute):
+            self._own.append(route)
 
     def list_routes(
         self, routes: Iterable[Any], prefix: str = "", guards: tuple[str, ...] = ()
@@ -102,40 +106,74 @@ class _Contract:
         for route in routing.iter_route_contexts(list(routes)):
             kind = route.original_route
             if isinstance(kind, Route):
-                yield self._found(route, kind, prefix, guards)
+                if kind not in self._own:
+                    yield self._found(route, kind, prefix, guards)
             elif isinstance(kind, Mount | Host):
-                below = prefix + (route.path or "")
-                yield from list_mounted(route.routes, route.app, below, guards, self.list_routes)
+                yield from list_mounted(kind, route, prefix, guards, self.list_routes)
             elif not isinstance(kind, WebSocketRoute):
                 yield Opaque(prefix)
 
     def _found(self, route: routing.RouteContext, kind: Route, prefix: str, guards: tuple[str, ...]) -> Found:
-        demands = _demands_of(route)
-        more = (demands[one] for one in demands.keys() - self._asked_for.keys())
+        demands, asked_for = _demands_of(route), self._asked_for()
         is_api_route = isinstance(kind, routing.APIRoute)
-        if not is_api_route:
-            own = tuple(guards_of_its_own(kind))
-        else:
-            is_plain = type(kind) is self._app.router.route_class
-            own = (
-                *(() if is_plain else (f"a {type(kind).__name__}",)),
-                *(("a decorator",) if hasattr(kind.endpoint, "__wrapped__") else ()),
-            )
+        own = self._guards_of_api_route(kind) if is_api_route else guards_of_its_own(kind)
+        is_stamped = (
+            is_api_route and demands.keys() >= asked_for.keys() and self._notes_runs_of(route.dependant)
+        )
         return Found(
             prefix + (route.path or ""),
             route.methods,
             route.endpoint,
-            (*guards, *more, *own),
-            is_told=is_api_route and route.include_in_schema and demands.keys() >= self._asked_for.keys(),
+            (*guards, *own, *(demands[one] for one in demands.keys() - asked_for.keys())),
+            # What is no route of an API has none of the app's dependencies either: the documentation, say.
+            bool(is_api_route and route.include_in_schema),
+            lambda pin: is_stamped and pin.has_run,
         )
 
+    def _guards_of_api_route(self, route: Route) -> Iterator[str]:
+        if not any(type(route) is type(own) for own in self._own):
+            yield f"a {type(route).__name__}"
+        yield from decorators_of(route.endpoint)
 
-_REMEDY = (
-    "give install the dependencies that they need, as dependencies=[Depends(...)], or [] if this is meant"
-)
+    def _asked_for(self) -> "dict[_Demand, str]":
+        """What the contract's endpoints ask for: all of them the same."""
+        return _demands_of(self._own[0]) if self._own else {}
 
-_Demand = tuple[int, frozenset[str]]
-"""A dependency, by its identity, and the security scopes that it needs."""
+    def _notes_runs_of(self, dependant: Dependant) -> bool:
+        """Have it noted when an endpoint is called: from then on a success is its own. Before, it may be that of whoever handles what a login has raised."""
+        call = dependant.call
+        if (
+            not inspect.isfunction(call)
+            or inspect.isgeneratorfunction(call)
+            or inspect.isasyncgenfunction(call)
+        ):
+            return False
+        if getattr(call, "noted_for", None) is not self._provider:
+            dependant.call = _noting_runs(call, self._provider)
+        return True
+
+
+def _noting_runs(call: Callable[..., Any], provider: Provider) -> Callable[..., Any]:
+    def note() -> None:
+        pin = provider.pin
+        if pin is not None:
+            pin.has_run = True
+
+    async def noted_coroutine(*arguments: Any, **named: Any) -> Any:
+        note()
+        return await call(*arguments, **named)
+
+    def noted(*arguments: Any, **named: Any) -> Any:
+        note()
+        return call(*arguments, **named)
+
+    wrapper: Any = noted_coroutine if inspect.iscoroutinefunction(call) else noted
+    wrapper.noted_for = provider
+    return wrapper  # type: ignore[no-any-return]
+
+
+_Demand = tuple[Any, frozenset[str]]
+"""A dependency and the security scopes that it needs."""
 
 
 def _demands_of(route: Any) -> dict[_Demand, str]:
@@ -147,12 +185,13 @@ def _demands_of(route: Any) -> dict[_Demand, str]:
 def _demands_in(dependant: Dependant) -> Iterator[tuple[_Demand, str]]:
     for needed in dependant.dependencies:
         scopes = (*(needed.parent_oauth_scopes or ()), *(needed.own_oauth_scopes or ()))
-        yield (id(needed.call), frozenset(scopes)), _name_of(needed.call)
+        is_hashable = getattr(needed.call, "__hash__", None) is not None
+        yield (needed.call if is_hashable else id(needed.call), frozenset(scopes)), _name_of(needed.call)
         yield from _demands_in(needed)
 
 
 def _name_of(dependency: Any) -> str:
-    """What a dependency is called; nothing for one that yields, which opens something and keeps nobody out."""
+    """What a dependency is called; nothing for one that yields, which mostly opens something and keeps nobody out."""
     if inspect.isgeneratorfunction(dependency) or inspect.isasyncgenfunction(dependency):
         return ""
     return getattr(dependency, "__name__", type(dependency).__name__)

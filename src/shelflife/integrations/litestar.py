@@ -13,32 +13,35 @@ from litestar.plugins import InitPlugin, ReceiveRoutePlugin
 from litestar.routes import BaseRoute, HTTPRoute, WebSocketRoute
 from litestar.types import Guard, Middleware
 
-from shelflife.integrations.asgi import (
-    AdminMiddleware,
-    Receive,
+from shelflife.integrations.under_contract import (
     Scope,
-    Send,
     UnderContract,
+    answer_in_app,
     answer_to,
     answered,
+    body_from,
     call_of,
-    tell_that_it_is_open,
+    send_answer,
+    warn_that_it_is_open,
 )
 from shelflife.server import MalformedRequest, PolicyFailed, Provider
 from shelflife.server.endpoints import AdminEndpoints, ContractEndpoints
 from shelflife.server.feedback import Answer
-from shelflife.server.operations import FixesTold, Operation, Operations, operation_name
-from shelflife.server.pins import Listening
+from shelflife.server.operations import DisclosedFixes, Operation, Operations
+from shelflife.server.pins import Pin
 from shelflife.server.policies import Refusal
 
 __all__ = ["ContractPlugin"]
+
+_FAILURES = (Refusal, MalformedRequest, PolicyFailed)
+_REMEDY = "give ContractPlugin the guards that they need, or [] if this is meant"
 
 
 class ContractPlugin(InitPlugin, ReceiveRoutePlugin):
     """Gives a Litestar app the contract: its endpoints as handlers, its stamps, and its answer to `provider.check`.
 
-    The app's own guards and middleware hold for the contract's endpoints, and so do the `guards` given here; then operations that have not all of them tell no versions. `fixes` are the operations whose fixes are told without the request being made; by default, those before which no
-    guard, middleware or hook stands that does not stand before the contract's endpoints too.
+    The app's own guards and middleware hold for the contract's endpoints, and so do the `guards` given here; then operations that have not all of them tell no versions. `fixes` are the operations whose fixes are told
+    without the request being made; by default, those before which nothing stands that does not stand before the contract's endpoints too, in an app without middleware.
     """
 
     def __init__(
@@ -50,25 +53,25 @@ class ContractPlugin(InitPlugin, ReceiveRoutePlugin):
     ) -> None:
         self._provider = provider
         self._guards = list(guards or ())
-        self._routes = _LitestarRoutes(provider, is_open=guards is None)
-        self._endpoints = ContractEndpoints(provider, FixesTold(self._routes.listed, fixes))
+        self._routes = _LitestarRoutes(provider, "" if guards is not None else _REMEDY)
+        disclosed = DisclosedFixes(self._routes.listed, provider.is_checked, fixes)
+        self._endpoints = ContractEndpoints(provider, disclosed)
+        provider.disclose_fixes_of(fixes or ())
         provider.attach(self._routes.listed)
-        provider.tell_fixes_of(fixes or ())
 
     def on_app_init(self, app_config: AppConfig) -> AppConfig:
         """Put everything into the app that is being made."""
         provider, routes = self._provider, self._routes
-        handlers = [self._handler(path) for path in self._endpoints.by_path]
-        routes.own = handlers
-        app_config.route_handlers.extend(handlers)
-        if admin_paths := list(AdminEndpoints(provider).by_path):
-            app_config.route_handlers.append(_admin_handler(admin_paths, provider))
+        routes.own = [self._handler(path) for path in self._endpoints.by_path]
+        routes.has_middleware = bool(app_config.middleware)
+        app_config.route_handlers.extend(routes.own)
+        app_config.route_handlers.extend(_admin_handlers(provider))
         # The last of the app's own, so that every login of the app comes before it.
         under_contract: Any = lambda app: UnderContract(app, provider, routes)  # noqa: E731
         app_config.middleware.append(under_contract)
-        for failure in (Refusal, MalformedRequest, PolicyFailed):
+        for failure in _FAILURES:
             app_config.exception_handlers.setdefault(failure, self._answer_for_the_app)
-        app_config.on_startup.append(provider.open)
+        app_config.on_startup.append(provider.hold_policies_to_routes)
         app_config.on_shutdown.append(provider.close)
         return app_config
 
@@ -82,14 +85,9 @@ class ContractPlugin(InitPlugin, ReceiveRoutePlugin):
 
         async def answer(request: Request[Any, Any, Any]) -> Response[bytes | None]:
             scope: Any = request.scope
-            receive: Any = request.receive
-            call, pin = call_of(scope, path), provider.pinned.get()
-            if pin is not None:
-                pin.answered = True
-                if endpoints.is_for_the_feed(call) and not provider.feed.is_full:
-                    pin.listening = Listening(dict(call.headers), call.query)
-                    return Response(b"")  # never sent: the feed begins when the app is done with the request
-            return _response(await answered(endpoints, call, receive))
+            told = await answer_in_app(provider, endpoints, scope, path, request.stream())
+            # What is not told is never sent: the feed begins when the app is done with the request.
+            return Response(b"") if told is None else _response(told)
 
         methods: Any = endpoints.by_path[path].methods
         handler = HTTPRouteHandler(
@@ -101,10 +99,10 @@ class ContractPlugin(InitPlugin, ReceiveRoutePlugin):
         self, request: Request[Any, Any, Any], failure: Exception
     ) -> Response[bytes | None]:
         """What an unhandled refusal is answered with."""
-        pin = self._provider.pinned.get()
+        pin = self._provider.pin
         if pin is None:
             raise failure
-        pin.answered = True
+        pin.is_own_answer = True
         scope: Any = request.scope
         return _response(answer_to(failure, self._provider, pin, scope))
 
@@ -112,15 +110,17 @@ class ContractPlugin(InitPlugin, ReceiveRoutePlugin):
 class _LitestarRoutes:
     """The routes of an app, found by what the app itself has chosen for a request."""
 
-    def __init__(self, provider: Provider, *, is_open: bool) -> None:
+    def __init__(self, provider: Provider, remedy: str) -> None:
         self.own: list[HTTPRouteHandler] = []
         """The contract's."""
+        self.has_middleware = False
+        """Whether the app has middleware, which may ask for another thing at each path."""
         self._provider = provider
-        self._is_open = is_open
+        self._remedy = remedy
         self._all: list[BaseRoute] = []
         self._listed: Operations | None = None
-        self._told: dict[int, bool] = {}
-        """Whether the responses of a handler tell versions, by its identity; handlers live as long as their app."""
+        self._stamped: dict[int, bool] = {}
+        """Whether the successes of a handler carry stamps, by its identity; handlers live as long as their app."""
 
     def add(self, route: BaseRoute) -> None:
         self._all.append(route)
@@ -130,28 +130,52 @@ class _LitestarRoutes:
         if self._listed is None:
             opaque = [route.path for route in self._all if not isinstance(route, HTTPRoute | WebSocketRoute)]
             self._listed = Operations(self._operations(), opaque)
-            if self._is_open:
-                self._tell_that_it_is_open()
+            if self._remedy:
+                guards = {
+                    name: [
+                        guard
+                        for what, guard in _standing_before(handler).items()
+                        if what not in self._passed()
+                    ]
+                    for name, handler in self._handlers()
+                }
+                warn_that_it_is_open(self._provider, guards, self._remedy)
         return self._listed
 
-    def name(self, scope: Scope, path: str) -> str:
+    def name(self, scope: Scope, path: str) -> str | None:
         template = scope.get("path_template")
-        if template is None:
-            return f"{scope['method']} {path}"
-        return operation_name(f"{scope['method']} {template or '/'}")
+        if template is not None and isinstance(scope.get("route_handler"), HTTPRouteHandler):
+            method = "GET" if scope["method"] == "HEAD" else scope["method"]
+            return Operation.of_route(method, template or "/").name
+        # In an app that is mounted: its own path is what is left of that of the request.
+        mounted_path = (template or "").rstrip("/") + path
+        operation = self._provider.policies.operations.find(scope["method"], mounted_path)
+        return None if operation is None else operation.name
 
-    def is_operation(self, scope: Scope, path: str) -> bool:
+    def is_stamped(self, scope: Scope, path: str, pin: Pin) -> bool:
         handler = scope.get("route_handler")
         if not isinstance(handler, HTTPRouteHandler):
             return False
-        is_told = self._told.get(id(handler))
-        if is_told is None:
-            is_shown = bool(handler.resolve_include_in_schema())
-            is_told = is_shown and self._passed().keys() <= _standing_before(handler).keys()
-            self._told[id(handler)] = is_told
-        return is_told
+        is_stamped = self._stamped.get(id(handler))
+        if is_stamped is None:
+            is_stamped = self._stamped[id(handler)] = self._may_be_stamped(handler)
+        return is_stamped
 
-    def _passed(self) -> dict[int, str]:
+    def _may_be_stamped(self, handler: HTTPRouteHandler) -> bool:
+        """Whether nobody but the handler itself answers with a success, and whoever it answers has passed what the contract asks for."""
+        has_hook = any(getattr(layer, "before_request", None) for layer in handler.ownership_layers)
+        has_own_middleware = any(layer.middleware for layer in handler.ownership_layers[1:])
+        handled = any(
+            of not in _FAILURES and not getattr(handle, "__module__", "").startswith("litestar.")
+            for of, handle in handler.resolve_exception_handlers().items()
+        )
+        return (
+            bool(handler.resolve_include_in_schema())
+            and not (has_hook or has_own_middleware or handled)
+            and self._passed().keys() <= _standing_before(handler).keys()
+        )
+
+    def _passed(self) -> dict[Any, str]:
         """What whoever asks the contract has passed."""
         return _standing_before(self.own[0]) if self.own else {}
 
@@ -160,42 +184,37 @@ class _LitestarRoutes:
             if isinstance(route, HTTPRoute):
                 for handler in route.route_handlers:
                     for method in handler.http_methods:
-                        yield f"{method} {route.path}", handler
+                        yield Operation.of_route(str(method), route.path).name, handler
 
     def _operations(self) -> Iterator[Operation]:
         passed = self._passed().keys()
         for name, handler in self._handlers():
-            yield Operation.from_name(name, is_guarded=not _standing_before(handler).keys() <= passed)
-
-    def _tell_that_it_is_open(self) -> None:
-        passed = self._passed()
-        guards = {
-            operation_name(name): [
-                guard for id, guard in _standing_before(handler).items() if guard and id not in passed
-            ]
-            for name, handler in self._handlers()
-        }
-        asking = {name: names for name, names in guards.items() if names}
-        tell_that_it_is_open(
-            self._provider, asking, "give ContractPlugin the guards that they need, or [] if this is meant"
-        )
+            method, _, template = name.partition(" ")
+            is_guarded = self.has_middleware or not _standing_before(handler).keys() <= passed
+            is_shown = bool(handler.resolve_include_in_schema()) and method != "OPTIONS"
+            yield Operation.of_route(method, template, is_guarded=is_guarded, is_shown=is_shown)
 
 
-def _standing_before(handler: HTTPRouteHandler) -> dict[int, str]:
-    """What stands before a handler, by identity; guards have a name, and middleware, hooks and decorators have none."""
-    standing: dict[int, str] = {}
+def _standing_before(handler: HTTPRouteHandler) -> dict[Any, str]:
+    """What stands before a handler, or might; guards have a name, and all else has none."""
+    standing: dict[Any, str] = {}
     for layer in handler.ownership_layers:
-        standing |= {id(guard): getattr(guard, "__name__", "a guard") for guard in layer.guards or ()}
-        standing |= {id(middleware): "" for middleware in layer.middleware or ()}
+        standing |= {("guard", guard): getattr(guard, "__name__", "a guard") for guard in layer.guards or ()}
+        standing |= {("middleware", id(middleware)): "" for middleware in layer.middleware or ()}
         if (hook := getattr(layer, "before_request", None)) is not None:
-            standing[id(hook)] = ""
+            standing["hook", hook] = ""
+    standing |= {("opt", name): "" for name in handler.opt}
+    needed = handler.parsed_fn_signature.parameters.keys() & handler.resolve_dependencies().keys()
+    standing |= {("dependency", name): "" for name in needed}
     if (decorated := getattr(handler.fn, "__wrapped__", None)) is not None:
-        standing[id(decorated)] = ""
+        standing["decorator", id(decorated)] = ""
+    if not type(handler).__module__.startswith("litestar."):
+        standing["handler", type(handler)] = ""
     return standing
 
 
 class _AdminHandler(ASGIRouteHandler):
-    """An operator's endpoints, which no guard and no middleware of the app stands before: they have a token of their own."""
+    """An operator's endpoint, which no guard and no middleware of the app stands before: it has a token of its own."""
 
     def resolve_guards(self) -> list[Guard]:
         return []
@@ -204,17 +223,17 @@ class _AdminHandler(ASGIRouteHandler):
         return []
 
 
-def _admin_handler(paths: Sequence[str], provider: Provider) -> ASGIRouteHandler:
-    answering = AdminMiddleware(_nothing_else, provider)
+def _admin_handlers(provider: Provider) -> Iterator[ASGIRouteHandler]:
+    endpoints = AdminEndpoints(provider)
 
-    async def admin(scope: Scope, receive: Receive, send: Send) -> None:
-        await answering(scope, receive, send)
+    def handler_for(path: str) -> ASGIRouteHandler:
+        async def admin(scope: Any, receive: Any, send: Any) -> None:
+            answer = await answered(endpoints, call_of(scope, path), body_from(receive))
+            await send_answer(send, answer, scope["method"])
 
-    return _AdminHandler(paths, copy_scope=True, exclude_from_csrf=True)(admin)
+        return _AdminHandler(path, copy_scope=True, exclude_from_csrf=True)(admin)
 
-
-async def _nothing_else(scope: Scope, receive: Receive, send: Send) -> None:
-    raise AssertionError("only the operator's endpoints are routed here")
+    return map(handler_for, endpoints.by_path)
 
 
 def _response(answer: Answer) -> Response[bytes | None]:

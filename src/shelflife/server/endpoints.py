@@ -16,9 +16,7 @@ from shelflife.contract import (
     AskFixes,
     BadMessage,
     ContractError,
-    ErrorMessage,
     Level,
-    Problem,
     ReloadRules,
     ReloadTable,
 )
@@ -30,7 +28,7 @@ from shelflife.server.errors import (
     UnknownTable,
     VersionTaken,
 )
-from shelflife.server.feedback import JSON, PROBLEM_JSON, Answer, ErrorForm, form_asked_for
+from shelflife.server.feedback import JSON, Answer, form_asked_for
 from shelflife.server.graph import graph_of
 from shelflife.server.policies import Rejected
 from shelflife.server.provider import Provider
@@ -122,20 +120,18 @@ class Endpoints:
         """Refuse a call that may not be made."""
 
     def _refused(self, call: Call, refusal: _Refusal) -> Answer:
-        form: ErrorForm = form_asked_for(call.headers.get("accept", ""), self._provider.feedback.error_form)
-        if form == "problem":
-            problem = Problem(title=_TITLES[refusal.status], status=refusal.status, detail=str(refusal))
-            return Answer(refusal.status, PROBLEM_JSON, _encode(problem), refusal.headers)
-        return Answer(refusal.status, JSON, _encode(ErrorMessage(error=str(refusal))), refusal.headers)
+        feedback = self._provider.feedback
+        form = form_asked_for(call.headers.get("accept", ""), feedback.error_form)
+        return feedback.error(refusal.status, str(refusal), form, refusal.headers)
 
 
 class ContractEndpoints(Endpoints):
     """What clients may ask. Who they are is for the app to decide, whose routes these are."""
 
-    def __init__(self, provider: Provider, told_fixes_of: Callable[[str], str | None]) -> None:
-        """`told_fixes_of` gives the operation that a client names, when its fixes may be told; else None."""
+    def __init__(self, provider: Provider, disclosed: Callable[[str], str | None]) -> None:
+        """`disclosed` gives the operation that a client names, when its fixes may be told; else None."""
         super().__init__(provider, _LARGEST_QUESTION)
-        self._told_fixes_of = told_fixes_of
+        self._disclosed = disclosed
         if provider.level > Level.PLAIN_TEXT:
             self.by_path[STATE_PATH] = Endpoint(_READ, self._state)
             self.by_path[CHANGES_PATH] = Endpoint(_READ, self._changes)
@@ -144,9 +140,8 @@ class ContractEndpoints(Endpoints):
             self.by_path[SIGNED_PATH] = Endpoint(_READ, self._signed)
 
     def is_for_the_feed(self, call: Call) -> bool:
-        """Whether a call wants to be told of changes as they happen."""
-        wants_events = "text/event-stream" in call.headers.get("accept", "")
-        return wants_events and (call.method, call.path) == ("GET", CHANGES_PATH)
+        """Whether a call wants to be told of changes as they happen, and there is room for it; else it is answered."""
+        return _wants_events(call) and not self._provider.feed.is_full
 
     def _state(self, call: Call) -> Answer:
         face = self._provider.face(self._provider.state, call.headers)
@@ -161,6 +156,8 @@ class ContractEndpoints(Endpoints):
         return Answer(200, JSON, b"{" + stamp.members + b"}", headers)
 
     def _changes(self, call: Call) -> Answer:
+        if _wants_events(call):
+            raise _Refusal(503, "there are too many listeners; try again later", (("Retry-After", "30"),))
         versions: dict[str, str] = {}
         rules_version: str | None = None
         try:
@@ -187,7 +184,7 @@ class ContractEndpoints(Endpoints):
 
     def _fixes(self, call: Call) -> Answer:
         asked = read_message(call.body, AskFixes)
-        operation = self._told_fixes_of(asked.operation)
+        operation = self._disclosed(asked.operation)
         if operation is None:
             raise _Refusal(404, "fixes of this operation are told only to who makes the request itself")
         state = self._provider.state
@@ -277,19 +274,6 @@ class AdminEndpoints(Endpoints):
         return Answer(200, JSON, _encode(graph_of(state.tables, state.rules)))
 
 
-_TITLES = {
-    400: "Bad Request",
-    401: "Unauthorized",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    409: "Conflict",
-    413: "Content Too Large",
-    422: "Unprocessable Content",
-    429: "Too Many Requests",
-    503: "Service Unavailable",
-}
-
-
 def read_message(body: bytes, message_type: type[Message]) -> Message:
     """A message from outside, strictly: no duplicate member anywhere, nothing unknown, nothing that is not JSON.
 
@@ -346,6 +330,11 @@ def _members_once(members: list[tuple[str, Any]]) -> dict[str, Any]:
 def _whole_number(digits: str) -> int:
     """The number, or where that is too long to be read any that is too long."""
     return int(digits) if len(digits) <= MOST_DIGITS else 10**MOST_DIGITS
+
+
+def _wants_events(call: Call) -> bool:
+    is_asked_for = "text/event-stream" in call.headers.get("accept", "")
+    return is_asked_for and (call.method, call.path) == ("GET", CHANGES_PATH)
 
 
 def _names_tag(if_none_match: str, tag: str) -> bool:

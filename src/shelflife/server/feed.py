@@ -5,11 +5,13 @@ misses nothing and gets nothing twice, and a thousand of them cost the encoding 
 """
 
 import asyncio
+import logging
 import threading
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qs
+from weakref import WeakSet
 
 from shelflife.contract.compact import EPOCH_HEADER
 from shelflife.server.endings import hear_of_the_end
@@ -17,6 +19,8 @@ from shelflife.server.registry import Registry
 from shelflife.server.state import Face, State
 
 __all__ = ["Feed"]
+
+_log = logging.getLogger("shelflife")
 
 _HEADERS = [
     (b"content-type", b"text/event-stream"),
@@ -53,6 +57,8 @@ class Feed:
         self._heartbeat_s = heartbeat_s
         self._lock = threading.Lock()
         self._listeners: dict[asyncio.AbstractEventLoop, set[_Listener]] = {}
+        self._ended: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
+        """Loops whose process was told to end."""
         registry.on_change(self._wake)
 
     @property
@@ -72,6 +78,8 @@ class Feed:
         hear_of_the_end(self._end_listeners)
         with self._lock:
             self._listeners.setdefault(loop, set()).add(listener)
+            # A signal may have come since the server took this request on: who comes after it is not kept either.
+            listener.is_to_end = loop in self._ended
         telling = asyncio.create_task(self._tell(headers, _known_by(headers, query), listener, send))
         leaving = asyncio.create_task(_gone(receive))
         try:
@@ -83,13 +91,16 @@ class Feed:
                     del self._listeners[loop]
             for task in (telling, leaving):
                 task.cancel()
-            await asyncio.gather(telling, leaving, return_exceptions=True)
+            failed, _ = await asyncio.gather(telling, leaving, return_exceptions=True)
+        if isinstance(failed, Exception):
+            _log.error("the change feed has failed for a listener", exc_info=failed)
 
     async def _tell(
         self, headers: Mapping[str, str], known: str | None, listener: _Listener, send: Send
     ) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         while not listener.is_to_end:
+            # Before the state is looked at: what moves from here on is seen now, or sets it again.
             listener.moved.clear()
             face = self._face_of(self._registry.state, headers)
             part = b": still here\n\n" if face.epoch == known else _event(face, known)
@@ -112,6 +123,8 @@ class Feed:
             listener.moved.set()
 
     def _end_listeners(self, loop: asyncio.AbstractEventLoop) -> None:
+        with self._lock:
+            self._ended.add(loop)
         for listener in self._listeners_on(loop):
             listener.is_to_end = True
             listener.moved.set()

@@ -1,12 +1,12 @@
 """What goes on the wire about a request, at the configured level."""
 
+from http import HTTPStatus
 from typing import Literal, NamedTuple
 
 import msgspec
 
 from shelflife.contract import ErrorMessage, Level, Problem
 from shelflife.contract.compact import compacted
-from shelflife.server.errors import MalformedRequest
 from shelflife.server.policies import PreconditionFailed, Refusal
 from shelflife.server.state import CompactStamp, Face, Stamp
 
@@ -19,10 +19,8 @@ JSON = "application/json"
 PROBLEM_JSON = "application/problem+json"
 PLAIN_TEXT = "text/plain; charset=utf-8"
 
-_MALFORMED = 400
 _REJECTED = 422
 _PRECONDITION_FAILED = 412
-_TITLES = {_REJECTED: "Unprocessable Content", _PRECONDITION_FAILED: "Precondition Failed"}
 _ABSENT = msgspec.Raw(b"")
 _encode = msgspec.json.Encoder().encode
 
@@ -69,27 +67,21 @@ class Feedback(NamedTuple):
         )
         members = b'"success":false,"recovery_feedback":{"suggestions":' + _encode(told) + b"}"
         if form == "problem":
-            problem = Problem(title=_TITLES[status], status=status, detail=" ".join(refusal.sentences))
+            problem = Problem(title=_title(status), status=status, detail=" ".join(refusal.sentences))
             members = _encode(problem)[1:-1] + b"," + members
         body = b"{" + members + b"," + stamp.members + b"}"
         return Answer(status, PROBLEM_JSON if form == "problem" else JSON, body)
 
-    def failure(self, form: ErrorForm) -> Answer:
-        """The answer when a policy has a bug: 500, and nothing about why."""
+    def error(
+        self, status: int, sentence: str, form: ErrorForm, headers: tuple[tuple[str, str], ...] = ()
+    ) -> Answer:
+        """An answer that is an error, in one sentence, and tells nothing of the contract."""
         if self.level == Level.PLAIN_TEXT:
-            return Answer(500, PLAIN_TEXT, b"Internal Server Error\n")
+            return Answer(status, PLAIN_TEXT, f"{sentence}\n".encode(), headers)
         if form == "problem":
-            return Answer(500, PROBLEM_JSON, _encode(Problem(title="Internal Server Error", status=500)))
-        return Answer(500, JSON, b'{"success":false,"error":"internal server error"}')
-
-    def malformed(self, error: MalformedRequest, form: ErrorForm) -> Answer:
-        """The answer to a request that holds what JSON cannot carry: 400, what is wrong, and no stamps."""
-        if self.level == Level.PLAIN_TEXT:
-            return Answer(_MALFORMED, PLAIN_TEXT, f"{error}\n".encode())
-        if form == "problem":
-            problem = Problem(title="Bad Request", status=_MALFORMED, detail=str(error))
-            return Answer(_MALFORMED, PROBLEM_JSON, _encode(problem))
-        return Answer(_MALFORMED, JSON, _encode(ErrorMessage(error=str(error))))
+            problem = Problem(title=_title(status), status=status, detail=sentence)
+            return Answer(status, PROBLEM_JSON, _encode(problem), headers)
+        return Answer(status, JSON, _encode(ErrorMessage(error=sentence)), headers)
 
 
 class _Own(msgspec.Struct):
@@ -101,6 +93,12 @@ class _Own(msgspec.Struct):
 
 
 _read_own = msgspec.json.Decoder(_Own).decode
+
+
+def _title(status: int) -> str:
+    """What a status is called since RFC 9110; Python 3.11 has older words for two of them."""
+    newer = {413: "Content Too Large", 422: "Unprocessable Content"}
+    return newer.get(status) or HTTPStatus(status).phrase
 
 
 def stamped(body: bytes, members: bytes) -> bytes:

@@ -1,4 +1,7 @@
-"""Operations: a method and the template of a route, below the contract's root, as in `POST /orders/{id}`."""
+"""Operations: a method and the template of a route, below the contract's root, as in `POST /orders/{id}`.
+
+Which operation a request is for decides which policies count. So what cannot be told is None, and never passed over.
+"""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -8,10 +11,18 @@ from typing import NamedTuple
 from shelflife.contract.names import shown
 from shelflife.server.errors import UsageError
 
-__all__ = ["FixesTold", "Operation", "Operations", "operation_name", "operation_names"]
+__all__ = [
+    "DisclosedFixes",
+    "Operation",
+    "Operations",
+    "is_operation",
+    "operation_name",
+    "operation_names",
+]
 
-_NAME = re.compile(r"([A-Z]+) (/\S*)")
+_NAME = re.compile(r"[A-Z]+ /\S*")
 _PARAMETER = re.compile(r"\{([^{}:]+)(?::([^{}]*))?\}")
+_SPARE_SLASHES = re.compile(r"/{2,}|(?<=.)[/\s]+\Z")
 
 
 def operation_name(text: object) -> str:
@@ -20,7 +31,12 @@ def operation_name(text: object) -> str:
         raise UsageError(
             f"{shown(text)} is no operation; write a method and the path of a route, as in 'POST /orders/{{id}}'"
         )
-    return _PARAMETER.sub(r"{\1}", text)
+    return _spelled(text)
+
+
+def is_operation(text: str) -> bool:
+    """Whether a text can name an operation."""
+    return _NAME.fullmatch(text) is not None
 
 
 def operation_names(texts: Collection[str]) -> frozenset[str]:
@@ -36,16 +52,36 @@ class Operation(NamedTuple):
     name: str
     """As `operation_name` spells it."""
 
-    pattern: re.Pattern[str]
-    """What `METHOD path` looks like in requests for it."""
+    path: re.Pattern[str]
+    """What the paths of requests for it look like."""
 
-    is_guarded: bool
-    """Whether something of its own stands before it that does not stand before the contract's endpoints too."""
+    is_guarded: bool = True
+    """Whether something stands before it that does not stand before the contract's endpoints too, or might."""
+
+    is_shown: bool = True
+    """Whether the app shows it as its own, in its schema."""
 
     @classmethod
-    def from_name(cls, text: str, *, is_guarded: bool = True) -> "Operation":
+    def from_name(cls, text: str) -> "Operation":
         """The operation that is written like this; else `UsageError`."""
-        return cls(operation_name(text), _pattern(text), is_guarded)
+        return cls(operation_name(text), _pattern(text.partition(" ")[2]))
+
+    @classmethod
+    def of_route(
+        cls, method: str, template: str, path: re.Pattern[str] | None = None, **flags: bool
+    ) -> "Operation":
+        """The operation of a route, however odd; `path` is the framework's own pattern, where it has one."""
+        return cls(_spelled(f"{method.upper()} {template}"), path or _pattern(template), **flags)
+
+    def merged_with(self, other: "Operation") -> "Operation":
+        """Two routes of one name, as of two hosts: what holds for one must be taken to hold for the other."""
+        return self._replace(
+            is_guarded=self.is_guarded or other.is_guarded, is_shown=self.is_shown and other.is_shown
+        )
+
+    def fits(self, method: str, path: str) -> bool:
+        """Whether a request may be for it. A HEAD is a GET whose answer has no body."""
+        return self.name.startswith(f"{_read(method)} ") and self.path.match(path) is not None
 
 
 class Operations:
@@ -55,13 +91,15 @@ class Operations:
         """`opaque` are the paths of parts of an app whose own routes cannot be seen."""
         self._by_name: dict[str, Operation] = {}
         for operation in operations:
-            self._by_name.setdefault(operation.name, operation)
+            before = self._by_name.get(operation.name)
+            self._by_name[operation.name] = operation.merged_with(before) if before else operation
         self._opaque = tuple(opaque)
 
     @classmethod
     def named(cls, names: Collection[str]) -> "Operations":
         """Those that are written like this; else `UsageError`."""
-        return cls(map(Operation.from_name, operation_names(names)))
+        operation_names(names)
+        return cls(map(Operation.from_name, names))
 
     @classmethod
     def union(cls, several: Iterable["Operations"]) -> "Operations":
@@ -75,51 +113,84 @@ class Operations:
     def __iter__(self) -> Iterator[Operation]:
         return iter(self._by_name.values())
 
+    def __bool__(self) -> bool:
+        return bool(self._by_name)
+
     def __contains__(self, name: object) -> bool:
-        """Whether there is an operation of this name, or may be."""
-        if name in self._by_name:
-            return True
-        path = str(name).partition(" ")[2]
+        return name in self._by_name
+
+    def may_have(self, name: str) -> bool:
+        """Whether an operation of this name would be in a part that cannot be seen."""
+        path = name.partition(" ")[2]
         return any(path == opaque or path.startswith(opaque + "/") for opaque in self._opaque)
 
     def closest_to(self, name: str) -> str | None:
         """The name of the one that somebody may have meant."""
         return next(iter(get_close_matches(name, self._by_name, 1)), None)
 
-    def find(self, request_line: str) -> Operation | None:
-        """The operation that a request for `METHOD path` is for. What follows a question mark does not count."""
-        line = request_line.partition("?")[0]
-        exact = self._by_name.get(line)
-        if exact is not None:
-            return exact
-        return next((one for one in self._by_name.values() if one.pattern.fullmatch(line)), None)
+    def find(self, method: str, path: str) -> Operation | None:
+        """The operation that a request is for, also when it is written with slashes or white space too many, which some frameworks pass over."""
+        fitting = self._by_name.get(f"{_read(method)} {path}") or self._fitting(method, path)
+        return fitting or self._fitting(method, _SPARE_SLASHES.sub(_one_slash, path) or "/")
+
+    def find_named(self, text: str) -> Operation | None:
+        """The operation that a client means: by its name, or by the method and path of a request for it. A query does not count."""
+        method, _, path = text.partition("?")[0].partition(" ")
+        return self.find(method, path)
+
+    def _fitting(self, method: str, path: str) -> Operation | None:
+        return next((one for one in self._by_name.values() if one.fits(method, path)), None)
 
 
-class FixesTold:
-    """Of which operations fixes are told to whoever may ask the contract: those that are named, else those that nothing of their own guards."""
+class DisclosedFixes:
+    """Of which operations fixes are told to whoever may ask the contract: those that are named; else those that nothing of their own guards.
+
+    Policies for every operation are as open as the most open operation. So where any is guarded, an operation has to be known to check its requests.
+    """
 
     def __init__(
-        self, list_operations: Callable[[], Operations], named: Collection[str] | None = None
+        self,
+        list_operations: Callable[[], Operations],
+        is_checked: Callable[[str], bool],
+        named: Collection[str] | None = None,
     ) -> None:
         self._list_operations = list_operations
+        self._is_checked = is_checked
         self._named = None if named is None else operation_names(named)
 
     def __call__(self, asked: str) -> str | None:
         """The operation that a client means, when its fixes may be told; else None."""
-        operation = self._list_operations().find(asked)
+        operations = self._list_operations()
+        operation = operations.find_named(asked)
         if operation is None:
             return None
-        is_told = not operation.is_guarded if self._named is None else operation.name in self._named
-        return operation.name if is_told else None
+        if self._named is not None:
+            return operation.name if operation.name in self._named else None
+        if operation.is_guarded or not operation.is_shown:
+            return None
+        is_open = not any(one.is_guarded for one in operations)
+        return operation.name if is_open or self._is_checked(operation.name) else None
 
 
-def _pattern(text: str) -> re.Pattern[str]:
+def _spelled(text: str) -> str:
+    return _PARAMETER.sub(r"{\1}", text)
+
+
+def _read(method: str) -> str:
+    return "GET" if method == "HEAD" else method
+
+
+def _one_slash(spare: re.Match[str]) -> str:
+    return "/" if spare.end() < len(spare.string) else ""
+
+
+def _pattern(template: str) -> re.Pattern[str]:
     parts: list[str] = []
     end = 0
-    for parameter in _PARAMETER.finditer(text):
+    for parameter in _PARAMETER.finditer(template):
         parts += (
-            re.escape(text[end : parameter.start()]),
+            re.escape(template[end : parameter.start()]),
             ".*" if parameter[2] == "path" else "[^/]+",
         )
         end = parameter.end()
-    return re.compile("".join((*parts, re.escape(text[end:]))))
+    return re.compile("".join((*parts, re.escape(template[end:]))) + r"\Z")

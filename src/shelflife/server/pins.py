@@ -23,8 +23,8 @@ class Pin:
     """
 
     __slots__ = (
-        *("answered", "face", "failures", "has_checked", "listening", "operation", "precondition"),
-        *("stamp", "state", "verdict"),
+        *("face", "failures", "find_operation", "has_checked", "has_run", "is_over", "is_own_answer"),
+        *("listening", "precondition", "stamp", "state", "verdict"),
     )
 
     def __init__(
@@ -32,7 +32,7 @@ class Pin:
         state: State,
         face: Face,
         stamp: Stamp | CompactStamp | None,
-        operation: Callable[[], str],
+        find_operation: Callable[[], str | None],
         precondition: Precondition | None,
     ) -> None:
         self.state = state
@@ -40,8 +40,8 @@ class Pin:
         self.stamp = stamp
         """What a response carries; None at Level 0."""
 
-        self.operation = operation
-        """Which operation the app has found for the request: known from when a handler runs."""
+        self.find_operation = find_operation
+        """Which operation the app has found for the request: from when a handler runs; None when it cannot be told."""
 
         self.precondition = precondition
         self.verdict: Verdict | None = None
@@ -50,10 +50,16 @@ class Pin:
         self.has_checked = False
         """Whether the request has come as far as `check`: the app has decided who is asking."""
 
+        self.has_run = False
+        """Whether the app's own endpoint has been called, in frameworks where that can be seen."""
+
+        self.is_over = False
+        """Whether the request has been answered: a task that goes on after it has none."""
+
         self.failures: list[Exception] = []
         """What `check` has raised. Those that the app does not handle are answered for it."""
 
-        self.answered = False
+        self.is_own_answer = False
         """Whether the response at hand is the contract's own, and needs no stamp."""
 
         self.listening: Listening | None = None

@@ -108,7 +108,7 @@ class Policies:
         self._by_operation = {
             name: tuple(one for one in self._all if one.operation in (None, name)) for name in names
         }
-        self.operations = Operations.named(names)
+        self.operations = Operations.named(sorted(names))
 
     def concerning(self, operation: str | None) -> tuple[Policy, ...]:
         """Those for every operation and for this one."""

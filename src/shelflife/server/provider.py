@@ -14,13 +14,14 @@ import msgspec
 
 from shelflife.contract import Level, ReloadReport, Row, Rule
 from shelflife.contract.merging import merged
+from shelflife.contract.names import shown
 from shelflife.contract.preconditions import Precondition
 from shelflife.server.disclosure import Disclosure
 from shelflife.server.errors import MalformedRequest, PolicyFailed, UnknownTable, UsageError
 from shelflife.server.feed import Feed
 from shelflife.server.feedback import ErrorForm, Feedback
 from shelflife.server.limits import ReloadLimit
-from shelflife.server.operations import Operations, operation_name, operation_names
+from shelflife.server.operations import Operations, operation_name
 from shelflife.server.pins import Pin
 from shelflife.server.policies import (
     Policies,
@@ -41,7 +42,7 @@ from shelflife.server.statefile import StateFile
 __all__ = ["Provider", "TableSource"]
 
 _log = logging.getLogger("shelflife")
-_MOST_TOLD = 1000
+_MOST_WARNINGS = 1000
 _SHORTEST_SIGNED_S = 60
 
 TableSource = Callable[[], Mapping[str, Row]]
@@ -131,10 +132,12 @@ class Provider:
         self.pinned: ContextVar[Pin | None] = ContextVar("shelflife_pin", default=None)
         """What the request at hand sees; set by the middleware."""
         self._apps: list[Callable[[], Operations | None]] = []
-        self._named: dict[str, str] = {}
+        self._disclosed = Operations()
         self._operations: Operations | None = None
-        self._opened_with = -1
-        self._told: set[str] = set()
+        self._is_noting_checks = False
+        self._checked: set[str] = set()
+        self._held_to = (0, 0)
+        self._warned: set[str] = set()
 
     def close(self) -> None:
         """Let go of the state file, if there is one."""
@@ -149,8 +152,14 @@ class Provider:
     @property
     def state(self) -> State:
         """The state that the request at hand sees; outside of a request, the current one."""
-        pin = self.pinned.get()
+        pin = self.pin
         return self.registry.state if pin is None else pin.state
+
+    @property
+    def pin(self) -> Pin | None:
+        """The request at hand. A task that has outlived the request it was begun in has none."""
+        pin = self.pinned.get()
+        return None if pin is None or pin.is_over else pin
 
     def face(self, state: State, headers: Mapping[str, str]) -> Face:
         """What a state shows to the client whose request has these headers, by lower-case name."""
@@ -180,8 +189,7 @@ class Provider:
 
     def violations(self, request: Any, operation: str | None = None) -> list[Violation]:
         """The policies that a request violates, each with its fix. It may be asked anywhere; outside of a request, say for which operation."""
-        pin = self.pinned.get()
-        return self._violations(_fields_of(request), self._operation(operation, pin), self.state)
+        return self._violations(_fields_of(request), self._operation(operation, self.pin), self.state)
 
     def fixes_for(self, request: Mapping[str, Any], operation: str, state: State) -> list[Violation]:
         """What would be suggested for a request of which only some fields may be known; a policy that needs more says nothing."""
@@ -199,14 +207,14 @@ class Provider:
         the app's routes cannot be seen. The first check of a request also judges its precondition, and raises `PreconditionFailed`. Call it when it is clear who is asking,
         and before anything is done.
         """
-        pin = self.pinned.get()
+        pin = self.pin
         if pin is None:
             self._check_outside(request, operation)
             return
         pin.has_checked = True
-        fields = _fields_of(request)
-        concerned = self._operation(operation, pin)
         try:
+            fields = _fields_of(request)
+            concerned = self._operation(operation, pin)
             if pin.precondition is not None and pin.verdict is None:
                 self._judge(pin, pin.precondition, fields, concerned)
             violations = self._violations(fields, concerned, pin.state)
@@ -220,30 +228,42 @@ class Provider:
         """Note that an app has the contract, and how to list its operations (None: they cannot be listed)."""
         self._apps.append(list_operations)
 
-    def tell_fixes_of(self, operations: Collection[str]) -> None:
-        """Note that fixes of these operations are told, so that they are held to be there."""
-        self._named |= dict.fromkeys(operation_names(operations), "fixes are to be told of")
+    def is_checked(self, operation: str) -> bool:
+        """Whether an operation is known to check its requests."""
+        return operation in self._checked or operation in self.policies.operations
 
-    def open(self) -> None:
-        """Before the first request: hold the policies to the operations that there are. Cheap when it was done before."""
-        if self._opened_with == len(self.policies):
+    def disclose_fixes_of(self, operations: Collection[str]) -> None:
+        """Note that fixes of these operations are told to whoever may ask the contract; like those of policies they must be there."""
+        self._disclosed = Operations.union([self._disclosed, Operations.named(operations)])
+        self._held_to = (0, 0)
+
+    def hold_policies_to_routes(self) -> None:
+        """Before the first request: have every operation that is named be there; else `UsageError`. Cheap when nothing is new since."""
+        declared = len(self._apps), len(self.policies)
+        if self._held_to == declared:
             return
         listed = [list_operations() for list_operations in self._apps]
-        self._operations = None
+        operations = None
         if None not in listed:
-            self._operations = Operations.union(operations for operations in listed if operations is not None)
-            needed = self._named | {one.name: "there is a policy for" for one in self.policies.operations}
-            for name, why in needed.items():
-                if name not in self._operations:
-                    meant = self._operations.closest_to(name)
-                    hint = f"; is it {meant}?" if meant else ""
-                    raise UsageError(f"{why} {name}, and the app has no such route{hint}")
-        self._opened_with = len(self.policies)
+            operations = Operations.union(one for one in listed if one is not None)
+            self._is_noting_checks = any(one.is_guarded for one in operations)
+            self._check_that_there_are(self.policies.operations, "there is a policy for", operations)
+            self._check_that_there_are(self._disclosed, "fixes are to be told of", operations)
+        # At once, and last: other threads may be in a check.
+        self._operations, self._held_to = operations, declared
 
-    def tell_once(self, warning: str) -> None:
-        """Log a warning, and not again."""
-        if warning not in self._told and len(self._told) < _MOST_TOLD:
-            self._told.add(warning)
+    def _check_that_there_are(self, needed: Operations, why: str, operations: Operations) -> None:
+        for name in (one.name for one in needed if one.name not in operations):
+            if not operations.may_have(name):
+                meant = operations.closest_to(name)
+                hint = f"; is it {meant}?" if meant else ""
+                raise UsageError(f"{why} {name}, and the app has no such route{hint}")
+            self.warn_once(f"{why} {name}, and nobody can see whether the app has such a route")
+
+    def warn_once(self, warning: str) -> None:
+        """Log a warning, and not again. Two threads may both find it new, and say it twice."""
+        if warning not in self._warned and len(self._warned) < _MOST_WARNINGS:
+            self._warned.add(warning)
             _log.warning("%s", warning)
 
     def refresh(self, table: str, version: str | None = None) -> ReloadReport:
@@ -268,28 +288,45 @@ class Provider:
             raise Rejected(violations, state)
 
     def _operation(self, given: str | None, pin: Pin | None) -> str | None:
-        """The operation whose policies count; None when no policy is for one alone."""
-        if given is None and not any(self.policies.operations):
-            return None
-        if given is None and pin is None:
-            raise UsageError(
-                "some policies are for one operation alone, and no request is at hand that says which:"
-                " install the provider in an app, or give the operation"
-            )
-        operation = operation_name(given) if pin is None or given is not None else pin.operation()
-        if self._operations is not None:
-            if given is not None and operation not in self._operations:
+        """The operation whose policies count; None when no policy is for one alone. What cannot be told is an error: no policy is passed over."""
+        is_for_one = bool(self.policies.operations)
+        if given is not None:
+            operation = operation_name(given)
+            if self._operations is not None and not self._has(operation):
                 raise UsageError(f"a check is for {operation}, and the app has no such route")
-        elif pin is not None:
-            unseen = [one.name for one in self.policies.operations if one.name != operation]
-            if unseen:
-                self.tell_once(
-                    "there are policies for "
-                    + ", ".join(unseen)
-                    + ", and nobody has looked whether the app has"
-                    " such routes, for these cannot be listed; give ContractMiddleware its operations"
+            return operation
+        if not is_for_one and not self._is_noting_checks:
+            return None
+        if pin is None:
+            if is_for_one:
+                raise UsageError(
+                    "some policies are for one operation alone, and no request is at hand that says which:"
+                    " install the provider in an app, or give the operation"
                 )
-        return operation
+            return None
+        found = pin.find_operation()
+        if found is None and is_for_one:
+            raise UsageError(
+                "some policies are for one operation alone, and it cannot be seen which one this request is for:"
+                " give it to check"
+            )
+        if self._operations is None:
+            self._tell_of_unlisted(found)
+        elif found is not None:
+            self._checked.add(found)
+        return found
+
+    def _has(self, operation: str) -> bool:
+        operations = self._operations
+        return operations is not None and (operation in operations or operations.may_have(operation))
+
+    def _tell_of_unlisted(self, operation: str | None) -> None:
+        unseen = [one.name for one in self.policies.operations if one.name != operation]
+        if unseen:
+            self.warn_once(
+                "there are policies for " + ", ".join(unseen) + ", and nobody has looked whether the app has"
+                " such routes, for these cannot be listed; give ContractMiddleware its operations"
+            )
 
     def _judge(
         self, pin: Pin, precondition: Precondition, fields: Mapping[str, Any], operation: str | None
@@ -312,14 +349,18 @@ class Provider:
 
 
 def _fields_of(request: Any) -> Mapping[str, Any]:
+    """The fields of whatever a handler gives to a check: a JSON value that has none is its client's mistake, and anything else the handler's."""
     if type(request) is dict:
         return request
+    if request is None or isinstance(request, str | int | float | list):
+        raise MalformedRequest(f"the request is {shown(request)}, and not an object of fields")
     if hasattr(request, "model_dump"):
         fields = request.model_dump(mode="json", by_alias=True, exclude_unset=True)
-        if type(fields) is dict:
-            return fields
     else:
-        fields = request if isinstance(request, Mapping) else msgspec.to_builtins(request)
+        try:
+            fields = request if isinstance(request, Mapping) else msgspec.to_builtins(request)
+        except TypeError:
+            fields = None
     if not isinstance(fields, Mapping):
         raise UsageError(f"a request is checked as an object of fields, not as {type(request).__name__}")
     return fields

@@ -1,0 +1,504 @@
+"""One request under the contract: it sees one state, its refusal is answered, its response is stamped.
+
+The modules for frameworks put `UnderContract` where it belongs in an app of theirs: next to the routes, inside of every login.
+"""
+
+import asyncio
+import logging
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
+from functools import lru_cache
+from typing import Any, Protocol
+
+from shelflife.contract import BadMessage
+from shelflife.contract.preconditions import PRECONDITION_HEADER, Precondition
+from shelflife.server.endpoints import Call, ContractEndpoints, Endpoints
+from shelflife.server.errors import MalformedRequest
+from shelflife.server.feedback import Answer, ErrorForm, form_asked_for, stamped
+from shelflife.server.operations import Operations
+from shelflife.server.pins import Listening, Pin
+from shelflife.server.policies import Refusal
+from shelflife.server.provider import Provider
+from shelflife.server.state import CompactStamp, Stamp
+
+__all__ = [
+    "App",
+    "Receive",
+    "Routes",
+    "Scope",
+    "Send",
+    "UnderContract",
+    "answer_in_app",
+    "answer_to",
+    "answered",
+    "body_from",
+    "call_of",
+    "form_of",
+    "path_below_root",
+    "send_answer",
+    "warn_that_it_is_open",
+]
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_log = logging.getLogger("shelflife")
+
+_BODY_HEADERS = {
+    b"content-type": "type",
+    b"content-length": "length",
+    b"etag": "etag",
+    b"content-encoding": "bytes",
+    b"content-range": "bytes",
+    b"content-digest": "bytes",
+    b"repr-digest": "bytes",
+    b"digest": "bytes",
+    b"content-md5": "bytes",
+}
+"""Headers that tell whether a body may be added to; the last ones vouch for its very bytes."""
+
+_BAD_REQUEST = 400
+_SERVER_ERROR = 500
+_NOT_MODIFIED = 304
+_UNSTAMPED = frozenset({401, 403, 405, 407, 429})
+"""Statuses by which an app says that somebody may not ask, or not now: such a response tells nothing of the contract."""
+
+_CACHED = frozenset({"GET", "HEAD"})
+"""Methods whose responses a cache may give to another client, who knows another epoch or other aliases."""
+
+_BODILESS = frozenset({204, 205, 206, 304})
+"""Statuses of responses that have no body, or only a part of one."""
+
+_LARGEST_HELD = 1024 * 1024
+_VERDICT = PRECONDITION_HEADER.lower().encode()
+
+
+class Routes(Protocol):
+    """What can be known of the routes of an app."""
+
+    def listed(self) -> Operations | None:
+        """All operations of the app; None when they cannot be listed."""
+
+    def name(self, scope: Scope, path: str) -> str | None:
+        """What the operation of a request is called, from when its handler runs; `path` is its path below the contract's root. None when it cannot be told."""
+
+    def is_stamped(self, scope: Scope, path: str, pin: Pin) -> bool:
+        """Whether a success that was not checked carries stamps: it must be that of an operation of the app's own, and of nothing that stands before one."""
+
+
+class UnderContract:
+    """An app whose requests see one state each, whose refusals are answered and whose responses are stamped."""
+
+    def __init__(self, app: App, provider: Provider, routes: Routes) -> None:
+        self.app = app
+        self._provider = provider
+        self._routes = routes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await _live(self.app, self._provider, scope, receive, send)
+        elif (
+            scope["type"] != "http" or self._provider.pin is not None
+        ):  # an app around this one has pinned it
+            await self.app(scope, receive, send)
+        else:
+            listening = await self._serve(scope, receive, send)
+            if listening is not None:
+                # Only now: whatever the app holds for a request, such as a database session, it has let go of.
+                await self._provider.feed.stream(*listening, receive, send)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> Listening | None:
+        provider, path = self._provider, path_below_root(scope)
+        provider.hold_policies_to_routes()
+        try:
+            pin = self._pin(scope, path)
+        except BadMessage as error:
+            refused = provider.feedback.error(400, str(error), form_of(scope, provider))
+            await send_answer(send, refused, scope["method"])
+            return None
+        response = _Response(send, pin, self._routes, scope, path)
+        token = provider.pinned.set(pin)
+        try:
+            await self.app(scope, receive, response.send)
+        except Exception as error:
+            failure = _failure_in(error, pin)
+            if failure is None or response.has_started:
+                await response.release()
+                raise
+            await response.replace(answer_to(failure, provider, pin, scope))
+            return None
+        finally:
+            pin.is_over = True  # a task that was begun in the request, and outlives it, has none any more
+            provider.pinned.reset(token)
+        if pin.listening is None:
+            await response.release()
+        self._warn_of_what_went_unheard(pin, response)
+        return pin.listening
+
+    def _pin(self, scope: Scope, path: str) -> Pin:
+        """What the request sees; `BadMessage` when it asks for what cannot be understood, and so cannot be kept."""
+        provider = self._provider
+        state = provider.registry.state
+        if not provider.level:
+            return Pin(state, state.face(provider.level), None, lambda: self._routes.name(scope, path), None)
+        if provider.disclosure is None:
+            face = state.face(provider.level)
+        else:
+            face = provider.face(state, headers_of(scope))
+        stamp: Stamp | CompactStamp = face.stamp
+        precondition = None
+        if wishes := _wishes(scope):
+            if epoch := wishes.get(b"contract-epoch"):
+                stamp = face.compact_stamp(epoch) or stamp
+            grounds = wishes.get(b"contract-precondition")
+            if grounds is not None:
+                precondition = Precondition.from_header(grounds)
+        return Pin(state, face, stamp, lambda: self._routes.name(scope, path), precondition)
+
+    def _warn_of_what_went_unheard(self, pin: Pin, response: "_Response") -> None:
+        """Warn an operator, once, of an operation that does not do what clients rely on."""
+        if response.was_held:
+            self._provider.warn_once(
+                f"{self._operation_in_words(pin)} answered a refusal of check with 500; let Rejected through, or answer it"
+            )
+        is_unjudged = pin.precondition is not None and pin.verdict is None and not pin.is_own_answer
+        if is_unjudged and response.status < _BAD_REQUEST:
+            self._provider.warn_once(
+                f"{self._operation_in_words(pin)} carries requests out without judging their preconditions;"
+                " call check in it first"
+            )
+
+    def _operation_in_words(self, pin: Pin) -> str:
+        """For the log, where a path that a client made up has no place."""
+        name, listed = pin.find_operation(), self._routes.listed()
+        return name if name is not None and listed is not None and name in listed else "an operation"
+
+
+class _Response:
+    """Passes a response on with its stamp. The start of one whose body may be added to waits for that body.
+
+    This runs on every response, so it makes no object and no call that it can do without.
+    """
+
+    __slots__ = (
+        *("_held", "_headers", "_length_at", "_method", "_path", "_pin", "_routes", "_scope", "_send"),
+        *("_start", "has_started", "status", "was_held"),
+    )
+    _headers: list[tuple[bytes, bytes]]
+    _length_at: int
+
+    def __init__(self, send: Send, pin: Pin, routes: Routes, scope: Scope, path: str) -> None:
+        self._send = send
+        self._pin = pin
+        self._routes = routes
+        self._scope = scope
+        self._path = path
+        self._method: str = scope["method"]
+        self._start: Message | None = None
+        self._held: list[Message] | None = None
+        """A 500 after a failed check: the app's own when it returns, a framework's when the failure comes out."""
+        self.status = 0
+        self.has_started = False
+        self.was_held = False
+
+    async def send(self, message: Message) -> None:
+        kind = message["type"]
+        if kind == "http.response.start":
+            self.status = message["status"]
+            if self._pin.listening is not None:
+                return
+            if self._pin.failures and message["status"] == _SERVER_ERROR and not self._pin.is_own_answer:
+                self._held = [message]
+                self.was_held = True
+                return
+            begun = self._begun(message)
+            if begun is None:
+                return
+            message = begun
+        elif self._start is not None and kind.startswith("http.response."):
+            message = await self._send_start(self._start, message)
+        elif self._held is not None:
+            self._held.append(message)
+            if sum(len(one.get("body", b"")) for one in self._held) > _LARGEST_HELD:
+                await self.release()
+            return
+        elif self._pin.listening is not None:
+            return
+        self.has_started = True
+        await self._send(message)
+
+    async def release(self) -> None:
+        """Let go of what was held back: it is the app's own."""
+        held, self._held = self._held, None
+        for message in held or ():
+            self.has_started = True
+            await self._send((self._begun(message) or message) if "status" in message else message)
+
+    async def replace(self, answer: Answer) -> None:
+        """Answer for the app."""
+        self._held = None
+        verdict = self._pin.verdict
+        if verdict is not None:
+            answer = answer._replace(headers=(*answer.headers, (PRECONDITION_HEADER, verdict)))
+        await send_answer(self._send, answer, self._method)
+
+    def _may_be_stamped(self, status: int) -> bool:
+        """Whether a response of this status may tell of the contract.
+
+        Errors and redirections may be a login's, whatever they look like: they tell of it only to a request that has come as far as `check`.
+        """
+        if status in _UNSTAMPED or status >= _SERVER_ERROR or self._pin.is_own_answer:
+            return False
+        if self._pin.has_checked:
+            return True
+        is_success = 200 <= status < 300 or status == _NOT_MODIFIED
+        return is_success and self._routes.is_stamped(self._scope, self._path, self._pin)
+
+    def _begun(self, start: Message) -> Message | None:
+        """The start of a response as it goes out; None while it waits for its body."""
+        pin, status = self._pin, self.status
+        stamp = pin.stamp if pin.stamp is not None and self._may_be_stamped(status) else None
+        if stamp is None and pin.precondition is None:
+            return start
+        headers = list(start.get("headers", ()))
+        if pin.verdict is not None:
+            headers.append((_VERDICT, pin.verdict.encode()))
+        if stamp is None:
+            return {**start, "headers": headers}
+        if stamp.vary and self._method in _CACHED:
+            headers.append((b"vary", stamp.vary.encode()))
+        if self._is_changeable(status, headers):
+            self._start, self._headers = start, headers
+            return None
+        headers += _encoded(stamp)
+        return {**start, "headers": headers}
+
+    async def _send_start(self, start: Message, message: Message) -> Message:
+        """Send the start that waited for this message; the message as it goes out."""
+        stamp, headers, at = self._pin.stamp, self._headers, self._length_at
+        assert stamp is not None  # noqa: S101 - a start waits only for a stamp
+        self._start = None
+        self.has_started = True
+        body = b""
+        if message["type"] == "http.response.body":
+            body = message.get("body", b"")
+            if message.get("more_body", False) and (at < 0 or headers[at][1] != b"%d" % len(body)):
+                body = b""
+            elif body:
+                body = stamped(bytes(body), stamp.members)
+        if not body:
+            headers += _encoded(stamp)
+        else:
+            message = {**message, "body": body}
+            if at >= 0:
+                headers[at] = (b"content-length", b"%d" % len(body))
+        await self._send({**start, "headers": headers})
+        return message
+
+    def _is_changeable(self, status: int, headers: list[tuple[bytes, bytes]]) -> bool:
+        """Whether the body may be one that takes the stamp, judged by the start of the response."""
+        may_change = status not in _BODILESS
+        is_json = False
+        self._length_at = -1
+        for index, (name, value) in enumerate(headers):
+            telling = _BODY_HEADERS.get(name) or _BODY_HEADERS.get(name.lower())
+            if telling is None:
+                continue
+            if telling == "type":
+                is_json = _is_json(value)
+            elif telling == "length":
+                self._length_at = index
+            elif not value.startswith(b"W/" if telling == "etag" else b"identity"):
+                may_change = False
+        if not (may_change and is_json):
+            return False
+        if self._method == "HEAD":
+            if self._length_at >= 0:
+                del headers[self._length_at]
+            return False
+        return True
+
+
+def answer_to(failure: Exception, provider: Provider, pin: Pin, scope: Scope) -> Answer:
+    """The answer to a request whose check has raised this, and whose app has not answered it."""
+    feedback, form = provider.feedback, form_of(scope, provider)
+    if isinstance(failure, Refusal):
+        answer = feedback.refusal(failure, form, pin.face, pin.stamp)
+        if pin.stamp is not None and pin.stamp.vary and scope["method"] in _CACHED:
+            answer = answer._replace(headers=(*answer.headers, ("Vary", pin.stamp.vary)))
+        return answer
+    if isinstance(failure, MalformedRequest):
+        return feedback.error(400, str(failure), form)
+    _log.error("%s; the request was answered with 500", failure, exc_info=failure.__cause__)
+    return feedback.error(500, "internal server error", form)
+
+
+async def answer_in_app(
+    provider: Provider,
+    endpoints: ContractEndpoints,
+    scope: Scope,
+    path: str,
+    body: AsyncIterator[bytes],
+) -> Answer | None:
+    """The answer to a call of an endpoint for clients, by a handler of the app; None when it is for the feed, which is noted in the pin and begins when the app is done."""
+    call, pin = call_of(scope, path), provider.pin
+    if pin is not None:
+        pin.is_own_answer = True
+    if endpoints.is_for_the_feed(call):
+        if pin is not None:
+            pin.listening = Listening(dict(call.headers), call.query)
+        return None
+    return await answered(endpoints, call, body)
+
+
+async def answered(endpoints: Endpoints, call: Call, body: AsyncIterator[bytes]) -> Answer:
+    """The answer to a call of one of the contract's own endpoints."""
+    refusal = endpoints.admit(call)
+    if refusal is not None:
+        return refusal
+    if call.method == "POST":
+        call = call._replace(body=await _at_most(body, endpoints.most_bytes))
+    return await asyncio.to_thread(endpoints.answer, call)
+
+
+def warn_that_it_is_open(provider: Provider, guards: Mapping[str, Sequence[str]], remedy: str) -> None:
+    """Warn a provider whose operations ask for something that the contract's endpoints do not; `guards` says what, by operation."""
+    asking = {operation: sorted(filter(None, names)) for operation, names in guards.items()}
+    asking = {operation: names for operation, names in asking.items() if names}
+    if asking and provider.level:
+        operation, names = min(asking.items())
+        others = f" (and {len(asking) - 1} more)" if len(asking) > 1 else ""
+        provider.warn_once(
+            f"{operation}{others} asks for {' and '.join(names)}, and the contract's endpoints do not:"
+            f" whoever can reach them is told the tables and their versions; {remedy}"
+        )
+
+
+def call_of(scope: Scope, path: str) -> Call:
+    """A request as the endpoints know it, still without its body."""
+    query: bytes = scope.get("query_string", b"")
+    return Call(scope["method"], path, query.decode("latin-1"), headers_of(scope))
+
+
+def path_below_root(scope: Scope) -> str:
+    """The path of a request below where its app is mounted."""
+    path: str = scope["path"]
+    below = path.removeprefix(scope.get("root_path", ""))
+    return below if below.startswith("/") else path
+
+
+def headers_of(scope: Scope) -> dict[str, str]:
+    """The headers of a request, by lower-case name; those that come several times in one."""
+    headers: dict[str, str] = {}
+    for raw_name, raw_value in scope["headers"]:
+        name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    return headers
+
+
+async def _live(app: App, provider: Provider, scope: Scope, receive: Receive, send: Send) -> None:
+    """Hold the policies to the app's operations when it starts, and let go of the provider's files when it ends; not before, and not where the app has no such life."""
+    is_ending = False
+
+    async def received() -> Message:
+        nonlocal is_ending
+        message = await receive()
+        if message["type"] == "lifespan.startup":
+            try:
+                provider.hold_policies_to_routes()
+            except Exception as error:
+                await send({"type": "lifespan.startup.failed", "message": str(error)})
+                raise
+        is_ending = is_ending or message["type"] == "lifespan.shutdown"
+        return message
+
+    try:
+        await app(scope, received, send)
+    finally:
+        if is_ending:
+            provider.close()
+
+
+def _failure_in(error: BaseException, pin: Pin) -> Exception | None:
+    """What `check` has raised for this request, when that is all that an app has let through; a task group puts it into a group."""
+    leaves = list(_leaves(error))
+    if not all(any(leaf is failure for failure in pin.failures) for leaf in leaves):
+        return None
+    first = leaves[0]
+    return first if isinstance(first, Exception) else None
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
+
+
+@lru_cache(maxsize=4)
+def _encoded(stamp: Stamp | CompactStamp) -> list[tuple[bytes, bytes]]:
+    return [(name.lower().encode(), value.encode()) for name, value in stamp.headers]
+
+
+@lru_cache(maxsize=256)
+def _is_json(content_type: bytes) -> bool:
+    media_type, *parameters = content_type.lower().replace(b" ", b"").replace(b'"', b"").split(b";")
+    charsets = {parameter for parameter in parameters if parameter.startswith(b"charset=")}
+    return media_type in (b"application/json", b"application/problem+json") and charsets <= {b"charset=utf-8"}
+
+
+def _wishes(scope: Scope) -> dict[bytes, str] | None:
+    """What a client asks of the contract itself; None, mostly, for nothing. Looked for once, on every request."""
+    wishes: dict[bytes, str] | None = None
+    for name, value in scope["headers"]:
+        if name[:9] == b"contract-":
+            wishes = wishes or {}
+            said = value.decode("latin-1")
+            wishes[name] = f"{wishes[name]}, {said}" if name in wishes else said
+    return wishes
+
+
+def form_of(scope: Scope, provider: Provider) -> ErrorForm:
+    """How an error is written for whoever has made a request."""
+    accept = b",".join(value for name, value in scope["headers"] if name == b"accept")
+    return form_asked_for(accept.decode("latin-1"), provider.feedback.error_form)
+
+
+async def body_from(receive: Receive) -> AsyncIterator[bytes]:
+    """The body of a request that nobody has read yet."""
+    while True:
+        message = await receive()
+        yield message.get("body", b"")
+        if message["type"] == "http.disconnect" or not message.get("more_body", False):
+            return
+
+
+async def _at_most(body: AsyncIterator[bytes], most_bytes: int) -> bytes:
+    """The body, or one byte more than the most that may come."""
+    whole = bytearray()
+    async for part in body:
+        whole += part
+        if len(whole) > most_bytes:
+            break
+    return bytes(whole[: most_bytes + 1])
+
+
+async def send_answer(send: Send, answer: Answer, method: str) -> None:
+    headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in answer.headers]
+    if answer.status != _NOT_MODIFIED:
+        headers.append((b"content-type", answer.content_type.encode()))
+        headers.append((b"content-length", b"%d" % len(answer.body)))
+    body = b"" if method == "HEAD" else answer.body
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
