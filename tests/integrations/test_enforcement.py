@@ -486,3 +486,17 @@ def test_what_json_cannot_carry_is_the_clients_mistake(framework, level, value, 
     assert fault in refused.text
     assert "codes" not in refused.text
     assert not any(name.startswith("contract-") for name in refused.headers)
+
+
+def test_a_state_file_lives_as_long_as_the_last_app(tmp_path):
+    provider = Provider({"t": {"a": {}}}, state_file=tmp_path / "state.db")
+    one, two = fastapi_with(provider, "/one"), fastapi_with(provider, "/two")
+    with TestClient(one):
+        with TestClient(two):
+            pass
+        provider.registry.reload_table("t", set={"a": {"n": 1}})
+    with (
+        pytest.raises(UsageError, match="was closed when its app ended; make another provider"),
+        TestClient(one),
+    ):
+        pass

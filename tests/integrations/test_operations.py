@@ -361,3 +361,16 @@ def test_litestar_answers_an_operator_below_a_path():
         assert client.get("/api/contract/state").status_code == 200
         assert client.get("/api/admin/graph").status_code == 401
         assert client.get("/api/admin/graph", headers={"Authorization": "Bearer t"}).status_code == 200
+
+
+def test_a_policy_may_be_for_all_paths_below_one():
+    provider = provider_for("POST /files/{path:path}")
+
+    async def app(scope, receive, send):
+        provider.check(WANTED)
+
+    for middleware in (
+        ContractMiddleware(app, provider),
+        ContractMiddleware(app, provider, operations=["POST /files/{path:path}"]),
+    ):
+        assert refuses(middleware, "/files/a/b")

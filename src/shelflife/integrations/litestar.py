@@ -5,6 +5,7 @@ It is a plugin and no `install(app, provider)`: what holds for a Litestar app is
 
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
+from urllib.parse import unquote
 
 from litestar import Request, Response
 from litestar.config.app import AppConfig
@@ -21,6 +22,7 @@ from shelflife.integrations.under_contract import (
     answered,
     body_from,
     call_of,
+    path_below_root,
     send_answer,
     warn_that_it_is_open,
 )
@@ -71,8 +73,8 @@ class ContractPlugin(InitPlugin, ReceiveRoutePlugin):
         app_config.middleware.append(under_contract)
         for failure in _FAILURES:
             app_config.exception_handlers.setdefault(failure, self._answer_for_the_app)
-        app_config.on_startup.append(provider.hold_policies_to_routes)
-        app_config.on_shutdown.append(provider.close)
+        app_config.on_startup.append(provider.begin_life)
+        app_config.on_shutdown.append(provider.end_life)
         return app_config
 
     def receive_route(self, route: BaseRoute) -> None:
@@ -147,9 +149,9 @@ class _LitestarRoutes:
         if template is not None and isinstance(scope.get("route_handler"), HTTPRouteHandler):
             method = "GET" if scope["method"] == "HEAD" else scope["method"]
             return Operation.of_route(method, template or "/").name
-        # In an app that is mounted: its own path is what is left of that of the request.
-        mounted_path = (template or "").rstrip("/") + path
-        operation = self._provider.policies.operations.find(scope["method"], mounted_path)
+        # In an app that is mounted, to which Litestar shows what is left of the path.
+        whole = {**scope, "path": unquote(scope.get("raw_path", b"").decode("latin-1"))}
+        operation = self._provider.policies.operations.find(scope["method"], path_below_root(whole))
         return None if operation is None else operation.name
 
     def is_stamped(self, scope: Scope, path: str, pin: Pin) -> bool:

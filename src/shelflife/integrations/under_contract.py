@@ -415,7 +415,7 @@ async def _live(app: App, provider: Provider, scope: Scope, receive: Receive, se
         message = await receive()
         if message["type"] == "lifespan.startup":
             try:
-                provider.hold_policies_to_routes()
+                provider.begin_life()
             except Exception as error:
                 await send({"type": "lifespan.startup.failed", "message": str(error)})
                 raise
@@ -426,7 +426,7 @@ async def _live(app: App, provider: Provider, scope: Scope, receive: Receive, se
         await app(scope, received, send)
     finally:
         if is_ending:
-            provider.close()
+            provider.end_life()
 
 
 def _failure_in(error: BaseException, pin: Pin) -> Exception | None:

@@ -1,7 +1,7 @@
 """The errors of the server side.
 
 ServerError
-├── UsageError            the provider's own code or set-up is wrong; raised when it is made
+├── UsageError            the provider's own code or set-up is wrong: when it is made, when its app starts, in a check
 ├── SourceError           a file or query does not give a table
 ├── ReloadRefused         an operator's reload is wrong; nothing has changed
 │   ├── UnknownTable
@@ -10,7 +10,9 @@ ServerError
 ├── MalformedRequest      a policy refuses a request that holds what JSON cannot carry: the client's mistake
 └── PolicyFailed          a policy raised, or returned what is not a fix: the provider's bug
 
-Rejected                  no error of ours: the request violates a policy (see `policies`)
+Refusal                   no error of ours: a request is refused (see `policies`)
+├── Rejected              it violates a policy
+└── PreconditionFailed    what its remembered values rest on has moved
 """
 
 __all__ = [

@@ -75,7 +75,7 @@ class Feed:
     async def stream(self, headers: Mapping[str, str], query: str, receive: Receive, send: Send) -> None:
         """Tell one listener, until it goes away or the process is told to end; `headers` are those of its request, by lower-case name."""
         loop, listener = asyncio.get_running_loop(), _Listener()
-        hear_of_the_end(self._end_listeners)
+        hear_of_the_end(self.end_listeners)
         with self._lock:
             self._listeners.setdefault(loop, set()).add(listener)
             # A signal may have come since the server took this request on: who comes after it is not kept either.
@@ -122,7 +122,8 @@ class Feed:
         for listener in self._listeners_on(loop):
             listener.moved.set()
 
-    def _end_listeners(self, loop: asyncio.AbstractEventLoop) -> None:
+    def end_listeners(self, loop: asyncio.AbstractEventLoop) -> None:
+        """The process is told to end: so are all feeds on this loop, and those that are still to come."""
         with self._lock:
             self._ended.add(loop)
         for listener in self._listeners_on(loop):

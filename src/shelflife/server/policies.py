@@ -13,7 +13,7 @@ from shelflife.contract import Suggestion, TableVersion, same_json
 from shelflife.contract.names import check_name
 from shelflife.contract.values import fault_of_request, has_odd_number
 from shelflife.server.errors import MalformedRequest, PolicyFailed, UsageError
-from shelflife.server.operations import Operations, operation_name
+from shelflife.server.operations import Operation, Operations
 from shelflife.server.reads import Reads, Request, Tables
 from shelflife.server.state import State
 
@@ -59,7 +59,7 @@ class Policy(NamedTuple):
     """A policy function and what it is for."""
 
     function: PolicyFunction
-    operation: str | None
+    operation: Operation | None
     """The operation whose requests it checks; None for all."""
 
     @property
@@ -84,7 +84,7 @@ class Policy(NamedTuple):
             raise UsageError(
                 f"{name} cannot be a policy; a policy takes the request and the tables"
             ) from None
-        return cls(function, None if operation is None else operation_name(operation))
+        return cls(function, None if operation is None else Operation.from_name(operation))
 
 
 class Policies:
@@ -104,11 +104,13 @@ class Policies:
         """One more; the order in which they are declared is that of the suggestions."""
         self._all.append(policy)
         self._for_every_operation = tuple(one for one in self._all if one.operation is None)
-        names = {one.operation for one in self._all if one.operation is not None}
+        self.operations = Operations(one.operation for one in self._all if one.operation is not None)
         self._by_operation = {
-            name: tuple(one for one in self._all if one.operation in (None, name)) for name in names
+            operation.name: tuple(
+                one for one in self._all if one.operation is None or one.operation.name == operation.name
+            )
+            for operation in self.operations
         }
-        self.operations = Operations.named(sorted(names))
 
     def concerning(self, operation: str | None) -> tuple[Policy, ...]:
         """Those for every operation and for this one."""

@@ -113,6 +113,8 @@ class Provider:
         self._sources = {name: rows for name, rows in tables.items() if callable(rows)}
         rows_by_table = {name: rows() if callable(rows) else rows for name, rows in tables.items()}
         self._state_file = None if state_file is None else StateFile(state_file)
+        self._is_closed = False
+        self._lives = 0
         try:
             self.registry = Registry(rows_by_table, rules, versions=versions, state_file=self._state_file)
             self.lineage: Lineage | None = None
@@ -140,9 +142,25 @@ class Provider:
         self._warned: set[str] = set()
 
     def close(self) -> None:
-        """Let go of the state file, if there is one."""
+        """Let go of the state file, if there is one. No reload can be written down afterwards."""
         if self._state_file is not None:
             self._state_file.close()
+            self._is_closed = True
+
+    def begin_life(self) -> None:
+        """An app that has the contract starts: have every operation that is named be there."""
+        if self._is_closed:
+            raise UsageError(
+                "the provider's state file was closed when its app ended; make another provider to start anew"
+            )
+        self.hold_policies_to_routes()
+        self._lives += 1
+
+    def end_life(self) -> None:
+        """An app that has the contract ends; the last one closes the provider."""
+        self._lives -= 1
+        if self._lives <= 0:
+            self.close()
 
     @property
     def level(self) -> Level:
