@@ -39,7 +39,9 @@ class AdminMiddleware:
         self._endpoints = AdminEndpoints(provider)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and (path := path_below_root(scope)) in self._endpoints.by_path:
+        if scope["type"] != "http" or "/admin/" not in scope["path"]:
+            await self.app(scope, receive, send)
+        elif (path := path_below_root(scope)) in self._endpoints.by_path:
             answer = await answered(self._endpoints, call_of(scope, path), body_from(receive))
             await send_answer(send, answer, scope["method"])
         else:

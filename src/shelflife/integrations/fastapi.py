@@ -6,7 +6,7 @@ from typing import Any
 
 from fastapi import FastAPI, params, routing
 from fastapi.dependencies.models import Dependant
-from starlette.routing import Host, Mount, Route, WebSocketRoute
+from starlette.routing import BaseRoute, Host, Mount, Route, WebSocketRoute
 
 from shelflife.contract import Level
 from shelflife.contract.schemas import schema_components
@@ -60,7 +60,7 @@ def install(
     endpoints = ContractEndpoints(provider, routes.disclosed(fixes))
     for path, endpoint in endpoints.by_path.items():
         method = endpoint.methods[0]  # no HEAD: routes of FastAPI do not take it either
-        contract.add_route(path, method, endpoint_for(provider, endpoints, path))
+        routes.add_own(contract.add_route(path, method, endpoint_for(provider, endpoints, path)))
     put_under_contract(app, provider, routes)
     plain_openapi = app.openapi
 
@@ -83,8 +83,8 @@ class _Contract:
         self._dependencies = dependencies
         self._own: list[routing.APIRoute] = []
 
-    def add_route(self, path: str, method: str, endpoint: Callable[..., Any]) -> None:
-        """Make an endpoint a route of the app's own, found before one that takes every path."""
+    def add_route(self, path: str, method: str, endpoint: Callable[..., Any]) -> BaseRoute:
+        """Make an endpoint a route of the app's own."""
         router = self._app.router
         router.add_api_route(
             path,
@@ -94,10 +94,10 @@ class _Contract:
             response_model=None,
             **_SHOWN[path],
         )
-        route = router.routes.pop()
-        router.routes.insert(0, route)
+        route = router.routes[-1]
         if isinstance(route, routing.APIRoute):
             self._own.append(route)
+        return route
 
     def list_routes(
         self, routes: Iterable[Any], prefix: str = "", guards: tuple[str, ...] = ()

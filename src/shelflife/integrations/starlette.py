@@ -46,7 +46,8 @@ def install(
         if guard is not None:
             handler = guard(handler)
         route = Route(path, handler, methods=[*endpoint.methods], include_in_schema=False)
-        app.router.routes.insert(0, route)
+        app.router.routes.append(route)
+        routes.add_own(route)
     put_under_contract(app, provider, routes)
 
 

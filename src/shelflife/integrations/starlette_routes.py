@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from starlette.applications import Starlette
-from starlette.routing import BaseRoute, Host, Mount, Route, Router, compile_path
+from starlette.routing import BaseRoute, Host, Match, Mount, Route, Router, compile_path
 from starlette.staticfiles import StaticFiles
 
 from shelflife.integrations.under_contract import Scope, UnderContract, warn_that_it_is_open
@@ -67,6 +67,7 @@ class _Listed(NamedTuple):
     """The routes of an app as they were listed last. One value, so that whoever looks at it meanwhile sees all of it or nothing."""
 
     by_endpoint: dict[int, list[tuple[Operation, Found]]]
+    by_method: dict[tuple[int, str], list[tuple[Operation, Found]]]
     operations: Operations
     unknown: dict[int, Any]
     """Endpoints that are none of these, by identity; kept, so that no other gets it."""
@@ -81,7 +82,13 @@ class AppRoutes:
         self._provider = provider
         self._listing = listing
         self._remedy = remedy
-        self._listed = _Listed({}, Operations(), {})
+        self._own: list[Route] = []
+        self._listed = _Listed({}, {}, Operations(), {})
+
+    def add_own(self, route: BaseRoute) -> None:
+        """Note a route of the contract's; it is put where it belongs when all others are there."""
+        if isinstance(route, Route):
+            self._own.append(route)
 
     def disclosed(self, fixes: Collection[str] | None) -> DisclosedFixes:
         """Of which operations fixes are told to whoever may ask the contract."""
@@ -90,6 +97,7 @@ class AppRoutes:
 
     def listed(self) -> Operations:
         """All operations, as the app is now."""
+        self._place_own_routes()
         found = list(self._listing(self._app.routes))
         is_guarded = _has_middleware_of_its_own(self._app)
         by_endpoint: dict[int, list[tuple[Operation, Found]]] = {}
@@ -100,7 +108,12 @@ class AppRoutes:
         all_pairs = [pair for pairs in by_endpoint.values() for pair in pairs]
         opaque = (route.path for route in found if isinstance(route, Opaque))
         operations = Operations((operation for operation, _ in all_pairs), opaque)
-        self._listed = _Listed(by_endpoint, operations, {})
+        by_method: dict[tuple[int, str], list[tuple[Operation, Found]]] = {}
+        for endpoint, pairs in by_endpoint.items():
+            for pair in pairs:
+                for method in pair[0].methods:
+                    by_method.setdefault((endpoint, method), []).append(pair)
+        self._listed = _Listed(by_endpoint, by_method, operations, {})
         if self._remedy:
             guards = {operation.name: route.guards for operation, route in all_pairs}
             warn_that_it_is_open(self._provider, guards, self._remedy)
@@ -134,11 +147,26 @@ class AppRoutes:
             pairs = listed.by_endpoint.get(id(endpoint))
             if pairs is None:
                 listed.unknown[id(endpoint)] = endpoint
-        method = "GET" if scope["method"] == "HEAD" else scope["method"]
-        fitting = [pair for pair in pairs or () if pair[0].name.startswith(f"{method} ")]
+        fitting = listed.by_method.get((id(endpoint), scope["method"]), ())
         if len(fitting) == 1:
             return fitting[0]
         return next((pair for pair in fitting if pair[0].path.match(path)), None)
+
+    def _place_own_routes(self) -> None:
+        """Once, before the first request: the contract's routes come last, so that no request for another has to pass them; but before one that takes their paths."""
+        own, self._own = self._own, []
+        if not own:
+            return
+        routes = self._app.router.routes
+        others = [route for route in routes if not any(route is one for one in own)]
+        scopes = [{"type": "http", "path": one.path, "method": "GET", "headers": []} for one in own]
+        taken = (
+            index
+            for index, route in enumerate(others)
+            if any(route.matches(dict(scope))[0] is not Match.NONE for scope in scopes)
+        )
+        at = next(taken, len(others))
+        routes[:] = [*others[:at], *own, *others[at:]]
 
 
 def list_mounted(

@@ -79,9 +79,15 @@ class Operation(NamedTuple):
             is_guarded=self.is_guarded or other.is_guarded, is_shown=self.is_shown and other.is_shown
         )
 
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods of requests for it. A HEAD is a GET whose answer has no body."""
+        method = self.name.partition(" ")[0]
+        return ("GET", "HEAD") if method == "GET" else (method,)
+
     def fits(self, method: str, path: str) -> bool:
-        """Whether a request may be for it. A HEAD is a GET whose answer has no body."""
-        return self.name.startswith(f"{_read(method)} ") and self.path.match(path) is not None
+        """Whether a request may be for it."""
+        return method in self.methods and self.path.match(path) is not None
 
 
 class Operations:

@@ -138,7 +138,7 @@ class Provider:
         self._operations: Operations | None = None
         self._is_noting_checks = False
         self._checked: set[str] = set()
-        self._held_to = (0, 0)
+        self._is_held = False
         self._warned: set[str] = set()
 
     def close(self) -> None:
@@ -201,6 +201,7 @@ class Provider:
 
         def register(function: PolicyFunction) -> PolicyFunction:
             self.policies.add(Policy.from_function(function, operation))
+            self._is_held = False
             return function
 
         return register if function is None else register(function)
@@ -245,6 +246,7 @@ class Provider:
     def attach(self, list_operations: Callable[[], Operations | None]) -> None:
         """Note that an app has the contract, and how to list its operations (None: they cannot be listed)."""
         self._apps.append(list_operations)
+        self._is_held = False
 
     def is_checked(self, operation: str) -> bool:
         """Whether an operation is known to check its requests."""
@@ -253,12 +255,11 @@ class Provider:
     def disclose_fixes_of(self, operations: Collection[str]) -> None:
         """Note that fixes of these operations are told to whoever may ask the contract; like those of policies they must be there."""
         self._disclosed = Operations.union([self._disclosed, Operations.named(operations)])
-        self._held_to = (0, 0)
+        self._is_held = False
 
     def hold_policies_to_routes(self) -> None:
         """Before the first request: have every operation that is named be there; else `UsageError`. Cheap when nothing is new since."""
-        declared = len(self._apps), len(self.policies)
-        if self._held_to == declared:
+        if self._is_held:
             return
         listed = [list_operations() for list_operations in self._apps]
         operations = None
@@ -268,7 +269,7 @@ class Provider:
             self._check_that_there_are(self.policies.operations, "there is a policy for", operations)
             self._check_that_there_are(self._disclosed, "fixes are to be told of", operations)
         # At once, and last: other threads may be in a check.
-        self._operations, self._held_to = operations, declared
+        self._operations, self._is_held = operations, True
 
     def _check_that_there_are(self, needed: Operations, why: str, operations: Operations) -> None:
         for name in (one.name for one in needed if one.name not in operations):
