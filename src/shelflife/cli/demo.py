@@ -43,8 +43,9 @@ def run(options: argparse.Namespace) -> None:
     """Tell it."""
     with needing("lab"):
         from shelflife.apis.acme import ROTATED_CODES, acme_app, acme_provider
-        from shelflife.cli.demo_ladder import show_the_ladder
+        from shelflife.cli.demo_ladder import make_room_for_the_report, show_the_ladder
         from shelflife.testing import serving
+    make_room_for_the_report(options.out)
     token = secrets.token_urlsafe()
     provider = acme_provider(admin_token=token)
     with serving(acme_app(provider)) as address:

@@ -8,7 +8,7 @@ from shelflife.cli.errors import CommandError, needing
 from shelflife.cli.progress import Progress
 from shelflife.cli.tables import bold, print_table
 from shelflife.lab.conduct import PLAIN, Conduct
-from shelflife.lab.exhibits import Collection, ExhibitsError, collection_of, write_all
+from shelflife.lab.exhibits import Collection, ExhibitsError, collection_of, make_room, write_all
 from shelflife.lab.exhibits.agreement import compared_with_the_paper
 from shelflife.lab.exhibits.cells import DASH, Kind, Row
 from shelflife.lab.grid import Job, execute
@@ -19,7 +19,7 @@ from shelflife.lab.runner import LabError
 from shelflife.lab.scenarios import load
 from shelflife.lab.scores import RunScore
 
-__all__ = ["show_the_ladder"]
+__all__ = ["make_room_for_the_report", "show_the_ladder"]
 
 _LADDER = {
     "A0": "no memory",
@@ -73,6 +73,14 @@ _JOBS = (
         for conduct in conducts
     ),
 )
+
+
+def make_room_for_the_report(out: Path) -> None:
+    """Find out at once when it cannot be written, and not when all is played."""
+    try:
+        make_room(out)
+    except ExhibitsError as error:
+        raise CommandError(str(error)) from error
 
 
 def show_the_ladder(out: Path) -> None:

@@ -2,7 +2,7 @@
 
 from shelflife.lab.exhibits.cells import Cell, Column, Exhibit, Kind, Row
 from shelflife.lab.exhibits.collection import Collection, LeftOut, collection_of
-from shelflife.lab.exhibits.files import ExhibitsError, write_all
+from shelflife.lab.exhibits.files import ExhibitsError, make_room, write_all
 
 __all__ = [
     "Cell",
@@ -14,5 +14,6 @@ __all__ = [
     "LeftOut",
     "Row",
     "collection_of",
+    "make_room",
     "write_all",
 ]

@@ -1,6 +1,7 @@
 """Every exhibit into a folder: tables as Markdown, CSV and LaTeX, figures as SVG and PNG, and the report."""
 
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +11,7 @@ from shelflife.lab.exhibits.figures import figure_keys, figures_of
 from shelflife.lab.exhibits.markup import as_csv, as_latex, as_markdown
 from shelflife.lab.exhibits.report import report_html
 
-__all__ = ["ExhibitsError", "write_all"]
+__all__ = ["ExhibitsError", "make_room", "write_all"]
 
 _TABLE_SUFFIXES = ("md", "csv", "tex")
 _FIGURE_SUFFIXES = ("svg", "png")
@@ -25,8 +26,7 @@ def write_all(collection: Collection, folder: Path) -> list[Path]:
 
     What an earlier report left in `exhibits/` and this one does not have is removed; no other file there is touched.
     """
-    with _writing(folder / "exhibits") as made:
-        made.mkdir(parents=True, exist_ok=True)
+    make_room(folder)
     figures, missing = figures_of(collection.runs)
     whole = collection._replace(left_out=(*collection.left_out, *missing))
     contents: dict[Path, bytes] = {Path("report.html"): report_html(whole, figures).encode()}
@@ -45,6 +45,14 @@ def write_all(collection: Collection, folder: Path) -> list[Path]:
         with _writing(folder / path) as target:
             target.write_bytes(content)
     return [folder / path for path in contents]
+
+
+def make_room(folder: Path) -> None:
+    """Make the folder that exhibits go into; `ExhibitsError` when nothing can be written there. To be asked before much is played for them."""
+    with _writing(folder / "exhibits") as made:
+        made.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=made):
+            pass
 
 
 def _all_files() -> set[Path]:
