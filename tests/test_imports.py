@@ -101,3 +101,29 @@ def test_a_command_without_its_extra_says_what_to_install(command, extra):
         f"shelflife: this command needs more than is installed: pip install 'shelflife[{extra}]'"
     )
     assert outcome.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("program", "missing", "extra"),
+    [
+        ("import shelflife.server", "rpds", "server"),
+        ("import shelflife.integrations.starlette", "starlette", "server"),
+        ("import shelflife.integrations.fastapi", "fastapi", "server"),
+        ("import shelflife.integrations.litestar", "litestar", "litestar"),
+        ("import shelflife.integrations.ed25519", "cryptography", "signed"),
+        ("import shelflife.testing", "uvicorn", "server"),
+        (
+            "from shelflife.client import Memory; from shelflife.integrations.httpx import MemoryTransport;"
+            " MemoryTransport(Memory())",
+            "httpx2",
+            "httpx",
+        ),
+    ],
+)
+def test_a_part_that_is_missing_is_told_with_the_extra_that_brings_it(program, missing, extra):
+    outcome = run(program, missing)
+    told = outcome.stderr.strip().rpartition("\n")[2]
+    assert told == (
+        f"ModuleNotFoundError: this needs more than is installed: pip install 'shelflife[{extra}]'"
+        f" ({missing} is missing)"
+    )

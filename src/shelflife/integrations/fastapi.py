@@ -4,12 +4,9 @@ import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
-from fastapi import FastAPI, params, routing
-from fastapi.dependencies.models import Dependant
-from starlette.routing import BaseRoute, Host, Mount, Route, WebSocketRoute
-
 from shelflife.contract import Level
 from shelflife.contract.schemas import schema_components
+from shelflife.extras import needing
 from shelflife.integrations.starlette import check_that_it_is_open, endpoint_for, put_under_contract
 from shelflife.integrations.starlette_routes import (
     AppRoutes,
@@ -30,6 +27,11 @@ from shelflife.server.endpoints import (
     STATE_PATH,
     ContractEndpoints,
 )
+
+with needing("server"):
+    from fastapi import FastAPI, params, routing
+    from fastapi.dependencies.models import Dependant
+    from starlette.routing import BaseRoute, Host, Mount, Route, WebSocketRoute
 
 __all__ = ["install"]
 

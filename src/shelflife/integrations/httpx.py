@@ -23,6 +23,7 @@ from shelflife.client.origins import origin_of
 from shelflife.client.preconditions import precondition_for
 from shelflife.contract.compact import EPOCH_HEADER
 from shelflife.contract.preconditions import PRECONDITION_HEADER, has_gone_stale
+from shelflife.extras import needing
 from shelflife.integrations.reading_ahead import library_of, read_ahead, read_ahead_async
 
 __all__ = ["AsyncMemoryTransport", "MemoryTransport"]
@@ -86,7 +87,8 @@ class _Watching:
         from that: most of the contract's bytes.
         """
         if transport is None:
-            import httpx2
+            with needing("httpx"):
+                import httpx2
 
             transport = getattr(httpx2, self._default_transport)()
         self.memory = memory

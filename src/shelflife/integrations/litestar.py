@@ -7,13 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 from urllib.parse import unquote
 
-from litestar import Request, Response
-from litestar.config.app import AppConfig
-from litestar.handlers import ASGIRouteHandler, HTTPRouteHandler
-from litestar.plugins import InitPlugin, ReceiveRoutePlugin
-from litestar.routes import BaseRoute, HTTPRoute, WebSocketRoute
-from litestar.types import Guard, Middleware
-
+from shelflife.extras import needing
 from shelflife.integrations.under_contract import (
     Scope,
     UnderContract,
@@ -32,6 +26,14 @@ from shelflife.server.feedback import Answer
 from shelflife.server.operations import DisclosedFixes, Operation, Operations
 from shelflife.server.pins import Pin
 from shelflife.server.policies import Refusal
+
+with needing("litestar"):
+    from litestar import Request, Response
+    from litestar.config.app import AppConfig
+    from litestar.handlers import ASGIRouteHandler, HTTPRouteHandler
+    from litestar.plugins import InitPlugin, ReceiveRoutePlugin
+    from litestar.routes import BaseRoute, HTTPRoute, WebSocketRoute
+    from litestar.types import Guard, Middleware
 
 __all__ = ["ContractPlugin"]
 

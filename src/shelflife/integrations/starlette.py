@@ -7,17 +7,19 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import BaseRoute, Host, Mount, Route, WebSocketRoute
-
+from shelflife.extras import needing
 from shelflife.integrations.asgi import AdminMiddleware
 from shelflife.integrations.starlette_routes import AppRoutes, Found, Opaque, guards_of_its_own, list_mounted
 from shelflife.integrations.under_contract import UnderContract, answer_in_app
 from shelflife.server import Provider, UsageError
 from shelflife.server.endpoints import ContractEndpoints
 from shelflife.server.pins import Pin
+
+with needing("server"):
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.routing import BaseRoute, Host, Mount, Route, WebSocketRoute
 
 __all__ = ["check_that_it_is_open", "endpoint_for", "install", "put_under_contract"]
 

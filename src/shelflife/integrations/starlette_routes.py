@@ -5,14 +5,16 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from starlette.applications import Starlette
-from starlette.routing import BaseRoute, Host, Match, Mount, Route, Router, compile_path
-from starlette.staticfiles import StaticFiles
-
+from shelflife.extras import needing
 from shelflife.integrations.under_contract import Scope, UnderContract, warn_that_it_is_open
 from shelflife.server import Provider
 from shelflife.server.operations import DisclosedFixes, Operation, Operations
 from shelflife.server.pins import Pin
+
+with needing("server"):
+    from starlette.applications import Starlette
+    from starlette.routing import BaseRoute, Host, Match, Mount, Route, Router, compile_path
+    from starlette.staticfiles import StaticFiles
 
 __all__ = ["AppRoutes", "Found", "Opaque", "decorators_of", "guards_of_its_own", "list_mounted"]
 

@@ -12,13 +12,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-from rpds import HashTrieSet
 
 from shelflife.contract import ContractError, Delta, Row, Rule, RuleSet
 from shelflife.contract.signed import Statement
+from shelflife.extras import needing
 from shelflife.server.errors import StateFileError
 from shelflife.server.state import State
 from shelflife.server.tables import RowMap, Step, Table, digest_of
+
+with needing("server"):
+    from rpds import HashTrieSet
 
 __all__ = ["StateFile", "StoredState"]
 

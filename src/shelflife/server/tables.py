@@ -6,11 +6,14 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 import msgspec
-from rpds import HashTrieMap, HashTrieSet
 
 from shelflife.contract import BadRow, Delta, Row
 from shelflife.contract.names import check_key, check_name, check_version, shown
 from shelflife.contract.values import fault_in
+from shelflife.extras import needing
+
+with needing("server"):
+    from rpds import HashTrieMap, HashTrieSet
 
 __all__ = ["RowMap", "Step", "Table", "clean_delta", "clean_rows", "digest_of"]
 

@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import uvicorn
+from shelflife.extras import needing
+
+with needing("server"):
+    import uvicorn
 
 __all__ = ["listening_on", "serving"]
 
