@@ -124,7 +124,7 @@ def _samples(sizes: _Sizes, folder: str) -> Samples:
             lambda number: by_hand.put([_for_the_index(number, sizes.fix_count)]),
         ),
     }
-    safest = SqliteStore(Path(folder, "safest.db"), is_safe_against_power_loss=True)
+    safest = SqliteStore(Path(folder, "safest.db"), durable=True)
     only_puts = {
         "ours, safe against power loss": (_our_side(safest, sizes.fix_count), sizes.safest_puts_in_a_round),
         "ours, in process": (_our_side(InProcessStore(), sizes.fix_count), sizes.puts_in_a_round),

@@ -42,16 +42,16 @@ def measure(is_quick: bool) -> Iterator[Figure]:
     """Both forms at each number of tables."""
     exchange_count = 5 if is_quick else 40
     for table_count in _TABLE_COUNTS:
-        for is_compact in (False, True):
-            sent = _exchanged(table_count, exchange_count, is_compact)
-            form = "compact" if is_compact else "full"
+        for compact in (False, True):
+            sent = _exchanged(table_count, exchange_count, compact)
+            form = "compact" if compact else "full"
             yield Figure(
                 subject=_SUBJECT,
                 what=f"{table_count} tables, {form} form: share of the contract in all bytes",
                 measured=sent.percent,
                 unit="%",
                 sample_count=exchange_count,
-                target=at_most(_MOST_PERCENT) if is_compact and table_count == _TABLE_COUNTS[0] else None,
+                target=at_most(_MOST_PERCENT) if compact and table_count == _TABLE_COUNTS[0] else None,
             )
             yield Figure(
                 subject=_SUBJECT,
@@ -61,7 +61,7 @@ def measure(is_quick: bool) -> Iterator[Figure]:
             )
 
 
-def _exchanged(table_count: int, exchange_count: int, is_compact: bool) -> _Sent:
+def _exchanged(table_count: int, exchange_count: int, compact: bool) -> _Sent:
     bare = InProcessGateway().subscribe(_ORDER).details
     provider = Provider(
         {f"reference_table_{number:03d}": {"k": {"v": number}} for number in range(table_count)}
@@ -85,7 +85,7 @@ def _exchanged(table_count: int, exchange_count: int, is_compact: bool) -> _Sent
         memory = Memory(fetch=fetch)
         for _ in range(exchange_count):
             headers = {"content-type": "application/json"}
-            epoch = memory.epoch(address) if is_compact else None
+            epoch = memory.epoch(address) if compact else None
             if epoch is not None:
                 headers[EPOCH_HEADER] = epoch
             response = client.post("/orders", content=request, headers=headers)

@@ -466,7 +466,7 @@ def test_a_fork_opens_the_file_for_itself(path):
 def test_a_file_that_cannot_be_written_keeps_being_read_however_much_is_used(path):
     store = SqliteStore(path)
     put(store, entry())
-    looking = SqliteStore(path, is_read_only=True)
+    looking = SqliteStore(path, read_only=True)
     for number in range(600):
         looking.used([f"{number:032x}"])
     assert found(looking) == [entry()]
@@ -491,7 +491,7 @@ def test_a_file_of_the_second_format_is_read_and_nothing_in_it_is_suspect(path):
     store.close()
     edit(path, "update entries set entry = json_remove(entry, '$.is_suspect')")
     edit(path, "pragma user_version = 2")
-    looking = SqliteStore(path, is_read_only=True)
+    looking = SqliteStore(path, read_only=True)
     assert list(looking.entries()) == [entry()]
     looking.close()
     again = SqliteStore(path)
@@ -522,10 +522,10 @@ def test_a_locked_file_is_a_store_error(path):
 
 def test_a_file_opened_to_be_looked_at_is_not_written(path):
     with pytest.raises(StoreError, match="unable to open"):
-        SqliteStore(path, is_read_only=True)
+        SqliteStore(path, read_only=True)
     store = SqliteStore(path)
     put(store, entry())
-    looking = SqliteStore(path, is_read_only=True)
+    looking = SqliteStore(path, read_only=True)
     assert list(looking.entries()) == [entry()]
     with pytest.raises(StoreError, match="readonly"):
         put(looking, entry("b"))

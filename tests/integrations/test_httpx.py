@@ -159,7 +159,7 @@ def test_the_server_is_asked_with_the_callers_credentials_and_not_listened_to_fo
 
 
 def test_a_stale_fix_is_replaced_before_the_caller_sees_anything(address, provider, library):
-    transport = MemoryTransport(Memory(), library.HTTPTransport(), guard=Guard(), is_conditional=True)
+    transport = MemoryTransport(Memory(), library.HTTPTransport(), guard=Guard(), conditional=True)
     with library.Client(base_url=address, transport=transport) as client:
         assert client.post("/subscriptions", json=GOVERNED).status_code == 422
         assert client.post("/subscriptions", json=GOVERNED).status_code == 201
@@ -170,7 +170,7 @@ def test_a_stale_fix_is_replaced_before_the_caller_sees_anything(address, provid
 
     async def story():
         transport = AsyncMemoryTransport(
-            Memory(), library.AsyncHTTPTransport(), guard=Guard(), is_compact=True, is_conditional=True
+            Memory(), library.AsyncHTTPTransport(), guard=Guard(), compact=True, conditional=True
         )
         async with library.AsyncClient(base_url=address, transport=transport) as client:
             statuses = [(await client.post("/subscriptions", json=GOVERNED)).status_code for _ in range(2)]
@@ -184,8 +184,8 @@ def test_a_stale_fix_is_replaced_before_the_caller_sees_anything(address, provid
     assert asyncio.run(story()) == [422, 201, 201, 201]
 
 
-@pytest.mark.parametrize("is_compact", [False, True])
-def test_a_server_that_moves_elsewhere_all_the_time_costs_a_round_trip_at_most(library, is_compact):
+@pytest.mark.parametrize("compact", [False, True])
+def test_a_server_that_moves_elsewhere_all_the_time_costs_a_round_trip_at_most(library, compact):
     provider = acme_provider()
     app = acme_app(provider)
     numbers = count()
@@ -200,12 +200,12 @@ def test_a_server_that_moves_elsewhere_all_the_time_costs_a_round_trip_at_most(l
 
     with serving(moving) as address:
         transport = MemoryTransport(
-            Memory(), library.HTTPTransport(), guard=Guard(), is_compact=is_compact, is_conditional=True
+            Memory(), library.HTTPTransport(), guard=Guard(), compact=compact, conditional=True
         )
         with library.Client(base_url=address, transport=transport) as client:
             statuses = [client.post("/subscriptions", json=GOVERNED).status_code for _ in range(4)]
     assert statuses == [422, 201, 201, 201]
-    assert len(seen) == (7 if is_compact else 4)
+    assert len(seen) == (7 if compact else 4)
 
 
 REFUSAL = (
@@ -227,20 +227,18 @@ class AlwaysMoved:
         self.count += 1
         self.bodies.append(json.loads((await receive())["body"]))
         body = REFUSAL
-        is_conditional = b"contract-precondition" in dict(scope["headers"])
+        conditional = b"contract-precondition" in dict(scope["headers"])
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-        if is_conditional:
+        if conditional:
             headers.append((b"contract-precondition", b"failed"))
-        await send(
-            {"type": "http.response.start", "status": 412 if is_conditional else 422, "headers": headers}
-        )
+        await send({"type": "http.response.start", "status": 412 if conditional else 422, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
 
 def test_a_server_that_always_says_that_it_moved_gets_the_request_as_it_came_in_the_end(library):
     app = AlwaysMoved()
     with serving(app) as address:
-        transport = MemoryTransport(Memory(), library.HTTPTransport(), guard=Guard(), is_conditional=True)
+        transport = MemoryTransport(Memory(), library.HTTPTransport(), guard=Guard(), conditional=True)
         with library.Client(base_url=address, transport=transport) as client:
             assert client.post("/x", json={"a": 1}).status_code == 422
             assert client.post("/x", json={"a": 1}).status_code == 422
@@ -269,13 +267,13 @@ def test_a_precondition_that_nobody_has_found_to_be_met_is_told(library, status,
 
     async def app(scope, receive, send):
         seen.append(json.loads((await receive())["body"]))
-        is_conditional = b"contract-precondition" in dict(scope["headers"])
+        conditional = b"contract-precondition" in dict(scope["headers"])
         headers = [(b"content-type", b"application/json")]
-        if is_conditional and verdict:
+        if conditional and verdict:
             headers.append((b"contract-precondition", verdict.encode()))
-        body = b'{"table_versions":{"t":"1"}}' if is_conditional else REFUSAL
+        body = b'{"table_versions":{"t":"1"}}' if conditional else REFUSAL
         await send(
-            {"type": "http.response.start", "status": status if is_conditional else 422, "headers": headers}
+            {"type": "http.response.start", "status": status if conditional else 422, "headers": headers}
         )
         await send({"type": "http.response.body", "body": body})
 
@@ -284,7 +282,7 @@ def test_a_precondition_that_nobody_has_found_to_be_met_is_told(library, status,
 
     async def story(address):
         transport = AsyncMemoryTransport(
-            memory, library.AsyncHTTPTransport(), guard=Guard(), is_conditional=True
+            memory, library.AsyncHTTPTransport(), guard=Guard(), conditional=True
         )
         async with library.AsyncClient(base_url=address, transport=transport) as client:
             return [(await client.post("/x", json={"a": 1})).status_code for _ in range(2)]
@@ -293,7 +291,7 @@ def test_a_precondition_that_nobody_has_found_to_be_met_is_told(library, status,
         if is_async:
             statuses = asyncio.run(story(address))
         else:
-            transport = MemoryTransport(memory, library.HTTPTransport(), guard=Guard(), is_conditional=True)
+            transport = MemoryTransport(memory, library.HTTPTransport(), guard=Guard(), conditional=True)
             with library.Client(base_url=address, transport=transport) as client:
                 statuses = [client.post("/x", json={"a": 1}).status_code for _ in range(2)]
     assert statuses == [422, status]
@@ -311,6 +309,6 @@ def test_a_412_to_a_request_without_a_precondition_is_for_the_caller(library):
         await send({"type": "http.response.body", "body": REFUSAL})
 
     with serving(app) as address:
-        transport = MemoryTransport(Memory(), library.HTTPTransport(), guard=Guard(), is_conditional=True)
+        transport = MemoryTransport(Memory(), library.HTTPTransport(), guard=Guard(), conditional=True)
         with library.Client(base_url=address, transport=transport) as client:
             assert client.post("/x", json={"a": 1}).status_code == 412

@@ -21,7 +21,7 @@ def library(request):
     return request.param
 
 
-CHOICES = [{}, {"is_compact": True}]
+CHOICES = [{}, {"compact": True}]
 
 
 @pytest.mark.parametrize("choices", CHOICES)
@@ -98,7 +98,7 @@ def test_the_question_has_the_callers_credentials_and_nothing_of_the_body(
 ):
     events = []
     memory = Memory(most_evictions=0, on_event=events.append)
-    transport = MemoryTransport(memory, library.HTTPTransport(), guard=Guard(), is_compact=True)
+    transport = MemoryTransport(memory, library.HTTPTransport(), guard=Guard(), compact=True)
     headers = {"Authorization": "Bearer me", "Idempotency-Key": "1", "Prefer": "x"}
     with library.Client(base_url=address, transport=transport, headers=headers) as client:
         for _ in range(2):

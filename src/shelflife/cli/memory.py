@@ -101,7 +101,7 @@ def _stats(options: argparse.Namespace) -> None:
 
 
 def _show(options: argparse.Namespace) -> None:
-    with _opened(options.file, is_read_only=True) as store:
+    with _opened(options.file, read_only=True) as store:
         found = [entry for entry in store.entries() if entry.id.startswith(options.id)]
     if len(found) != 1:
         raise CommandError(
@@ -125,7 +125,7 @@ def _export(options: argparse.Namespace) -> None:
 def _forget(options: argparse.Namespace) -> None:
     if not (options.all or options.id or options.origin or options.operation or options.type):
         raise CommandError("say what to forget with --id, --origin, --operation or --type, or --all")
-    with _opened(options.file, is_read_only=False) as store:
+    with _opened(options.file, read_only=False) as store:
         events: list[Event] = []
         memory = Memory(store, on_event=events.append)
         origins = [options.origin] if options.origin else sorted({entry.origin for entry in store.entries()})
@@ -139,7 +139,7 @@ def _forget(options: argparse.Namespace) -> None:
 
 
 @contextmanager
-def _opened(file: str, *, is_read_only: bool) -> Iterator[SqliteStore]:
+def _opened(file: str, *, read_only: bool) -> Iterator[SqliteStore]:
     scheme, separator, path = file.partition("://")
     if not separator:
         path = file
@@ -150,9 +150,9 @@ def _opened(file: str, *, is_read_only: bool) -> Iterator[SqliteStore]:
     if not Path(path).is_file():
         raise CommandError(f"{path} is a folder" if Path(path).is_dir() else f"there is no file {path}")
     try:
-        if not is_read_only:
-            SqliteStore(path, is_read_only=True).close()  # a file that is not there is not to be made
-        store = SqliteStore(path, is_read_only=is_read_only)
+        if not read_only:
+            SqliteStore(path, read_only=True).close()  # a file that is not there is not to be made
+        store = SqliteStore(path, read_only=read_only)
     except StoreError as error:
         raise CommandError(str(error)) from error
     try:
@@ -165,7 +165,7 @@ def _opened(file: str, *, is_read_only: bool) -> Iterator[SqliteStore]:
 
 @contextmanager
 def _reading(options: argparse.Namespace) -> Iterator[Iterable[Entry]]:
-    with _opened(options.file, is_read_only=True) as store:
+    with _opened(options.file, read_only=True) as store:
         yield (
             entry
             for entry in store.entries()

@@ -19,7 +19,7 @@ def carried_by(request: Mapping[str, Any], entries: Iterable[Entry]) -> list[Ent
 
 
 def precondition_for(
-    epoch: str, entries: Iterable[Entry], before: Mapping[str, Any], *, is_brief: bool = False
+    epoch: str, entries: Iterable[Entry], before: Mapping[str, Any], *, brief: bool = False
 ) -> Precondition:
     """That nothing these entries rest on has moved since an epoch; `before` is the request without them.
 
@@ -29,7 +29,7 @@ def precondition_for(
     entries = list(entries)
     fields = (name for entry in entries for name in entry.parameters)
     was = {name: before.get(name) for name in fields}
-    if is_brief:
+    if brief:
         return Precondition(epoch=epoch, was=was)
     rows = (row for entry in entries for row in (entry.tables if entry.rows is None else entry.rows))
     rules = (rule for entry in entries for rule in entry.rules or ())

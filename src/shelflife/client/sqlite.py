@@ -75,9 +75,9 @@ class _Seen(msgspec.Struct):
 class SqliteStore:
     """Entries in a SQLite file.
 
-    A write survives the end of the process at once; with `is_safe_against_power_loss` it also survives that of the machine,
+    A write survives the end of the process at once; with `durable` it also survives that of the machine,
     at the cost of waiting for the disk. The file is opened with the first verb, so that one that cannot be opened is a miss and no reason to stop,
-    and anew after a fork or when it was deleted. `is_read_only` opens a file that is there, at once, to look at it.
+    and anew after a fork or when it was deleted. `read_only` opens a file that is there, at once, to look at it.
     """
 
     def __init__(
@@ -85,8 +85,8 @@ class SqliteStore:
         path: str | Path,
         *,
         busy_timeout_s: float = 1.0,
-        is_safe_against_power_loss: bool = False,
-        is_read_only: bool = False,
+        durable: bool = False,
+        read_only: bool = False,
     ) -> None:
         self.path = Path(path)
         self._file = self.path.absolute()
@@ -95,11 +95,11 @@ class SqliteStore:
         self._noted: dict[str, None] = {}
         self._seen = _Seen()
         self._busy_timeout_s = busy_timeout_s
-        self._synchronous = "full" if is_safe_against_power_loss else "normal"
-        self._is_read_only = is_read_only
+        self._synchronous = "full" if durable else "normal"
+        self._is_read_only = read_only
         self._open: _Open | None = None
         self._inherited: list[_Open] = []
-        if is_read_only:
+        if read_only:
             self.open()
 
     def open(self) -> None:

@@ -43,14 +43,14 @@ class Follower:
         client: Any,
         origin: str,
         *,
-        is_renewing: bool = True,
+        renewing: bool = True,
         on_heard: Callable[[list[Event]], None] = lambda events: None,
     ) -> None:
         """`client` is a blocking one of httpx2 or httpx, without a memory's transport, and is not closed here."""
         self._memory = memory
         self._client = client
         self._origin = origin
-        self._is_renewing = is_renewing
+        self._is_renewing = renewing
         self._on_heard = on_heard
         self._is_over = threading.Event()
         self._response: Any = None

@@ -76,14 +76,14 @@ class _Watching:
         *,
         guard: Guard | None = None,
         operation: OperationOf = method_and_target,
-        is_compact: bool = False,
-        is_conditional: bool = False,
+        compact: bool = False,
+        conditional: bool = False,
     ) -> None:
         """Watch `transport`, by default one of httpx2's; with a `guard`, amend requests too.
 
-        When `is_conditional`, an amended request asks the server not to carry it out if something the fix rests on has moved; when that is so,
+        When `conditional`, an amended request asks the server not to carry it out if something the fix rests on has moved; when that is so,
         it is amended anew and sent again, before the caller sees anything; where that is so time and again, it goes out as it came.
-        When `is_compact`, requests say which state the memory knows, and a server that can leaves out of its responses what follows
+        When `compact`, requests say which state the memory knows, and a server that can leaves out of its responses what follows
         from that: most of the contract's bytes.
         """
         if transport is None:
@@ -95,8 +95,8 @@ class _Watching:
         self._transport = transport
         self._guard = guard
         self._operation = operation
-        self._is_compact = is_compact
-        self._is_conditional = is_conditional
+        self._is_compact = compact
+        self._is_conditional = conditional
 
     def _prepared(self, request: Any, repair_count: int) -> tuple[Any, Mapping[str, Any] | None]:
         """The request to send, amended and with its epoch where that is asked for, and its fields; None when they are not understood."""
@@ -133,8 +133,8 @@ class _Watching:
             sent = _with_fields(request, amended)
             if epoch is not None and amended.applied:
                 entries = [applied.entry for applied in amended.applied]
-                is_brief = self._is_compact and repair_count == 0
-                precondition = precondition_for(epoch, entries, fields, is_brief=is_brief)
+                brief = self._is_compact and repair_count == 0
+                precondition = precondition_for(epoch, entries, fields, brief=brief)
                 sent.headers[PRECONDITION_HEADER] = precondition.header
             request.extensions[_EXTENSION] = sent.extensions[_EXTENSION] = amended
             return sent, amended.request

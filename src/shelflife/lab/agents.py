@@ -283,8 +283,8 @@ class Agent:
         carried = carried_by(request, held.entries)
         without = request
         if carried and held.epoch is not None:
-            is_brief = is_first and around.conduct.form == "compact"
-            precondition = precondition_for(held.epoch, carried, held.before, is_brief=is_brief)
+            brief = is_first and around.conduct.form == "compact"
+            precondition = precondition_for(held.epoch, carried, held.before, brief=brief)
             headers[PRECONDITION_HEADER] = precondition.header
             without = merged(request, precondition.was)
         with around.clock.running("http"):
