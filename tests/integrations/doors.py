@@ -22,6 +22,7 @@ from shelflife.integrations.fastapi import install
 from shelflife.integrations.litestar import ContractPlugin
 from shelflife.integrations.starlette import install as install_in_starlette
 from shelflife.server import Provider, fix
+from tests.calling import calling
 
 KEY = {"X-Api-Key": "k3y"}
 SECRETS = (b"HiddenTable", b"HiddenValue", b"hidden-version")
@@ -87,6 +88,14 @@ class PlainLogin:
             await PlainTextResponse("no", 401)(scope, receive, send)
         else:
             await self.app(dict(scope), receive, send)
+
+
+class LoginForOrders(PlainLogin):
+    """Guards some paths, and lets the contract through."""
+
+    async def __call__(self, scope, receive, send):
+        is_guarded = scope["type"] == "http" and scope["path"].startswith("/orders")
+        await (super().__call__ if is_guarded else self.app)(scope, receive, send)
 
 
 def fastapi_app(provider, *, dependencies=(), before=(), after=(), **options):
@@ -270,3 +279,14 @@ def unknown_grounds():
     """A precondition that cannot be met, and asks for the fixes of the request."""
     grounds = base64.b64encode(msgspec.json.encode({"was": {}})).decode()
     return {"Contract-Precondition": f"AAAAAAAA;on=:{grounds}:"}
+
+
+ASKED = {"operation": "POST /orders/7", "request": {"plan": "growth"}}
+
+
+def is_told(app, **asked):
+    """Whether somebody without a key is told the fix of an operation."""
+    with calling(app) as client:
+        response = client.post("/contract/fixes", json=ASKED | asked)
+    assert response.status_code in (200, 404)
+    return "HiddenValue" in response.text

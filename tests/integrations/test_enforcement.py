@@ -14,7 +14,7 @@ from fastapi import BackgroundTasks, FastAPI, WebSocket
 from litestar import Litestar, post
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse
-from starlette.routing import Mount
+from starlette.routing import Mount, Route
 from starlette.testclient import TestClient
 
 from shelflife.integrations.asgi import ContractMiddleware
@@ -26,6 +26,7 @@ from tests.calling import calling
 from tests.integrations.checked import (
     FRAMEWORKS,
     WANTED,
+    checking,
     fastapi_with,
     included_in_fastapi,
     plain_with,
@@ -134,9 +135,12 @@ def test_where_routes_cannot_be_listed_the_first_check_tells(caplog):
 
 def test_operations_that_are_given_are_held_to():
     provider = provider_for("POST /plian")
-    app = ContractMiddleware(checking_app(provider), provider, operations=["POST /plain"])
+    plain = Starlette(routes=[Route("/plain", checking(provider), methods=["POST"])])
     with pytest.raises(Exception, match="there is a policy for POST /plian"):
-        run_lifespan(app)
+        run_lifespan(ContractMiddleware(plain, provider, operations=["POST /plain"]))
+    app = ContractMiddleware(checking_app(provider), provider, operations=["POST /plain"])
+    with calling(app, lifespan="off") as client:
+        assert client.post("/plain", json=WANTED).status_code == 500
 
 
 def test_a_check_may_be_for_another_operation_that_there_is_and_for_no_other():

@@ -21,17 +21,16 @@ from shelflife.integrations.fastapi import install
 from shelflife.integrations.litestar import ContractPlugin
 from shelflife.integrations.starlette import install as install_in_starlette
 from tests.calling import calling
-from tests.integrations.doors import KEY, PlainLogin, api_key, key_guard, ordering, shop
-
-ASKED = {"operation": "POST /orders/7", "request": {"plan": "growth"}}
-
-
-def is_told(app, **asked):
-    """Whether somebody without a key is told the fix of an operation."""
-    with calling(app) as client:
-        response = client.post("/contract/fixes", json=ASKED | asked)
-    assert response.status_code in (200, 404)
-    return "HiddenValue" in response.text
+from tests.integrations.doors import (
+    KEY,
+    LoginForOrders,
+    PlainLogin,
+    api_key,
+    is_told,
+    key_guard,
+    ordering,
+    shop,
+)
 
 
 def login(endpoint):
@@ -209,14 +208,6 @@ FASTAPI = {
     "a kind of route that came later": (functools.partial(in_fastapi, late_class=True), False),
     "a decorator": (wrapped, False),
 }
-
-
-class LoginForOrders(PlainLogin):
-    """Guards some paths, and lets the contract through."""
-
-    async def __call__(self, scope, receive, send):
-        is_guarded = scope["type"] == "http" and scope["path"].startswith("/orders")
-        await (super().__call__ if is_guarded else self.app)(scope, receive, send)
 
 
 FASTAPI["a middleware of the app"] = (functools.partial(in_fastapi, middleware=[LoginForOrders]), False)

@@ -141,8 +141,8 @@ class _GivenRoutes:
 
     def name(self, scope: Scope, path: str) -> str | None:
         operations = self._provider.policies.operations if self._listed is None else self._listed
-        operation = operations.find(scope["method"], path)
-        if operation is None and self._listed is None:
+        operation = operations.guess(scope["method"], path)
+        if operation is None and self._listed is None and not operations.has_like(path):
             return f"{scope['method']} {path}"  # some other one, for all that can be known
         return None if operation is None else operation.name
 

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import wraps
 from typing import Any
 
 from shelflife.contract import Level
@@ -14,6 +15,7 @@ from shelflife.integrations.starlette_routes import (
     Opaque,
     decorators_of,
     guards_of_its_own,
+    is_of_framework_itself,
     list_mounted,
 )
 from shelflife.server import Provider, UsageError
@@ -66,12 +68,14 @@ def install(
     put_under_contract(app, provider, routes)
     plain_openapi = app.openapi
 
+    shown: list[dict[str, Any]] = []
+
     def openapi() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            document = plain_openapi()
+        document = plain_openapi()  # which makes it anew when it has to
+        if not any(document is one for one in shown):
             _show_contract(document, provider)
-            app.openapi_schema = document
-        return app.openapi_schema
+            shown[:] = [document]
+        return document
 
     app.openapi = openapi  # type: ignore[method-assign]
 
@@ -105,23 +109,25 @@ class _Contract:
         self, routes: Iterable[Any], prefix: str = "", guards: tuple[str, ...] = ()
     ) -> Iterator[Found | Opaque]:
         """The routes of the app, of routers that it includes and of apps that are mounted in it."""
-        for route in routing.iter_route_contexts(list(routes)):
-            kind = route.original_route
-            if isinstance(kind, Route):
-                if kind not in self._own:
-                    yield self._found(route, kind, prefix, guards)
-            elif isinstance(kind, Mount | Host):
-                yield from list_mounted(kind, route, prefix, guards, self.list_routes)
-            elif not isinstance(kind, WebSocketRoute):
-                yield Opaque(prefix)
+        for included in routes:
+            own = ("a router of its own kind",) if _has_router_of_its_own_kind(included) else ()
+            for route in routing.iter_route_contexts([included]):
+                kind = route.original_route
+                if isinstance(kind, Route):
+                    if not any(kind is one for one in self._own):
+                        yield self._found(route, kind, prefix, (*guards, *own))
+                elif isinstance(kind, Mount | Host):
+                    yield from list_mounted(kind, route, prefix, (*guards, *own), self.list_routes)
+                elif not isinstance(kind, WebSocketRoute):
+                    yield Opaque(prefix)
 
     def _found(self, route: routing.RouteContext, kind: Route, prefix: str, guards: tuple[str, ...]) -> Found:
         demands, asked_for = _demands_of(route), self._asked_for()
         is_api_route = isinstance(kind, routing.APIRoute)
         own = self._guards_of_api_route(kind) if is_api_route else guards_of_its_own(kind)
-        is_stamped = (
-            is_api_route and demands.keys() >= asked_for.keys() and self._notes_runs_of(route.dependant)
-        )
+        is_stamped = is_api_route and demands.keys() >= asked_for.keys()
+        if is_stamped:
+            _note_runs(route.dependant, self._provider)
         return Found(
             prefix + (route.path or ""),
             route.methods,
@@ -141,37 +147,37 @@ class _Contract:
         """What the contract's endpoints ask for: all of them the same."""
         return _demands_of(self._own[0]) if self._own else {}
 
-    def _notes_runs_of(self, dependant: Dependant) -> bool:
-        """Have it noted when an endpoint is called: from then on a success is its own. Before, it may be that of whoever handles what a login has raised."""
-        call = dependant.call
-        if (
-            not inspect.isfunction(call)
-            or inspect.isgeneratorfunction(call)
-            or inspect.isasyncgenfunction(call)
-        ):
-            return False
-        if getattr(call, "noted_for", None) is not self._provider:
-            dependant.call = _noting_runs(call, self._provider)
-        return True
+
+def _has_router_of_its_own_kind(route: Any) -> bool:
+    """Whether a router that is included here, or in one that is, may do more than find routes."""
+    router = getattr(route, "original_router", None)
+    return router is not None and (
+        not is_of_framework_itself(router) or any(map(_has_router_of_its_own_kind, router.routes))
+    )
 
 
-def _noting_runs(call: Callable[..., Any], provider: Provider) -> Callable[..., Any]:
-    def note() -> None:
-        pin = provider.pin
-        if pin is not None:
-            pin.has_run = True
+def _note_runs(dependant: Dependant, provider: Provider) -> None:
+    """Have it noted when an endpoint is called: from then on a success is its own. Before, it may be that of whoever handles what a login has raised."""
+    call = dependant.call
+    if call is None:
+        return
+    noted_for: list[Provider] = getattr(call, "noted_for", [])
+    if noted_for:  # also by an app that shares the route
+        if not any(one is provider for one in noted_for):
+            noted_for.append(provider)
+        return
+    noted_for.append(provider)
 
-    async def noted_coroutine(*arguments: Any, **named: Any) -> Any:
-        note()
-        return await call(*arguments, **named)
-
+    @wraps(call)  # FastAPI looks through it, for what kind of function it is
     def noted(*arguments: Any, **named: Any) -> Any:
-        note()
+        for one in noted_for:
+            pin = one.pin
+            if pin is not None:
+                pin.has_run = True
         return call(*arguments, **named)
 
-    wrapper: Any = noted_coroutine if inspect.iscoroutinefunction(call) else noted
-    wrapper.noted_for = provider
-    return wrapper  # type: ignore[no-any-return]
+    noted.noted_for = noted_for  # type: ignore[attr-defined]
+    dependant.call = noted
 
 
 _Demand = tuple[Any, frozenset[str]]

@@ -3,6 +3,7 @@
 It is a plugin and no `install(app, provider)`: what holds for a Litestar app is settled when it is made.
 """
 
+import inspect
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 from urllib.parse import unquote
@@ -67,11 +68,11 @@ class ContractPlugin(InitPlugin, ReceiveRoutePlugin):
         """Put everything into the app that is being made."""
         provider, routes = self._provider, self._routes
         routes.own = [self._handler(path) for path in self._endpoints.by_path]
-        routes.has_middleware = bool(app_config.middleware)
         app_config.route_handlers.extend(routes.own)
         app_config.route_handlers.extend(_admin_handlers(provider))
         # The last of the app's own, so that every login of the app comes before it.
         under_contract: Any = lambda app: UnderContract(app, provider, routes)  # noqa: E731
+        routes.under_contract = under_contract
         app_config.middleware.append(under_contract)
         for failure in _FAILURES:
             app_config.exception_handlers.setdefault(failure, self._answer_for_the_app)
@@ -117,8 +118,8 @@ class _LitestarRoutes:
     def __init__(self, provider: Provider, remedy: str) -> None:
         self.own: list[HTTPRouteHandler] = []
         """The contract's."""
-        self.has_middleware = False
-        """Whether the app has middleware, which may ask for another thing at each path."""
+        self.under_contract: Any = None
+        """The contract's middleware."""
         self._provider = provider
         self._remedy = remedy
         self._all: list[BaseRoute] = []
@@ -169,6 +170,8 @@ class _LitestarRoutes:
         """Whether nobody but the handler itself answers with a success, and whoever it answers has passed what the contract asks for."""
         has_hook = any(getattr(layer, "before_request", None) for layer in handler.ownership_layers)
         has_own_middleware = any(layer.middleware for layer in handler.ownership_layers[1:])
+        app: Any = handler.ownership_layers[0]
+        is_last = list(app.middleware)[-1:] == [self.under_contract]
         handled = any(
             of not in _FAILURES and not getattr(handle, "__module__", "").startswith("litestar.")
             for of, handle in handler.resolve_exception_handlers().items()
@@ -176,8 +179,14 @@ class _LitestarRoutes:
         return (
             bool(handler.resolve_include_in_schema())
             and not (has_hook or has_own_middleware or handled)
+            and is_last
             and self._passed().keys() <= _standing_before(handler).keys()
         )
+
+    def _has_middleware(self) -> bool:
+        """Whether the app has middleware, which may ask for another thing at each path; a later plugin may have brought it."""
+        app = self.own[0].ownership_layers[0] if self.own else None
+        return any(one is not self.under_contract for one in getattr(app, "middleware", ()))
 
     def _passed(self) -> dict[Any, str]:
         """What whoever asks the contract has passed."""
@@ -194,7 +203,7 @@ class _LitestarRoutes:
         passed = self._passed().keys()
         for name, handler in self._handlers():
             method, _, template = name.partition(" ")
-            is_guarded = self.has_middleware or not _standing_before(handler).keys() <= passed
+            is_guarded = self._has_middleware() or not _standing_before(handler).keys() <= passed
             is_shown = bool(handler.resolve_include_in_schema()) and method != "OPTIONS"
             yield Operation.of_route(method, template, is_guarded=is_guarded, is_shown=is_shown)
 
@@ -207,11 +216,17 @@ def _standing_before(handler: HTTPRouteHandler) -> dict[Any, str]:
         standing |= {("middleware", id(middleware)): "" for middleware in layer.middleware or ()}
         if (hook := getattr(layer, "before_request", None)) is not None:
             standing["hook", hook] = ""
+        request_class = getattr(layer, "request_class", None)
+        if request_class is not None and not request_class.__module__.startswith("litestar."):
+            standing["request", request_class] = ""
     standing |= {("opt", name): "" for name in handler.opt}
     needed = handler.parsed_fn_signature.parameters.keys() & handler.resolve_dependencies().keys()
     standing |= {("dependency", name): "" for name in needed}
-    if (decorated := getattr(handler.fn, "__wrapped__", None)) is not None:
-        standing["decorator", id(decorated)] = ""
+    function: Any = handler.fn
+    if type(function).__module__.startswith("litestar."):  # which runs it in a thread
+        function = getattr(function, "func", function)
+    if not inspect.isroutine(function) or hasattr(function, "__wrapped__"):
+        standing["decorator", id(function)] = ""
     if not type(handler).__module__.startswith("litestar."):
         standing["handler", type(handler)] = ""
     return standing

@@ -3,6 +3,7 @@
 What belongs to the contract stands next to the routes, so that every middleware of the app holds for it, whether it was added before or after. Only the operator's endpoints stand before everything.
 """
 
+import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from typing import Any
@@ -65,8 +66,14 @@ def put_under_contract(app: Starlette, provider: Provider, routes: "AppRoutes") 
     """Put the contract around the app's routes, and the operator's endpoints before everything else."""
     provider.attach(routes.listed)
     app.router.middleware_stack = UnderContract(app.router.middleware_stack, provider, routes)
-    build_middleware_stack = app.build_middleware_stack
-    app.build_middleware_stack = lambda: AdminMiddleware(build_middleware_stack(), provider)  # type: ignore[method-assign]
+    build_plain_stack = app.build_middleware_stack
+
+    def build_middleware_stack() -> AdminMiddleware:
+        return AdminMiddleware(build_plain_stack(), provider)
+
+    # Unless somebody else has done the same before: then more than is listed stands before the app.
+    build_middleware_stack.is_of_the_contract = inspect.ismethod(build_plain_stack)  # type: ignore[attr-defined]
+    app.build_middleware_stack = build_middleware_stack  # type: ignore[method-assign]
 
 
 def endpoint_for(provider: Provider, endpoints: ContractEndpoints, path: str) -> Handler:

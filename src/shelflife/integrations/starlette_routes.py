@@ -13,10 +13,18 @@ from shelflife.server.pins import Pin
 
 with needing("server"):
     from starlette.applications import Starlette
-    from starlette.routing import BaseRoute, Host, Match, Mount, Route, Router, compile_path
+    from starlette.routing import BaseRoute, Host, Mount, Route, Router, compile_path
     from starlette.staticfiles import StaticFiles
 
-__all__ = ["AppRoutes", "Found", "Opaque", "decorators_of", "guards_of_its_own", "list_mounted"]
+__all__ = [
+    "AppRoutes",
+    "Found",
+    "Opaque",
+    "decorators_of",
+    "guards_of_its_own",
+    "is_of_framework_itself",
+    "list_mounted",
+]
 
 _ANY_METHOD = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _MOST_UNKNOWN = 1000
@@ -74,6 +82,9 @@ class _Listed(NamedTuple):
     unknown: dict[int, Any]
     """Endpoints that are none of these, by identity; kept, so that no other gets it."""
 
+    route_count: int
+    """How many there were: with another one they are listed anew."""
+
 
 class AppRoutes:
     """The routes of an app, found by the endpoint that the app itself has chosen for a request."""
@@ -85,7 +96,7 @@ class AppRoutes:
         self._listing = listing
         self._remedy = remedy
         self._own: list[Route] = []
-        self._listed = _Listed({}, {}, Operations(), {})
+        self._listed = _Listed({}, {}, Operations(), {}, -1)
 
     def add_own(self, route: BaseRoute) -> None:
         """Note a route of the contract's; it is put where it belongs when all others are there."""
@@ -115,7 +126,7 @@ class AppRoutes:
             for pair in pairs:
                 for method in pair[0].methods:
                     by_method.setdefault((endpoint, method), []).append(pair)
-        self._listed = _Listed(by_endpoint, by_method, operations, {})
+        self._listed = _Listed(by_endpoint, by_method, operations, {}, len(self._app.router.routes))
         if self._remedy:
             guards = {operation.name: route.guards for operation, route in all_pairs}
             warn_that_it_is_open(self._provider, guards, self._remedy)
@@ -125,12 +136,10 @@ class AppRoutes:
         found = self._find(scope, path)
         if found is not None:
             return found[0].name
-        # In a part of the app that cannot be seen, or before a mounted app has found its route.
-        for operations in (self._listed.operations, self._provider.policies.operations):
-            operation = operations.find(scope["method"], path)
-            if operation is not None:
-                return operation.name
-        return None
+        # In a part of the app that cannot be seen, or before a mounted app has found its route: what is listed may not be
+        # what the app chooses, so that only a policy's own path counts.
+        operation = self._provider.policies.operations.guess(scope["method"], path)
+        return None if operation is None else operation.name
 
     def is_stamped(self, scope: Scope, path: str, pin: Pin) -> bool:
         found = self._find(scope, path)
@@ -142,6 +151,9 @@ class AppRoutes:
         if endpoint is None:
             return None  # nothing was found for it, or it did not come as far as the routes
         listed = self._listed
+        if listed.route_count != len(self._app.router.routes):
+            self.listed()
+            listed = self._listed
         pairs = listed.by_endpoint.get(id(endpoint))
         if pairs is None and id(endpoint) not in listed.unknown and len(listed.unknown) < _MOST_UNKNOWN:
             self.listed()  # a route may have been added
@@ -161,14 +173,17 @@ class AppRoutes:
             return
         routes = self._app.router.routes
         others = [route for route in routes if not any(route is one for one in own)]
-        scopes = [{"type": "http", "path": one.path, "method": "GET", "headers": []} for one in own]
-        taken = (
-            index
-            for index, route in enumerate(others)
-            if any(route.matches(dict(scope))[0] is not Match.NONE for scope in scopes)
-        )
+        paths = [one.path for one in own]
+        taken = (index for index, route in enumerate(others) if _may_take(route, paths))
         at = next(taken, len(others))
         routes[:] = [*others[:at], *own, *others[at:]]
+
+
+def _may_take(route: BaseRoute, paths: Iterable[str]) -> bool:
+    """Whether a request for one of these paths may be for a route: only of a plain one is it known that it is not."""
+    if not is_of_framework_itself(route) or not isinstance(route, Route):
+        return True
+    return any(route.path_regex.match(path) for path in paths)
 
 
 def list_mounted(
@@ -207,17 +222,33 @@ def decorators_of(endpoint: Any) -> Iterator[str]:
 
 def _is_plain(app: Any) -> bool:
     """Whether a mounted app has no middleware, and is none: a contract of its own is none."""
-    is_of_framework = type(app).__module__.partition(".")[0] in ("starlette", "fastapi")
-    if not is_of_framework or not isinstance(app, Router | Starlette):
+    if not is_of_framework_itself(app) or not isinstance(app, Router | Starlette):
         return False
-    stack = getattr(app, "router", app).middleware_stack
-    has_stack = not (inspect.ismethod(stack) or isinstance(stack, UnderContract))
-    return not has_stack and not getattr(app, "user_middleware", ())
+    router = getattr(app, "router", app)
+    is_altered = getattr(app, "user_middleware", ()) or getattr(app, "dependency_overrides", {})
+    return not is_altered and is_of_framework_itself(router) and not _has_stack(router.middleware_stack)
 
 
 def _has_middleware_of_its_own(app: Starlette) -> bool:
     """Whether something stands before all of the app that may ask for another thing at each path."""
-    is_of_framework = type(app).__module__.partition(".")[0] in ("starlette", "fastapi")
-    return not is_of_framework or not all(
-        getattr(middleware.cls, "__module__", "") in _LETS_EVERYBODY_IN for middleware in app.user_middleware
+    return (
+        not (is_of_framework_itself(app) and is_of_framework_itself(app.router))
+        or not getattr(app.build_middleware_stack, "is_of_the_contract", False)
+        or _has_stack(app.router.middleware_stack)
+        or any(
+            getattr(middleware.cls, "__module__", "") not in _LETS_EVERYBODY_IN
+            for middleware in app.user_middleware
+        )
     )
+
+
+def is_of_framework_itself(part: Any) -> bool:
+    """Whether something is just what Starlette or FastAPI has, and not somebody's own kind of it."""
+    return type(part).__module__.partition(".")[0] in ("starlette", "fastapi")
+
+
+def _has_stack(stack: Any) -> bool:
+    """Whether a router calls something before its own routes; the contract does not count."""
+    if isinstance(stack, UnderContract):
+        stack = stack.app
+    return not inspect.ismethod(stack)

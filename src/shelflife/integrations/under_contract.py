@@ -103,15 +103,24 @@ class UnderContract:
         self.app = app
         self._provider = provider
         self._routes = routes
+        self._key = f"shelflife {id(provider)}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await _live(self.app, self._provider, scope, receive, send)
-        elif (
-            scope["type"] != "http" or self._provider.pin is not None
-        ):  # an app around this one has pinned it
-            await self.app(scope, receive, send)
+        elif scope["type"] != "http":
+            # What a websocket is asked for is no request; nor is it the one in whose task it may have been begun.
+            token = self._provider.pinned.set(None)
+            try:
+                await self.app(scope, receive, send)
+            finally:
+                self._provider.pinned.reset(token)
+        elif scope.get(self._key, self) is not self:
+            await self.app(scope, receive, send)  # an app around this one has pinned the request
         else:
+            # Told by the scope, and not by what the context holds: a server may begin the task of one request in that
+            # of another, and an app may call itself.
+            scope[self._key] = self
             listening = await self._serve(scope, receive, send)
             if listening is not None:
                 # Only now: whatever the app holds for a request, such as a database session, it has let go of.
@@ -132,7 +141,7 @@ class UnderContract:
             await self.app(scope, receive, response.send)
         except Exception as error:
             failure = _failure_in(error, pin)
-            if failure is None or response.has_started:
+            if failure is None or response.has_started or _is_handled(failure, scope):
                 await response.release()
                 raise
             await response.replace(answer_to(failure, provider, pin, scope))
@@ -180,8 +189,8 @@ class UnderContract:
 
     def _operation_in_words(self, pin: Pin) -> str:
         """For the log, where a path that a client made up has no place."""
-        name, listed = pin.find_operation(), self._routes.listed()
-        return name if name is not None and listed is not None and name in listed else "an operation"
+        name = pin.find_operation()
+        return name if name is not None and self._provider.has_operation(name) else "an operation"
 
 
 class _Response:
@@ -407,25 +416,27 @@ def headers_of(scope: Scope) -> dict[str, str]:
 
 
 async def _live(app: App, provider: Provider, scope: Scope, receive: Receive, send: Send) -> None:
-    """Hold the policies to the app's operations when it starts, and let go of the provider's files when it ends; not before, and not where the app has no such life."""
-    is_ending = False
+    """Hold the policies to the app's operations when it has started, and let go of the provider's files when it ends; not before, and not where the app has no such life."""
+    has_begun = has_failed = False
 
-    async def received() -> Message:
-        nonlocal is_ending
-        message = await receive()
-        if message["type"] == "lifespan.startup":
+    async def sent(message: Message) -> None:
+        nonlocal has_begun, has_failed
+        if has_failed:
+            return  # what the app says of it comes too late
+        if message["type"] == "lifespan.startup.complete":  # an app may add routes as it starts
             try:
                 provider.begin_life()
             except Exception as error:
+                has_failed = True
                 await send({"type": "lifespan.startup.failed", "message": str(error)})
                 raise
-        is_ending = is_ending or message["type"] == "lifespan.shutdown"
-        return message
+            has_begun = True
+        await send(message)
 
     try:
-        await app(scope, received, send)
+        await app(scope, receive, sent)
     finally:
-        if is_ending:
+        if has_begun:
             provider.end_life()
 
 
@@ -436,6 +447,12 @@ def _failure_in(error: BaseException, pin: Pin) -> Exception | None:
         return None
     first = leaves[0]
     return first if isinstance(first, Exception) else None
+
+
+def _is_handled(failure: Exception, scope: Scope) -> bool:
+    """Whether an app of Starlette's kind has a handler of its own for this, which it asks further out."""
+    by_type, _ = scope.get("starlette.exception_handlers", ({}, {}))
+    return any(kind in by_type for kind in type(failure).__mro__[:-3])
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

@@ -125,6 +125,11 @@ class Operations:
     def __contains__(self, name: object) -> bool:
         return name in self._by_name
 
+    @property
+    def are_all_open(self) -> bool:
+        """Whether nothing guards any of them, and none may be hidden."""
+        return not self._opaque and not any(one.is_guarded for one in self)
+
     def may_have(self, name: str) -> bool:
         """Whether an operation of this name would be in a part that cannot be seen."""
         path = name.partition(" ")[2]
@@ -138,6 +143,19 @@ class Operations:
         """The operation that a request is for, also when it is written with slashes or white space too many, which some frameworks pass over."""
         fitting = self._by_name.get(f"{_read(method)} {path}") or self._fitting(method, path)
         return fitting or self._fitting(method, _SPARE_SLASHES.sub(_one_slash, path) or "/")
+
+    def has_like(self, path: str) -> bool:
+        """Whether there is one whose path differs in no more than how it is written."""
+        written = _SPARE_SLASHES.sub(_one_slash, path).casefold()
+        return any(name.partition(" ")[2].casefold() == written for name in self._by_name)
+
+    def guess(self, method: str, path: str) -> Operation | None:
+        """The operation that a request is likely for, where nobody knows what the app makes of its path; None when it may be another."""
+        for reading in (path, _SPARE_SLASHES.sub(_one_slash, path) or "/"):
+            exact = self._by_name.get(f"{_read(method)} {reading}")
+            if exact is not None:
+                return exact
+        return None if self.has_like(path) else self.find(method, path)
 
     def find_named(self, text: str) -> Operation | None:
         """The operation that a client means: by its name, or by the method and path of a request for it. A query does not count."""
@@ -174,8 +192,8 @@ class DisclosedFixes:
             return operation.name if operation.name in self._named else None
         if operation.is_guarded or not operation.is_shown:
             return None
-        is_open = not any(one.is_guarded for one in operations)
-        return operation.name if is_open or self._is_checked(operation.name) else None
+        is_told = operations.are_all_open or self._is_checked(operation.name)
+        return operation.name if is_told else None
 
 
 def _spelled(text: str) -> str:

@@ -248,6 +248,10 @@ class Provider:
         self._apps.append(list_operations)
         self._is_held = False
 
+    def has_operation(self, name: str) -> bool:
+        """Whether an app that has the contract is known to have an operation of this name."""
+        return self._operations is not None and name in self._operations
+
     def is_checked(self, operation: str) -> bool:
         """Whether an operation is known to check its requests."""
         return operation in self._checked or operation in self.policies.operations
@@ -265,7 +269,7 @@ class Provider:
         operations = None
         if None not in listed:
             operations = Operations.union(one for one in listed if one is not None)
-            self._is_noting_checks = any(one.is_guarded for one in operations)
+            self._is_noting_checks = not operations.are_all_open
             self._check_that_there_are(self.policies.operations, "there is a policy for", operations)
             self._check_that_there_are(self._disclosed, "fixes are to be told of", operations)
         # At once, and last: other threads may be in a check.

@@ -59,12 +59,20 @@ class _Noting:
         self.failure = ""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "lifespan":
+            await self._app(scope, receive, send)
+            return
+
         async def noted(message: Any) -> None:
             if message["type"] == "lifespan.startup.failed":
-                self.failure = message.get("message", "").strip().rpartition("\n")[2]
+                self.failure = self.failure or message.get("message", "").strip()
             await send(message)
 
-        await self._app(scope, receive, noted if scope["type"] == "lifespan" else send)
+        try:
+            await self._app(scope, receive, noted)
+        except BaseException as error:
+            self.failure = "; ".join(str(leaf) or repr(leaf) for leaf in _leaves(error))
+            raise
 
 
 @contextmanager
@@ -75,8 +83,9 @@ def serving(app: Any, *, port: int = 0, **options: Any) -> Iterator[str]:
     """
     with listening_on("127.0.0.1", port) as listener:
         address = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        noting = _Noting(app)
-        config = uvicorn.Config(noting, **{**_QUIET, **options})
+        config = uvicorn.Config(app, **{**_QUIET, **options})
+        config.load()
+        noting = config.loaded_app = _Noting(config.loaded_app)
         server = _Server(config)
         thread = threading.Thread(target=server.run_to_its_end, args=[listener], daemon=True)
         thread.start()
@@ -89,3 +98,11 @@ def serving(app: Any, *, port: int = 0, **options: Any) -> Iterator[str]:
         finally:
             server.should_exit = True
             thread.join()
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
