@@ -18,8 +18,8 @@ from tests.client.agents import Agent
 from tests.client.histories import HISTORIES, assert_nothing_stale, drifts
 from tests.client.test_memory import FUNDING_1, GOVERNED
 from tests.client.test_refresh import post
-from tests.server.test_reads import dense_fields, dense_worlds, programs
-from tests.worlds import rule_lists
+from tests.programs import programs
+from tests.worlds import dense_fields, dense_worlds, rule_lists
 
 STORES = ["in process", "sqlite"]
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from tests.client.agents import Agent
 from tests.client.histories import HISTORIES, assert_exact, assert_nothing_stale, drifts
-from tests.server.test_reads import dense_fields, dense_worlds, programs
-from tests.worlds import rule_lists
+from tests.programs import programs
+from tests.worlds import dense_fields, dense_worlds, rule_lists
 
 
 @settings(max_examples=HISTORIES)

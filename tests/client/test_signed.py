@@ -32,8 +32,8 @@ from shelflife.testing import serving
 from tests.client.agents import Agent
 from tests.client.histories import HISTORIES, assert_exact, assert_nothing_stale, drifts, has_changed
 from tests.integrations.test_compact import FREE, GOVERNED
-from tests.server.test_reads import dense_fields, dense_worlds, programs
-from tests.worlds import rule_lists
+from tests.programs import programs
+from tests.worlds import dense_fields, dense_worlds, rule_lists
 
 DAY_S = 24 * 3600
 KEY = SigningKey.new()
