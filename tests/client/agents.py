@@ -63,3 +63,26 @@ class Agent:
     def of(self, kind):
         """The events of a kind, in order."""
         return [event for event in self.events if isinstance(event, kind)]
+
+
+def knows(agent, request):
+    """What the agent would do to a request, oldest first."""
+    return [entry.parameters for entry in agent.recall(request)]
+
+
+def learn(agent, *requests):
+    """Make the requests; what happens from then on is all that the events tell."""
+    for request in requests:
+        agent.call(request)
+    agent.events.clear()
+
+
+def post(agent):
+    """How the agent asks for fixes: with a body, and on record."""
+
+    def send(url, body):
+        agent.asked.append(url)
+        response = agent.http.post(url, content=body)
+        return Fetched(response.status_code, response.content)
+
+    return send

@@ -16,7 +16,7 @@ from shelflife.integrations.asgi import ContractMiddleware
 from shelflife.integrations.httpx import AsyncMemoryTransport, MemoryTransport
 from shelflife.server import Provider, fix
 from shelflife.testing import serving
-from tests.integrations.test_compact import FREE, GOVERNED
+from tests.acme_world import FREE, GOVERNED
 
 PLANS = ["a", "b", "c"]
 TIES = Rule(from_table="codes", to_table="promos", relation="needs", via="code")
