@@ -6,7 +6,7 @@ from shelflife.cli import main
 from shelflife.client import Distrusted
 from shelflife.integrations.ed25519 import SigningKey, trust
 from tests.acme_world import GOVERNED
-from tests.cli.test_cli import Serving, run
+from tests.cli.commands import Serving, run
 from tests.client.agents import Agent
 
 
