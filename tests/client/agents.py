@@ -25,7 +25,12 @@ class Agent:
         self.events = []
         self.asked = []
         self.http = http or httpx2.Client(trust_env=False, timeout=30)
-        self.memory = Memory(strategy=strategy, fetch=self.fetch, on_event=self.events.append, **options)
+        self.fetcher = self.fetch
+        """What the memory asks servers by; a test may put something between them."""
+
+        self.memory = Memory(
+            strategy=strategy, fetch=lambda url: self.fetcher(url), on_event=self.events.append, **options
+        )
 
     def __enter__(self):
         return self

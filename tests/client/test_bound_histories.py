@@ -96,7 +96,7 @@ def test_nothing_stale_is_handed_out_however_seldom_the_server_answers(
     world.make(content, declared, program_list)
     agent = Agent(world_address, "POST /x", http=http, most_evictions=most)
     is_answered = cycle(answered)
-    agent.memory._fetch = lambda url: agent.fetch(url) if next(is_answered) else None
+    agent.fetcher = lambda url: agent.fetch(url) if next(is_answered) else None
     ask = post(agent)
     delayed = []
     for events in rounds:

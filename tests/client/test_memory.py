@@ -193,7 +193,7 @@ def test_consumers_of_an_evicted_entry_are_told(agent, provider):
 def test_when_the_server_cannot_tell_the_table_is_evicted(address, provider, fetched):
     with Agent(address) as agent:
         learn(agent, *LEARNED)
-        agent.memory._fetch = lambda url: fetched and Fetched(*fetched)
+        agent.fetcher = lambda url: fetched and Fetched(*fetched)
         bump(provider)
         agent.call(FREE)
         assert {event.reason for event in agent.of(Evicted)} == {Reason.TABLE_MOVED}

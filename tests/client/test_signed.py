@@ -55,7 +55,7 @@ class Wire:
                 self.answers.append(answer)
             return self.tamper_answer(url, answer)
 
-        agent.memory._fetch = fetch
+        agent.fetcher = fetch
 
     def call(self, request):
         self.agent.memory.observe(self.tamper_response(self.agent.unobserved(request)))
