@@ -10,6 +10,7 @@ from shelflife.server import Registry
 KEYS = ["a", "b", "c", "d"]
 TABLES = ["t0", "t1", "t2"]
 COLUMNS = ["x", "y"]
+ROW_VARIANTS = [None, {}, {"x": "a"}, {"x": "b", "y": ["a", "c"]}, {"y": 1}]
 
 scalars = st.one_of(
     st.none(),
@@ -67,3 +68,10 @@ fields = st.dictionaries(
     st.sampled_from(["f", "g", "h"]),
     st.one_of(values, st.dictionaries(st.sampled_from(["p", "q", "a/b~c"]), values, max_size=2)),
 )
+
+dense_rows = st.fixed_dictionaries({"x": st.sampled_from(["a", "b", "c"]), "y": values})
+dense_worlds = st.fixed_dictionaries(
+    {name: st.fixed_dictionaries({"a": dense_rows}, optional={"b": dense_rows}) for name in TABLES}
+)
+objects = st.dictionaries(st.sampled_from(["p", "q", "a/b~c"]), values, max_size=2)
+dense_fields = st.fixed_dictionaries({"f": objects}, optional={"g": st.one_of(values, objects)})

@@ -1,60 +1,13 @@
 """The command line, as a person uses it: real processes, real ports."""
 
-import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 
-import httpx2
 import pytest
 
 from shelflife.cli import main
-from tests.processes import started
-
-SHELFLIFE = [sys.executable, "-m", "shelflife.cli"]
-
-
-def environment(**variables):
-    cleaned = {k: v for k, v in os.environ.items() if k not in ("SHELFLIFE_ADMIN_TOKEN", "STRIPE_API_KEY")}
-    return cleaned | variables
-
-
-def run(*arguments, **variables):
-    return subprocess.run(
-        [*SHELFLIFE, *arguments],
-        capture_output=True,
-        text=True,
-        env=environment(**variables),
-        timeout=120,
-        check=False,
-    )
-
-
-class Serving:
-    """`shelflife serve` as a process, until the block ends."""
-
-    def __init__(self, *arguments, **variables):
-        self._started = started(
-            [*SHELFLIFE, "serve", *arguments, "--port", "0"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment(**variables),
-        )
-
-    def __enter__(self):
-        self.process = self._started.__enter__()
-        first = self.process.stdout.readline()
-        assert re.search(r"http://127\.0\.0\.1:\d+", first), self.process.stderr.read()
-        self.greeting = first + self.process.stdout.readline()
-        self.client = httpx2.Client(base_url=first.split()[-1], trust_env=False)
-        return self
-
-    def __exit__(self, *exception):
-        self.client.close()
-        self._started.__exit__(*exception)
+from tests.cli.commands import Serving, run
 
 
 def test_the_demo_tells_the_story_to_its_end_and_writes_a_report(tmp_path):

@@ -5,9 +5,9 @@ import pytest
 from shelflife.cli import main
 from shelflife.client import Distrusted
 from shelflife.integrations.ed25519 import SigningKey, trust
-from tests.cli.test_cli import Serving, run
+from tests.acme_world import GOVERNED
+from tests.cli.commands import Serving, run
 from tests.client.agents import Agent
-from tests.integrations.test_compact import GOVERNED
 
 
 @pytest.fixture

@@ -85,6 +85,13 @@ def test_a_failure_without_records_does_not_promise_to_go_on(monkeypatch, capsys
     assert "nothing was kept: with --out DIR the same command goes on" in shown.err
 
 
+def play_instead(monkeypatch, *jobs):
+    """Have the demo play these runs and not its own."""
+    monkeypatch.setattr(
+        demo_ladder, "execute", lambda _, folder, **settings: grid.execute(jobs, folder, **settings)
+    )
+
+
 @pytest.mark.parametrize(
     ("job", "told"),
     [
@@ -96,7 +103,7 @@ def test_a_failure_without_records_does_not_promise_to_go_on(monkeypatch, capsys
     ],
 )
 def test_a_demo_that_cannot_play_says_why_in_one_sentence(job, told, monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(demo_ladder, "_JOBS", (job,))
+    play_instead(monkeypatch, job)
     assert main(["demo", "--out", str(tmp_path)]) == 1
     error = capsys.readouterr().err
     assert error.startswith("shelflife: ")
@@ -106,7 +113,7 @@ def test_a_demo_that_cannot_play_says_why_in_one_sentence(job, told, monkeypatch
 
 def test_a_demo_without_what_the_report_needs_says_what_to_install(monkeypatch, tmp_path, capsys):
     shown, applied = (Job("drifted", "A2D", "conservative", consume=consume) for consume in ("3", "apply"))
-    monkeypatch.setattr(demo_ladder, "_JOBS", (shown, applied))
+    play_instead(monkeypatch, shown, applied)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert main(["demo", "--out", str(tmp_path)]) == 1
     assert "pip install 'shelflife[lab]'" in capsys.readouterr().err

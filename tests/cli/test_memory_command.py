@@ -10,7 +10,7 @@ import pytest
 from shelflife.cli import main
 from shelflife.client import SqliteStore
 from shelflife.client.decisions import tags_of
-from tests.client.test_stores import ORIGIN, OTHER, entry
+from tests.client.entries import ORIGIN, OTHER, entry
 
 
 @pytest.fixture

@@ -25,7 +25,12 @@ class Agent:
         self.events = []
         self.asked = []
         self.http = http or httpx2.Client(trust_env=False, timeout=30)
-        self.memory = Memory(strategy=strategy, fetch=self.fetch, on_event=self.events.append, **options)
+        self.fetcher = self.fetch
+        """What the memory asks servers by; a test may put something between them."""
+
+        self.memory = Memory(
+            strategy=strategy, fetch=lambda url: self.fetcher(url), on_event=self.events.append, **options
+        )
 
     def __enter__(self):
         return self
@@ -63,3 +68,26 @@ class Agent:
     def of(self, kind):
         """The events of a kind, in order."""
         return [event for event in self.events if isinstance(event, kind)]
+
+
+def knows(agent, request):
+    """What the agent would do to a request, oldest first."""
+    return [entry.parameters for entry in agent.recall(request)]
+
+
+def learn(agent, *requests):
+    """Make the requests; what happens from then on is all that the events tell."""
+    for request in requests:
+        agent.call(request)
+    agent.events.clear()
+
+
+def post(agent):
+    """How the agent asks for fixes: with a body, and on record."""
+
+    def send(url, body):
+        agent.asked.append(url)
+        response = agent.http.post(url, content=body)
+        return Fetched(response.status_code, response.content)
+
+    return send

@@ -12,8 +12,8 @@ from shelflife.client.events import Evicted
 from shelflife.contract import same_json, split_node_id
 from shelflife.integrations.starlette import install
 from shelflife.server import Provider, fix
-from tests.server.test_reads import ROW_VARIANTS, plain, run_step
-from tests.worlds import KEYS, TABLES, fitting, rows_of, rule_lists, rules
+from tests.programs import plain, run_step
+from tests.worlds import KEYS, ROW_VARIANTS, TABLES, fitting, rows_of, rule_lists, rules
 
 drifts = st.lists(
     st.one_of(

@@ -7,7 +7,7 @@ import pytest
 
 from shelflife.client.events import Evicted, Restamped
 from shelflife.client.memory import Fetched, Memory
-from tests.client.test_memory import FIX, said
+from tests.client.responses import FIX, said
 
 ORIGIN = "http://h"
 NOTHING = {"since": "1", "version": "2", "known": True, "added": [], "removed": [], "changed": []}

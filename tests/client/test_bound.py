@@ -13,9 +13,8 @@ from shelflife.client.guard import Guard
 from shelflife.client.memory import Exchange, Fetched, Memory
 from shelflife.client.strategies import ARMS, EXACT
 from shelflife.testing import serving
-from tests.client.agents import Agent
-from tests.client.test_memory import CONTROL, FREE, FUNDING_1, GOVERNED, bump, knows, learn, rotate
-from tests.client.test_refresh import post
+from tests.acme_world import CONTROL, FREE, FUNDING_1, GOVERNED, bump, rotate
+from tests.client.agents import Agent, knows, learn, post
 
 
 @pytest.fixture

@@ -9,17 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shelflife.apis.acme import acme_app, acme_provider
 from shelflife.client.guard import Guard
 from shelflife.client.in_process import InProcessStore
 from shelflife.client.sqlite import SqliteStore
 from shelflife.testing import serving
-from tests.client.agents import Agent
+from tests.acme_world import FUNDING_1, GOVERNED, Restless
+from tests.client.agents import Agent, post
 from tests.client.histories import HISTORIES, assert_nothing_stale, drifts
-from tests.client.test_memory import FUNDING_1, GOVERNED
-from tests.client.test_refresh import post
-from tests.server.test_reads import dense_fields, dense_worlds, programs
-from tests.worlds import rule_lists
+from tests.programs import programs
+from tests.worlds import dense_fields, dense_worlds, rule_lists
 
 STORES = ["in process", "sqlite"]
 
@@ -98,7 +96,7 @@ def test_nothing_stale_is_handed_out_however_seldom_the_server_answers(
     world.make(content, declared, program_list)
     agent = Agent(world_address, "POST /x", http=http, most_evictions=most)
     is_answered = cycle(answered)
-    agent.memory._fetch = lambda url: agent.fetch(url) if next(is_answered) else None
+    agent.fetcher = lambda url: agent.fetch(url) if next(is_answered) else None
     ask = post(agent)
     delayed = []
     for events in rounds:
@@ -115,26 +113,6 @@ def test_nothing_stale_is_handed_out_however_seldom_the_server_answers(
             for request in requests:
                 check(agent, request, lambda url, body: ask(url, body) if next(is_answered) else None)
                 assert_nothing_stale(world, agent, requests)
-
-
-class Restless:
-    """An Acme server that rewrites every row of every table before each thing it says, and says so."""
-
-    def __init__(self):
-        self.provider = acme_provider()
-        self.app = acme_app(self.provider)
-        self.count = 0
-        self.said = []
-
-    async def __call__(self, scope, receive, send):
-        if scope["type"] == "http":
-            self.count += 1
-            self.said.append(scope["path"])
-            registry = self.provider.registry
-            for table in list(registry.state.tables):
-                rows = {key: row | {"touched": self.count} for key, row in registry.rows(table).items()}
-                registry.reload_table(table, rows)
-        await self.app(scope, receive, send)
 
 
 def statuses(agent, requests, round_count):

@@ -16,7 +16,7 @@ from shelflife.integrations.asgi import ContractMiddleware
 from shelflife.integrations.httpx import AsyncMemoryTransport, MemoryTransport
 from shelflife.server import Provider, fix
 from shelflife.testing import serving
-from tests.integrations.test_compact import FREE, GOVERNED
+from tests.acme_world import FREE, GOVERNED
 
 PLANS = ["a", "b", "c"]
 TIES = Rule(from_table="codes", to_table="promos", relation="needs", via="code")
@@ -201,7 +201,7 @@ def test_a_malformed_account_is_ignored_told_and_doubted(epoch):
 def test_the_transports_say_what_the_memory_knows():
     provider = acme_provider()
     with serving(acme_app(provider)) as address:
-        transport = MemoryTransport(Memory(), guard=Guard(), is_compact=True)
+        transport = MemoryTransport(Memory(), guard=Guard(), compact=True)
         with httpx2.Client(base_url=address, transport=transport) as client:
             first = client.post("/subscriptions", json=GOVERNED)
             assert "table_versions" in first.json()
@@ -213,7 +213,7 @@ def test_the_transports_say_what_the_memory_knows():
             assert client.post("/subscriptions", json=GOVERNED).status_code == 201
 
         async def story():
-            transport = AsyncMemoryTransport(Memory(), is_compact=True)
+            transport = AsyncMemoryTransport(Memory(), compact=True)
             async with httpx2.AsyncClient(base_url=address, transport=transport) as client:
                 return [
                     (await client.post("/subscriptions", json=FREE)).json().get("epoch") for _ in range(2)

@@ -13,8 +13,8 @@ import pytest
 from shelflife.client.events import Evicted, Reason, StoreFailed
 from shelflife.client.memory import Memory
 from shelflife.client.sqlite import SqliteStore
-from tests.client.agents import Agent
-from tests.client.test_memory import CONTROL, FIX, FREE, FUNDING_1, GOVERNED, knows, learn, rotate, said
+from tests.acme_world import CONTROL, FREE, FUNDING_1, GOVERNED, rotate
+from tests.client.agents import Agent, knows, learn
 from tests.processes import started
 
 
@@ -172,7 +172,7 @@ def test_precision_is_told_once_the_server_has_given_the_value_again(address, pr
 OBSERVER = """
 import sys
 from shelflife.client import Memory, SqliteStore
-from tests.client.test_doubt import rejection_number
+from tests.client.responses import rejection_number
 
 memory = Memory(SqliteStore(sys.argv[1]), most_evictions=None)
 print("up", flush=True)
@@ -180,13 +180,6 @@ for number in range(100_000):
     memory.observe(rejection_number(number))
     print(number, flush=True)
 """
-
-
-def rejection_number(number):
-    """A response that teaches one fix; every tenth also moves the table, so that all the fixes before it go."""
-    version = str(number // 10)
-    fix = FIX | {"tables": [{"table": "t", "version": version}], "when": {"a": number}}
-    return said({"recovery_feedback": {"suggestions": [fix]}, "table_versions": {"t": version}})
 
 
 def test_a_kill_in_a_burst_of_observes_loses_at_most_the_one_in_flight(path):

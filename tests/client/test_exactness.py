@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from tests.client.agents import Agent
 from tests.client.histories import HISTORIES, assert_exact, assert_nothing_stale, drifts
-from tests.server.test_reads import dense_fields, dense_worlds, programs
-from tests.worlds import rule_lists
+from tests.programs import programs
+from tests.worlds import dense_fields, dense_worlds, rule_lists
 
 
 @settings(max_examples=HISTORIES)
@@ -41,7 +41,7 @@ def test_nothing_stale_is_recalled_however_seldom_the_server_answers(
     world.make(content, declared, program_list)
     agent = Agent(world_address, "POST /x", http=http)
     is_answered = cycle(answered)
-    agent.memory._fetch = lambda url: agent.fetch(url) if next(is_answered) else None
+    agent.fetcher = lambda url: agent.fetch(url) if next(is_answered) else None
     delayed = []
     for events in rounds:
         for request in requests:

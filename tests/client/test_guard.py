@@ -8,7 +8,7 @@ from shelflife.client.events import Applied, Refused
 from shelflife.client.guard import Guard, amend
 from shelflife.client.memory import Memory
 from shelflife.contract.merging import merged
-from tests.client.test_stores import entry
+from tests.client.entries import entry
 
 
 def amended(request, *entries, guard=None):

@@ -8,7 +8,9 @@ from shelflife.client.events import Evicted, Stored
 from shelflife.client.in_process import InProcessStore
 from shelflife.client.memory import Fetched, Memory
 from shelflife.client.strategies import ARMS
-from tests.client.test_memory import FIX, FREE, FUNDING_1, FUNDS, GOVERNED, knows, learn, rotate, said
+from tests.acme_world import FREE, FUNDING_1, FUNDS, GOVERNED, rotate
+from tests.client.agents import knows, learn
+from tests.client.responses import FIX, said
 
 ORIGIN = "http://h"
 

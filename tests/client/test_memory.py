@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from shelflife.apis.acme import ROTATED_CODES, acme_app, acme_provider
+from shelflife.apis.acme import acme_app, acme_provider
 from shelflife.client.events import (
     Alerted,
     Evicted,
@@ -18,52 +18,26 @@ from shelflife.client.events import (
     Stored,
     StoreFailed,
 )
-from shelflife.client.memory import Exchange, Fetched, Memory
+from shelflife.client.memory import Fetched, Memory
 from shelflife.client.sqlite import SqliteStore
 from shelflife.client.stores import StoreError
 from shelflife.client.strategies import ARMS, EXACT
-from shelflife.contract import Rule
 from shelflife.testing import serving
-from tests.client.agents import Agent
+from tests.acme_world import (
+    CONTROL,
+    FREE,
+    FUNDING_1,
+    FUNDING_3,
+    FUNDS,
+    GOVERNED,
+    GOVERNED_BY,
+    LEARNED,
+    bump,
+    rotate,
+)
+from tests.client.agents import Agent, knows, learn
+from tests.client.responses import FIX, STAMPS, rejection, said
 from tests.processes import started
-
-BASE = {"customer": "cus_1", "amount": 100, "currency": "usd", "payment_method_token": "acme_pm_visa_credit"}
-GOVERNED = BASE | {"plan": "plan_partner_growth"}
-FUNDING_1 = BASE | {"plan": "plan_enterprise_annual", "payment_method_token": "acme_pm_visa_debit"}
-FUNDING_2 = BASE | {"plan": "plan_enterprise_monthly", "payment_method_token": "acme_pm_visa_debit"}
-FUNDING_3 = BASE | {"plan": "plan_reseller", "payment_method_token": "acme_pm_mastercard_debit"}
-CONTROL = BASE | {"plan": "plan_basic_monthly", "payment_method_token": "acme_pm_sepa_debit"}
-FREE = BASE | {"plan": "plan_basic_monthly"}
-LEARNED = [GOVERNED, FUNDING_1, FUNDING_2, CONTROL]
-
-FUNDS = Rule(
-    from_table="token_funding_map", to_table="recommended_credit_token", relation="funds", via="pays_for"
-)
-GOVERNED_BY = Rule(
-    from_table="recommended_credit_token",
-    to_table="funding_type_policy",
-    relation="governed_by",
-    via="policy",
-)
-
-
-def knows(agent, request):
-    return [entry.parameters for entry in agent.recall(request)]
-
-
-def learn(agent, *requests):
-    for request in requests:
-        agent.call(request)
-    agent.events.clear()
-
-
-def rotate(provider):
-    provider.registry.reload_table("active_csm_codes", set=ROTATED_CODES)
-
-
-def bump(provider):
-    rows = provider.registry.rows("recommended_credit_token")
-    provider.registry.reload_table("recommended_credit_token", rows, version="1.1.0")
 
 
 def test_a_fix_is_learned_from_one_request_and_recalled_for_the_next(agent):
@@ -219,7 +193,7 @@ def test_consumers_of_an_evicted_entry_are_told(agent, provider):
 def test_when_the_server_cannot_tell_the_table_is_evicted(address, provider, fetched):
     with Agent(address) as agent:
         learn(agent, *LEARNED)
-        agent.memory._fetch = lambda url: fetched and Fetched(*fetched)
+        agent.fetcher = lambda url: fetched and Fetched(*fetched)
         bump(provider)
         agent.call(FREE)
         assert {event.reason for event in agent.of(Evicted)} == {Reason.TABLE_MOVED}
@@ -293,28 +267,6 @@ def test_two_servers_with_the_same_tables_do_not_mix(agent, provider):
         assert knows(agent, GOVERNED) == []
         agent.origin = home
         assert knows(agent, GOVERNED) == [{"promo_code": "SUMMERSALE25"}]
-
-
-STAMPS = {"table_versions": {"t": "1"}, "rules_version": "abc"}
-FIX = {
-    "type": "F",
-    "parameters": {"x": 1},
-    "cache_hint": "cacheable",
-    "table": "t",
-    "tables": [{"table": "t", "version": "1"}],
-    "rows": ["t:k"],
-    "when": {},
-}
-
-
-def said(body, headers=None):
-    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    headers = {"content-type": "application/json"} if headers is None else headers
-    return Exchange("http://h", "POST /x", {"a": 1}, 422, headers, raw)
-
-
-def rejection(**changes):
-    return {"success": False, "recovery_feedback": {"suggestions": [FIX | changes]}, **STAMPS}
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from shelflife.client.guard import Guard
 from shelflife.client.prompts import MERGE_INSTRUCTION, amended_input, memory_block
-from tests.client.test_stores import entry
+from tests.client.entries import entry
 
 
 def test_the_instruction_is_the_papers():

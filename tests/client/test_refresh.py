@@ -10,16 +10,8 @@ from shelflife.client.events import Evicted, Reason, Stored
 from shelflife.client.memory import Exchange, Fetched
 from shelflife.client.preconditions import carried_by, precondition_for
 from shelflife.contract.preconditions import PRECONDITION_HEADER
-from tests.client.test_memory import CONTROL, FREE, FUNDING_1, GOVERNED, knows, learn, rotate
-
-
-def post(agent):
-    def send(url, body):
-        agent.asked.append(url)
-        response = agent.http.post(url, content=body)
-        return Fetched(response.status_code, response.content)
-
-    return send
+from tests.acme_world import CONTROL, FREE, FUNDING_1, GOVERNED, rotate
+from tests.client.agents import knows, learn, post
 
 
 def test_while_nothing_moves_it_costs_one_short_question(agent):

@@ -13,7 +13,7 @@ from shelflife.client.memory import Fetched, Memory
 from shelflife.client.sqlite import SqliteStore
 from shelflife.client.stores import MOST_SHAPES, StoreError
 from shelflife.client.strategies import ARMS
-from tests.client.test_memory import FIX, STAMPS, rejection, said
+from tests.client.responses import FIX, STAMPS, rejection, said
 
 ORIGIN, OPERATION = "http://h", "POST /x"
 

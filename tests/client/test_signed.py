@@ -29,11 +29,11 @@ from shelflife.contract.signed import statement_input
 from shelflife.integrations.ed25519 import SigningKey, trust
 from shelflife.integrations.httpx import MemoryTransport
 from shelflife.testing import serving
+from tests.acme_world import FREE, GOVERNED, rotate
 from tests.client.agents import Agent
 from tests.client.histories import HISTORIES, assert_exact, assert_nothing_stale, drifts, has_changed
-from tests.integrations.test_compact import FREE, GOVERNED
-from tests.server.test_reads import dense_fields, dense_worlds, programs
-from tests.worlds import rule_lists
+from tests.programs import programs
+from tests.worlds import dense_fields, dense_worlds, rule_lists
 
 DAY_S = 24 * 3600
 KEY = SigningKey.new()
@@ -55,7 +55,7 @@ class Wire:
                 self.answers.append(answer)
             return self.tamper_answer(url, answer)
 
-        agent.memory._fetch = fetch
+        agent.fetcher = fetch
 
     def call(self, request):
         self.agent.memory.observe(self.tamper_response(self.agent.unobserved(request)))
@@ -78,10 +78,6 @@ def agent(address, store, clock, request):
 @pytest.fixture
 def wire(agent):
     return Wire(agent)
-
-
-def rotate(provider):
-    provider.registry.reload_table("active_csm_codes", set=ROTATED_CODES)
 
 
 def held(agent):

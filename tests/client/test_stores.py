@@ -15,36 +15,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from shelflife.client.entries import Entry, Knowledge, place_of
+from shelflife.client.entries import Knowledge, place_of
 from shelflife.client.in_process import InProcessStore
 from shelflife.client.sqlite import SqliteStore
 from shelflife.client.stores import MOST_SHAPES, StoreError
+from tests.client.entries import ORIGIN, OTHER, entry, put
 from tests.processes import started
-
-ORIGIN = "https://a.example"
-OTHER = "https://b.example"
-
-
-def entry(plan="basic", value="P1", *, origin=ORIGIN, type="USE_PROMO", at=0.0, **changes):
-    members = {
-        "origin": origin,
-        "operation": "POST /x",
-        "type": type,
-        "parameters": {"promo": value},
-        "when": {"plan": plan},
-        "tables": ("codes",),
-        "rows": (f"codes:{plan}",),
-        "rules": (),
-        "learned_at": at,
-    }
-    return Entry(**(members | changes))
-
-
-def put(store, *entries, tags=("t",), origin=ORIGIN, **options):
-    known = store.known(origin)
-    return store.write(
-        origin, known.revision, known.knowledge, put=[(one, tags) for one in entries], **options
-    )
 
 
 def found(store, plan="basic"):
@@ -536,7 +512,7 @@ def test_a_file_opened_to_be_looked_at_is_not_written(path):
 LEARNER = """
 import sys
 from shelflife.client.sqlite import SqliteStore
-from tests.client.test_stores import entry, put
+from tests.client.entries import entry, put
 
 store = SqliteStore(sys.argv[1])
 print("up", flush=True)

@@ -9,10 +9,10 @@ from types import MappingProxyType
 import msgspec
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from shelflife.contract.names import shown
-from shelflife.contract.values import DEEPEST_VALUE, MOST_DIGITS, Fault, fault_in, fault_of_request
+from shelflife.contract.values import DEEPEST_VALUE, Fault, fault_in, fault_of_request
+from tests.contract.odd_values import odd
 
 
 def nested(levels, inner=1):
@@ -92,22 +92,6 @@ def test_the_sentence_about_a_request_names_the_field():
     sentence = fault_of_request({"\ud800" * 100: 1})
     assert sentence.isascii() or "…" in sentence
     assert len(sentence) < 200
-
-
-odd = st.recursive(
-    st.one_of(
-        st.none(),
-        st.booleans(),
-        st.integers(),
-        st.sampled_from([20, MOST_DIGITS - 1, MOST_DIGITS]).map(lambda digits: 10**digits),
-        st.floats(),
-        st.text(st.characters(), max_size=3),
-    ),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(st.characters(), max_size=3), inner, max_size=3)
-    ),
-    max_leaves=8,
-)
 
 
 @given(odd)

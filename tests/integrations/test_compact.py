@@ -5,14 +5,13 @@ from fastapi import FastAPI
 from fastapi.responses import PlainTextResponse
 
 from shelflife.apis.acme import ROTATED_CODES, acme_app, acme_provider
-from shelflife.contract.compact import EPOCH_HEADER, epoch_of
+from shelflife.contract.compact import EPOCH_HEADER
 from shelflife.integrations.fastapi import install
 from shelflife.server import Provider, Rule
+from tests.acme_world import FREE, GOVERNED
 from tests.calling import calling
+from tests.integrations.epochs import known_epoch
 
-BASE = {"customer": "cus_1", "amount": 100, "currency": "usd", "payment_method_token": "acme_pm_visa_credit"}
-FREE = BASE | {"plan": "plan_basic_monthly"}
-GOVERNED = BASE | {"plan": "plan_partner_growth"}
 STAMPS = {"table_versions", "rules_version"}
 
 
@@ -25,11 +24,6 @@ def provider():
 def client(provider):
     with calling(acme_app(provider)) as client:
         yield client
-
-
-def known_epoch(client):
-    state = client.get("/contract/state").json()
-    return epoch_of(state["table_versions"], state.get("rules_version"))
 
 
 def post(client, request, epoch=None):

@@ -13,8 +13,8 @@ from shelflife.contract.preconditions import PRECONDITION_HEADER
 from shelflife.server import Disclosure
 from shelflife.testing import serving
 from tests.client.histories import World, drifts
-from tests.server.test_reads import dense_fields, dense_worlds, programs
-from tests.worlds import rule_lists
+from tests.programs import programs
+from tests.worlds import dense_fields, dense_worlds, rule_lists
 
 OPERATION = "POST /x"
 CLIENT = "authorization"

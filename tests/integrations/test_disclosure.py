@@ -19,10 +19,9 @@ from shelflife.integrations.fastapi import install
 from shelflife.server import Disclosure, Provider, fix
 from shelflife.testing import serving
 from tests.calling import ADMIN, TOKEN, calling
-from tests.integrations.test_feed import events
+from tests.integrations.event_streams import LISTENING, events
 
 SECRET = "a secret of the provider"
-LISTENING = {"Accept": "text/event-stream"}
 KEY_OF = {"gold": "HiddenKeyOne", "iron": "HiddenKeyTwo", "tin": "HiddenKeyThree"}
 GOVERNED = {"plan": "gold"}
 TIE = Rule(from_table="HiddenCodes", to_table="HiddenPromos", relation="HiddenNeeds", via="HiddenColumn")

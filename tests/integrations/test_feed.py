@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import json
 import signal
 import socket
 import subprocess
@@ -20,8 +19,7 @@ from shelflife.integrations.asgi import ContractMiddleware
 from shelflife.server import Provider
 from shelflife.server.feed import Feed
 from shelflife.testing import serving
-
-LISTENING = {"Accept": "text/event-stream"}
+from tests.integrations.event_streams import LISTENING, events
 
 
 @pytest.fixture
@@ -36,20 +34,6 @@ def client(provider):
         httpx2.Client(base_url=address, trust_env=False, timeout=30) as client,
     ):
         yield client
-
-
-def events(response):
-    """The events of a stream, each as a dictionary; comments as None."""
-    event = {}
-    for line in response.iter_lines():
-        if line.startswith(":"):
-            yield None
-        elif line:
-            name, _, value = line.partition(": ")
-            event[name] = value
-        elif event:
-            yield {**event, "data": json.loads(event["data"])}
-            event = {}
 
 
 def epoch_now(provider):

@@ -7,8 +7,8 @@ from shelflife.apis.acme import acme_app, acme_provider
 from shelflife.client.events import Evicted, Stored
 from shelflife.integrations.following import Follower
 from shelflife.testing import serving
-from tests.client.agents import Agent
-from tests.client.test_memory import CONTROL, GOVERNED, knows, learn, rotate
+from tests.acme_world import CONTROL, GOVERNED, rotate
+from tests.client.agents import Agent, knows, learn
 
 
 @pytest.fixture

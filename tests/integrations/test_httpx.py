@@ -14,14 +14,7 @@ from shelflife.client.guard import Guard
 from shelflife.client.memory import Memory
 from shelflife.integrations.httpx import AsyncMemoryTransport, MemoryTransport
 from shelflife.testing import serving
-
-GOVERNED = {
-    "customer": "cus_1",
-    "plan": "plan_partner_growth",
-    "amount": 100,
-    "currency": "usd",
-    "payment_method_token": "acme_pm_visa_credit",
-}
+from tests.acme_world import GOVERNED
 
 
 @pytest.fixture

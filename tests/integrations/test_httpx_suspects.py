@@ -12,8 +12,7 @@ from shelflife.client.guard import Guard
 from shelflife.client.memory import Memory
 from shelflife.integrations.httpx import AsyncMemoryTransport, MemoryTransport
 from shelflife.testing import serving
-from tests.client.test_bound_histories import Restless
-from tests.integrations.test_httpx import GOVERNED
+from tests.acme_world import GOVERNED, Restless
 
 
 @pytest.fixture(params=[httpx2, httpx], ids=["httpx2", "httpx"])

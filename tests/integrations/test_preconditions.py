@@ -8,8 +8,9 @@ from shelflife.apis.acme import ROTATED_CODES, acme_app, acme_provider
 from shelflife.contract import Rule
 from shelflife.contract.compact import epoch_of
 from shelflife.contract.preconditions import PRECONDITION_HEADER, Precondition
+from tests.acme_world import BASE, GOVERNED
 from tests.calling import calling
-from tests.integrations.test_compact import BASE, GOVERNED, known_epoch
+from tests.integrations.epochs import known_epoch
 
 REMEMBERED = GOVERNED | {"promo_code": "SUMMERSALE25"}
 ROWS = ("required_promo_policy:plan_partner_growth", "active_csm_codes:plan_partner_growth")

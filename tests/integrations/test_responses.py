@@ -24,8 +24,7 @@ from shelflife.server.feed import Feed
 from tests.calling import calling
 from tests.integrations.checked import FRAMEWORKS, WANTED, checking, fastapi_with, provider_for
 from tests.integrations.doors import unknown_grounds
-
-LISTENING = {"Accept": "text/event-stream"}
+from tests.integrations.event_streams import LISTENING
 
 
 @pytest.mark.spec("10.4", "5.10")

@@ -7,7 +7,7 @@ from shelflife.lab import audit
 from shelflife.lab.apis import APIS
 from shelflife.lab.audit import leaks_in
 from shelflife.lab.scenarios import load, parse, shipped
-from tests.lab.test_scenarios import SMALL
+from tests.lab.small_stream import SMALL
 
 
 @pytest.mark.parametrize("arm", ["A0", "A1", "A2D"])

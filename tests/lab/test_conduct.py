@@ -1,6 +1,5 @@
 """What goes beyond the paper, played through the real server: nothing stale, fewer bytes, and a memory for several."""
 
-import functools
 import json
 import re
 import socket
@@ -20,34 +19,19 @@ from shelflife.lab.clock import Clock
 from shelflife.lab.conduct import PLAIN, Conduct
 from shelflife.lab.grid import Job, execute, file_name_of, scores_in
 from shelflife.lab.prompting import Consume
-from shelflife.lab.records import Asked, Attempted, EpisodeEnded, Evicted, RunEnded, read_records
+from shelflife.lab.records import Asked, EpisodeEnded, Evicted, RunEnded, read_records
 from shelflife.lab.runner import LabError, play
 from shelflife.lab.scenarios import load
 from shelflife.lab.scores import Wire, as_json, is_whole, score_of
 from shelflife.lab.simulated import simulated_planner
 from shelflife.lab.wire import contract_bytes_in, contract_header_bytes
 from shelflife.testing import serving
-from tests.lab.test_runs import Babbling, Counting
+from tests.lab.planners import Babbling, Counting
+from tests.lab.played_runs import attempts_of, played, recorded
 
 CHECK, FEED, PRECONDITION = Conduct(fresh="check"), Conduct(fresh="feed"), Conduct(precondition=True)
 COMPACT = Conduct(form="compact")
 ALL_OF_IT = Conduct(form="compact", fresh="feed", precondition=True)
-
-
-@functools.cache
-def recorded(stream, arm, conduct=PLAIN, consume="3", level=6):
-    records = []
-    planner = simulated_planner("compliant", 0, frozenset())
-    play(load(stream), arm, planner, records.append, consume=Consume(consume), conduct=conduct, level=level)
-    return records
-
-
-def played(*how, **more):
-    return score_of(recorded(*how, **more))
-
-
-def attempts_of(records):
-    return [one for one in records if isinstance(one, Attempted)]
 
 
 def figures(score):

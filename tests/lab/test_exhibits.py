@@ -25,6 +25,7 @@ from shelflife.lab.grid import Job, execute
 from shelflife.lab.intervals import difference_interval, mean_interval, rate_interval
 from shelflife.lab.records import Model
 from shelflife.lab.scores import FirstTry
+from tests.lab.exhibit_lines import line
 
 pytestmark = pytest.mark.xdist_group("exhibits")
 
@@ -65,15 +66,6 @@ def figures(collection):
 @pytest.fixture(scope="module")
 def exhibits(collection):
     return {exhibit.key: exhibit for exhibit in collection.exhibits}
-
-
-def line(exhibit, *names, kind=None):
-    """The numbers of the first row that has these names, by group and name of their column."""
-    for row in exhibit.rows:
-        if set(names) <= {cell.text for cell in row.cells} and kind in (None, row.kind):
-            heads = [f"{column.group}: {column.name}".removeprefix(": ") for column in exhibit.columns]
-            return {head: cell.text for head, cell in zip(heads, row.cells, strict=True)}
-    raise AssertionError(f"{names} is not in {exhibit.title}")
 
 
 def test_the_ladder_has_the_exact_numbers_and_the_papers_under_them(exhibits):

@@ -16,7 +16,7 @@ from shelflife.lab.planning import Planned
 from shelflife.lab.records import Model, RunStarted, read_records
 from shelflife.lab.scenarios import load
 from shelflife.lab.simulated import simulated_planner
-from tests.lab.test_scenarios import SMALL
+from tests.lab.small_stream import SMALL
 from tests.processes import started
 
 

@@ -21,8 +21,8 @@ from shelflife.lab.runner import LabError, play
 from shelflife.lab.scenarios import ScenarioError, load, parse, shipped
 from shelflife.lab.scores import score_of
 from shelflife.testing import serving
-from tests.lab.test_conduct import attempts_of, played, recorded
-from tests.lab.test_runs import Babbling
+from tests.lab.planners import Babbling
+from tests.lab.played_runs import attempts_of, played, recorded
 
 LACKING = {
     "customer": "cus_ada",

@@ -14,14 +14,15 @@ from shelflife.client.entries import Entry
 from shelflife.contract.merging import merged
 from shelflife.lab.apis import APIS
 from shelflife.lab.grid import Job, execute, file_name_of, paper_grid, scores_in
-from shelflife.lab.planners import Message, PlannerError, Proposal, Usage
+from shelflife.lab.planners import Message, PlannerError, Proposal
 from shelflife.lab.prompting import Consume, Exchange, messages_for, request_in
 from shelflife.lab.records import Asked, Attempted, Model, RecordFile, RecordsError, read_records
 from shelflife.lab.runner import play
 from shelflife.lab.scenarios import load, parse
 from shelflife.lab.scores import as_json, is_whole, score_of
 from shelflife.lab.simulated import simulated_planner
-from tests.lab.test_scenarios import SMALL
+from tests.lab.planners import Babbling, Counting
+from tests.lab.small_stream import SMALL
 from tests.processes import started
 
 
@@ -79,25 +80,6 @@ def test_a_run_that_was_killed_leaves_its_records_and_is_played_to_its_end(tmp_p
     assert (score.episodes, score.retries) == (36, 7)
 
 
-class Counting:
-    """A planner that answers as the compliant one does, counts, and may lose its connection."""
-
-    name = "counting"
-    kind = "model"
-
-    def __init__(self, breaks_at=None):
-        self.count = 0
-        self.breaks_at = breaks_at
-        self.inner = simulated_planner("compliant", 0, frozenset())
-
-    def propose(self, messages):
-        self.count += 1
-        if self.count == self.breaks_at:
-            raise PlannerError("the vendor is gone")
-        proposal = self.inner.propose(messages)
-        return Proposal(proposal.text, Usage(1000, 10, "vendor"), "counting-1")
-
-
 def test_a_model_is_not_asked_again_what_it_has_answered(tmp_path):
     scenario = load("drifted")
     broken = Counting(breaks_at=21)
@@ -113,15 +95,6 @@ def test_a_model_is_not_asked_again_what_it_has_answered(tmp_path):
     assert (score.tokens.prompt, score.tokens.source) == (43 * 1000, "vendor")
     assert score.planner_kind == "model"
     assert score.model == Model("counting", "counting-1")
-
-
-class Babbling(Counting):
-    """A planner whose first answer to every task is prose."""
-
-    def propose(self, messages):
-        if len(messages) == 2:
-            return Proposal("I would rather not.", Usage(1, 1, "vendor"))
-        return super().propose([*messages[:2]])
 
 
 def test_an_answer_without_a_request_costs_an_attempt_and_no_more():

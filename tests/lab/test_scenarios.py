@@ -10,37 +10,7 @@ from shelflife.cli import main
 from shelflife.lab.checking import problems_of
 from shelflife.lab.scenarios import ScenarioError, load, parse, shipped
 from shelflife.lab.toml_lines import TomlLines
-
-SMALL = """\
-name = "small"
-title = "Two tasks"
-api = "acme"
-governed = "g"
-order = ["a", "b"]
-stale_slots = [1]
-
-[families.a]
-class = "g"
-hint = "add a field"
-task = "Subscribe to {plan}."
-[families.a.input]
-customer = "c"
-plan = "plan_partner_growth"
-amount = 5
-currency = "usd"
-payment_method_token = "t"
-
-[families.b]
-class = "g"
-hint = "add a field"
-task = "Again."
-input = { customer = "c", plan = "plan_partner_scale", amount = 5, currency = "usd", payment_method_token = "t" }
-
-[[drift]]
-after = 0
-table = "active_csm_codes"
-remove = ["plan_partner_scale"]
-"""
+from tests.lab.small_stream import SMALL
 
 
 @pytest.mark.parametrize("name", shipped())

@@ -10,7 +10,7 @@ from shelflife.lab.exhibits.cells import DASH, Kind
 from shelflife.lab.exhibits.figures import figures_of
 from shelflife.lab.exhibits.report import report_html
 from shelflife.lab.grid import Job, execute
-from tests.lab.test_exhibits import line
+from tests.lab.exhibit_lines import line
 
 HONEST = [
     Job("drifted", "A0", "compliant"),

@@ -1,7 +1,5 @@
 """Observed reads: the record is complete, and says neither more nor less than what was read."""
 
-from collections.abc import Mapping
-
 import msgspec
 import pytest
 from hypothesis import assume, given, settings
@@ -13,93 +11,20 @@ from shelflife.contract.when import holds
 from shelflife.server import MalformedRequest, Registry, fix
 from shelflife.server.policies import Policy, evaluate
 from shelflife.server.reads import Reads, Request, Tables
-from tests.contract.test_values import odd
-from tests.worlds import COLUMNS, KEYS, TABLES, fields, grown, rule_lists, values, worlds
-
-names = st.sampled_from(["f", "g", "h"])
-table_names = st.sampled_from(TABLES)
-keys = st.sampled_from(["a", "b", "missing", "$last"])
-relations = st.sampled_from(["r", "s"])
-
-steps = st.one_of(
-    st.tuples(st.sampled_from(["field", "has_field", "length_of_field"]), names),
-    st.tuples(st.just("is_there"), names),
-    st.tuples(st.just("nested"), names, st.sampled_from(["p", "q", "a/b~c"])),
-    st.tuples(st.just("whole_nested"), names),
-    st.tuples(st.just("equals"), names, st.sampled_from([None, "a", 1, True, {"p": "a"}])),
-    st.tuples(st.just("equals_nested"), names, st.sampled_from(["p", "q"]), st.sampled_from([None, "a", 1])),
-    st.tuples(st.just("whole_request")),
-    st.tuples(st.sampled_from(["row", "has_row"]), table_names, keys),
-    st.tuples(st.just("column"), table_names, keys, st.sampled_from(COLUMNS)),
-    st.tuples(st.just("follow"), table_names, keys, relations),
-    st.tuples(st.just("follow_all"), table_names, keys, relations),
-    st.tuples(st.just("has_rule"), table_names, relations),
-    st.tuples(st.sampled_from(["scan", "keys", "length"]), table_names),
-    st.tuples(st.just("stop_when_empty")),
+from tests.contract.odd_values import odd
+from tests.programs import programs, run_step
+from tests.worlds import (
+    COLUMNS,
+    KEYS,
+    ROW_VARIANTS,
+    TABLES,
+    dense_fields,
+    dense_worlds,
+    fields,
+    grown,
+    rule_lists,
+    worlds,
 )
-programs = st.lists(steps, min_size=1, max_size=6)
-
-dense_rows = st.fixed_dictionaries({"x": st.sampled_from(["a", "b", "c"]), "y": values})
-dense_worlds = st.fixed_dictionaries(
-    {name: st.fixed_dictionaries({"a": dense_rows}, optional={"b": dense_rows}) for name in TABLES}
-)
-objects = st.dictionaries(st.sampled_from(["p", "q", "a/b~c"]), values, max_size=2)
-dense_fields = st.fixed_dictionaries({"f": objects}, optional={"g": st.one_of(values, objects)})
-
-
-def plain(value):
-    """A value as JSON, so that everything a policy saw can go into its fix."""
-    if isinstance(value, Mapping):
-        return {name: plain(member) for name, member in value.items()}
-    return [plain(member) for member in value] if isinstance(value, list) else value
-
-
-def run_step(step, last, request, tables):
-    match step:
-        case ("field", name):
-            value = request.get(name)
-            return "an object" if isinstance(value, Mapping) else value
-        case ("has_field", name):
-            return name in request
-        case ("is_there", name):
-            return request.get(name) is not None
-        case ("length_of_field", name):
-            value = request.get(name)
-            return len(value) if isinstance(value, list | Mapping) else None
-        case ("nested", name, inner):
-            value = request.get(name)
-            return plain(value.get(inner)) if isinstance(value, Mapping) else plain(value)
-        case ("equals", name, value):
-            return request.equals(name, value)
-        case ("equals_nested", name, inner, value):
-            found = request.get(name)
-            return found.equals(inner, value) if isinstance(found, Mapping) else "no object"
-        case ("whole_nested", name):
-            return plain(request.get(name))
-        case ("whole_request",):
-            return plain(request)
-        case ("row", table, key):
-            return plain(tables[table].get(last if key == "$last" else key))
-        case ("has_row", table, key):
-            return (last if key == "$last" else key) in tables[table]
-        case ("column", table, key, column):
-            row = getattr(tables, table).get(last if key == "$last" else key)
-            return None if row is None else plain(row.get(column))
-        case ("follow", table, key, relation):
-            row = tables[table].get(last if key == "$last" else key)
-            return None if row is None else plain(row.follow(relation))
-        case ("follow_all", table, key, relation):
-            row = tables[table].get(last if key == "$last" else key)
-            return [] if row is None else [[found.key, plain(found)] for found in row.follow_all(relation)]
-        case ("has_rule", table, relation):
-            return tables.has_rule(table, relation)
-        case ("scan", table):
-            return plain(tables[table])
-        case ("keys", table):
-            return list(tables[table])
-        case ("length", table):
-            return len(tables[table])
-    raise AssertionError(step)
 
 
 def policy_of(program):
@@ -141,7 +66,6 @@ def is_unchanged(suggestion, old, new, request):
     return holds(suggestion.when, request, suggestion.unless or None)
 
 
-ROW_VARIANTS = [None, {}, {"x": "a"}, {"x": "b", "y": ["a", "c"]}, {"y": 1}]
 FIELD_VARIANTS = [None, "a", 1, True, [], ["a"], {}, {"p": None}, {"p": "a"}, {"q": {"p": 1}}]
 
 
