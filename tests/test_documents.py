@@ -165,6 +165,13 @@ def test_the_documents_name_every_event():
     assert sorted(named) == sorted(event.__name__ for event in get_args(Event))
 
 
+def test_lines_of_documents_can_be_read_without_scrolling():
+    for path in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")):
+        prose = re.sub(r"(?ms)^```.*?^```", "", path.read_text("utf-8"))
+        wide = [line for line in prose.splitlines() if len(line) > 110 and not line.startswith(("|", "    "))]
+        assert wide == [], path.name
+
+
 def test_every_link_between_documents_leads_somewhere():
     for path in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")):
         for link in re.findall(r"\]\(([^)#:]+)\)", path.read_text("utf-8")):
