@@ -279,7 +279,8 @@ def test_of_a_table_without_rows_nobody_can_say_which_columns_it_has():
 
 
 def test_one_row_with_the_column_is_enough():
-    Registry({"codes": {"a": {}, "b": {"code": None}}, "promos": {}}, [TIE])
+    reg = Registry({"codes": {"a": {}, "b": {"code": None}}, "promos": {}}, [TIE])
+    assert list(reg.state.rules) == [TIE]
 
 
 def test_a_rule_that_holds_already_is_not_held_against_rows_that_came_later():
