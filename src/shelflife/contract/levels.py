@@ -12,7 +12,7 @@ class Level(IntEnum):
     """A plain-text error: nothing to keep."""
 
     STAMPS = 1
-    """Typed suggestions with `cache_hint` and `table`, and `table_versions` on every response."""
+    """Typed suggestions with `cache_hint` and `table`, and `table_versions` on responses."""
 
     VECTORS = 4
     """Adds `tables` to a suggestion, and beyond the paper `rows`, `rules`, `when` and `unless`."""
@@ -21,4 +21,4 @@ class Level(IntEnum):
     """Adds the graph, and `affected_downstream` to reload reports and changes."""
 
     FINGERPRINT = 6
-    """Adds `rules_version` to every response."""
+    """Adds `rules_version` to them."""

@@ -9,7 +9,6 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
-    Iterator,
     Mapping,
     MutableMapping,
     Sequence,
@@ -20,7 +19,7 @@ from typing import Any, Protocol
 from shelflife.contract import BadMessage
 from shelflife.contract.preconditions import PRECONDITION_HEADER, Precondition
 from shelflife.server.endpoints import Call, ContractEndpoints, Endpoints
-from shelflife.server.errors import MalformedRequest
+from shelflife.server.errors import MalformedRequest, leaves_of
 from shelflife.server.feedback import Answer, ErrorForm, form_asked_for, stamped
 from shelflife.server.operations import Operations
 from shelflife.server.pins import Listening, Pin
@@ -442,7 +441,7 @@ async def _live(app: App, provider: Provider, scope: Scope, receive: Receive, se
 
 def _failure_in(error: BaseException, pin: Pin) -> Exception | None:
     """What `check` has raised for this request, when that is all that an app has let through; a task group puts it into a group."""
-    leaves = list(_leaves(error))
+    leaves = list(leaves_of(error))
     if not all(any(leaf is failure for failure in pin.failures) for leaf in leaves):
         return None
     first = leaves[0]
@@ -453,14 +452,6 @@ def _is_handled(failure: Exception, scope: Scope) -> bool:
     """Whether an app of Starlette's kind has a handler of its own for this, which it asks further out."""
     by_type, _ = scope.get("starlette.exception_handlers", ({}, {}))
     return any(kind in by_type for kind in type(failure).__mro__[:-3])
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for inner in error.exceptions:
-            yield from _leaves(inner)
-    else:
-        yield error
 
 
 @lru_cache(maxsize=4)

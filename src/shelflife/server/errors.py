@@ -25,7 +25,10 @@ __all__ = [
     "UnknownTable",
     "UsageError",
     "VersionTaken",
+    "leaves_of",
 ]
+
+from collections.abc import Iterator
 
 from shelflife.contract.names import shown
 
@@ -79,3 +82,12 @@ class PolicyFailed(ServerError):
     def __init__(self, policy: str, cause: Exception) -> None:
         super().__init__(f"the policy {policy} failed: {type(cause).__name__}: {cause}")
         self.policy = policy
+
+
+def leaves_of(error: BaseException) -> Iterator[BaseException]:
+    """The errors in a group, at any depth; an error that is no group is its own."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from leaves_of(inner)
+    else:
+        yield error

@@ -334,7 +334,7 @@ class Provider:
                 " give it to check"
             )
         if self._operations is None:
-            self._tell_of_unlisted(found)
+            self._warn_of_unlisted(found)
         elif found is not None:
             self._checked.add(found)
         return found
@@ -343,7 +343,7 @@ class Provider:
         operations = self._operations
         return operations is not None and (operation in operations or operations.may_have(operation))
 
-    def _tell_of_unlisted(self, operation: str | None) -> None:
+    def _warn_of_unlisted(self, operation: str | None) -> None:
         unseen = [one.name for one in self.policies.operations if one.name != operation]
         if unseen:
             self.warn_once(

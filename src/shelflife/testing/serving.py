@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from shelflife.extras import needing
+from shelflife.server.errors import leaves_of
 
 with needing("server"):
     import uvicorn
@@ -71,7 +72,7 @@ class _Noting:
         try:
             await self._app(scope, receive, noted)
         except BaseException as error:
-            self.failure = "; ".join(str(leaf) or repr(leaf) for leaf in _leaves(error))
+            self.failure = "; ".join(str(leaf) or repr(leaf) for leaf in leaves_of(error))
             raise
 
 
@@ -98,11 +99,3 @@ def serving(app: Any, *, port: int = 0, **options: Any) -> Iterator[str]:
         finally:
             server.should_exit = True
             thread.join()
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for inner in error.exceptions:
-            yield from _leaves(inner)
-    else:
-        yield error
