@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from benchmarks.fixes import OPERATION, ORIGIN, evicting, fill, fix, request, row_node, teaching
-from shelflife.client import Exchange, Fetched, InProcessStore, Memory, SqliteStore, Store
+from shelflife.client import Exchange, InProcessStore, Memory, Reply, SqliteStore, Store
 
 __all__ = ["Contender", "contenders"]
 
@@ -94,10 +94,10 @@ class _Ours:
     async def put(self, lesson: Exchange) -> None:
         self._memory.observe(lesson)
 
-    def news(self, row: str) -> tuple[Exchange, Fetched]:
+    def news(self, row: str) -> tuple[Exchange, Reply]:
         return evicting(row, self._moved_counts)
 
-    async def evict(self, news: tuple[Exchange, Fetched]) -> None:
+    async def evict(self, news: tuple[Exchange, Reply]) -> None:
         exchange, answer = news
         self._memory.observe(exchange, lambda url: answer)
 

@@ -8,11 +8,10 @@ import random
 from typing import Any
 
 import msgspec
-
-from shelflife.client import Entry, Exchange, Fetched, Store
 from shelflife.client.decisions import row_tag, tags_of
+
+from shelflife.client import EXACT, Entry, Exchange, Reply, Store
 from shelflife.client.entries import Knowledge
-from shelflife.client.strategies import EXACT
 
 __all__ = [
     "OPERATION",
@@ -154,7 +153,7 @@ def teaching(number: int, size: int, moved_counts: dict[int, int] | None = None)
     return _exchange(request(number), 422, success=False, recovery_feedback=feedback, table_versions=now)
 
 
-def evicting(row: str, moved_counts: dict[int, int]) -> tuple[Exchange, Fetched]:
+def evicting(row: str, moved_counts: dict[int, int]) -> tuple[Exchange, Reply]:
     """A success from which a memory sees that a table has moved, and the server's answer when asked which row it was."""
     table = _table_of_row(row)
     name = _TABLES[table]
@@ -170,12 +169,12 @@ def evicting(row: str, moved_counts: dict[int, int]) -> tuple[Exchange, Fetched]
         "changed": [row],
     }
     changes = {"tables": {name: told}, "table_versions": now}
-    return unchanged(moved_counts), Fetched(200, msgspec.json.encode(changes))
+    return unchanged(moved_counts), Reply(200, msgspec.json.encode(changes))
 
 
 def _exchange(fields: dict[str, Any], status: int, **body: Any) -> Exchange:
     body["rules_version"] = RULES_VERSION
-    return Exchange(ORIGIN, OPERATION, fields, status, _JSON, msgspec.json.encode(body))
+    return Exchange(ORIGIN, OPERATION, fields, Reply(status, msgspec.json.encode(body), _JSON))
 
 
 def _code(number: int) -> str:

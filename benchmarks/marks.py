@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+from shelflife.client.decisions import row_tag, table_tag, tags_of
 
 from benchmarks.figures import (
     Figure,
@@ -32,7 +33,6 @@ from benchmarks.fixes import (
 from benchmarks.handmade import HandmadeIndex
 from benchmarks.processes import in_fresh_process
 from shelflife.client import InProcessStore, Memory, SqliteStore, Store
-from shelflife.client.decisions import row_tag, table_tag, tags_of
 
 __all__ = ["REMARKS", "measure"]
 

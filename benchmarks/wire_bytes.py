@@ -13,7 +13,7 @@ from fastapi import FastAPI
 
 from benchmarks.figures import Figure, at_most
 from shelflife.apis.acme.gateway import InProcessGateway, Order
-from shelflife.client import Exchange, Fetched, Memory
+from shelflife.client import Exchange, Memory, Reply
 from shelflife.contract.compact import EPOCH_HEADER
 from shelflife.integrations.fastapi import install
 from shelflife.server import Provider
@@ -78,11 +78,11 @@ def _exchanged(table_count: int, exchange_count: int, compact: bool) -> _Sent:
     whole = contract = last = 0
     with serving(app) as address, httpx2.Client(base_url=address, trust_env=False) as client:
 
-        def fetch(url: str) -> Fetched:
+        def fetch(url: str) -> Reply:
             answer = client.get(url)
-            return Fetched(answer.status_code, answer.content)
+            return Reply(answer.status_code, answer.content)
 
-        memory = Memory(fetch=fetch)
+        memory = Memory(ask=fetch)
         for _ in range(exchange_count):
             headers = {"content-type": "application/json"}
             epoch = memory.epoch(address) if compact else None

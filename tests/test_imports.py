@@ -20,13 +20,15 @@ PUBLIC = {
         " csv_file fix json_file sql_query toml_file".split()
     ),
     "shelflife.client": set(
-        "ARMS EXACT MERGE_INSTRUCTION Alerted Amended Applied Distrusted Entry Event Evicted Exchange Fetched Guard Ignored"
-        " InProcessStore Memory Notified OnRules OnTable Reason Refused Restamped SqliteStore Statistics Store"
-        " StoreError StoreFailed Stored Strategy Suspected Unjudged amended_input memory_block origin_of precondition_for".split()
+        "EXACT MERGE_INSTRUCTION Alerted Amended Applied Ask AsyncAsk Call Condition Distrusted Entry Event Evicted Exchange"
+        " Filed Grounds Guard Held Ignored InProcessStore Knowledge Known Memory Question Reason Refused Reply Restamped"
+        " Root Send Shape SqliteStore Statistics Store StoreError StoreFailed Stored Strategy Suspected Unjudged Write Written"
+        " amended_input exchange exchange_async memory_block origin_of".split()
     ),
     "shelflife.integrations.asgi": {"AdminMiddleware", "ContractMiddleware", "contract_app"},
     "shelflife.integrations.litestar": {"ContractPlugin"},
     "shelflife.integrations.httpx": {"AsyncMemoryTransport", "MemoryTransport"},
+    "shelflife.integrations.httpx2": {"AsyncMemoryTransport", "MemoryTransport"},
     "shelflife.integrations.fastapi": {"install"},
     "shelflife.testing": {"serving"},
     "shelflife.apis.acme": {"ROTATED_CODES", "acme_app", "acme_provider"},
@@ -112,12 +114,8 @@ def test_a_command_without_its_extra_says_what_to_install(command, extra):
         ("import shelflife.integrations.litestar", "litestar", "litestar"),
         ("import shelflife.integrations.ed25519", "cryptography", "signed"),
         ("import shelflife.testing", "uvicorn", "server"),
-        (
-            "from shelflife.client import Memory; from shelflife.integrations.httpx import MemoryTransport;"
-            " MemoryTransport(Memory())",
-            "httpx2",
-            "httpx",
-        ),
+        ("import shelflife.integrations.httpx2", "httpx2", "httpx2"),
+        ("import shelflife.integrations.httpx", "httpx", "httpx"),
     ],
 )
 def test_a_part_that_is_missing_is_told_with_the_extra_that_brings_it(program, missing, extra):

@@ -33,7 +33,7 @@ def test_from_a_first_key_to_one_that_takes_its_place(drawn, tmp_path, capsys):
         with Agent(origin, trust=trust({origin: [old_key]})) as agent:
             agent.call(GOVERNED)
             assert agent.recall(GOVERNED)
-            attested = agent.memory.store.known(origin).knowledge.attested
+            attested = agent.memory.store.known(origin).knowledge.vouched
     assert (attested.sequence, attested.keys) == (1, {})
     signing = ["--signing-key", str(new), "--endorsement", str(endorsement)]
     with Serving(*state, *signing) as server:
@@ -41,7 +41,7 @@ def test_from_a_first_key_to_one_that_takes_its_place(drawn, tmp_path, capsys):
         with Agent(origin, trust=trust({origin: [old_key]})) as agent:
             agent.call(GOVERNED)
             assert agent.recall(GOVERNED)
-            now_attested = agent.memory.store.known(origin).knowledge.attested
+            now_attested = agent.memory.store.known(origin).knowledge.vouched
             assert agent.of(Distrusted) == []
     assert (now_attested.lineage, now_attested.sequence) == (attested.lineage, 1)
     assert (now_attested.keys, now_attested.retired_keys) == ({new_key: old_key}, (old_key,))

@@ -9,8 +9,7 @@ import pytest
 
 from shelflife.cli import main
 from shelflife.client import SqliteStore
-from shelflife.client.decisions import tags_of
-from tests.client.entries import ORIGIN, OTHER, entry
+from tests.client.entries import ORIGIN, OTHER, entry, put
 
 
 @pytest.fixture
@@ -19,10 +18,9 @@ def path(tmp_path):
     for origin, one in (
         (ORIGIN, entry("basic")),
         (ORIGIN, entry("pro", "P2")),
-        (OTHER, entry(origin=OTHER, type="B")),
+        (OTHER, entry(root=OTHER, type="B")),
     ):
-        known = store.known(origin)
-        store.write(origin, known.revision, known.knowledge, put=[(one, tags_of(one))])
+        put(store, one, tags=["all"], root=origin)
     store.close()
     return str(tmp_path / "memory.db")
 
@@ -45,8 +43,7 @@ def test_list_is_a_table_for_people_and_json_for_programs(path, capsys):
 def test_what_is_suspect_is_told(path, capsys):
     one = entry("pro", "P2", is_suspect=True)
     store = SqliteStore(path)
-    known = store.known(ORIGIN)
-    store.write(ORIGIN, known.revision, known.knowledge, put=[(one, tags_of(one))])
+    put(store, one, tags=["all"])
     store.close()
     _, out, _ = run(capsys, "list", path)
     assert [line.endswith("suspect") for line in out.splitlines()].count(True) == 1
@@ -92,9 +89,9 @@ def test_to_forget_in_a_file_that_somebody_else_writes_to_is_an_error(path, caps
 
 
 def test_what_is_not_printable_is_escaped(path, capsys):
-    hostile = entry(operation="POST /\x1b[2J\u202e\n", type="\x07", origin="http://\x1b")
+    hostile = entry(operation="POST /\x1b[2J\u202e\n", type="\x07", root="http://\x1b")
     store = SqliteStore(path)
-    store.write(hostile.origin, 0, store.known(hostile.origin).knowledge, put=[(hostile, tags_of(hostile))])
+    put(store, hostile, tags=["all"], root=hostile.root)
     store.close()
     for arguments in (["list", path], ["stats", path], ["show", path, hostile.id]):
         _, out, _ = run(capsys, *arguments)

@@ -2,8 +2,7 @@
 
 import httpx2
 
-from shelflife.client.memory import Exchange, Fetched, Memory
-from shelflife.client.strategies import EXACT
+from shelflife.client import EXACT, Exchange, Memory, Reply
 
 
 class Clock:
@@ -25,11 +24,14 @@ class Agent:
         self.events = []
         self.asked = []
         self.http = http or httpx2.Client(trust_env=False, timeout=30)
-        self.fetcher = self.fetch
+        self.asker = self.ask
         """What the memory asks servers by; a test may put something between them."""
 
         self.memory = Memory(
-            strategy=strategy, fetch=lambda url: self.fetcher(url), on_event=self.events.append, **options
+            strategy=strategy,
+            ask=lambda question: self.asker(question),
+            on_event=self.events.append,
+            **options,
         )
 
     def __enter__(self):
@@ -38,13 +40,14 @@ class Agent:
     def __exit__(self, *exception):
         self.http.close()
 
-    def fetch(self, url):
-        self.asked.append(url)
+    def ask(self, question):
+        self.asked.append(question.url)
+        method = "GET" if question.body is None else "POST"
         try:
-            response = self.http.get(url)
+            response = self.http.request(method, question.url, content=question.body)
         except httpx2.TransportError:
             return None
-        return Fetched(response.status_code, response.content)
+        return Reply(response.status_code, response.content)
 
     def call(self, request):
         """Make the request as it is; the memory observes the response."""
@@ -60,7 +63,8 @@ class Agent:
 
     def exchange(self, request, response):
         headers = {name.lower(): value for name, value in response.headers.items()}
-        return Exchange(self.origin, self.operation, request, response.status_code, headers, response.content)
+        reply = Reply(response.status_code, response.content, headers)
+        return Exchange(self.origin, self.operation, request, reply)
 
     def recall(self, request, **options):
         return self.memory.recall(self.origin, self.operation, request, **options)
@@ -82,12 +86,11 @@ def learn(agent, *requests):
     agent.events.clear()
 
 
-def post(agent):
-    """How the agent asks for fixes: with a body, and on record."""
+def only_get(ask):
+    """Whoever asks so is told nothing of fixes: what has gone is not renewed."""
+    return lambda question: ask(question) if question.body is None else None
 
-    def send(url, body):
-        agent.asked.append(url)
-        response = agent.http.post(url, content=body)
-        return Fetched(response.status_code, response.content)
 
-    return send
+def posting(agent, answer):
+    """Whoever asks so gets another answer about fixes, and the agent's own to all else."""
+    return lambda question: agent.ask(question) if question.body is None else answer(question)

@@ -95,7 +95,7 @@ def suggestions_now(world, request):
 
 def has_changed(entry, old, new):
     """Whether a read of the entry has changed between two states, judged by the rows and rules themselves."""
-    for node in entry.rows:
+    for node in entry.grounds.rows:
         table, key = split_node_id(node)
         before, after = old.tables[table].rows, new.tables[table].rows
         if key is None and not same_json(before.to_dict(), after.to_dict()):
@@ -103,7 +103,8 @@ def has_changed(entry, old, new):
         if key is not None and not same_json(before.get(key), after.get(key)):
             return True
     return any(
-        old.rules.find(*split_node_id(rule)) != new.rules.find(*split_node_id(rule)) for rule in entry.rules
+        old.rules.find(*split_node_id(rule)) != new.rules.find(*split_node_id(rule))
+        for rule in entry.grounds.rules
     )
 
 

@@ -2,7 +2,7 @@
 
 import json
 
-from shelflife.client.memory import Exchange
+from shelflife.client import Exchange, Reply
 
 STAMPS = {"table_versions": {"t": "1"}, "rules_version": "abc"}
 FIX = {
@@ -20,7 +20,7 @@ def said(body, headers=None):
     """The response to one and the same request, of which only this differs."""
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     headers = {"content-type": "application/json"} if headers is None else headers
-    return Exchange("http://h", "POST /x", {"a": 1}, 422, headers, raw)
+    return Exchange("http://h", "POST /x", {"a": 1}, Reply(422, raw, headers))
 
 
 def rejection(**changes):

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
+from shelflife.client import Memory, Reply
 from shelflife.client.events import Evicted, Restamped
-from shelflife.client.memory import Fetched, Memory
 from tests.client.responses import FIX, said
 
 ORIGIN = "http://h"
@@ -31,7 +31,7 @@ def moved(*tables):
 
 def answering(tables, **more):
     body = json.dumps({"tables": tables, "table_versions": {}, **more}).encode()
-    return lambda url: Fetched(200, body)
+    return lambda question: Reply(200, body)
 
 
 def held(memory):
@@ -39,7 +39,7 @@ def held(memory):
 
 
 def test_a_table_that_moved_without_a_row_of_it_changing_keeps_its_entries():
-    memory = Memory(fetch=answering({"t": NOTHING}))
+    memory = Memory(ask=answering({"t": NOTHING}))
     memory.observe(fixed("t"))
     assert memory.observe(moved("t")) == [Restamped(ORIGIN, "t", 1)]
 
@@ -58,17 +58,17 @@ def test_a_table_that_moved_without_a_row_of_it_changing_keeps_its_entries():
     ],
 )
 def test_an_answer_that_is_not_whole_is_none(told):
-    memory = Memory(fetch=answering({"t": told}))
+    memory = Memory(ask=answering({"t": told}))
     memory.observe(fixed("t"))
     assert [type(event) for event in memory.observe(moved("t"))] == [Evicted]
 
 
 def test_an_answer_about_what_was_not_asked_is_not_listened_to():
-    memory = Memory(fetch=answering({"t": NOTHING, "u": NOTHING | {"version": "9", "changed": ["k"]}}))
+    memory = Memory(ask=answering({"t": NOTHING, "u": NOTHING | {"version": "9", "changed": ["k"]}}))
     memory.observe(fixed("t", "u"))
     memory.observe(said({"table_versions": {"t": "2", "u": "1"}}))
     assert held(memory) == ["F_t", "F_u"]
-    assert memory.store.known(ORIGIN).knowledge.table_versions == {"t": "2", "u": "1"}
+    assert memory.store.known(ORIGIN).knowledge.versions.tables == {"t": "2", "u": "1"}
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_an_answer_about_what_was_not_asked_is_not_listened_to():
     ],
 )
 def test_a_state_that_no_honest_server_has_is_no_answer(state):
-    memory = Memory(fetch=lambda url: Fetched(200, json.dumps(state).encode()))
+    memory = Memory(ask=lambda question: Reply(200, json.dumps(state).encode()))
     memory.observe(fixed("t"))
     memory.observe(said(b"", {"contract-state": '"s"'}))
     assert held(memory) == []
@@ -89,7 +89,7 @@ def test_a_state_that_no_honest_server_has_is_no_answer(state):
 
 def test_tables_that_nothing_hangs_on_are_not_asked_about():
     asked = []
-    memory = Memory(fetch=asked.append)
+    memory = Memory(ask=asked.append)
     memory.observe(fixed("t"))
     memory.observe(said({"table_versions": {"t": "1", "u": "1"}}))
     memory.observe(said({"table_versions": {"t": "1", "u": "2"}}))
@@ -100,11 +100,11 @@ def test_many_tables_are_asked_about_in_several_questions():
     tables = [f"{'t' * 120}{number}" for number in range(64)]
     asked = []
 
-    def fetch(url):
-        asked.append(url)
-        return answering({table: NOTHING for table in tables if table + "%3A" in url})(url)
+    def ask(question):
+        asked.append(question.url)
+        return answering({table: NOTHING for table in tables if table + "%3A" in question.url})(question)
 
-    memory = Memory(fetch=fetch)
+    memory = Memory(ask=ask)
     memory.observe(fixed(*tables))
     assert not any(isinstance(event, Evicted) for event in memory.observe(moved(*tables)))
     assert len(asked) == 2
@@ -113,19 +113,19 @@ def test_many_tables_are_asked_about_in_several_questions():
 
 
 def test_the_fetcher_of_the_constructor_may_be_async():
-    async def fetch(url):
-        return answering({"t": NOTHING})(url)
+    async def ask(question):
+        return answering({"t": NOTHING})(question)
 
-    memory = Memory(fetch=fetch)
+    memory = Memory(ask=ask)
     memory.observe(fixed("t"))
     asyncio.run(memory.observe_async(moved("t")))
     assert held(memory) == ["F_t"]
-    with pytest.raises(TypeError, match="observe_async"):
+    with pytest.raises(TypeError, match="call the verb whose name ends in _async"):
         memory.observe(said({"table_versions": {"t": "3"}}))
 
 
 def test_observing_asynchronously_asks_through_a_plain_fetcher_too():
-    memory = Memory(fetch=answering({"t": NOTHING}))
+    memory = Memory(ask=answering({"t": NOTHING}))
     memory.observe(fixed("t"))
     asyncio.run(memory.observe_async(moved("t")))
     assert held(memory) == ["F_t"]

@@ -4,17 +4,17 @@ import asyncio
 import json
 
 import httpx2
-import msgspec
 import pytest
 
 from shelflife.apis.acme import acme_app, acme_provider
-from shelflife.client.events import Evicted, Notified, Reason, Stored, Suspected
+from shelflife.client import Exchange, Memory, Reply
+from shelflife.client.events import Evicted, Reason, Stored, Suspected
 from shelflife.client.guard import Guard
-from shelflife.client.memory import Exchange, Fetched, Memory
-from shelflife.client.strategies import ARMS, EXACT
+from shelflife.client.strategies import Exact
+from shelflife.lab.arms import ARMS
 from shelflife.testing import serving
 from tests.acme_world import CONTROL, FREE, FUNDING_1, GOVERNED, bump, rotate
-from tests.client.agents import Agent, knows, learn, post
+from tests.client.agents import Agent, knows, learn, posting
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def agent(address, store, clock):
 
 
 def check(agent, request, **options):
-    return agent.memory.check(agent.origin, agent.operation, request, post=post(agent), **options)
+    return agent.memory.revalidate(agent.origin, agent.operation, request, **options)
 
 
 def suspects(agent):
@@ -37,7 +37,7 @@ def test_what_goes_beyond_the_bound_is_kept_and_not_handed_out(agent, provider):
     agent.call(FREE)
     [suspected] = agent.of(Suspected)
     assert suspected.why == "more than 0 remembered fixes of this server would have gone within an hour"
-    assert (suspected.origin, suspected.count) == (agent.origin, 1)
+    assert (suspected.root, suspected.count) == (agent.origin, 1)
     assert agent.of(Evicted) == []
     assert suspects(agent) == [{"promo_code": "SUMMERSALE25"}]
     assert knows(agent, GOVERNED) == []
@@ -54,7 +54,7 @@ def test_within_the_bound_all_is_as_ever(address, provider):
         agent.call(FREE)
         assert [event.reason for event in agent.of(Evicted)] == [Reason.ROW_CHANGED]
         assert agent.of(Suspected) == []
-        assert not agent.memory.has_suspects(agent.origin)
+        assert suspects(agent) == []
         assert check(agent, GOVERNED) == []
 
 
@@ -105,14 +105,6 @@ def test_a_suspect_that_is_suspected_again_is_told_once(agent, provider):
         rotate_to(provider, f"C{number}")
         agent.call(FREE)
     assert len(agent.of(Suspected)) == 1
-
-
-def test_whoever_was_given_an_entry_is_told_that_it_is_suspect(agent, provider):
-    learn(agent, GOVERNED)
-    agent.recall(GOVERNED, consumer="planner")
-    rotate(provider)
-    agent.call(FREE)
-    assert [event.consumer for event in agent.of(Notified)] == ["planner"]
 
 
 def test_a_check_that_finds_nothing_suspect_asks_nothing(agent, provider):
@@ -173,11 +165,11 @@ def test_a_response_that_gives_it_again_does_as_well(agent, provider):
     "answer",
     [
         None,
-        Fetched(500, b""),
-        Fetched(404, b"{}"),
-        Fetched(200, b"{}"),
-        Fetched(200, b"{"),
-        Fetched(200, b'{"recovery_feedback": {"suggestions": []}}'),
+        Reply(500, b""),
+        Reply(404, b"{}"),
+        Reply(200, b"{}"),
+        Reply(200, b"{"),
+        Reply(200, b'{"recovery_feedback": {"suggestions": []}}'),
     ],
 )
 def test_without_a_usable_answer_it_stays_suspect(agent, provider, answer):
@@ -186,15 +178,15 @@ def test_without_a_usable_answer_it_stays_suspect(agent, provider, answer):
     agent.call(FREE)
     asked = []
 
-    def send(url, body):
-        asked.append(json.loads(body))
+    def send(question):
+        asked.append(json.loads(question.body))
         return answer
 
-    agent.memory.check(agent.origin, agent.operation, GOVERNED, post=send)
+    agent.memory.revalidate(agent.origin, agent.operation, GOVERNED, posting(agent, send))
     assert asked == [{"operation": agent.operation, "request": GOVERNED}]
     assert knows(agent, GOVERNED) == []
     assert suspects(agent) == [{"promo_code": "SUMMERSALE25"}]
-    agent.memory.check(agent.origin, agent.operation, GOVERNED)
+    agent.memory.revalidate(agent.origin, agent.operation, GOVERNED, lambda question: None)
     assert suspects(agent) == [{"promo_code": "SUMMERSALE25"}]
 
 
@@ -211,16 +203,16 @@ def test_an_answer_that_others_have_overtaken_is_asked_for_again(agent, provider
     learn(agent, GOVERNED)
     rotate(provider)
     agent.call(FREE)
-    ask, answers = post(agent), []
+    answers = []
 
-    def overtaken(url, body):
-        answers.append(ask(url, body))
+    def overtaken(question):
+        answers.append(agent.ask(question))
         if len(answers) == 1:
             rotate_to(provider, "SUMMERSALE25")
             agent.call(FREE)
         return answers[-1]
 
-    agent.memory.check(agent.origin, agent.operation, GOVERNED, post=overtaken)
+    agent.memory.revalidate(agent.origin, agent.operation, GOVERNED, posting(agent, overtaken))
     assert len(answers) == 2
     assert knows(agent, GOVERNED) == [{"promo_code": "SUMMERSALE25"}]
 
@@ -229,17 +221,16 @@ def test_a_doubt_that_arises_while_the_server_is_asked_is_settled_first(agent, p
     learn(agent, GOVERNED)
     rotate(provider)
     agent.call(FREE)
-    ask = post(agent)
     headers = {"content-type": "application/json"}
-    malformed = Exchange(agent.origin, agent.operation, {}, 200, headers, b'{"table_versions": 5}')
+    malformed = Exchange(agent.origin, agent.operation, {}, Reply(200, b'{"table_versions": 5}', headers))
 
-    def doubted(url, body):
-        answer = ask(url, body)
+    def doubted(question):
+        answer = agent.ask(question)
         rotate_to(provider, "SUMMERSALE25")
         agent.memory.observe(malformed)
         return answer
 
-    agent.memory.check(agent.origin, agent.operation, GOVERNED, post=doubted)
+    agent.memory.revalidate(agent.origin, agent.operation, GOVERNED, posting(agent, doubted))
     assert knows(agent, GOVERNED) in ([], [{"promo_code": "SUMMERSALE25"}])
     agent.memory.observe(malformed)
     check(agent, GOVERNED)
@@ -252,9 +243,16 @@ def test_an_origin_in_doubt_is_asked_for_its_state_first(agent, provider):
     rotate(provider)
     agent.call(FREE)
     headers = {"content-type": "application/json"}
-    agent.memory.observe(Exchange(agent.origin, agent.operation, {}, 200, headers, b'{"table_versions": 5}'))
+    agent.memory.observe(
+        Exchange(agent.origin, agent.operation, {}, Reply(200, b'{"table_versions": 5}', headers))
+    )
     agent.asked.clear()
-    agent.memory.check(agent.origin, agent.operation, GOVERNED, fetch=lambda url: None, post=post(agent))
+    agent.memory.revalidate(
+        agent.origin,
+        agent.operation,
+        GOVERNED,
+        ask=lambda question: None if question.body is None else agent.ask(question),
+    )
     assert agent.asked == []
     check(agent, GOVERNED)
     assert knows(agent, GOVERNED) == [{"promo_code": "WINTERLAUNCH26"}]
@@ -282,24 +280,25 @@ def test_what_a_request_finds_once_it_is_amended_is_checked_too(address, store):
 
         first, second = ("a", {}), ("b", {"a": 1})
 
-        def send(url, body):
-            request = json.loads(body)["request"]
+        def send(question):
+            request = json.loads(question.body)["request"]
             due = [second] if request == {"a": 1} else [first] if not request else []
             asked.append(request)
-            return Fetched(200, told("2", *due))
+            return Reply(200, told("2", *due))
 
         asked = []
         headers = {"content-type": "application/json"}
         for request, fixes in (({}, [first]), ({"a": 1}, [second])):
             agent.memory.observe(
-                Exchange(agent.origin, agent.operation, request, 422, headers, told("1", *fixes)),
-                lambda url: None,
+                Exchange(agent.origin, agent.operation, request, Reply(422, told("1", *fixes), headers)),
+                lambda question: None,
             )
         agent.memory.observe(
-            Exchange(agent.origin, agent.operation, {"x": 1}, 200, headers, told("2")), lambda url: None
+            Exchange(agent.origin, agent.operation, {"x": 1}, Reply(200, told("2"), headers)),
+            lambda question: None,
         )
         assert len(suspects(agent)) == 2
-        agent.memory.check(agent.origin, agent.operation, {}, post=send)
+        agent.memory.revalidate(agent.origin, agent.operation, {}, posting(agent, send))
         assert asked == [{}, {"a": 1}]
         assert agent.memory.amend(agent.origin, agent.operation, {}).request == {"a": 1, "b": 1}
 
@@ -322,11 +321,12 @@ def test_asynchronously_it_is_the_same(agent, provider):
     async def story():
         async with httpx2.AsyncClient(trust_env=False) as http:
 
-            async def send(url, body):
-                response = await http.post(url, content=body)
-                return Fetched(response.status_code, response.content)
+            async def send(question):
+                method = "GET" if question.body is None else "POST"
+                response = await http.request(method, question.url, content=question.body)
+                return Reply(response.status_code, response.content)
 
-            return await agent.memory.check_async(agent.origin, agent.operation, GOVERNED, post=send)
+            return await agent.memory.revalidate_async(agent.origin, agent.operation, GOVERNED, send)
 
     assert [type(event) for event in asyncio.run(story())] == [Evicted, Stored]
     assert knows(agent, GOVERNED) == [{"promo_code": "WINTERLAUNCH26"}]
@@ -348,9 +348,17 @@ def test_suspects_are_forgotten_and_distrusted_like_all_others(agent, provider, 
         assert list(store.entries()) == []
 
 
+class Beside(Exact):
+    """A second value stands beside the first."""
+
+    name = "beside"
+
+    def files(self, entry):
+        return super().files(entry)._replace(slot=entry.id)
+
+
 def test_a_strategy_that_keeps_older_values_hands_no_suspect_out_either(address, provider, store):
-    strategy = msgspec.structs.replace(EXACT, name="beside", keeps_older_values=True)
-    with Agent(address, store=store, strategy=strategy, most_evictions=0) as agent:
+    with Agent(address, store=store, strategy=Beside(), most_evictions=0) as agent:
         learn(agent, GOVERNED)
         rotate(provider)
         agent.call(FREE)

@@ -14,7 +14,7 @@ from shelflife.client.in_process import InProcessStore
 from shelflife.client.sqlite import SqliteStore
 from shelflife.testing import serving
 from tests.acme_world import FUNDING_1, GOVERNED, Restless
-from tests.client.agents import Agent, post
+from tests.client.agents import Agent
 from tests.client.histories import HISTORIES, assert_nothing_stale, drifts
 from tests.programs import programs
 from tests.worlds import dense_fields, dense_worlds, rule_lists
@@ -34,8 +34,8 @@ def opened(kind):
         store.close()
 
 
-def check(agent, request, send=None):
-    return agent.memory.check(agent.origin, agent.operation, request, post=send or post(agent))
+def check(agent, request, ask=None):
+    return agent.memory.revalidate(agent.origin, agent.operation, request, ask)
 
 
 def handed_out(agent, request):
@@ -96,8 +96,7 @@ def test_nothing_stale_is_handed_out_however_seldom_the_server_answers(
     world.make(content, declared, program_list)
     agent = Agent(world_address, "POST /x", http=http, most_evictions=most)
     is_answered = cycle(answered)
-    agent.fetcher = lambda url: agent.fetch(url) if next(is_answered) else None
-    ask = post(agent)
+    agent.asker = lambda question: agent.ask(question) if next(is_answered) else None
     delayed = []
     for events in rounds:
         for request in requests:
@@ -111,7 +110,7 @@ def test_nothing_stale_is_handed_out_however_seldom_the_server_answers(
             agent.memory.observe(late)
             assert_nothing_stale(world, agent, requests)
             for request in requests:
-                check(agent, request, lambda url, body: ask(url, body) if next(is_answered) else None)
+                check(agent, request)
                 assert_nothing_stale(world, agent, requests)
 
 

@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shelflife.apis.acme import ROTATED_CODES, acme_app, acme_provider
-from shelflife.client import ARMS, EXACT, Exchange, Fetched, Guard, Memory
+from shelflife.client import EXACT, Exchange, Guard, Memory, Reply
 from shelflife.contract import Rule
 from shelflife.contract.compact import EPOCH_HEADER
 from shelflife.integrations.asgi import ContractMiddleware
-from shelflife.integrations.httpx import AsyncMemoryTransport, MemoryTransport
+from shelflife.integrations.httpx2 import AsyncMemoryTransport, MemoryTransport
+from shelflife.lab.arms import ARMS
 from shelflife.server import Provider, fix
 from shelflife.testing import serving
 from tests.acme_world import FREE, GOVERNED
@@ -76,12 +77,12 @@ class Agent:
     def __init__(self, strategy, says_epoch):
         self.app = None
         self.says_epoch = says_epoch
-        self.memory = Memory(strategy=strategy, fetch=self.fetch)
+        self.memory = Memory(strategy=strategy, ask=self.ask)
         self.bytes = 0
 
-    def fetch(self, url):
-        status, _, body = call(self.app, "GET", url.removeprefix(ORIGIN))
-        return Fetched(status, body)
+    def ask(self, question):
+        status, _, body = call(self.app, "GET", question.url.removeprefix(ORIGIN))
+        return Reply(status, body)
 
     def request(self, app, fields, *, is_lost):
         self.app = app
@@ -89,12 +90,12 @@ class Agent:
         status, headers, body = call(app, "POST", "/x", json.dumps(fields).encode(), epoch)
         self.bytes += len(body)
         if not is_lost:
-            self.memory.observe(Exchange(ORIGIN, "POST /x", fields, status, headers, body, epoch))
+            self.memory.observe(Exchange(ORIGIN, "POST /x", fields, Reply(status, body, headers), epoch))
 
     @property
     def held(self):
         return {
-            (entry.type, entry.when["plan"], entry.parameters["code"])
+            (entry.type, entry.condition.when["plan"], entry.parameters["code"])
             for entry in self.memory.store.entries()
         }
 
@@ -148,8 +149,7 @@ def test_both_forms_lead_to_the_same_decisions(first, history, strategy):
             case ("restart", _, content):
                 replicas[which] = replica(content, [TIES])
     known = [agent.memory.store.known(ORIGIN).knowledge for agent in (full, compact)]
-    assert known[0].table_versions == known[1].table_versions
-    assert known[0].rules_version == known[1].rules_version
+    assert known[0].versions == known[1].versions
 
 
 def test_the_compact_form_is_much_shorter():
@@ -167,8 +167,8 @@ def test_a_client_that_named_no_epoch_takes_none_for_an_answer():
     memory = Memory()
     body = b'{"epoch": 1, "recovery_feedback": {"suggestions": [{"type": "T", "parameters": {"x": 1}, "rows": ["t:k"], "when": {}}]}}'
     headers = {"content-type": "application/json"}
-    memory.observe(Exchange("http://h", "POST /x", {}, 422, headers, body))
-    memory.observe(Exchange("http://h", "POST /x", {}, 422, headers, body, "AAAAAAAA"))
+    memory.observe(Exchange("http://h", "POST /x", {}, Reply(422, body, headers)))
+    memory.observe(Exchange("http://h", "POST /x", {}, Reply(422, body, headers), "AAAAAAAA"))
     assert list(memory.store.entries()) == []
 
 
@@ -186,9 +186,7 @@ def test_a_malformed_account_is_ignored_told_and_doubted(epoch):
             ORIGIN,
             "POST /x",
             {},
-            200,
-            {"content-type": "application/json"},
-            json.dumps({"epoch": epoch}).encode(),
+            Reply(200, json.dumps({"epoch": epoch}).encode(), {"content-type": "application/json"}),
             agent.memory.epoch(ORIGIN),
         )
     )

@@ -10,8 +10,8 @@ import threading
 
 import pytest
 
+from shelflife.client import Memory
 from shelflife.client.events import Evicted, Reason, StoreFailed
-from shelflife.client.memory import Memory
 from shelflife.client.sqlite import SqliteStore
 from tests.acme_world import CONTROL, FREE, FUNDING_1, GOVERNED, rotate
 from tests.client.agents import Agent, knows, learn
@@ -82,7 +82,7 @@ def test_in_doubt_and_with_nobody_to_ask_everything_of_the_origin_goes(agent, pr
     clock.now += 10
     agent.memory.observe(
         agent.exchange(FREE, agent.http.post(agent.origin + "/subscriptions", json=FREE)),
-        fetch=lambda url: None,
+        ask=lambda question: None,
     )
     assert {event.reason for event in agent.of(Evicted)} == {Reason.TABLE_MOVED}
     assert knows(agent, CONTROL) == []
@@ -99,7 +99,7 @@ def test_a_file_that_was_locked_while_nothing_moved_costs_nothing_afterwards(age
 
 
 def test_a_fetcher_that_raises_leaves_the_origin_in_doubt(agent, provider):
-    def broken(url):
+    def broken(question):
         raise RuntimeError("no such luck")
 
     learn(agent, GOVERNED)
@@ -120,7 +120,7 @@ def test_an_observation_that_is_cancelled_leaves_the_origin_in_doubt(agent, prov
     async def story():
         is_asking = asyncio.Event()
 
-        async def never_answered(url):
+        async def never_answered(question):
             is_asking.set()
             await asyncio.Event().wait()
 
@@ -139,10 +139,10 @@ def test_while_the_server_is_being_asked_nobody_recalls(agent, provider):
     exchange = agent.exchange(FREE, agent.http.post(agent.origin + "/subscriptions", json=FREE))
     is_asking, may_answer = threading.Event(), threading.Event()
 
-    def slow(url):
+    def slow(question):
         is_asking.set()
         may_answer.wait(30)
-        return agent.fetch(url)
+        return agent.ask(question)
 
     observing = threading.Thread(target=agent.memory.observe, args=(exchange, slow))
     observing.start()
@@ -192,8 +192,8 @@ def test_a_kill_in_a_burst_of_observes_loses_at_most_the_one_in_flight(path):
         rest = process.stdout.read().split()
         last = int(rest[-1]) if rest else 72
     store = SqliteStore(path)
-    held = [entry.when["a"] for entry in store.entries()]
+    held = [entry.condition.when["a"] for entry in store.entries()]
     expected = [list(range(end // 10 * 10, end + 1)) for end in (last, last + 1)]
     assert held in expected
-    assert store.known("http://h").knowledge.table_versions == {"t": f"{held[-1] // 10}"}
+    assert store.known("http://h").knowledge.versions.tables == {"t": f"{held[-1] // 10}"}
     store.close()

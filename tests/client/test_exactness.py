@@ -41,7 +41,7 @@ def test_nothing_stale_is_recalled_however_seldom_the_server_answers(
     world.make(content, declared, program_list)
     agent = Agent(world_address, "POST /x", http=http)
     is_answered = cycle(answered)
-    agent.fetcher = lambda url: agent.fetch(url) if next(is_answered) else None
+    agent.asker = lambda question: agent.ask(question) if next(is_answered) else None
     delayed = []
     for events in rounds:
         for request in requests:

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shelflife.client import Memory, Write
 from shelflife.client.events import Applied, Refused
 from shelflife.client.guard import Guard, amend
-from shelflife.client.memory import Memory
 from shelflife.contract.merging import merged
-from tests.client.entries import entry
+from tests.client.entries import entry, filed
 
 
 def amended(request, *entries, guard=None):
@@ -136,7 +136,7 @@ def test_a_memory_amends_and_tells():
     memory = Memory(on_event=events.append)
     assert memory.amend("http://h", "POST /x", {"plan": "basic"}).request == {"plan": "basic"}
     known = memory.store.known("https://a.example")
-    memory.store.write("https://a.example", known.revision, known.knowledge, put=[(entry(), ["all"])])
+    memory.store.write("https://a.example", known.revision, Write(known.knowledge, put=[filed(entry())]))
     outcome = memory.amend("https://a.example", "POST /x", {"plan": "basic"})
     assert outcome.request == {"plan": "basic", "promo": "P1"}
     assert events == [Applied(entry(), {"promo": "P1"})]

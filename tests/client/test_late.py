@@ -4,10 +4,10 @@ import json
 
 import pytest
 
+from shelflife.client import Memory, Reply
 from shelflife.client.events import Evicted, Stored
 from shelflife.client.in_process import InProcessStore
-from shelflife.client.memory import Fetched, Memory
-from shelflife.client.strategies import ARMS
+from shelflife.lab.arms import ARMS
 from tests.acme_world import FREE, FUNDING_1, FUNDS, GOVERNED, rotate
 from tests.client.agents import knows, learn
 from tests.client.responses import FIX, said
@@ -19,7 +19,7 @@ ORIGIN = "http://h"
 def memory(request):
     if request.param == "A2":
         return Memory(strategy=ARMS["A2"])
-    return Memory(fetch=None if request.param == "nobody to ask" else lambda url: Fetched(500, b""))
+    return Memory(ask=None if request.param == "nobody to ask" else lambda question: Reply(500, b""))
 
 
 def stamped(version, rules=None):
@@ -82,13 +82,13 @@ def test_once_the_server_answers_a_table_in_question_is_learned_of_again():
     for version in ("1", "2", "1"):
         memory.observe(stamped(version))
     state = json.dumps({"table_versions": {"t": "2"}}).encode()
-    memory.observe(stamped("2"), fetch=lambda url: Fetched(200, state))
+    memory.observe(stamped("2"), ask=lambda question: Reply(200, state))
     assert values(memory) == ["2"]
 
 
 def test_a_table_that_has_vanished_does_not_come_back_with_a_late_response():
     state = json.dumps({"table_versions": {}}).encode()
-    memory = Memory(fetch=lambda url: Fetched(200, state) if url.endswith("/state") else None)
+    memory = Memory(ask=lambda question: Reply(200, state) if question.url.endswith("/state") else None)
     memory.observe(stamped("1"))
     memory.observe(said({"table_versions": {}}))
     memory.observe(stamped("1"))
@@ -135,13 +135,13 @@ def test_in_doubt_and_with_nobody_to_ask_a_response_teaches_nothing():
 def test_a_server_that_denies_the_version_it_gave_is_not_believed_either_way():
     """As behind a balancer, with one replica ahead of the other."""
 
-    def behind(url):
+    def behind(question):
         told = {"since": "1", "version": "1", "known": True, "added": [], "removed": [], "changed": []}
-        if "2" in url:
+        if "2" in question.url:
             told = {"since": "2", "version": "1", "known": False}
-        return Fetched(200, json.dumps({"tables": {"t": told}, "table_versions": {"t": "1"}}).encode())
+        return Reply(200, json.dumps({"tables": {"t": told}, "table_versions": {"t": "1"}}).encode())
 
-    memory = Memory(fetch=behind)
+    memory = Memory(ask=behind)
     memory.observe(stamped("1"))
     events = memory.observe(said({"table_versions": {"t": "2"}}))
     assert [type(event) for event in events] == [Evicted]
@@ -161,12 +161,12 @@ def test_the_name_of_a_state_goes_with_its_versions():
     assert memory.store.known(ORIGIN).knowledge.state_tag is None
     memory.observe(said(b"", {"contract-state": '"s1"'}))
     assert values(memory) == []
-    assert memory.store.known(ORIGIN).knowledge.table_versions == {}
+    assert memory.store.known(ORIGIN).knowledge.versions.tables == {}
 
 
 def test_a_name_is_not_given_to_the_newer_state_that_was_answered_with():
     state = json.dumps({"table_versions": {"t": "3"}}).encode()
-    memory = Memory(fetch=lambda url: Fetched(200, state))
+    memory = Memory(ask=lambda question: Reply(200, state))
     memory.observe(said(b"", TAG_1))
     memory.observe(said(b"", {"contract-state": '"s2"'}))
     assert memory.store.known(ORIGIN).knowledge.state_tag is None
@@ -178,7 +178,7 @@ def test_a_name_is_not_given_to_the_newer_state_that_was_answered_with():
 
 def test_what_another_strategy_has_kept_is_not_recalled_and_goes_with_the_next_response():
     store = InProcessStore()
-    careless = Memory(store, ARMS["A1"])
+    careless = Memory(store, strategy=ARMS["A1"])
     careless.observe(stamped("1"))
     careless.observe(said({"table_versions": {"t": "2"}}))
     assert values(careless) == ["1"]

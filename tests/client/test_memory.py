@@ -8,20 +8,19 @@ import sys
 import pytest
 
 from shelflife.apis.acme import acme_app, acme_provider
+from shelflife.client import EXACT, Memory, Reply
 from shelflife.client.events import (
     Alerted,
     Evicted,
     Ignored,
-    Notified,
     Reason,
     Restamped,
     Stored,
     StoreFailed,
 )
-from shelflife.client.memory import Fetched, Memory
 from shelflife.client.sqlite import SqliteStore
 from shelflife.client.stores import StoreError
-from shelflife.client.strategies import ARMS, EXACT
+from shelflife.lab.arms import ARMS, KeepsNothing
 from shelflife.testing import serving
 from tests.acme_world import (
     CONTROL,
@@ -50,7 +49,7 @@ def test_a_fix_is_learned_from_one_request_and_recalled_for_the_next(agent):
     assert knows(agent, GOVERNED | {"promo_code": "SUMMERSALE25"}) == []
     assert knows(agent, FREE) == []
     [stored] = agent.of(Stored)
-    assert stored.entry.rows == (
+    assert stored.entry.grounds.rows == (
         "required_promo_policy:plan_partner_growth",
         "active_csm_codes:plan_partner_growth",
         "promo_eligibility:SUMMERSALE25",
@@ -161,7 +160,7 @@ def test_each_arm_when_a_rule_is_added(address, provider, arm, evicted, restampe
 
 
 def test_without_memory_nothing_is_kept(address):
-    with Agent(address, strategy=ARMS["A0"]) as agent:
+    with Agent(address, strategy=ARMS["A0"], store=KeepsNothing()) as agent:
         agent.call(GOVERNED)
         assert agent.recall(GOVERNED) == []
         assert agent.events == []
@@ -175,17 +174,6 @@ def test_keep_everything_holds_both_values_oldest_first(address, provider):
         assert knows(agent, GOVERNED) == [{"promo_code": "SUMMERSALE25"}, {"promo_code": "WINTERLAUNCH26"}]
 
 
-def test_consumers_of_an_evicted_entry_are_told(agent, provider):
-    learn(agent, GOVERNED, CONTROL)
-    agent.recall(GOVERNED, consumer="planner")
-    agent.recall(CONTROL, consumer="auditor")
-    rotate(provider)
-    agent.call(FREE)
-    assert [(event.consumer, event.entry.type) for event in agent.of(Notified)] == [
-        ("planner", "USE_REQUIRED_PROMO")
-    ]
-
-
 @pytest.mark.spec("9.5")
 @pytest.mark.parametrize(
     "fetched", [None, (404, b""), (200, b"nonsense"), (200, b'{"tables": {}}'), (500, b"{}")]
@@ -193,7 +181,7 @@ def test_consumers_of_an_evicted_entry_are_told(agent, provider):
 def test_when_the_server_cannot_tell_the_table_is_evicted(address, provider, fetched):
     with Agent(address) as agent:
         learn(agent, *LEARNED)
-        agent.fetcher = lambda url: fetched and Fetched(*fetched)
+        agent.asker = lambda question: fetched and Reply(*fetched)
         bump(provider)
         agent.call(FREE)
         assert {event.reason for event in agent.of(Evicted)} == {Reason.TABLE_MOVED}
@@ -283,7 +271,7 @@ def test_two_servers_with_the_same_tables_do_not_mix(agent, provider):
     ],
 )
 def test_stamps_that_cannot_be_read_are_told_and_put_the_origin_in_doubt_until_it_answers(body):
-    memory = Memory(fetch=lambda url: Fetched(200, json.dumps(STAMPS).encode()))
+    memory = Memory(ask=lambda question: Reply(200, json.dumps(STAMPS).encode()))
     memory.observe(said(rejection()))
     events = memory.observe(said(body))
     assert [type(event) for event in events] == [Ignored]
@@ -425,8 +413,8 @@ def test_observing_asynchronously_is_the_same(address, provider):
         rotate(provider)
         response = agent.http.post(address + "/subscriptions", json=FREE)
 
-        async def fetch(url):
-            return agent.fetch(url)
+        async def ask(question):
+            return agent.ask(question)
 
-        asyncio.run(agent.memory.observe_async(agent.exchange(FREE, response), fetch))
+        asyncio.run(agent.memory.observe_async(agent.exchange(FREE, response), ask))
         assert knows(agent, GOVERNED) == []

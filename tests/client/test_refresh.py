@@ -6,12 +6,12 @@ import json
 import httpx2
 import pytest
 
+from shelflife.client import Exchange, Reply
 from shelflife.client.events import Evicted, Reason, Stored
-from shelflife.client.memory import Exchange, Fetched
-from shelflife.client.preconditions import carried_by, precondition_for
+from shelflife.client.sending import carried_by, precondition_for
 from shelflife.contract.preconditions import PRECONDITION_HEADER
 from tests.acme_world import CONTROL, FREE, FUNDING_1, GOVERNED, rotate
-from tests.client.agents import knows, learn, post
+from tests.client.agents import knows, learn, only_get
 
 
 def test_while_nothing_moves_it_costs_one_short_question(agent):
@@ -25,7 +25,7 @@ def test_while_nothing_moves_it_costs_one_short_question(agent):
 def test_what_has_gone_stale_is_dropped_before_it_is_used(agent, provider):
     learn(agent, GOVERNED, CONTROL)
     rotate(provider)
-    [evicted] = agent.memory.refresh(agent.origin)
+    [evicted] = agent.memory.refresh(agent.origin, only_get(agent.ask))
     assert evicted.reason is Reason.ROW_CHANGED
     assert knows(agent, GOVERNED) == []
     assert knows(agent, CONTROL) == [{"currency": "eur"}]
@@ -34,7 +34,7 @@ def test_what_has_gone_stale_is_dropped_before_it_is_used(agent, provider):
 def test_what_took_its_place_is_there_without_a_request_that_failed(agent, provider):
     learn(agent, GOVERNED, FUNDING_1)
     rotate(provider)
-    happened = agent.memory.refresh(agent.origin, post=post(agent))
+    happened = agent.memory.refresh(agent.origin)
     assert [type(event) for event in happened] == [Evicted, Stored]
     assert knows(agent, GOVERNED) == [{"promo_code": "WINTERLAUNCH26"}]
     assert agent.http.post(
@@ -46,7 +46,7 @@ def test_what_took_its_place_is_there_without_a_request_that_failed(agent, provi
 def test_a_fix_that_is_not_needed_any_more_just_goes(agent, provider):
     learn(agent, GOVERNED)
     provider.registry.reload_table("required_promo_policy", remove=["plan_partner_growth"])
-    assert [type(event) for event in agent.memory.refresh(agent.origin, post=post(agent))] == [Evicted]
+    assert [type(event) for event in agent.memory.refresh(agent.origin)] == [Evicted]
     assert knows(agent, GOVERNED) == []
 
 
@@ -58,15 +58,17 @@ def test_nothing_known_is_nothing_to_ask(agent):
 def test_a_server_that_does_not_answer_changes_nothing(agent, provider):
     learn(agent, GOVERNED)
     rotate(provider)
-    for fetched in (None, Fetched(500, b""), Fetched(404, b"{}")):
-        assert agent.memory.refresh(agent.origin, lambda url, fetched=fetched: fetched) == []
+    for fetched in (None, Reply(500, b""), Reply(404, b"{}")):
+        assert agent.memory.refresh(agent.origin, lambda question, fetched=fetched: fetched) == []
     assert knows(agent, GOVERNED) == [{"promo_code": "SUMMERSALE25"}]
 
 
 def test_nonsense_in_place_of_the_fresh_fix_leaves_the_memory_without(agent, provider):
     learn(agent, GOVERNED)
     rotate(provider)
-    agent.memory.refresh(agent.origin, post=lambda url, body: Fetched(200, b"{"))
+    agent.memory.refresh(
+        agent.origin, lambda question: agent.ask(question) if question.body is None else Reply(200, b"{")
+    )
     agent.call(FREE)
     assert knows(agent, GOVERNED) == []
 
@@ -78,15 +80,12 @@ def test_asynchronously_it_is_the_same(agent, provider):
     async def story():
         async with httpx2.AsyncClient(trust_env=False) as http:
 
-            async def fetch(url):
-                response = await http.get(url)
-                return Fetched(response.status_code, response.content)
+            async def ask(question):
+                method = "GET" if question.body is None else "POST"
+                response = await http.request(method, question.url, content=question.body)
+                return Reply(response.status_code, response.content)
 
-            async def send(url, body):
-                response = await http.post(url, content=body)
-                return Fetched(response.status_code, response.content)
-
-            return await agent.memory.refresh_async(agent.origin, fetch, send)
+            return await agent.memory.refresh_async(agent.origin, ask)
 
     assert [type(event) for event in asyncio.run(story())] == [Evicted, Stored]
     assert knows(agent, GOVERNED) == [{"promo_code": "WINTERLAUNCH26"}]
@@ -95,7 +94,9 @@ def test_asynchronously_it_is_the_same(agent, provider):
 def test_a_refresh_lifts_a_doubt(agent):
     learn(agent, GOVERNED)
     headers = {"content-type": "application/json"}
-    agent.memory.observe(Exchange(agent.origin, agent.operation, {}, 200, headers, b'{"table_versions": 5}'))
+    agent.memory.observe(
+        Exchange(agent.origin, agent.operation, {}, Reply(200, b'{"table_versions": 5}', headers))
+    )
     assert knows(agent, GOVERNED) == []
     agent.memory.refresh(agent.origin)
     assert knows(agent, GOVERNED) == [{"promo_code": "SUMMERSALE25"}]

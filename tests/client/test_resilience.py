@@ -6,13 +6,13 @@ import threading
 
 import pytest
 
+from shelflife.client import Memory, Reply
 from shelflife.client.events import Evicted, Ignored, Restamped, Stored, StoreFailed
 from shelflife.client.guard import Guard
 from shelflife.client.in_process import InProcessStore
-from shelflife.client.memory import Fetched, Memory
 from shelflife.client.sqlite import SqliteStore
 from shelflife.client.stores import MOST_SHAPES, StoreError
-from shelflife.client.strategies import ARMS
+from shelflife.lab.arms import ARMS
 from tests.client.responses import FIX, STAMPS, rejection, said
 
 ORIGIN, OPERATION = "http://h", "POST /x"
@@ -61,9 +61,9 @@ def test_a_listener_that_raises_is_logged_and_breaks_nothing(caplog):
     assert len(memory.recall(ORIGIN, OPERATION, {})) == 1
 
 
-def one_row_changed(url):
+def one_row_changed(question):
     told = b'{"since": "1", "version": "2", "known": true, "added": [], "removed": [], "changed": ["k"]}'
-    return Fetched(200, b'{"tables": {"t": %b}, "table_versions": {}}' % told)
+    return Reply(200, b'{"tables": {"t": %b}, "table_versions": {}}' % told)
 
 
 class Failing(InProcessStore):
@@ -127,7 +127,7 @@ def test_what_a_write_did_is_told_even_when_the_rest_cannot_be_counted():
                 self.verbs.add("count")
             return written
 
-    memory = Memory(NotCountingOnceWritten(), fetch=one_row_changed)
+    memory = Memory(NotCountingOnceWritten(), ask=one_row_changed)
     memory.observe(said(rejection()))
     events = memory.observe(said({"table_versions": {"t": "2"}}))
     assert [type(event) for event in events] == [Evicted]
@@ -185,7 +185,7 @@ def test_no_server_makes_a_recall_look_in_more_places_than_there_may_be():
 
 
 def test_a_vector_that_grew_does_not_bring_back_what_the_same_response_evicts():
-    memory = Memory(strategy=ARMS["A2DC"], fetch=one_row_changed)
+    memory = Memory(strategy=ARMS["A2DC"], ask=one_row_changed)
     memory.observe(said(rejection()))
     both = [{"table": "t", "version": "2"}, {"table": "u", "version": "1"}]
     grown = FIX | {"when": {"b": 1}, "parameters": {"x": 2}, "tables": both}

@@ -6,12 +6,13 @@ import json
 import msgspec
 import pytest
 
-from shelflife.client.memory import Exchange, Fetched, Memory
+from shelflife.client import Exchange, Memory, Reply
 from shelflife.client.sqlite import SqliteStore
-from shelflife.client.strategies import ARMS
 from shelflife.contract.compact import Moved, MovedTable
-from shelflife.contract.signed import Statement, digest_of_state, statement_input
+from shelflife.contract.signed import Statement, statement_input
+from shelflife.contract.versions import Versions
 from shelflife.integrations.ed25519 import SigningKey, trust
+from shelflife.lab.arms import ARMS
 
 ORIGIN = "https://api.example:443"
 KEY = SigningKey.new()
@@ -24,7 +25,7 @@ def statement(sequence, versions, previous=None, **moved):
         sequence=sequence,
         table_versions=versions,
         rules_version=None,
-        previous=previous and digest_of_state(previous, None),
+        previous=previous and Versions(previous).digest,
         moved=Moved(tables={name: MovedTable(**told) for name, told in moved.items()}) if moved else None,
         made_at=1000,
         expires_at=10**10,
@@ -39,11 +40,11 @@ class Side:
     def __init__(self, store=None, **options):
         self.statements = []
         self.memory = Memory(
-            store, fetch=self.fetch, clock=lambda: 2000.0, **({"trust": trust({ORIGIN: [KEY.key]})} | options)
+            store, ask=self.ask, clock=lambda: 2000.0, **({"trust": trust({ORIGIN: [KEY.key]})} | options)
         )
 
-    def fetch(self, url):
-        return Fetched(200, msgspec.json.encode({"statements": self.statements}))
+    def ask(self, question):
+        return Reply(200, msgspec.json.encode({"statements": self.statements}))
 
     def see(self, versions, value=None, of=None, origin=ORIGIN):
         body = {"table_versions": versions}
@@ -54,7 +55,9 @@ class Side:
                 "suggestions": [{**fix, "tables": tables, "rows": ["t:k"], "when": {"a": 1}}]
             }
         headers = {"content-type": "application/json"}
-        self.memory.observe(Exchange(origin, "POST /x", {"a": 1}, 422, headers, json.dumps(body).encode()))
+        self.memory.observe(
+            Exchange(origin, "POST /x", {"a": 1}, Reply(422, json.dumps(body).encode(), headers))
+        )
 
     def recall(self, origin=ORIGIN):
         return [entry.parameters["p"] for entry in self.memory.recall(origin, "POST /x", {"a": 1})]
@@ -98,7 +101,7 @@ def test_a_table_that_was_gone_in_between_takes_what_rests_on_it_along(side, ste
     ]
     side.see(states[-1])
     assert side.recall() == []
-    assert side.memory.store.known(ORIGIN).knowledge.table_versions == states[-1]
+    assert side.memory.store.known(ORIGIN).knowledge.versions.tables == states[-1]
 
 
 @pytest.mark.parametrize("number", [10**10, 2**63, 2**64])
@@ -111,7 +114,7 @@ def test_a_number_may_be_as_large_as_it_likes(side, number):
 def test_statements_out_of_order_are_not_believed(side):
     side.statements = [statement(5, MOVED), statement(2, TWO, ONE)]
     side.see(TWO)
-    assert side.memory.store.known(ORIGIN).knowledge.attested.sequence == 1
+    assert side.memory.store.known(ORIGIN).knowledge.vouched.sequence == 1
 
 
 def test_another_strategy_cannot_be_led_behind_what_was_seen(tmp_path):

@@ -10,16 +10,18 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from shelflife.client.entries import Knowledge, place_of
+from shelflife.client.entries import Condition, Knowledge, place_of
 from shelflife.client.in_process import InProcessStore
 from shelflife.client.sqlite import SqliteStore
-from shelflife.client.stores import MOST_SHAPES, StoreError
-from tests.client.entries import ORIGIN, OTHER, entry, put
+from shelflife.client.stores import MOST_SHAPES, StoreError, Write
+from shelflife.contract.versions import Versions
+from tests.client.entries import ORIGIN, OTHER, entry, filed, put
 from tests.processes import started
 
 
@@ -44,9 +46,9 @@ def test_a_second_value_takes_the_slot_of_the_first(store):
 
 
 def test_a_second_value_may_stand_beside_the_first_oldest_first(store):
-    put(store, entry(value="P1", at=1.0), is_beside=True)
-    put(store, entry(value="P2", at=2.0), is_beside=True)
-    put(store, entry(value="P1", at=3.0), is_beside=True)
+    put(store, entry(value="P1", at=1.0), beside=True)
+    put(store, entry(value="P2", at=2.0), beside=True)
+    put(store, entry(value="P1", at=3.0), beside=True)
     assert [one.parameters["promo"] for one in found(store)] == ["P1", "P2"]
     assert found(store)[0].learned_at == 1.0
 
@@ -62,40 +64,40 @@ def test_what_bears_a_tag_is_dropped_and_nothing_else(store):
     put(store, entry("c"), tags=["x", "y", "all"])
     assert store.count(ORIGIN, "x") == 2
     known = store.known(ORIGIN)
-    written = store.write(ORIGIN, known.revision, known.knowledge, drop=["x", "nothing"])
-    assert {one.when["plan"] for one, tag in written.dropped} == {"a", "c"}
+    written = store.write(ORIGIN, known.revision, Write(known.knowledge, drop=["x", "nothing"]))
+    assert {one.condition.when["plan"] for one, tag in written.dropped} == {"a", "c"}
     assert {tag for _, tag in written.dropped} == {"x"}
-    assert [one.when["plan"] for one in store.entries()] == ["b"]
+    assert [one.condition.when["plan"] for one in store.entries()] == ["b"]
     assert (store.count(ORIGIN, "x"), store.count(ORIGIN, "y"), store.count(ORIGIN, "all")) == (0, 1, 1)
-    assert [one.when["plan"] for one in store.tagged(ORIGIN, "y")] == ["b"]
+    assert [one.condition.when["plan"] for one in store.tagged(ORIGIN, "y")] == ["b"]
 
 
 def test_entries_can_be_dropped_by_id(store):
     put(store, entry("a"), entry("b"))
     known = store.known(ORIGIN)
-    written = store.write(ORIGIN, known.revision, known.knowledge, drop_ids=[entry("a").id, "00" * 16])
+    written = store.write(ORIGIN, known.revision, Write(known.knowledge, drop_ids=[entry("a").id, "00" * 16]))
     assert written.dropped == [(entry("a"), entry("a").id)]
 
 
 def test_the_tags_of_one_origin_are_not_those_of_another(store):
     put(store, entry())
-    put(store, entry(origin=OTHER), origin=OTHER)
+    put(store, entry(root=OTHER), root=OTHER)
     known = store.known(OTHER)
-    store.write(OTHER, known.revision, known.knowledge, drop=["t"])
-    assert [one.origin for one in store.entries()] == [ORIGIN]
+    store.write(OTHER, known.revision, Write(known.knowledge, drop=["t"]))
+    assert [one.root for one in store.entries()] == [ORIGIN]
 
 
 def test_a_write_on_what_has_changed_meanwhile_does_nothing(store):
     stale = store.known(ORIGIN)
     put(store, entry())
-    assert store.write(ORIGIN, stale.revision, Knowledge({"codes": "9"}), drop=["t"]) is None
+    assert store.write(ORIGIN, stale.revision, Write(Knowledge(Versions({"codes": "9"})), drop=["t"])) is None
     assert found(store) == [entry()]
     assert store.known(ORIGIN).knowledge == Knowledge()
 
 
 def test_knowledge_is_kept_by_origin(store):
-    knowledge = Knowledge({"codes": "1"}, "abc", "tag")
-    store.write(ORIGIN, 0, knowledge)
+    knowledge = Knowledge(Versions({"codes": "1"}, "abc"), "tag")
+    store.write(ORIGIN, 0, Write(knowledge))
     assert store.known(ORIGIN) == (knowledge, 1)
     assert store.known(OTHER) == (Knowledge(), 0)
 
@@ -106,14 +108,13 @@ def test_the_longest_unused_leave_first(store):
     store.used([entry("a").id])
     store.used([entry("b").id])
     written = put(store, entry("e"), capacity=3)
-    assert [one.when["plan"] for one in written.trimmed] == ["c", "d"]
-    assert {one.when["plan"] for one in store.entries()} == {"a", "b", "e"}
+    assert [one.condition.when["plan"] for one in written.trimmed] == ["c", "d"]
+    assert {one.condition.when["plan"] for one in store.entries()} == {"a", "b", "e"}
 
 
 def test_what_was_there_already_is_not_stored_again(store):
     assert put(store, entry()).stored == [entry()]
     assert put(store, entry(at=1.0)).stored == []
-    assert put(store, entry(at=2.0), is_beside=True).stored == []
     assert put(store, entry(value="P2")).stored == [entry(value="P2")]
 
 
@@ -124,8 +125,8 @@ def test_a_suspect_is_the_same_entry_with_the_tags_it_is_put_with(store):
     assert [one.is_suspect for one in found(store)] == [True]
     assert (store.count(ORIGIN, "t"), store.count(ORIGIN, "s")) == (0, 1)
     written = put(store, entry(at=1.0))
-    assert (written.dropped, written.stored) == ([], [entry(at=1.0)])
-    assert found(store) == [entry(at=1.0)]
+    assert (written.dropped, written.stored) == ([], [entry()])
+    assert found(store) == [entry()]
     assert (store.count(ORIGIN, "t"), store.count(ORIGIN, "s")) == (1, 0)
 
 
@@ -133,24 +134,27 @@ def test_to_become_suspect_is_no_use(store):
     for plan in "ab":
         put(store, entry(plan))
     put(store, entry("a", is_suspect=True))
-    assert [one.when["plan"] for one in put(store, entry("c"), capacity=2).trimmed] == ["a"]
+    assert [one.condition.when["plan"] for one in put(store, entry("c"), capacity=2).trimmed] == ["a"]
 
 
 def test_a_shape_goes_with_the_last_entry_that_has_it(store):
-    put(store, entry("a"), entry("b"), entry(when={"other": 1}))
+    put(store, entry("a"), entry("b"), entry(condition=Condition({"other": 1})))
     known = store.known(ORIGIN)
-    store.write(ORIGIN, known.revision, known.knowledge, drop_ids=[entry("a").id])
+    store.write(ORIGIN, known.revision, Write(known.knowledge, drop_ids=[entry("a").id]))
     assert set(store.shapes(ORIGIN, "POST /x")) == {("plan",), ("other",)}
     known = store.known(ORIGIN)
-    store.write(ORIGIN, known.revision, known.knowledge, drop_ids=[entry("b").id])
+    store.write(ORIGIN, known.revision, Write(known.knowledge, drop_ids=[entry("b").id]))
     assert list(store.shapes(ORIGIN, "POST /x")) == [("other",)]
 
 
 def test_there_are_only_so_many_shapes(store):
-    written = put(store, *(entry(when={f"f{number}": 1}) for number in range(MOST_SHAPES + 1)))
+    written = put(
+        store, *(entry(condition=Condition({f"f{number}": 1})) for number in range(MOST_SHAPES + 1))
+    )
     assert len(written.stored) == MOST_SHAPES
     assert len(list(store.shapes(ORIGIN, "POST /x"))) == len(list(store.entries())) == MOST_SHAPES
-    assert put(store, entry(when={"f0": 2})).stored == [entry(when={"f0": 2})]
+    one_more = entry(condition=Condition({"f0": 2}))
+    assert put(store, one_more).stored == [one_more]
 
 
 def test_a_capacity_of_nothing_holds_nothing(store):
@@ -198,39 +202,31 @@ class StoreMachine(RuleBasedStateMachine):
         value=st.sampled_from(["P1", "P2"]),
         type=st.sampled_from(["A", "B"]),
         tags=st.sets(st.sampled_from("xyz"), min_size=1),
-        is_beside=st.booleans(),
         is_suspect=st.booleans(),
     )
-    def put(self, origin, plan, value, type, tags, is_beside, is_suspect):
+    def put(self, origin, plan, value, type, tags, is_suspect):
         at = float(sum(self.revisions.values()))
-        one = entry(plan, value, origin=origin, type=type, at=at, is_suspect=is_suspect)
-        outcomes = [
-            store.write(
-                origin,
-                self.revisions[origin],
-                Knowledge({"codes": value}),
-                put=[(one, sorted(tags))],
-                is_beside=is_beside,
-            )
-            for store in self.stores
-        ]
+        one = entry(plan, value, root=origin, type=type, at=at, is_suspect=is_suspect)
+        beside = type == "B"  # an entry has one slot for as long as it is there
+        write = Write(Knowledge(Versions({"codes": value})), put=[filed(one, sorted(tags), beside=beside)])
+        outcomes = [store.write(origin, self.revisions[origin], write) for store in self.stores]
         assert outcomes[0] == outcomes[1]
         self.revisions[origin] += 1
-        same = [held for held, _ in self.model if held.id == one.id]
-        is_in_place = bool(same) and (is_beside or is_suspect)
-        if is_in_place and same[0].is_suspect == is_suspect:
-            return
-        gone = "id" if is_beside or is_in_place else "slot"
+        for held, _ in self.model:
+            if held.id == one.id:
+                one = msgspec.structs.replace(one, learned_at=held.learned_at)
+        gone = "id" if beside else "slot"
         self.model = [(held, t) for held, t in self.model if getattr(held, gone) != getattr(one, gone)]
         self.model.append((one, tags))
 
     @rule(origin=st.sampled_from([ORIGIN, OTHER]), tags=st.lists(st.sampled_from("xyz"), max_size=2))
     def drop(self, origin, tags):
         outcomes = [
-            store.write(origin, self.revisions[origin], Knowledge(), drop=tags) for store in self.stores
+            store.write(origin, self.revisions[origin], Write(Knowledge(), drop=tags))
+            for store in self.stores
         ]
         dropped = [sorted(one.id for one, _ in outcome.dropped) for outcome in outcomes]
-        doomed = [held for held, t in self.model if held.origin == origin and t & set(tags)]
+        doomed = [held for held, t in self.model if held.root == origin and t & set(tags)]
         assert dropped[0] == dropped[1] == sorted(held.id for held in doomed)
         self.revisions[origin] += 1
         self.model = [(held, t) for held, t in self.model if held not in doomed]
@@ -238,7 +234,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(origin=st.sampled_from([ORIGIN, OTHER]))
     def write_too_late(self, origin):
         for store in self.stores:
-            assert store.write(origin, self.revisions[origin] + 1, Knowledge(), drop=["x"]) is None
+            assert store.write(origin, self.revisions[origin] + 1, Write(Knowledge(), drop=["x"])) is None
 
     @rule()
     def open_again(self):
@@ -254,8 +250,8 @@ class StoreMachine(RuleBasedStateMachine):
         if not hasattr(self, "stores"):
             return
         for store in self.stores:
-            held_now = sorted((one.id, one.is_suspect) for one in store.entries())
-            assert held_now == sorted((held.id, held.is_suspect) for held, _ in self.model)
+            held_now = sorted((one.id, one.is_suspect, one.learned_at) for one in store.entries())
+            assert held_now == sorted((held.id, held.is_suspect, held.learned_at) for held, _ in self.model)
             for origin in (ORIGIN, OTHER):
                 assert store.known(origin) == self.stores[0].known(origin)
                 assert store.known(origin).revision == self.revisions[origin]
@@ -264,7 +260,7 @@ class StoreMachine(RuleBasedStateMachine):
                     expected = sorted(held.id for held, _ in self.model if held.place == place)
                     assert sorted(one.id for one in store.at([place])) == expected
                 for tag in "xyz":
-                    count = sum(held.origin == origin and tag in t for held, t in self.model)
+                    count = sum(held.root == origin and tag in t for held, t in self.model)
                     assert store.count(origin, tag) == count == len(store.tagged(origin, tag))
 
 
@@ -294,7 +290,7 @@ def test_two_stores_on_one_file_see_each_other(path):
     assert list(other.shapes(ORIGIN, "POST /x")) == [("plan",)]
     assert found(other) == [entry()]
     known = one.known(ORIGIN)
-    one.write(ORIGIN, known.revision, known.knowledge, drop=["t"])
+    one.write(ORIGIN, known.revision, Write(known.knowledge, drop=["t"]))
     assert found(other) == []
     one.close()
     other.close()
@@ -304,7 +300,7 @@ def test_two_stores_on_one_file_count_together_what_there_is_room_for(path):
     one, other = SqliteStore(path), SqliteStore(path)
     for number in range(8):
         put(one if number % 2 else other, entry(f"plan {number}"), capacity=3)
-    assert [held.when["plan"] for held in one.entries()] == ["plan 5", "plan 6", "plan 7"]
+    assert [held.condition.when["plan"] for held in one.entries()] == ["plan 5", "plan 6", "plan 7"]
     assert one.count(ORIGIN, "t") == other.count(ORIGIN, "t") == 3
     one.close()
     other.close()
@@ -365,7 +361,7 @@ def test_a_file_that_somebody_has_edited_is_a_store_error_in_every_verb(path, da
         edit(path, damage)
     known = store.known(ORIGIN)
     for verb in (
-        lambda: store.write(ORIGIN, known.revision, known.knowledge, drop=["t"]),
+        lambda: store.write(ORIGIN, known.revision, Write(known.knowledge, drop=["t"])),
         lambda: list(store.entries()),
         lambda: store.tagged(ORIGIN, "t"),
         lambda: put(store, entry(value="P2")),
@@ -382,7 +378,7 @@ def test_what_is_not_unicode_is_a_store_error(path):
     with pytest.raises(StoreError):
         store.count("\ud800", "t")
     with pytest.raises(StoreError):
-        put(store, entry(), origin="\ud800")
+        put(store, entry(), root="\ud800")
     store.close()
 
 
@@ -404,7 +400,7 @@ def test_a_file_that_was_deleted_is_made_anew_with_the_next_write(path):
     put(store, entry())
     path.unlink()
     stale = store.known(ORIGIN)
-    assert store.write(ORIGIN, stale.revision, stale.knowledge, put=[(entry("b"), ["t"])]) is None
+    assert store.write(ORIGIN, stale.revision, Write(stale.knowledge, put=[filed(entry("b"))])) is None
     put(store, entry("b"))
     other = SqliteStore(path)
     assert list(other.entries()) == [entry("b")]
@@ -419,7 +415,7 @@ def test_a_file_stays_where_it_was_when_the_process_goes_to_another_folder(tmp_p
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     put(store, entry("b"))
-    assert {one.when["plan"] for one in store.entries()} == {"a", "b"}
+    assert {one.condition.when["plan"] for one in store.entries()} == {"a", "b"}
     store.close()
 
 
@@ -435,7 +431,7 @@ def test_a_fork_opens_the_file_for_itself(path):
             os._exit(0)
     os.waitpid(child, 0)
     put(store, entry("c"))
-    assert {one.when["plan"] for one in store.entries()} == {"a", "b", "c"}
+    assert {one.condition.when["plan"] for one in store.entries()} == {"a", "b", "c"}
     store.close()
 
 
@@ -450,30 +446,19 @@ def test_a_file_that_cannot_be_written_keeps_being_read_however_much_is_used(pat
     store.close()
 
 
-def test_a_file_of_the_first_format_starts_anew(path):
+def test_a_file_of_an_older_format_starts_anew_and_says_so(path, caplog):
     store = SqliteStore(path)
     put(store, entry())
     store.close()
-    edit(path, "pragma user_version = 1")
+    edit(path, "alter table roots rename to origins")
+    edit(path, "pragma user_version = 3")
+    with pytest.raises(StoreError, match="has format 3; this version of shelflife reads 4"):
+        SqliteStore(path, read_only=True)
     again = SqliteStore(path)
+    again.open()
+    assert f"the memory {path} was of an older format and has started anew" in caplog.text
     assert list(again.entries()) == []
     assert again.known(ORIGIN) == (Knowledge(), 0)
-    again.close()
-
-
-def test_a_file_of_the_second_format_is_read_and_nothing_in_it_is_suspect(path):
-    store = SqliteStore(path)
-    put(store, entry())
-    store.close()
-    edit(path, "update entries set entry = json_remove(entry, '$.is_suspect')")
-    edit(path, "pragma user_version = 2")
-    looking = SqliteStore(path, read_only=True)
-    assert list(looking.entries()) == [entry()]
-    looking.close()
-    again = SqliteStore(path)
-    assert found(again) == [entry()]
-    put(again, entry(is_suspect=True), tags=["s"])
-    assert [one.is_suspect for one in found(again)] == [True]
     again.close()
 
 
@@ -532,7 +517,7 @@ def test_a_kill_in_a_burst_of_writes_loses_at_most_the_one_in_flight(path):
         rest = process.stdout.read().split()
         last = int(rest[-1]) if rest else 49
     store = SqliteStore(path)
-    held = {int(one.when["plan"]) for one in store.entries()}
+    held = {int(one.condition.when["plan"]) for one in store.entries()}
     assert held in (set(range(last + 1)), set(range(last + 2)))
     assert store.count(ORIGIN, "t") == len(held)
     store.close()

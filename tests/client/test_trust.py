@@ -10,11 +10,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shelflife.client.trust import Attestation, Distrust, Trust, attestation
+from shelflife.client.reading import read_statement
+from shelflife.client.trust import Attestation, Trust, attestation
+from shelflife.client.words import Distrust
 from shelflife.contract import Rule
-from shelflife.contract.compact import Moved, Versions
-from shelflife.contract.reading import read_statement
+from shelflife.contract.compact import Moved
 from shelflife.contract.signed import statement_input
+from shelflife.contract.versions import Versions
 from shelflife.integrations.ed25519 import KeyFileError, SigningKey, trust
 from shelflife.server import Provider
 from tests.client.agents import Clock
@@ -62,7 +64,7 @@ class Client:
 
     def take(self, body) -> Attestation:
         found = attestation(body, self.held, self.versions, self.trust, ORIGIN, self.clock.now)
-        self.held, self.versions = found.attested, found.versions
+        self.held, self.versions = found.vouched, found.versions
         return found
 
     def follow(self, server):
@@ -136,7 +138,7 @@ def test_several_steps_at_once_are_told_together(server, client):
         server.change([name], number)
         other.follow(server)
     found = client.follow(server)
-    assert found.attested.sequence == 4
+    assert found.vouched.sequence == 4
     assert set(found.changes.tables["codes"].changed) == {"k0", "k1"}
     assert found.changes.tables["codes"].version == server.versions.tables["codes"]
 
@@ -223,7 +225,7 @@ def test_rolled_back_and_forked(server, client, tmp_path):
         with pytest.raises(Distrust, match="state 4 does not go on"):
             client.follow(old)
         on.change(["k4"], 4)
-        assert client.follow(on).attested.sequence == 4
+        assert client.follow(on).vouched.sequence == 4
 
 
 @pytest.mark.spec("15.9")
@@ -251,7 +253,7 @@ def test_a_key_names_the_one_that_takes_its_place(tmp_path, clock):
     with Server(path, endorsed, clock) as server:
         client.follow(server)
         assert set(client.held.retired_keys) == {keys[0].key, keys[1].key}
-        with pytest.raises(Distrust, match="has taken the place of"):
+        with pytest.raises(Distrust, match="has been replaced"):
             client.take(by_the_old)
     # what is known of keys is kept, also when the endorsements are no longer sent
     with Server(path, SigningKey(keys[2]._private), clock) as server:
@@ -278,7 +280,7 @@ def test_endorsements_count_in_any_order_and_bring_back_nobody(tmp_path, clock):
     answer["endorsements"].append(msgspec.to_builtins(keys[2].endorse(keys[0].key)))
     client.take(msgspec.json.encode(answer))  # a key that was retired stays so, and takes nobody's place
     assert set(client.held.retired_keys) == {keys[0].key, keys[1].key}
-    with Server(path, keys[0], clock) as server, pytest.raises(Distrust, match="has taken the place of"):
+    with Server(path, keys[0], clock) as server, pytest.raises(Distrust, match="has been replaced"):
         client.follow(server)
 
 

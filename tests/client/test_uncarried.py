@@ -10,7 +10,7 @@ from types import MappingProxyType
 import msgspec
 import pytest
 
-from shelflife.client import Exchange, Fetched, Guard, Memory
+from shelflife.client import Exchange, Guard, Memory, Reply
 from shelflife.client.events import Evicted
 
 ORIGIN, OPERATION = "http://h", "POST /x"
@@ -28,7 +28,7 @@ FIX = {
 def said(request, fix=None, versions=STAMPS):
     body = {"success": False, "recovery_feedback": {"suggestions": [fix] if fix else []}} | versions
     headers = {"content-type": "application/json"}
-    return Exchange(ORIGIN, OPERATION, request, 422, headers, json.dumps(body).encode())
+    return Exchange(ORIGIN, OPERATION, request, Reply(422, json.dumps(body).encode(), headers))
 
 
 def remembering(when, **more):
@@ -105,14 +105,14 @@ def test_no_server_is_asked_about_one(name):
     asked = []
     memory = remembering({"other": 1}, most_evictions=0)
     memory.observe(said({}, versions={"table_versions": {"t": "2"}}))
-    assert memory.has_suspects(ORIGIN)
+    assert [entry.is_suspect for entry in memory.store.entries()] == [True]
 
-    def post(url, content):
-        asked.append(url)
-        return Fetched(200, b"{}")
+    def ask(question):
+        asked.append(question.url)
+        return Reply(200, b"{}")
 
     request = {"amount": UNCARRIED[name](), "other": 1}
-    assert memory.check(ORIGIN, OPERATION, request, lambda url: None, post) == []
+    assert memory.revalidate(ORIGIN, OPERATION, request, ask) == []
     assert asked == []
 
 

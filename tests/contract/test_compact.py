@@ -9,15 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shelflife.contract import BadMessage, Level, Suggestion, TableVersion
-from shelflife.contract.compact import (
-    CompactSuggestion,
-    Moved,
-    Versions,
-    changes_of,
-    compacted,
-    epoch_of,
-    expanded,
-)
+from shelflife.contract.compact import CompactSuggestion, Moved, changes_of, compacted, expanded
+from shelflife.contract.versions import Versions
 from shelflife.server.registry import Registry
 from tests.worlds import KEYS, TABLES, fitting, rows, rows_of, rule_lists, scalars, worlds
 
@@ -35,9 +28,9 @@ def test_the_epoch_is_that_of_the_spec(table_versions, rules_version):
     for _ in range(7):
         token += (letters + "0123456789")[number % 62]
         number //= 62
-    assert epoch_of(table_versions, rules_version) == token
+    assert Versions(table_versions, rules_version).epoch == token
     shuffled = dict(reversed(table_versions.items()))
-    assert epoch_of(shuffled, rules_version) == token
+    assert Versions(shuffled, rules_version).epoch == token
 
 
 parameters = st.dictionaries(st.sampled_from(["x", "y"]), st.one_of(scalars, st.just({"n": 1})), min_size=1)
@@ -174,7 +167,7 @@ def test_what_a_server_tells_of_an_epoch_is_what_it_would_tell_when_asked(world,
     state = registry.state
     now = state.face(level).stamp.message
     for known in (one.face(level).stamp.message for one in passed):
-        epoch = epoch_of(known.table_versions, known.rules_version or None)
+        epoch = Versions(known.table_versions, known.rules_version or None).epoch
         stamp = state.face(level).compact_stamp(epoch)
         if stamp is None:
             continue  # the full form was shorter
@@ -220,7 +213,7 @@ def test_a_table_that_is_new_or_gone_is_told_so():
 
 def test_only_so_many_epochs_are_kept():
     registry = Registry({"t": {}})
-    first = epoch_of(registry.state.table_versions, registry.state.rules.version)
+    first = Versions(registry.state.table_versions, registry.state.rules.version).epoch
     for number in range(64):
         registry.reload_table("t", set={"k": {"n": number}})
     assert registry.state.face(Level.FINGERPRINT).compact_stamp(first) is not None

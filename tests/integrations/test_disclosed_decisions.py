@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shelflife.client import Evicted, Exchange, Fetched, Memory
-from shelflife.client.preconditions import precondition_for
+from shelflife.client import Evicted, Exchange, Memory, Reply
+from shelflife.client.sending import precondition_for
 from shelflife.contract.compact import EPOCH_HEADER
 from shelflife.contract.preconditions import PRECONDITION_HEADER
 from shelflife.server import Disclosure
@@ -29,11 +29,11 @@ class Agent:
         self.client = client
         self.is_compact = is_compact
         self.events = []
-        self.memory = Memory(fetch=self.fetch, on_event=self.events.append)
+        self.memory = Memory(ask=self.ask, on_event=self.events.append)
 
-    def fetch(self, url):
-        response = self.http.get(url, headers={CLIENT: self.client})
-        return Fetched(response.status_code, response.content)
+    def ask(self, question):
+        response = self.http.get(question.url, headers={CLIENT: self.client})
+        return Reply(response.status_code, response.content)
 
     def sent(self, request, **more):
         return self.http.post(self.origin + "/x", json=request, headers={CLIENT: self.client, **more})
@@ -43,7 +43,9 @@ class Agent:
         response = self.sent(request, **({} if epoch is None else {EPOCH_HEADER: epoch}))
         headers = {name.lower(): value for name, value in response.headers.items()}
         self.memory.observe(
-            Exchange(self.origin, OPERATION, request, response.status_code, headers, response.content, epoch)
+            Exchange(
+                self.origin, OPERATION, request, Reply(response.status_code, response.content, headers), epoch
+            )
         )
 
     def answer_to_remembered(self, request):
@@ -72,7 +74,15 @@ class Agent:
 def as_set(entries):
     return {
         msgspec.json.encode(
-            (one.type, one.parameters, one.when, one.unless, len(one.rows), len(one.rules)), order="sorted"
+            (
+                one.type,
+                one.parameters,
+                one.condition.when,
+                one.condition.unless,
+                len(one.grounds.rows),
+                len(one.grounds.rules),
+            ),
+            order="sorted",
         )
         for one in entries
     }
@@ -155,7 +165,10 @@ def assert_in_aliases(agent, reference, aliases):
     """What an agent's entries rest on is what the reference's do, in its own aliases."""
 
     def grounds(entries, row, rule):
-        return {(frozenset(map(row, one.rows)), frozenset(map(rule, one.rules))) for one in entries}
+        return {
+            (frozenset(map(row, one.grounds.rows)), frozenset(map(rule, one.grounds.rules)))
+            for one in entries
+        }
 
     plain = grounds(reference.memory.store.entries(), aliases.row, aliases.rule_id)
     assert grounds(agent.memory.store.entries(), str, str) == plain

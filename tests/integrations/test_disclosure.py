@@ -10,11 +10,11 @@ from fastapi.responses import PlainTextResponse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shelflife.client import Fetched, Memory
-from shelflife.client.memory import Exchange
+from shelflife.client import Exchange, Memory, Reply
 from shelflife.contract import Rule
-from shelflife.contract.compact import EPOCH_HEADER, epoch_of
+from shelflife.contract.compact import EPOCH_HEADER
 from shelflife.contract.preconditions import PRECONDITION_HEADER, Precondition
+from shelflife.contract.versions import Versions
 from shelflife.integrations.fastapi import install
 from shelflife.server import Disclosure, Provider, fix
 from shelflife.testing import serving
@@ -105,7 +105,7 @@ class Seen:
 
     @property
     def epoch(self):
-        return epoch_of(self.state["table_versions"], self.state.get("rules_version"))
+        return Versions(self.state["table_versions"], self.state.get("rules_version")).epoch
 
     def listen(self, **headers):
         with self.http.stream("GET", "/contract/changes", headers=LISTENING | headers) as response:
@@ -252,7 +252,7 @@ def test_a_client_that_knows_the_state_is_told_so():
     with calling(app, headers={"X-API-Key": "ada"}) as client:
         first = client.get("/contract/state")
         told = first.json()
-        epoch = epoch_of(told["table_versions"], told["rules_version"])
+        epoch = Versions(told["table_versions"], told["rules_version"]).epoch
         assert client.get("/contract/state", params={"known": epoch}).status_code == 304
         tag = {"If-None-Match": first.headers["etag"]}
         assert client.get("/contract/state", headers=tag).status_code == 304
@@ -275,7 +275,7 @@ def test_caches_are_told_what_the_names_depend_on():
         ):
             assert client.get(path).headers["vary"] == "authorization, x-api-key"
         told = client.get("/contract/state").json()
-        epoch = epoch_of(told["table_versions"], told["rules_version"])
+        epoch = Versions(told["table_versions"], told["rules_version"]).epoch
         compact = client.get("/things", headers={EPOCH_HEADER: epoch})
         assert compact.headers["vary"] == "contract-epoch, authorization, x-api-key"
         assert "vary" not in client.post("/orders", json={}).headers
@@ -291,7 +291,7 @@ def test_the_header_with_the_grounds_is_understood_in_aliases_only():
     with calling(app, headers={"Authorization": "Bearer ada"}) as client:
         told = client.post("/orders", json=GOVERNED).json()
         [suggestion] = told["recovery_feedback"]["suggestions"]
-        epoch = epoch_of(told["table_versions"], told["rules_version"])
+        epoch = Versions(told["table_versions"], told["rules_version"]).epoch
         drift(provider, ("code", "iron", 7))
 
         def status(rows, rules=()):
@@ -311,23 +311,21 @@ class Remembering:
     def __init__(self, http):
         self.http = http
         self.origin = str(http.base_url).rstrip("/")
-        self.memory = Memory(fetch=self.fetch)
+        self.memory = Memory(ask=self.ask)
 
-    def fetch(self, url):
-        response = self.http.get(url)
-        return Fetched(response.status_code, response.content)
+    def ask(self, question):
+        response = self.http.get(question.url)
+        return Reply(response.status_code, response.content)
 
     def order(self, request):
         response = self.http.post("/orders", json=request)
         headers = {name.lower(): value for name, value in response.headers.items()}
-        exchange = Exchange(
-            self.origin, "POST /orders", request, response.status_code, headers, response.content
-        )
-        self.memory.observe(exchange)
+        reply = Reply(response.status_code, response.content, headers)
+        self.memory.observe(Exchange(self.origin, "POST /orders", request, reply))
 
     @property
     def plans(self):
-        return {entry.when["plan"] for entry in self.memory.store.entries()}
+        return {entry.condition.when["plan"] for entry in self.memory.store.entries()}
 
 
 @pytest.mark.spec("14.6", "14.7")
@@ -358,7 +356,7 @@ def test_a_memory_outlives_a_restart_of_the_server():
             agent = Remembering(client)
             agent.memory, agent.origin = memory, "http://shop:80"
             agent.order({"plan": "none" if held else "gold"})
-            held.append([entry.rows for entry in memory.store.entries()])
+            held.append([entry.grounds.rows for entry in memory.store.entries()])
     assert held[0] == held[1] != []
 
 

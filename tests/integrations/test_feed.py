@@ -14,7 +14,8 @@ import msgspec
 import pytest
 
 from shelflife.apis.acme import acme_app, acme_provider
-from shelflife.contract.compact import Moved, Versions, changes_of, epoch_of
+from shelflife.contract.compact import Moved, changes_of
+from shelflife.contract.versions import Versions
 from shelflife.integrations.asgi import ContractMiddleware
 from shelflife.server import Provider
 from shelflife.server.feed import Feed
@@ -111,7 +112,7 @@ def test_a_listener_that_follows_ends_where_the_server_is(client, provider):
                 moved = msgspec.convert(event["data"]["epoch"], Moved)
                 changes = changes_of(Versions(versions, rules), moved)
                 versions, rules = changes.table_versions, changes.rules_version
-            assert epoch_of(versions, rules) == event["id"]
+            assert Versions(versions, rules).epoch == event["id"]
             seen.append(event["id"])
         drifting.join()
     assert versions == provider.state.table_versions

@@ -45,9 +45,9 @@ def test_a_follower_that_comes_late_catches_up(provider, client):
         learn(agent, GOVERNED, CONTROL)
         rotate(provider)
         provider.registry.reload_table("recommended_credit_token", set={}, version="2")
-        with Follower(agent.memory, client, address, renewing=False) as follower:
+        with Follower(agent.memory, client, address) as follower:
             assert follower.wait_for(epoch_of(provider), 10)
-        assert knows(agent, GOVERNED) == []
+        assert knows(agent, GOVERNED) == [{"promo_code": "WINTERLAUNCH26"}]
         assert knows(agent, CONTROL) == [{"currency": "eur"}]
 
 

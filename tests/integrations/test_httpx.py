@@ -9,12 +9,12 @@ import httpx2
 import pytest
 
 from shelflife.apis.acme import ROTATED_CODES, acme_app, acme_provider
+from shelflife.client import Memory
 from shelflife.client.events import Applied, Unjudged
 from shelflife.client.guard import Guard
-from shelflife.client.memory import Memory
-from shelflife.integrations.httpx import AsyncMemoryTransport, MemoryTransport
 from shelflife.testing import serving
 from tests.acme_world import GOVERNED
+from tests.integrations.transports import async_memory_transport, memory_transport
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def library(request):
 
 def test_a_fix_is_learned_applied_and_replaced_with_nothing_else_changed(address, provider, library):
     memory = Memory()
-    transport = MemoryTransport(memory, library.HTTPTransport(), guard=Guard())
+    transport = memory_transport(memory, library.HTTPTransport(), guard=Guard())
     with library.Client(base_url=address, transport=transport) as client:
         assert client.post("/subscriptions", json=GOVERNED).status_code == 422
         made = client.post("/subscriptions", json=GOVERNED)
@@ -53,7 +53,7 @@ def test_a_fix_is_learned_applied_and_replaced_with_nothing_else_changed(address
 def test_without_a_guard_requests_are_only_watched(address, library):
     memory = Memory()
     with library.Client(
-        base_url=address, transport=MemoryTransport(memory, library.HTTPTransport())
+        base_url=address, transport=memory_transport(memory, library.HTTPTransport())
     ) as client:
         for _ in range(2):
             assert client.post("/subscriptions", json=GOVERNED).status_code == 422
@@ -63,7 +63,7 @@ def test_without_a_guard_requests_are_only_watched(address, library):
 def test_async_clients_have_the_same(address, provider, library):
     async def story():
         memory = Memory()
-        transport = AsyncMemoryTransport(memory, library.AsyncHTTPTransport(), guard=Guard())
+        transport = async_memory_transport(memory, library.AsyncHTTPTransport(), guard=Guard())
         async with library.AsyncClient(base_url=address, transport=transport) as client:
             statuses = [(await client.post("/subscriptions", json=GOVERNED)).status_code for _ in range(2)]
             provider.registry.reload_table("active_csm_codes", set=ROTATED_CODES)
@@ -77,7 +77,7 @@ def test_async_clients_have_the_same(address, provider, library):
 
 def test_what_is_no_json_goes_through_untouched(address, library):
     with library.Client(
-        base_url=address, transport=MemoryTransport(Memory(), library.HTTPTransport(), guard=Guard())
+        base_url=address, transport=memory_transport(Memory(), library.HTTPTransport(), guard=Guard())
     ) as client:
         assert client.get("/docs").status_code == 200
         assert (
@@ -92,7 +92,7 @@ def test_what_is_no_json_goes_through_untouched(address, library):
 
 def test_an_operation_can_be_named_by_its_template(address, library):
     memory = Memory()
-    transport = MemoryTransport(memory, library.HTTPTransport(), operation=lambda request: "subscribe")
+    transport = memory_transport(memory, library.HTTPTransport(), operation=lambda request: "subscribe")
     with library.Client(base_url=address, transport=transport) as client:
         client.post("/subscriptions", json=GOVERNED)
     assert len(memory.recall(address, "subscribe", GOVERNED)) == 1
@@ -131,13 +131,13 @@ def test_the_server_is_asked_with_the_callers_credentials_and_not_listened_to_fo
     app = Enormous()
     headers = {"Authorization": "Bearer me", "Idempotency-Key": "1"}
     with serving(app) as address:
-        transport = MemoryTransport(Memory(), library.HTTPTransport())
+        transport = memory_transport(Memory(), library.HTTPTransport())
         with library.Client(base_url=address, transport=transport, headers=headers) as client:
             for _ in range(2):
                 assert client.post("/x", json={}).status_code == 200
 
         async def story():
-            transport = AsyncMemoryTransport(Memory(), library.AsyncHTTPTransport())
+            transport = async_memory_transport(Memory(), library.AsyncHTTPTransport())
             async with library.AsyncClient(base_url=address, transport=transport, headers=headers) as client:
                 for _ in range(2):
                     assert (await client.post("/x", json={})).status_code == 200
@@ -152,7 +152,7 @@ def test_the_server_is_asked_with_the_callers_credentials_and_not_listened_to_fo
 
 
 def test_a_stale_fix_is_replaced_before_the_caller_sees_anything(address, provider, library):
-    transport = MemoryTransport(Memory(), library.HTTPTransport(), guard=Guard(), conditional=True)
+    transport = memory_transport(Memory(), library.HTTPTransport(), guard=Guard(), conditional=True)
     with library.Client(base_url=address, transport=transport) as client:
         assert client.post("/subscriptions", json=GOVERNED).status_code == 422
         assert client.post("/subscriptions", json=GOVERNED).status_code == 201
@@ -162,7 +162,7 @@ def test_a_stale_fix_is_replaced_before_the_caller_sees_anything(address, provid
         assert made.json()["subscription"]["promo_code"] == "WINTERLAUNCH26"
 
     async def story():
-        transport = AsyncMemoryTransport(
+        transport = async_memory_transport(
             Memory(), library.AsyncHTTPTransport(), guard=Guard(), compact=True, conditional=True
         )
         async with library.AsyncClient(base_url=address, transport=transport) as client:
@@ -192,7 +192,7 @@ def test_a_server_that_moves_elsewhere_all_the_time_costs_a_round_trip_at_most(l
         await app(scope, receive, send)
 
     with serving(moving) as address:
-        transport = MemoryTransport(
+        transport = memory_transport(
             Memory(), library.HTTPTransport(), guard=Guard(), compact=compact, conditional=True
         )
         with library.Client(base_url=address, transport=transport) as client:
@@ -231,7 +231,7 @@ class AlwaysMoved:
 def test_a_server_that_always_says_that_it_moved_gets_the_request_as_it_came_in_the_end(library):
     app = AlwaysMoved()
     with serving(app) as address:
-        transport = MemoryTransport(Memory(), library.HTTPTransport(), guard=Guard(), conditional=True)
+        transport = memory_transport(Memory(), library.HTTPTransport(), guard=Guard(), conditional=True)
         with library.Client(base_url=address, transport=transport) as client:
             assert client.post("/x", json={"a": 1}).status_code == 422
             assert client.post("/x", json={"a": 1}).status_code == 422
@@ -274,7 +274,7 @@ def test_a_precondition_that_nobody_has_found_to_be_met_is_told(library, status,
     memory = Memory(on_event=happened.append)
 
     async def story(address):
-        transport = AsyncMemoryTransport(
+        transport = async_memory_transport(
             memory, library.AsyncHTTPTransport(), guard=Guard(), conditional=True
         )
         async with library.AsyncClient(base_url=address, transport=transport) as client:
@@ -284,7 +284,7 @@ def test_a_precondition_that_nobody_has_found_to_be_met_is_told(library, status,
         if is_async:
             statuses = asyncio.run(story(address))
         else:
-            transport = MemoryTransport(memory, library.HTTPTransport(), guard=Guard(), conditional=True)
+            transport = memory_transport(memory, library.HTTPTransport(), guard=Guard(), conditional=True)
             with library.Client(base_url=address, transport=transport) as client:
                 statuses = [client.post("/x", json={"a": 1}).status_code for _ in range(2)]
     assert statuses == [422, status]
@@ -302,6 +302,6 @@ def test_a_412_to_a_request_without_a_precondition_is_for_the_caller(library):
         await send({"type": "http.response.body", "body": REFUSAL})
 
     with serving(app) as address:
-        transport = MemoryTransport(Memory(), library.HTTPTransport(), guard=Guard(), conditional=True)
+        transport = memory_transport(Memory(), library.HTTPTransport(), guard=Guard(), conditional=True)
         with library.Client(base_url=address, transport=transport) as client:
             assert client.post("/x", json={"a": 1}).status_code == 412

@@ -12,8 +12,8 @@ import httpx2
 import pytest
 
 from shelflife.client import Guard, Ignored, Memory, Refused, origin_of
-from shelflife.integrations.httpx import AsyncMemoryTransport, MemoryTransport
 from shelflife.testing import serving
+from tests.integrations.transports import async_memory_transport, memory_transport
 
 STAMPED = {"table_versions": {"t": "1"}}
 FIX = {"type": "USE_PROMO", "parameters": {"promo": "P1"}, "cache_hint": "cacheable", "table": "t"}
@@ -31,12 +31,12 @@ def talk(request, library):
     """Sends requests, one after the other, through a memory to a function that answers them."""
 
     def blocking(memory, answer, *requests, **options):
-        transport = MemoryTransport(memory, library.MockTransport(answer), **options)
+        transport = memory_transport(memory, library.MockTransport(answer), **options)
         with library.Client(base_url="http://h", transport=transport) as client:
             return [client.request("POST", **one) for one in requests]
 
     async def waiting(memory, answer, *requests, **options):
-        transport = AsyncMemoryTransport(memory, library.MockTransport(answer), **options)
+        transport = async_memory_transport(memory, library.MockTransport(answer), **options)
         async with library.AsyncClient(base_url="http://h", transport=transport) as client:
             return [await client.request("POST", **one) for one in requests]
 
@@ -52,7 +52,7 @@ def answering(library, raw, **headers):
 
 
 def known(memory):
-    return memory.store.known("http://h:80").knowledge.table_versions
+    return memory.store.known("http://h:80").knowledge.versions.tables
 
 
 def deflated(raw):
@@ -84,7 +84,7 @@ def test_a_json_body_that_cannot_be_watched_is_told(library, encoding, raw):
     events = []
     transport = library.MockTransport(answering(library, raw, content_encoding=encoding))
     with (
-        library.Client(transport=MemoryTransport(Memory(on_event=events.append), transport)) as client,
+        library.Client(transport=memory_transport(Memory(on_event=events.append), transport)) as client,
         client.stream("POST", "http://h/x") as response,
     ):
         assert b"".join(response.iter_raw()) == raw
@@ -102,7 +102,7 @@ def test_what_is_not_one_json_value_is_not_read(library, media_type):
         return library.Response(200, headers={"content-type": media_type}, stream=Unread())
 
     with (
-        library.Client(transport=MemoryTransport(Memory(), library.MockTransport(answer))) as client,
+        library.Client(transport=memory_transport(Memory(), library.MockTransport(answer))) as client,
         client.stream("POST", "http://h/x") as response,
     ):
         assert response.status_code == 200
@@ -111,7 +111,7 @@ def test_what_is_not_one_json_value_is_not_read(library, media_type):
 def test_a_bomb_is_not_unpacked(library):
     bomb = gzip.compress(b"{" + b" " * 200_000_000)
     transport = library.MockTransport(answering(library, bomb, content_encoding="gzip"))
-    with library.Client(transport=MemoryTransport(Memory(), transport)) as client:
+    with library.Client(transport=memory_transport(Memory(), transport)) as client:
         tracemalloc.start()
         with client.stream("POST", "http://h/x"):
             peak = tracemalloc.get_traced_memory()[1]
@@ -142,7 +142,7 @@ def test_a_streamed_response_arrives_as_though_nobody_had_read_it(library, size)
     raw = b"".join(app.chunks)
 
     async def waiting():
-        transport = AsyncMemoryTransport(Memory(), library.AsyncHTTPTransport())
+        transport = async_memory_transport(Memory(), library.AsyncHTTPTransport())
         async with library.AsyncClient(base_url=address, transport=transport) as client:
             async with client.stream("POST", "/x") as response:
                 assert b"".join([chunk async for chunk in response.aiter_raw()]) == raw
@@ -154,7 +154,7 @@ def test_a_streamed_response_arrives_as_though_nobody_had_read_it(library, size)
             return (await client.post("/x")).json()
 
     with serving(app) as address:
-        transport = MemoryTransport(Memory(), library.HTTPTransport())
+        transport = memory_transport(Memory(), library.HTTPTransport())
         with library.Client(base_url=address, transport=transport) as client:
             with client.stream("POST", "/x") as response:
                 assert b"".join(response.iter_raw()) == raw
@@ -181,7 +181,7 @@ def test_a_response_that_breaks_off_does_so_for_the_caller_where_it_did(library)
         return library.Response(200, headers=JSON, stream=Broken())
 
     async def waiting():
-        transport = AsyncMemoryTransport(memory, library.MockTransport(answer))
+        transport = async_memory_transport(memory, library.MockTransport(answer))
         async with (
             library.AsyncClient(transport=transport) as client,
             client.stream("POST", "http://h/x") as response,
@@ -193,7 +193,7 @@ def test_a_response_that_breaks_off_does_so_for_the_caller_where_it_did(library)
 
     memory = Memory(on_event=events.append)
     with (
-        library.Client(transport=MemoryTransport(memory, library.MockTransport(answer))) as client,
+        library.Client(transport=memory_transport(memory, library.MockTransport(answer))) as client,
         client.stream("POST", "http://h/x") as response,
     ):
         chunks = response.iter_raw()
@@ -218,7 +218,7 @@ def test_an_upload_is_not_read(library):
     for headers in (JSON, {"content-type": "video/mp4"}):
         read = []
         memory = Memory()
-        with library.Client(transport=MemoryTransport(memory, Wire(), guard=Guard())) as client:
+        with library.Client(transport=memory_transport(memory, Wire(), guard=Guard())) as client:
             client.post("http://h/x", content=upload(), headers=headers)
         assert known(memory) == {"t": "1"}
 
@@ -297,11 +297,9 @@ class Unusable(Memory):
     def amend(self, *arguments):
         raise RuntimeError("no memory")
 
-    def observe(self, *arguments):
+    def observing(self, *arguments):
         raise RuntimeError("no memory")
-
-    async def observe_async(self, *arguments):
-        raise RuntimeError("no memory")
+        yield
 
 
 def test_what_goes_wrong_in_the_memory_stays_there(talk, library, caplog):
@@ -324,14 +322,14 @@ def test_a_question_does_not_wait_for_the_connection_that_the_response_holds(lib
     with serving(moving) as address:
         transport = library.HTTPTransport(limits=library.Limits(max_connections=1))
         with library.Client(
-            base_url=address, transport=MemoryTransport(memory, transport), timeout=None
+            base_url=address, transport=memory_transport(memory, transport), timeout=None
         ) as client:
             client.post("/x")
             caller = threading.Thread(target=client.post, args=("/x",), daemon=True)
             caller.start()
             caller.join(20)
             assert not caller.is_alive()
-    assert memory.store.known(address).knowledge.table_versions == {"t": "2"}
+    assert memory.store.known(address).knowledge.versions.tables == {"t": "2"}
 
 
 def test_the_host_header_says_which_server_it_is(library):
@@ -339,7 +337,7 @@ def test_the_host_header_says_which_server_it_is(library):
     with serving(app) as address:
         port = address.rpartition(":")[2]
         memory = Memory()
-        transport = MemoryTransport(memory, library.HTTPTransport())
+        transport = memory_transport(memory, library.HTTPTransport())
         with library.Client(base_url=address, transport=transport) as client:
             app.chunks = [json.dumps(COARSE).encode()]
             client.post("/x", headers={"Host": "A.example"})
@@ -348,8 +346,8 @@ def test_the_host_header_says_which_server_it_is(library):
             assert app.asked_of == []
             client.post("/x", headers={"Host": "A.example"})
         assert app.asked_of == ["A.example"]
-        assert memory.store.known("http://a.example:80").knowledge.table_versions == {"t": "2"}
-        assert memory.store.known(f"http://b.example:{port}").knowledge.table_versions == {"t": "2"}
+        assert memory.store.known("http://a.example:80").knowledge.versions.tables == {"t": "2"}
+        assert memory.store.known(f"http://b.example:{port}").knowledge.versions.tables == {"t": "2"}
         assert memory.store.known(address).revision == 0
 
 

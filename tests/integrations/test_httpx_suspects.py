@@ -7,12 +7,12 @@ import httpx2
 import pytest
 
 from shelflife.apis.acme import acme_app, acme_provider
+from shelflife.client import Memory
 from shelflife.client.events import Suspected
 from shelflife.client.guard import Guard
-from shelflife.client.memory import Memory
-from shelflife.integrations.httpx import AsyncMemoryTransport, MemoryTransport
 from shelflife.testing import serving
 from tests.acme_world import GOVERNED, Restless
+from tests.integrations.transports import async_memory_transport, memory_transport
 
 
 @pytest.fixture(params=[httpx2, httpx], ids=["httpx2", "httpx"])
@@ -28,7 +28,7 @@ def test_every_request_but_the_first_succeeds_at_a_server_that_moves_with_everyt
     library, choices
 ):
     with serving(Restless()) as address:
-        transport = MemoryTransport(
+        transport = memory_transport(
             Memory(most_evictions=0), library.HTTPTransport(), guard=Guard(), **choices
         )
         with library.Client(base_url=address, transport=transport) as client:
@@ -39,7 +39,7 @@ def test_every_request_but_the_first_succeeds_at_a_server_that_moves_with_everyt
 @pytest.mark.parametrize("choices", CHOICES)
 def test_async_clients_have_the_same(library, choices):
     async def story(address):
-        transport = AsyncMemoryTransport(
+        transport = async_memory_transport(
             Memory(most_evictions=0), library.AsyncHTTPTransport(), guard=Guard(), **choices
         )
         async with library.AsyncClient(base_url=address, transport=transport) as client:
@@ -97,7 +97,7 @@ def test_the_question_has_the_callers_credentials_and_nothing_of_the_body(
 ):
     events = []
     memory = Memory(most_evictions=0, on_event=events.append)
-    transport = MemoryTransport(memory, library.HTTPTransport(), guard=Guard(), compact=True)
+    transport = memory_transport(memory, library.HTTPTransport(), guard=Guard(), compact=True)
     headers = {"Authorization": "Bearer me", "Idempotency-Key": "1", "Prefer": "x"}
     with library.Client(base_url=address, transport=transport, headers=headers) as client:
         for _ in range(2):
@@ -117,7 +117,7 @@ def test_the_question_has_the_callers_credentials_and_nothing_of_the_body(
 
 def test_without_an_answer_the_request_goes_out_as_it_is(library, address, provider, recording):
     recording.is_silent = True
-    transport = MemoryTransport(Memory(most_evictions=0), library.HTTPTransport(), guard=Guard())
+    transport = memory_transport(Memory(most_evictions=0), library.HTTPTransport(), guard=Guard())
     with library.Client(base_url=address, transport=transport) as client:
         client.post("/subscriptions", json=GOVERNED)
         touch(provider)
@@ -129,19 +129,19 @@ def test_without_an_answer_the_request_goes_out_as_it_is(library, address, provi
 
 @pytest.mark.parametrize("guard", [None, Guard(operations=frozenset())])
 def test_what_will_not_be_amended_is_not_asked_about(library, address, provider, recording, guard):
-    transport = MemoryTransport(Memory(most_evictions=0), library.HTTPTransport(), guard=guard)
+    transport = memory_transport(Memory(most_evictions=0), library.HTTPTransport(), guard=guard)
     with library.Client(base_url=address, transport=transport) as client:
         client.post("/subscriptions", json=GOVERNED)
         touch(provider)
         client.get("/openapi.json")
         client.post("/subscriptions", json=GOVERNED | {"plan": "plan_basic_monthly"})
-        assert transport.memory.has_suspects(address)
+        assert [entry.is_suspect for entry in transport.memory.store.entries()] == [True]
         client.post("/subscriptions", json=GOVERNED)
     assert recording.questions == []
 
 
 def test_a_body_that_must_go_out_as_it_is_is_not_asked_about(library, address, provider, recording):
-    transport = MemoryTransport(Memory(most_evictions=0), library.HTTPTransport(), guard=Guard())
+    transport = memory_transport(Memory(most_evictions=0), library.HTTPTransport(), guard=Guard())
     with library.Client(base_url=address, transport=transport) as client:
         client.post("/subscriptions", json=GOVERNED)
         touch(provider)
@@ -151,19 +151,20 @@ def test_a_body_that_must_go_out_as_it_is_is_not_asked_about(library, address, p
 
 
 class Broken(Memory):
-    """A memory that cannot check."""
+    """A memory that cannot revalidate anything."""
 
-    def has_suspects(self, origin):
+    def revalidating(self, *arguments):
         raise RuntimeError("no such luck")
+        yield
 
 
 def test_a_check_that_fails_fails_no_request(library, address):
-    transport = MemoryTransport(Broken(), library.HTTPTransport(), guard=Guard())
+    transport = memory_transport(Broken(), library.HTTPTransport(), guard=Guard())
     with library.Client(base_url=address, transport=transport) as client:
         assert [client.post("/subscriptions", json=GOVERNED).status_code for _ in range(2)] == [422, 201]
 
     async def story():
-        transport = AsyncMemoryTransport(Broken(), library.AsyncHTTPTransport(), guard=Guard())
+        transport = async_memory_transport(Broken(), library.AsyncHTTPTransport(), guard=Guard())
         async with library.AsyncClient(base_url=address, transport=transport) as client:
             return [(await client.post("/subscriptions", json=GOVERNED)).status_code for _ in range(2)]
 

@@ -6,8 +6,8 @@ import pytest
 
 from shelflife.apis.acme import ROTATED_CODES, acme_app, acme_provider
 from shelflife.contract import Rule
-from shelflife.contract.compact import epoch_of
 from shelflife.contract.preconditions import PRECONDITION_HEADER, Precondition
+from shelflife.contract.versions import Versions
 from tests.acme_world import BASE, GOVERNED
 from tests.calling import calling
 from tests.integrations.epochs import known_epoch
@@ -186,7 +186,7 @@ def test_in_a_race_of_drift_and_requests_a_remembered_value_is_right_or_refused(
         while len(statuses) < 40 or not {201, 412} <= set(statuses):
             told = client.post("/subscriptions", json=GOVERNED).json()
             [suggestion] = told["recovery_feedback"]["suggestions"]
-            epoch = epoch_of(told["table_versions"], told["rules_version"])
+            epoch = Versions(told["table_versions"], told["rules_version"]).epoch
             precondition = resting_on(client, suggestion["rows"], epoch=epoch)
             statuses.append(post(client, GOVERNED | suggestion["parameters"], precondition).status_code)
             assert len(statuses) < 5000

@@ -13,8 +13,9 @@ import msgspec
 import pytest
 
 from shelflife.cli import main
-from shelflife.client.strategies import ARMS, EXACT
+from shelflife.client import EXACT
 from shelflife.lab import paper
+from shelflife.lab.arms import ARMS
 from shelflife.lab.exhibits import ExhibitsError, Kind, collection_of, write_all
 from shelflife.lab.exhibits.cells import DASH, kind_of, number, signed
 from shelflife.lab.exhibits.figures import INKS, figures_of

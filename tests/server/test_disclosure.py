@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from shelflife.client.trust import attestation
 from shelflife.contract import Level, Rule, Suggestion, TableVersion
-from shelflife.contract.compact import Moved, Versions, changes_of, epoch_of
+from shelflife.contract.compact import Moved, changes_of
 from shelflife.contract.names import check_name, check_version
+from shelflife.contract.versions import Versions
 from shelflife.integrations.ed25519 import SigningKey, trust
 from shelflife.server import Disclosure, Provider, Registry, UsageError
 from shelflife.server.state import Face
@@ -73,7 +74,7 @@ def test_each_client_is_shown_signed_states_in_its_own_words(tmp_path, sees_diff
         pinned = trust({"https://api.example": [key.key]})
         known = versions.get(client, Versions({}, None))
         found = attestation(answer, before, known, pinned, "https://api.example:443", time.time())
-        held[client], versions[client] = found.attested, found.versions
+        held[client], versions[client] = found.vouched, found.versions
         assert found.versions == Versions(face.stamp.message.table_versions, face.stamp.message.rules_version)
         return found.changes
 
@@ -195,7 +196,7 @@ def test_by_default_a_client_is_who_has_these_credentials():
 def test_both_sides_work_the_epoch_out_from_what_the_client_is_shown():
     reg, disclosure = registry(), seen_by_all()
     first = face_of(reg, disclosure)
-    assert first.epoch == epoch_of(versions_in(first), first.stamp.message.rules_version)
+    assert first.epoch == Versions(versions_in(first), first.stamp.message.rules_version).epoch
     assert first.epoch != reg.state.face(LEVEL).epoch != face_of(reg, disclosure, "bob").epoch
     reg.reload_table("codes", set={"growth": {"code": "WINTER"}})
     now = face_of(reg, disclosure)

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 from pydantic import BaseModel, Field
 
+from shelflife.client.reading import read_contract
 from shelflife.contract import Level
-from shelflife.contract.reading import read_contract
 from shelflife.contract.when import holds
 from shelflife.integrations.asgi import ContractMiddleware, contract_app
 from shelflife.server import PolicyFailed, Provider, Rejected, Rule, State, UnknownTable, UsageError, fix

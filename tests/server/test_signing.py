@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from shelflife.apis.acme import acme_app, acme_provider
+from shelflife.client.reading import changes_in, read_signed_states, read_statement
 from shelflife.contract import Level, Rule
-from shelflife.contract.compact import Versions
-from shelflife.contract.reading import changes_in, read_signed_states, read_statement
-from shelflife.contract.signed import digest_of_state, statement_input
+from shelflife.contract.signed import statement_input
+from shelflife.contract.versions import Versions
 from shelflife.integrations.ed25519 import SigningKey, is_signed_by
 from shelflife.server import Provider, StateFileError, UsageError
 from tests.calling import calling
@@ -95,8 +95,8 @@ def test_each_statement_goes_on_from_the_one_before(provide):
     (first,) = statements_of(provider)
     provider.registry.reload_table("codes", set={"growth": {"code": "WINTER"}, "new": {}})
     (second,) = statements_of(provider, since=first.sequence)
-    assert (second.lineage, second.sequence, second.previous) == (first.lineage, 2, first.digest)
-    assert first.digest == digest_of_state(first.table_versions, first.rules_version)
+    assert (second.lineage, second.sequence, second.previous) == (first.lineage, 2, first.versions.digest)
+    assert first.versions.digest == Versions(first.table_versions, first.rules_version).digest
     told = changes_in(second, Versions(first.table_versions, first.rules_version)).tables
     assert told.keys() == {"codes"}
     assert (told["codes"].added, told["codes"].removed, told["codes"].changed) == (("new",), (), ("growth",))
@@ -201,7 +201,7 @@ def test_lineage_and_numbers_survive_a_restart(provide):
     assert statements_of(provider, since=0) == before
     provider.registry.reload_table("codes", set={"more": {}})
     assert statements_of(provider, since=2)[0].sequence == 3
-    assert statements_of(provider)[0].previous == before[-1].digest
+    assert statements_of(provider)[0].previous == before[-1].versions.digest
 
 
 @pytest.mark.spec("15.7")
@@ -247,7 +247,7 @@ def test_no_number_is_given_to_two_states_while_everybody_reloads_and_asks(provi
         assert by_number.setdefault(one.sequence, one) == one
     for number, one in by_number.items():
         if number - 1 in by_number:
-            assert one.previous == by_number[number - 1].digest
+            assert one.previous == by_number[number - 1].versions.digest
 
 
 def test_a_number_that_cannot_be_written_down_is_not_given_out(provide):

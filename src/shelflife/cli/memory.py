@@ -67,11 +67,11 @@ def _list(options: argparse.Namespace) -> None:
     rows = [
         (
             entry.id[:_SHORT_ID],
-            _printable(entry.origin),
+            _printable(entry.root),
             _printable(entry.operation),
             _printable(entry.type),
             _short(entry.parameters),
-            _short(entry.when),
+            _short(entry.condition.when),
             "suspect" if entry.is_suspect else "",
         )
         for entry in chosen
@@ -85,10 +85,10 @@ def _stats(options: argparse.Namespace) -> None:
         chosen = list(entries)
     counts = {
         "entries": len(chosen),
-        "origins": dict(Counter(entry.origin for entry in chosen)),
+        "origins": dict(Counter(entry.root for entry in chosen)),
         "operations": dict(Counter(entry.operation for entry in chosen)),
         "types": dict(Counter(entry.type for entry in chosen)),
-        "tables": dict(Counter(table for entry in chosen for table in entry.tables)),
+        "tables": dict(Counter(table for entry in chosen for table in entry.grounds.tables)),
     }
     if options.json:
         print(json.dumps(counts))
@@ -128,7 +128,7 @@ def _forget(options: argparse.Namespace) -> None:
     with _opened(options.file, read_only=False) as store:
         events: list[Event] = []
         memory = Memory(store, on_event=events.append)
-        origins = [options.origin] if options.origin else sorted({entry.origin for entry in store.entries()})
+        origins = [options.origin] if options.origin else sorted({entry.root for entry in store.entries()})
         count = sum(
             memory.forget(origin, options.operation, options.type, id=options.id) for origin in origins
         )
@@ -169,15 +169,17 @@ def _reading(options: argparse.Namespace) -> Iterator[Iterable[Entry]]:
         yield (
             entry
             for entry in store.entries()
-            if options.origin in (None, entry.origin)
+            if options.origin in (None, entry.root)
             and options.operation in (None, entry.operation)
             and options.type in (None, entry.type)
         )
 
 
 def _as_json(entry: Entry) -> dict[str, Any]:
+    """An entry, with all that it rests on and holds for in one row of members."""
     members: dict[str, Any] = msgspec.to_builtins(entry)
-    return {"id": entry.id, **members}
+    origin, condition, grounds = (members.pop(name) for name in ("root", "condition", "grounds"))
+    return {"id": entry.id, "origin": origin, **members, **condition, **grounds}
 
 
 def _printable(text: str) -> str:

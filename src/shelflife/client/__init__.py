@@ -1,6 +1,7 @@
 """The agent side: a memory that forgets exactly what went stale. It knows only the contract."""
 
-from shelflife.client.entries import Entry
+from shelflife.client.asking import Ask, AsyncAsk, Question, Reply
+from shelflife.client.entries import Condition, Entry, Grounds, Knowledge, Root, Shape
 from shelflife.client.events import (
     Alerted,
     Applied,
@@ -8,7 +9,6 @@ from shelflife.client.events import (
     Event,
     Evicted,
     Ignored,
-    Notified,
     Reason,
     Refused,
     Restamped,
@@ -17,39 +17,50 @@ from shelflife.client.events import (
     Suspected,
     Unjudged,
 )
+from shelflife.client.exchanges import Exchange
 from shelflife.client.guard import Amended, Guard
 from shelflife.client.in_process import InProcessStore
-from shelflife.client.memory import Exchange, Fetched, Memory, Statistics
+from shelflife.client.memory import Memory
 from shelflife.client.origins import origin_of
-from shelflife.client.preconditions import precondition_for
 from shelflife.client.prompts import MERGE_INSTRUCTION, amended_input, memory_block
+from shelflife.client.sending import Call, Held, Send, exchange, exchange_async
 from shelflife.client.sqlite import SqliteStore
-from shelflife.client.stores import Store, StoreError
-from shelflife.client.strategies import ARMS, EXACT, OnRules, OnTable, Strategy
+from shelflife.client.statistics import Statistics
+from shelflife.client.stores import Filed, Known, Store, StoreError, Write, Written
+from shelflife.client.strategies import EXACT, Strategy
 
 __all__ = [
-    "ARMS",
     "EXACT",
     "MERGE_INSTRUCTION",
     "Alerted",
     "Amended",
     "Applied",
+    "Ask",
+    "AsyncAsk",
+    "Call",
+    "Condition",
     "Distrusted",
     "Entry",
     "Event",
     "Evicted",
     "Exchange",
-    "Fetched",
+    "Filed",
+    "Grounds",
     "Guard",
+    "Held",
     "Ignored",
     "InProcessStore",
+    "Knowledge",
+    "Known",
     "Memory",
-    "Notified",
-    "OnRules",
-    "OnTable",
+    "Question",
     "Reason",
     "Refused",
+    "Reply",
     "Restamped",
+    "Root",
+    "Send",
+    "Shape",
     "SqliteStore",
     "Statistics",
     "Store",
@@ -59,8 +70,11 @@ __all__ = [
     "Strategy",
     "Suspected",
     "Unjudged",
+    "Write",
+    "Written",
     "amended_input",
+    "exchange",
+    "exchange_async",
     "memory_block",
     "origin_of",
-    "precondition_for",
 ]

@@ -1,4 +1,4 @@
-"""What a memory holds."""
+"""What a memory holds of a server: entries, and the versions at which they are good."""
 
 import hashlib
 from collections.abc import Mapping
@@ -8,21 +8,13 @@ from typing import Any, Self
 import msgspec
 
 from shelflife.contract import Suggestion
+from shelflife.contract.versions import Versions
 from shelflife.contract.when import WHOLE_REQUEST, as_read, holds
 
-__all__ = [
-    "MOST_SUPERSEDED",
-    "RULES",
-    "STATE",
-    "Attested",
-    "Entry",
-    "Knowledge",
-    "Shape",
-    "digest_of",
-    "lapsed",
-    "place_of",
-    "shape_of",
-]
+__all__ = ["Condition", "Entry", "Grounds", "Knowledge", "Root", "Shape", "Vouched", "digest_of", "place_of"]
+
+Root = str
+"""Where a contract lives: the origin of its server, spelled as `origin_of` spells it. Fixes never leave it."""
 
 Shape = tuple[str, ...]
 """The request fields on whose values an entry depends, sorted: what its `when` names."""
@@ -35,80 +27,78 @@ def digest_of(*parts: Any) -> str:
     return hashlib.blake2b(_encode(parts), digest_size=16).hexdigest()
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """One remembered suggestion: what it fixes, when it applies, what it rests on.
+class Grounds(msgspec.Struct, frozen=True):
+    """What a fix rests on."""
 
-    Its digests are worked out once, when somebody asks for them.
-    """
+    tables: tuple[str, ...]
+    rows: tuple[str, ...] | None = None
+    """As `table:key`; None where the server did not say: any row of its tables may be one."""
 
-    origin: str
-    """The server that gave it, as `scheme://host:port`; it is never used with another."""
+    rules: tuple[str, ...] | None = None
+    """As `table:relation`; None where the server did not say: any rule may be one."""
 
-    operation: str
-    """The call that it fixes, e.g. `POST /subscriptions`."""
 
-    type: str
-    parameters: dict[str, Any]
+class Condition(msgspec.Struct, frozen=True):
+    """The requests that a fix holds for."""
+
     when: dict[str, Any]
     """The request fields, with their values, under which it holds; the whole request where the server did not say."""
 
     unless: dict[str, tuple[Any, ...]] = {}
     """Values that fields must not have."""
 
-    tables: tuple[str, ...]
-    """The tables that it depends on."""
+    @property
+    def shape(self) -> Shape:
+        """The fields whose values must be as here."""
+        return tuple(sorted(self.when))
 
-    rows: tuple[str, ...] | None
-    """The rows that it rests on; None where the server did not say: any row of its tables may be one."""
 
-    rules: tuple[str, ...] | None
-    """The rules that it rests on; None where the server did not say: any rule may be one."""
+class Entry(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """One remembered suggestion: what it fixes, for which requests, and what it rests on.
 
+    Its digests are worked out once, when somebody asks for them.
+    """
+
+    root: Root
+    operation: str
+    """The call that it fixes, e.g. `POST /subscriptions`."""
+
+    type: str
+    parameters: dict[str, Any]
+    condition: Condition
+    grounds: Grounds
     learned_at: float
     strategy: str = "exact"
     """Under which it is kept; another one does not trust it."""
 
     is_suspect: bool = False
-    """It may have gone stale, and is not handed out until the server was asked about it. It is the same entry either way."""
+    """It may have gone stale: it must be revalidated before it is used. It is the same entry either way."""
 
     @classmethod
-    def from_suggestion(
-        cls,
-        suggestion: Suggestion,
-        *,
-        origin: str,
-        operation: str,
-        request: Mapping[str, Any],
-        learned_at: float,
-        strategy: str,
-        is_suspect: bool = False,
-    ) -> Self:
+    def from_suggestion(cls, suggestion: Suggestion, request: Mapping[str, Any], **members: Any) -> Self:
         """What is remembered of a cacheable suggestion that was the answer to this request."""
-        says_reads = bool(suggestion.rows) and suggestion.when is not msgspec.UNSET
+        condition = Condition({WHOLE_REQUEST: as_read(request)}, suggestion.unless or {})
+        grounds = Grounds(suggestion.depends_on)
+        if suggestion.rows and suggestion.when is not msgspec.UNSET:
+            condition = Condition(suggestion.when, suggestion.unless or {})
+            grounds = Grounds(suggestion.depends_on, suggestion.rows, suggestion.rules or ())
         return cls(
-            origin=origin,
-            operation=operation,
             type=suggestion.type,
             parameters=suggestion.parameters,
-            when=(suggestion.when or {}) if says_reads else {WHOLE_REQUEST: as_read(request)},
-            unless=suggestion.unless or {},
-            tables=suggestion.depends_on,
-            rows=(suggestion.rows or ()) if says_reads else None,
-            rules=(suggestion.rules or ()) if says_reads else None,
-            learned_at=learned_at,
-            strategy=strategy,
-            is_suspect=is_suspect,
+            condition=condition,
+            grounds=grounds,
+            **members,
         )
 
     @cached_property
     def place(self) -> str:
         """Where a request finds it: its operation and the values of its fields."""
-        return place_of(self.origin, self.operation, self.when)
+        return place_of(self.root, self.operation, self.condition.when)
 
     @cached_property
     def slot(self) -> str:
         """What it is the answer to: a second value for the same fields takes its place."""
-        return digest_of(self.place, self.type, sorted(self.unless), sorted(self.parameters))
+        return digest_of(self.place, self.type, sorted(self.condition.unless), sorted(self.parameters))
 
     @cached_property
     def id(self) -> str:
@@ -117,21 +107,11 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def applies_to(self, request: Mapping[str, Any]) -> bool:
         """Whether it holds for this request."""
-        return holds(self.when, request, self.unless)
+        return holds(self.condition.when, request, self.condition.unless)
 
 
-MOST_SUPERSEDED = 8
-"""A response that is later than this many versions is known for what it is only when the server can be asked."""
-
-RULES = ":rules"
-"""Stands for the rules among the tables; no table is called that."""
-
-STATE = ":state"
-"""Stands for the name of the state."""
-
-
-class Attested(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest state of an origin for which a key vouches that the user has pinned."""
+class Vouched(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest state of a root for which a key vouches that the user has pinned."""
 
     lineage: str
     sequence: int
@@ -149,39 +129,30 @@ class Attested(msgspec.Struct, frozen=True, kw_only=True):
     """Those whose place was taken: whatever they sign from then on counts for nothing."""
 
 
-def lapsed(attested: Attested | None) -> Attested | None:
-    """What was seen, so that nobody gets behind it, of which the key's word counts no longer."""
-    return attested and msgspec.structs.replace(attested, expires_at=0)
-
-
 class Knowledge(msgspec.Struct, frozen=True):
-    """The versions at which everything that a memory holds of one origin is good."""
+    """The versions at which everything that a memory holds of one root is good."""
 
-    table_versions: dict[str, str] = {}
-    rules_version: str | None = None
+    versions: Versions = Versions({})
     state_tag: str | None = None
     """The state that these versions make up, where the server has named it."""
 
     superseded: dict[str, tuple[str, ...]] = {}
-    """By table, and for `RULES` and `STATE`: the last versions that have passed, or of which it cannot be said whether they have."""
+    """By part, and for the name of the state: the last versions that have passed, or of which nobody can say whether they have."""
 
     strategy: str = ""
     """Under which the entries were kept; another one may have kept what this one would have dropped."""
 
-    attested: Attested | None = None
+    vouched: Vouched | None = None
     """Where the user trusts a key: the signed state that these versions are of."""
 
-
-def shape_of(when: Mapping[str, Any]) -> Shape:
-    """The fields that a condition names."""
-    return tuple(sorted(when))
-
-
-def place_of(origin: str, operation: str, when: Mapping[str, Any]) -> str:
-    """The place of a condition, or of what a request has in the fields of a shape."""
-    return digest_of(origin, operation, as_read_fields(when))
+    @property
+    def lapsed(self) -> "Knowledge":
+        """The same, of which a key's word counts no longer; what was seen stays, so that nobody gets behind it."""
+        if self.vouched is None:
+            return self
+        return msgspec.structs.replace(self, vouched=msgspec.structs.replace(self.vouched, expires_at=0))
 
 
-def as_read_fields(when: Mapping[str, Any]) -> dict[str, Any]:
-    """A condition in its one form: nulls stay, for they say that a field is absent."""
-    return {path: as_read(value) for path, value in when.items()}
+def place_of(root: Root, operation: str, when: Mapping[str, Any]) -> str:
+    """The place of a condition, or of what a request has in the fields of a shape; a null says that a field is absent."""
+    return digest_of(root, operation, {path: as_read(value) for path, value in when.items()})

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from shelflife.client.entries import Entry
+from shelflife.client.entries import Entry, Root
 
 __all__ = [
     "Alerted",
@@ -14,7 +14,6 @@ __all__ = [
     "Event",
     "Evicted",
     "Ignored",
-    "Notified",
     "Reason",
     "Refused",
     "Restamped",
@@ -69,9 +68,12 @@ class Evicted(msgspec.Struct, frozen=True, tag=True):
 
 
 class Suspected(msgspec.Struct, frozen=True, tag=True):
-    """Entries are kept, and not handed out until the server was asked about them: too many would have been evicted, or the server moved on as they were learned."""
+    """Entries are kept, and must be revalidated before they are used.
 
-    origin: str
+    Too many would have been evicted, or the server moved on as they were learned.
+    """
+
+    root: Root
     entries: tuple[Entry, ...]
     why: str
 
@@ -84,24 +86,17 @@ class Suspected(msgspec.Struct, frozen=True, tag=True):
 class Restamped(msgspec.Struct, frozen=True, tag=True):
     """A table has moved, and these many entries that depend on it are still good."""
 
-    origin: str
+    root: Root
     table: str
     count: int
 
 
 class Alerted(msgspec.Struct, frozen=True, tag=True):
-    """The rules of an origin have changed."""
+    """The rules of a server have changed."""
 
-    origin: str
+    root: Root
     noticed_by: str
     """`stamp` when `rules_version` moved, `vector` when a suggestion depends on other tables than its like did."""
-
-
-class Notified(msgspec.Struct, frozen=True, tag=True):
-    """A consumer that has recalled an entry is told that it is gone."""
-
-    consumer: str
-    entry: Entry
 
 
 class Applied(msgspec.Struct, frozen=True, tag=True):
@@ -120,23 +115,26 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
 
 
 class Ignored(msgspec.Struct, frozen=True, tag=True):
-    """A suggestion was malformed or too large and was left out; or the whole contract was, and the origin is in doubt."""
+    """A suggestion was malformed or too large and was left out; or the whole contract was, and the server is in doubt."""
 
-    origin: str
+    root: Root
     why: str
 
 
 class Distrusted(msgspec.Struct, frozen=True, tag=True):
-    """What an origin says of its state is vouched for by no key that counts: nothing is evicted, learned or recalled until it is."""
+    """No key that counts vouches for what a server says of its state: nothing is evicted, learned or recalled until one does."""
 
-    origin: str
+    root: Root
     why: str
 
 
 class Unjudged(msgspec.Struct, frozen=True, tag=True):
-    """A request with remembered values in it may have been carried out, and its precondition was not found to be met: the server did not look, or went on regardless."""
+    """A request with remembered values in it may have been carried out, and nobody has found its precondition to be met.
 
-    origin: str
+    The server did not look, or went on regardless.
+    """
+
+    root: Root
     operation: str
 
 
@@ -152,7 +150,6 @@ Event = (
     | Suspected
     | Restamped
     | Alerted
-    | Notified
     | Applied
     | Refused
     | Ignored

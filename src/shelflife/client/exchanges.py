@@ -3,17 +3,19 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from shelflife.client.asking import Reply
+from shelflife.client.entries import Root
 from shelflife.contract.preconditions import verdict_in
 from shelflife.contract.values import DEEPEST_VALUE, fault_in
 
-__all__ = ["Exchange", "as_told", "is_json"]
+__all__ = ["Exchange", "is_json"]
 
 
 class Exchange(NamedTuple):
-    """A request that was made and the response that came back."""
+    """A request that was made and the reply that came back."""
 
-    origin: str
-    """`scheme://host:port` of the server."""
+    root: Root
+    """Where the contract lives: `scheme://host:port` of the server."""
 
     operation: str
     """E.g. `POST /subscriptions`."""
@@ -21,13 +23,7 @@ class Exchange(NamedTuple):
     request: Mapping[str, Any]
     """The fields of the request."""
 
-    status: int
-    headers: Mapping[str, str]
-    """Of the response, by lower-case name."""
-
-    body: bytes
-    """Of the response, decoded."""
-
+    reply: Reply
     epoch: str | None = None
     """What the request had in `Contract-Epoch`, if it had that."""
 
@@ -37,8 +33,13 @@ class Exchange(NamedTuple):
     @property
     def is_unjudged(self) -> bool:
         """Whether it may have been carried out though nobody has found its precondition to be met."""
-        may_be_done = not 400 <= self.status < 500
-        return self.conditional and may_be_done and verdict_in(self.headers) != "met"
+        may_be_done = not 400 <= self.reply.status < 500
+        return self.conditional and may_be_done and verdict_in(self.reply.headers) != "met"
+
+    @classmethod
+    def told(cls, root: Root, operation: str, request: Mapping[str, Any], body: bytes) -> "Exchange":
+        """What a server has answered when asked, as though it were the reply to a request."""
+        return cls(root, operation, request, Reply(200, body, {"content-type": "application/json"}))
 
 
 def is_json(operation: str, request: Mapping[str, Any]) -> bool:
@@ -47,8 +48,3 @@ def is_json(operation: str, request: Mapping[str, Any]) -> bool:
     return (operation.isascii() or fault_in(operation, 0) is None) and (
         fault_in(fields, DEEPEST_VALUE, is_strict=True) is None
     )
-
-
-def as_told(origin: str, operation: str, request: Mapping[str, Any], body: bytes) -> Exchange:
-    """What a server has answered when asked, as though it were the response to a request."""
-    return Exchange(origin, operation, request, 200, {"content-type": "application/json"}, body)

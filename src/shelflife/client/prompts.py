@@ -95,11 +95,11 @@ def _shown(entries: Sequence[Entry], guard: Guard | None) -> list[Entry]:
 
 def _line(entry: Entry) -> str:
     line = {"type": entry.type, "parameters": entry.parameters}
-    return _json(line if WHOLE_REQUEST in entry.when else line | {"when": entry.when})
+    return _json(line if WHOLE_REQUEST in entry.condition.when else line | {"when": entry.condition.when})
 
 
 def _can_be_shown(entry: Entry) -> bool:
-    when = {} if WHOLE_REQUEST in entry.when else entry.when
+    when = {} if WHOLE_REQUEST in entry.condition.when else entry.condition.when
     names = [entry.type, *(step for path in when for step in path.split("/") if step)]
     return (
         len(entry.parameters) <= _MOST_PARAMETERS

@@ -4,10 +4,11 @@ Tags are rows of an index, not sets: putting and dropping an entry costs what th
 """
 
 import hashlib
+import logging
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
@@ -16,13 +17,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from shelflife.client.entries import Entry, Knowledge, Shape, shape_of
-from shelflife.client.stores import MOST_SHAPES, Known, StoreError, Written
+from shelflife.client.entries import Entry, Knowledge, Root, Shape
+from shelflife.client.stores import MOST_SHAPES, Filed, Known, StoreError, Write, Written
 
 __all__ = ["SqliteStore"]
 
+_log = logging.getLogger("shelflife.memory")
+
 _APPLICATION_ID = 0x5348_4C4D
-_FORMAT = 3
+_FORMAT = 4
 _MOST_NOTED = 256
 _MOST_COUNTED = 10_000
 _CACHED_KIBIBYTES = 16 * 1024
@@ -30,9 +33,9 @@ _CHECKPOINT_PAGES = 4000
 """The log is carried over into the file when it has so many pages: rarely enough that the waits for the disk are spread thin."""
 
 _SCHEMA = """
-create table origins (origin text primary key, revision integer not null, knowledge blob not null) without rowid;
+create table roots (root text primary key, revision integer not null, knowledge blob not null) without rowid;
 create table shapes (
-    origin text, operation text, shape blob, primary key (origin, operation, shape)
+    root text, operation text, shape blob, primary key (root, operation, shape)
 ) without rowid;
 create table entries (
     number integer primary key, id blob not null unique, place blob not null, slot blob not null,
@@ -114,13 +117,13 @@ class SqliteStore:
             if opened is not None:
                 opened.connection.close()
 
-    def known(self, origin: str) -> Known:
+    def known(self, root: Root) -> Known:
         with self._reading as connection:
-            return self._known_now(connection, origin)
+            return self._known_now(connection, root)
 
-    def shapes(self, origin: str, operation: str) -> Iterable[Shape]:
+    def shapes(self, root: Root, operation: str) -> Iterable[Shape]:
         with self._reading as connection:
-            return self._shapes_now(connection, origin, operation)
+            return self._shapes_now(connection, root, operation)
 
     def at(self, places: Sequence[str]) -> list[Entry]:
         found = []
@@ -135,16 +138,16 @@ class SqliteStore:
                     found.append(entry)
         return sorted(found, key=lambda entry: entry.learned_at) if len(found) > 1 else found
 
-    def tagged(self, origin: str, tag: str) -> list[Entry]:
+    def tagged(self, root: Root, tag: str) -> list[Entry]:
         with self._reading as connection:
             rows = connection.execute(
-                "select entry from tags join entries using (number) where tag = ?", (_tag(origin, tag),)
+                "select entry from tags join entries using (number) where tag = ?", (_tag(root, tag),)
             )
             return [_decode_entry(entry) for (entry,) in rows]
 
-    def count(self, origin: str, tag: str) -> int:
+    def count(self, root: Root, tag: str) -> int:
         with self._reading as connection:
-            number = _tag(origin, tag)
+            number = _tag(root, tag)
             self._look_for_others(connection)
             if number not in self._seen.tag_counts:
                 if len(self._seen.tag_counts) >= _MOST_COUNTED:
@@ -153,35 +156,26 @@ class SqliteStore:
                 self._seen.tag_counts[number] = count
             return self._seen.tag_counts[number]
 
-    def write(
-        self,
-        origin: str,
-        revision: int,
-        knowledge: Knowledge,
-        *,
-        drop: Iterable[str] = (),
-        drop_ids: Iterable[str] = (),
-        put: Sequence[tuple[Entry, Sequence[str]]] = (),
-        is_beside: bool = False,
-        capacity: int | None = None,
-    ) -> Written | None:
+    def write(self, root: Root, revision: int, write: Write) -> Written | None:
         with self._failing("written"), self._lock, self._transaction() as connection:
-            if not self._record(connection, origin, revision, knowledge):
+            if not self._record(connection, root, revision, write.knowledge):
                 return None
             written = Written([], [], [])
-            for tag in drop:
+            for tag in write.drop:
                 numbers = connection.execute(
-                    "select number from tags where tag = ?", (_tag(origin, tag),)
+                    "select number from tags where tag = ?", (_tag(root, tag),)
                 ).fetchall()
                 written.dropped.extend((entry, tag) for entry in self._remove(connection, numbers))
-            for id in drop_ids:
-                same = _numbers_of(connection, id)
-                written.dropped.extend((entry, id) for entry in self._remove(connection, same))
-            for entry, tags in put:
-                self._put(connection, entry, tags, is_beside, written)
-            if put and capacity is not None:
+            for id in write.drop_ids:
+                numbers = connection.execute(
+                    "select number from entries where id = ?", (bytes.fromhex(id),)
+                ).fetchall()
+                written.dropped.extend((entry, id) for entry in self._remove(connection, numbers))
+            for filed in write.put:
+                self._put(connection, filed, written)
+            if write.put and write.capacity is not None:
                 self._note_use(connection)
-                self._trim(connection, capacity, written)
+                self._trim(connection, write.capacity, written)
             return written
 
     def used(self, ids: Iterable[str]) -> None:
@@ -208,91 +202,59 @@ class SqliteStore:
             last = rows[-1][0]
 
     def _record(
-        self, connection: sqlite3.Connection, origin: str, revision: int, knowledge: Knowledge
+        self, connection: sqlite3.Connection, root: Root, revision: int, knowledge: Knowledge
     ) -> bool:
-        """Put the knowledge on record; False when the origin is not at the revision any more."""
-        known = self._seen.known.get(origin)
+        """Put the knowledge on record; False when the root is not at the revision any more."""
+        known = self._seen.known.get(root)
         if known is not None and known == (knowledge, revision):  # only the revision moves
             changed = connection.execute(
-                "update origins set revision = revision + 1 where origin = ? and revision = ?",
-                (origin, revision),
+                "update roots set revision = revision + 1 where root = ? and revision = ?",
+                (root, revision),
             )
             if not changed.rowcount:
                 return False
-        elif self._known_now(connection, origin).revision != revision:
+        elif self._known_now(connection, root).revision != revision:
             return False
         else:
             connection.execute(
-                "insert or replace into origins values (?, ?, ?)", (origin, revision + 1, _encode(knowledge))
+                "insert or replace into roots values (?, ?, ?)", (root, revision + 1, _encode(knowledge))
             )
-        self._seen.known[origin] = Known(knowledge, revision + 1)
+        self._seen.known[root] = Known(knowledge, revision + 1)
         return True
 
-    def _put(
-        self,
-        connection: sqlite3.Connection,
-        entry: Entry,
-        tags: Sequence[str],
-        is_beside: bool,
-        written: Written,
-    ) -> None:
-        place, slot, shape = bytes.fromhex(entry.place), bytes.fromhex(entry.slot), shape_of(entry.when)
-        shapes = self._shapes_now(connection, entry.origin, entry.operation)
+    def _put(self, connection: sqlite3.Connection, filed: Filed, written: Written) -> None:
+        entry, shape = filed.entry, filed.entry.condition.shape
+        shapes = self._shapes_now(connection, entry.root, entry.operation)
         if len(shapes) >= MOST_SHAPES and shape not in shapes:
             return
-        hashed = sorted({_tag(entry.origin, tag) for tag in (*tags, _shape_tag(entry))})
-        if is_beside or entry.is_suspect:
-            same = _numbers_of(connection, entry.id)
-            if same:
-                if self._put_again(connection, same[0][0], entry, hashed) and not entry.is_suspect:
-                    written.stored.append(entry)
-                return
-        is_new = True
-        if not is_beside:
-            numbers = connection.execute(
-                "select number from entries where place = ? and slot = ?", (place, slot)
-            ).fetchall()
-            rivals = self._remove(connection, numbers)
-            written.dropped.extend((rival, "") for rival in rivals if rival.id != entry.id)
-            is_new = all(rival.id != entry.id or rival.is_suspect for rival in rivals)
+        id, place, slot = map(bytes.fromhex, (entry.id, entry.place, filed.slot))
+        rivals = connection.execute(
+            "select number, id, used from entries where place = ? and slot = ?", (place, slot)
+        ).fetchall()
+        number = used = before = None
+        for rival, gone in zip(rivals, self._remove(connection, [row[:1] for row in rivals]), strict=True):
+            if rival[1] == id:
+                (number, _, used), before = rival, gone
+                entry = msgspec.structs.replace(entry, learned_at=gone.learned_at)
+            else:
+                written.dropped.append((gone, ""))
+        tags = sorted({_tag(entry.root, tag) for tag in (*filed.tags, _shape_tag(entry))})
         number = connection.execute(
-            "insert into entries (id, place, slot, used, tags, entry)"
-            " values (?, ?, ?, (select coalesce(max(used), 0) + 1 from entries), ?, ?)",
-            (bytes.fromhex(entry.id), place, slot, _encode(hashed), _encode(entry)),
+            "insert into entries (number, id, place, slot, used, tags, entry) values"
+            " (?, ?, ?, ?, coalesce(?, (select coalesce(max(used), 0) + 1 from entries)), ?, ?)",
+            (number, id, place, slot, used, _encode(tags), _encode(entry)),
         ).lastrowid
-        connection.executemany("insert into tags values (?, ?)", [(tag, number) for tag in hashed])
-        self._seen.count(hashed, 1)
-        if shape not in self._seen.shapes.get((entry.origin, entry.operation), ()):
+        connection.executemany("insert into tags values (?, ?)", [(tag, number) for tag in tags])
+        self._seen.count(tags, 1)
+        if shape not in self._seen.shapes.get((entry.root, entry.operation), ()):
             connection.execute(
                 "insert or ignore into shapes values (?, ?, ?)",
-                (entry.origin, entry.operation, _encode(shape)),
+                (entry.root, entry.operation, _encode(shape)),
             )
-            self._seen.shapes.pop((entry.origin, entry.operation), None)
-            self._shapes_now(connection, entry.origin, entry.operation)
-        if is_new:
+            self._seen.shapes.pop((entry.root, entry.operation), None)
+            self._shapes_now(connection, entry.root, entry.operation)
+        if before is None or (before.is_suspect and not entry.is_suspect):
             written.stored.append(entry)
-
-    def _put_again(
-        self, connection: sqlite3.Connection, number: int, entry: Entry, hashed: Sequence[int]
-    ) -> bool:
-        """Change whether an entry is suspect, and its tags with that; False where it is already as it should be."""
-        tags, encoded = connection.execute(
-            "select tags, entry from entries where number = ?", (number,)
-        ).fetchone()
-        if _decode_entry(encoded).is_suspect == entry.is_suspect:
-            return False
-        tags = _decode_tags(tags)
-        connection.executemany(
-            "delete from tags where tag = ? and number = ?", [(tag, number) for tag in tags]
-        )
-        connection.executemany("insert into tags values (?, ?)", [(tag, number) for tag in hashed])
-        connection.execute(
-            "update entries set tags = ?, entry = ? where number = ?",
-            (_encode(hashed), _encode(entry), number),
-        )
-        self._seen.count(tags, -1)
-        self._seen.count(hashed, 1)
-        return True
 
     def _remove(self, connection: sqlite3.Connection, numbers: Sequence[tuple[int]]) -> list[Entry]:
         """Take entries out. Their tags go in the order of the index, so that neighbours go together."""
@@ -310,36 +272,36 @@ class SqliteStore:
             self._seen.count(tags, -1)
         connection.executemany("delete from entries where number = ?", numbers)
         connection.executemany("delete from tags where tag = ? and number = ?", sorted(hashed))
-        for entry in {(one.origin, _shape_tag(one)): one for one in removed}.values():
-            if not self.count(entry.origin, _shape_tag(entry)):
+        for entry in {(one.root, _shape_tag(one)): one for one in removed}.values():
+            if not self.count(entry.root, _shape_tag(entry)):
                 connection.execute(
-                    "delete from shapes where origin = ? and operation = ? and shape = ?",
-                    (entry.origin, entry.operation, _encode(shape_of(entry.when))),
+                    "delete from shapes where root = ? and operation = ? and shape = ?",
+                    (entry.root, entry.operation, _encode(entry.condition.shape)),
                 )
-                self._seen.shapes.pop((entry.origin, entry.operation), None)
+                self._seen.shapes.pop((entry.root, entry.operation), None)
         return removed
 
-    def _known_now(self, connection: sqlite3.Connection, origin: str) -> Known:
+    def _known_now(self, connection: sqlite3.Connection, root: Root) -> Known:
         """What is on record, read again only when its revision is another one."""
-        row = connection.execute("select revision from origins where origin = ?", (origin,)).fetchone()
+        row = connection.execute("select revision from roots where root = ?", (root,)).fetchone()
         if row is None:
             return Known(Knowledge(), 0)
-        known = self._seen.known.get(origin)
+        known = self._seen.known.get(root)
         if known is None or known.revision != row[0]:
             revision, knowledge = connection.execute(
-                "select revision, knowledge from origins where origin = ?", (origin,)
+                "select revision, knowledge from roots where root = ?", (root,)
             ).fetchone()
-            known = self._seen.known[origin] = Known(_decode_knowledge(knowledge), revision)
+            known = self._seen.known[root] = Known(_decode_knowledge(knowledge), revision)
         return known
 
-    def _shapes_now(self, connection: sqlite3.Connection, origin: str, operation: str) -> tuple[Shape, ...]:
+    def _shapes_now(self, connection: sqlite3.Connection, root: Root, operation: str) -> tuple[Shape, ...]:
         self._look_for_others(connection)
-        known = self._seen.shapes.get((origin, operation))
+        known = self._seen.shapes.get((root, operation))
         if known is None:
             rows = connection.execute(
-                "select shape from shapes where origin = ? and operation = ?", (origin, operation)
+                "select shape from shapes where root = ? and operation = ?", (root, operation)
             )
-            known = self._seen.shapes[origin, operation] = tuple(_decode_shape(shape) for (shape,) in rows)
+            known = self._seen.shapes[root, operation] = tuple(_decode_shape(shape) for (shape,) in rows)
         return known
 
     def _look_for_others(self, connection: sqlite3.Connection) -> None:
@@ -405,22 +367,36 @@ class SqliteStore:
                 (table_count,) = connection.execute("select count(*) from sqlite_master").fetchone()
                 (application_id,) = connection.execute("pragma application_id").fetchone()
                 if not table_count:
-                    for statement in _SCHEMA.split(";"):
-                        connection.execute(statement)
-                    connection.execute(f"pragma application_id = {_APPLICATION_ID}")
-                    connection.execute(f"pragma user_version = {_FORMAT}")
+                    self._make(connection)
                     return
         if application_id != _APPLICATION_ID:
             raise StoreError(f"{self.path} is a database, but not a memory")
         (format_version,) = connection.execute("pragma user_version").fetchone()
-        if not 1 <= format_version <= _FORMAT:
+        if 1 <= format_version < _FORMAT and not self._is_read_only:
+            self._start_anew(connection)
+        elif format_version != _FORMAT:
             raise StoreError(
-                f"the memory {self.path} has format {format_version}; this version of shelflife reads 1 to {_FORMAT}"
+                f"the memory {self.path} has format {format_version}; this version of shelflife reads {_FORMAT}"
             )
-        for older in range(format_version, format_version if self._is_read_only else _FORMAT):
-            with _transaction(connection):
-                _MIGRATIONS[older](connection)
-                connection.execute(f"pragma user_version = {older + 1}")
+
+    def _start_anew(self, connection: sqlite3.Connection) -> None:
+        """What an older version has written is not carried over: a fix that is lost costs one request."""
+        with _transaction(connection):
+            (format_version,) = connection.execute("pragma user_version").fetchone()
+            if format_version == _FORMAT:
+                return  # two processes race for it, and the other one was first
+            for (table,) in connection.execute(
+                "select name from sqlite_master where type = 'table'"
+            ).fetchall():
+                connection.execute(f"drop table {table}")
+            self._make(connection)
+        _log.warning("the memory %s was of an older format and has started anew", self.path)
+
+    def _make(self, connection: sqlite3.Connection) -> None:
+        for statement in _SCHEMA.split(";"):
+            connection.execute(statement)
+        connection.execute(f"pragma application_id = {_APPLICATION_ID}")
+        connection.execute(f"pragma user_version = {_FORMAT}")
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -490,31 +466,13 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]
         raise
 
 
-def _start_anew(connection: sqlite3.Connection) -> None:
-    """In format 1 a fix had another slot, and no strategy was on record: what it holds cannot be vouched for."""
-    for table in ("origins", "shapes", "entries", "tags"):
-        connection.execute(f"delete from {table}")  # noqa: S608 - of this list
-
-
-def _leave_as_it_is(connection: sqlite3.Connection) -> None:
-    """In format 2 no entry was suspect, which is what one that does not say is; but whoever reads that format would not look."""
-
-
-_MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {1: _start_anew, 2: _leave_as_it_is}
-"""What turns a file of one format into one of the next, by the format it has."""
-
-
-def _numbers_of(connection: sqlite3.Connection, id: str) -> list[tuple[int]]:
-    return connection.execute("select number from entries where id = ?", (bytes.fromhex(id),)).fetchall()
-
-
 def _shape_tag(entry: Entry) -> str:
     """Counts the entries of a shape, so that it goes with the last of them."""
-    return f"shape {entry.operation} {shape_of(entry.when)}"
+    return f"shape {entry.operation} {entry.condition.shape}"
 
 
 @lru_cache(maxsize=4096)
-def _tag(origin: str, tag: str) -> int:
+def _tag(root: Root, tag: str) -> int:
     """A tag as a number of 64 bits. Two that met would only drop an entry too many."""
-    digest = hashlib.blake2b(f"{origin} {tag}".encode(), digest_size=8).digest()
+    digest = hashlib.blake2b(f"{root} {tag}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)

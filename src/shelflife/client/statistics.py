@@ -2,17 +2,15 @@
 
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from shelflife.client.entries import Entry
-from shelflife.client.events import Applied, Event, Evicted, Notified, Reason, Restamped, Stored, Suspected
+from shelflife.client.events import Applied, Event, Evicted, Reason, Restamped, Stored, Suspected
 
 __all__ = ["Statistics", "Tally"]
 
-_MOST_CONSUMED = 10_000
 _MOST_GONE = 10_000
 
 
@@ -47,13 +45,12 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tally:
-    """Counts, and remembers who has recalled what and which values are gone, both within bounds. Threads may share it."""
+    """Counts, and remembers within bounds which values are gone. Threads may share it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()
         self._evictions: Counter[Reason] = Counter()
-        self._consumers: OrderedDict[str, dict[str, None]] = OrderedDict()
         self._gone: OrderedDict[str, dict[str, Any]] = OrderedDict()
 
     @property
@@ -79,27 +76,16 @@ class Tally:
         with self._lock:
             self._counts["hits" if is_hit else "misses"] += 1
 
-    def note_consumer(self, consumer: str, entries: Iterable[Entry]) -> None:
-        """Somebody who gave a name has recalled these."""
-        with self._lock:
-            for entry in entries:
-                self._consumers.setdefault(entry.id, {})[consumer] = None
-                self._consumers.move_to_end(entry.id)
-            while len(self._consumers) > _MOST_CONSUMED:
-                self._consumers.popitem(last=False)
-
-    def count(self, event: Event) -> list[Notified]:
-        """Count an event; tells who is to be notified of it."""
+    def count(self, event: Event) -> None:
+        """Count an event."""
         with self._lock:
             match event:
                 case Evicted(entry, reason):
                     self._evictions[reason] += 1
                     if reason.is_invalidation:
                         self._note_gone(entry)
-                    return self._notices(entry)
                 case Suspected():
                     self._counts["suspected"] += event.count
-                    return [notice for entry in event.entries for notice in self._notices(entry)]
                 case Applied():
                     self._counts["applied"] += 1
                 case Stored(entry):
@@ -109,10 +95,6 @@ class Tally:
                     self._counts["restamped"] += event.count
                 case _:
                     pass
-        return []
-
-    def _notices(self, entry: Entry) -> list[Notified]:
-        return [Notified(consumer, entry) for consumer in self._consumers.pop(entry.id, {})]
 
     def _note_gone(self, entry: Entry) -> None:
         self._gone[entry.slot] = entry.parameters

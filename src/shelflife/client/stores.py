@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-from shelflife.client.entries import Entry, Knowledge, Shape
+from shelflife.client.entries import Entry, Knowledge, Root, Shape
 
-__all__ = ["MOST_SHAPES", "Known", "Store", "StoreError", "Written"]
+__all__ = ["MOST_SHAPES", "Filed", "Known", "Store", "StoreError", "Write", "Written"]
 
 MOST_SHAPES = 64
 """Of one operation: each costs every recall a look, and an honest server has about as many as policies."""
@@ -16,11 +16,39 @@ class StoreError(Exception):
 
 
 class Known(NamedTuple):
-    """What a store has on record of an origin."""
+    """What a store has on record of a root."""
 
     knowledge: Knowledge
     revision: int
     """Counts the writes; a write names the one it was decided on."""
+
+
+class Filed(NamedTuple):
+    """An entry, and how it is filed."""
+
+    entry: Entry
+    slot: str
+    """It takes the place of every other entry that is filed in this slot."""
+
+    tags: tuple[str, ...]
+    """By which it can be found and dropped."""
+
+
+class Write(NamedTuple):
+    """What is written about one root, all at once and in this order."""
+
+    knowledge: Knowledge
+    drop: Iterable[str] = ()
+    """Entries that bear one of these tags go."""
+
+    drop_ids: Iterable[str] = ()
+    """So do those with one of these ids."""
+
+    put: Sequence[Filed] = ()
+    """Entries that come. One that is there already keeps its age and its place in the order of use; all else becomes as it is put."""
+
+    capacity: int | None = None
+    """More entries than this, in the whole store, are too many: those that were not used for the longest time leave."""
 
 
 class Written(NamedTuple):
@@ -43,38 +71,25 @@ class Store(Protocol):
     same time; a write is seen whole or not at all.
     """
 
-    def known(self, origin: str) -> Known:
-        """What is on record of an origin; empty knowledge at revision 0 when nothing is."""
+    def known(self, root: Root) -> Known:
+        """What is on record of a root; empty knowledge at revision 0 when nothing is."""
 
-    def shapes(self, origin: str, operation: str) -> Iterable[Shape]:
+    def shapes(self, root: Root, operation: str) -> Iterable[Shape]:
         """The shapes of all entries of an operation."""
 
     def at(self, places: Sequence[str]) -> list[Entry]:
         """The entries at these places, oldest first."""
 
-    def tagged(self, origin: str, tag: str) -> list[Entry]:
-        """The entries of an origin that bear a tag."""
+    def tagged(self, root: Root, tag: str) -> list[Entry]:
+        """The entries of a root that bear a tag."""
 
-    def count(self, origin: str, tag: str) -> int:
+    def count(self, root: Root, tag: str) -> int:
         """How many these are."""
 
-    def write(
-        self,
-        origin: str,
-        revision: int,
-        knowledge: Knowledge,
-        *,
-        drop: Iterable[str] = (),
-        drop_ids: Iterable[str] = (),
-        put: Sequence[tuple[Entry, Sequence[str]]] = (),
-        is_beside: bool = False,
-        capacity: int | None = None,
-    ) -> Written | None:
-        """Drop what bears one of the tags or ids, put entries with their tags, and record the knowledge, all at once.
+    def write(self, root: Root, revision: int, write: Write) -> Written | None:
+        """Carry out what is written; None, and nothing done, when the root is not at the revision any more.
 
-        An entry takes the place of what is in its slot, unless it is to stand beside it. One that is there already and is put as suspect, or beside, stays where it is
-        in the order of use; only whether it is suspect changes, and its tags with that. With a capacity the entries that were not used
-        for the longest time leave. One whose shape would be one more than `MOST_SHAPES` of its operation is not put. None, and nothing done, when the origin is not at the revision any more.
+        An entry whose shape would be one more than `MOST_SHAPES` of its operation is not put.
         """
 
     def used(self, ids: Iterable[str]) -> None:

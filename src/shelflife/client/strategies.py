@@ -1,75 +1,147 @@
-"""What a client does with what the server says."""
+"""What a memory keeps and what it drops: the seams at which strategies differ, and the one that users have."""
 
-from enum import Enum
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, NamedTuple, Protocol
 
-import msgspec
+from shelflife.client.entries import Entry
+from shelflife.client.events import Reason
+from shelflife.contract import RulesChanges, TableChanges, node_id, split_node_id
+from shelflife.contract.versions import RULES
 
-__all__ = ["ARMS", "EXACT", "OnRules", "OnTable", "Strategy"]
+__all__ = ["EXACT", "Change", "Exact", "Filing", "Forgetting", "Revision", "Strategy"]
+
+Change = TableChanges | RulesChanges
+
+STANDING = "all"
+"""The tag of every entry of a root that is not suspect."""
+
+SUSPECT = "suspect"
+"""The tag of every entry that is, and its only one: what else moves does not concern it until it was revalidated."""
+
+EVERYTHING = (STANDING, SUSPECT)
+"""Every entry of a root bears one of these."""
+
+ANY_RULE = "rule"
+"""The tag of an entry that may rest on any rule."""
 
 
-class OnTable(Enum):
-    """What to do when the version of a table moves."""
-
-    NOTHING = "keep everything"
-    EVICT_TABLE = "evict all that depends on it"
-    EVICT_ROWS = "ask which rows changed, and evict what rests on them"
+def table_tag(table: str) -> str:
+    """The tag of what depends on a table."""
+    return f"table {table}"
 
 
-class OnRules(Enum):
-    """What to do when `rules_version` moves."""
+def any_row_tag(table: str) -> str:
+    """The tag of what read a table whole, or may have."""
+    return f"rows {table}"
 
-    NOTHING = "not look"
-    CLEAR = "evict everything"
-    ALERT = "alert"
-    EVICT_TABLES = "ask which rules changed, and evict by the tables they tie"
-    EVICT_RULES = "ask which rules changed, and evict what rests on them"
+
+def row_tag(node: str) -> str:
+    """The tag of what rests on a row."""
+    return f"row {node}"
+
+
+def rule_tag(rule: str) -> str:
+    """The tag of what rests on a rule."""
+    return f"rule {rule}"
+
+
+class Filing(NamedTuple):
+    """How an entry is filed in a store."""
+
+    slot: str
+    """What is filed there before it leaves."""
+
+    tags: tuple[str, ...]
+    """By which it is found when something moves."""
+
+
+class Forgetting(NamedTuple):
+    """What follows from the movement of a table, or of the rules."""
+
+    tags: Mapping[str, Reason] = {}
+    """What bears one of these goes."""
+
+    kept: tuple[str, ...] = ()
+    """Tables that have moved, and of which something is still good."""
+
+    alert: Literal["stamp", "vector"] | None = None
+    """How a change of the rules was noticed."""
+
+
+class Revision(NamedTuple):
+    """What new fixes show about those that are remembered."""
+
+    dropped: Mapping[str, Reason] = {}
+    """By id."""
+
+    put: Sequence[Entry] = ()
+    """Entries to take the place of what they were."""
+
+    kept: tuple[str, ...] = ()
+    """A table for each of these that has come to depend on it."""
+
+    alert: Literal["stamp", "vector"] | None = None
+
+
+class Strategy(Protocol):
+    """Where one way of keeping a memory differs from another. All of it is pure."""
 
     @property
-    def is_evicting(self) -> bool:
-        """Whether entries are kept by the rules; else they are kept whatever becomes of them."""
-        return self in (OnRules.CLEAR, OnRules.EVICT_TABLES, OnRules.EVICT_RULES)
+    def name(self) -> str:
+        """Goes on record with what is kept under it."""
+
+    def asks(self, part: str) -> bool:
+        """Whether the server is asked what has changed in a table, or in the `RULES`, when that has moved."""
+
+    def forgets(self, part: str, change: Change | None) -> Forgetting:
+        """What goes when a table, or the `RULES`, has moved; None when nobody can say what has changed."""
+
+    def files(self, entry: Entry) -> Filing:
+        """How an entry is filed, so that what `forgets` names finds it."""
+
+    def revises(self, lessons: Sequence[Entry], tagged: Callable[[str], Sequence[Entry]]) -> Revision:
+        """What the fixes of a response show about others; `tagged` gives the entries that bear a tag."""
 
 
-class Strategy(msgspec.Struct, frozen=True, kw_only=True):
-    """How a memory keeps and drops."""
+class Exact:
+    """By rows and by rules: an entry goes exactly when something that it rests on has changed."""
 
-    name: str
-    is_remembering: bool = True
-    keeps_older_values: bool = False
-    """A second value for the same fix stands beside the first, oldest first, and does not take its place."""
+    name = "exact"
 
-    on_table: OnTable = OnTable.EVICT_ROWS
-    is_following_graph: bool = False
-    """Also drop what lies downstream of changed rows."""
+    def asks(self, part: str) -> bool:
+        return True
 
-    on_rules: OnRules = OnRules.NOTHING
-    is_comparing_vectors: bool = False
-    """On a failure, compare the tables that a fix depends on with those of remembered fixes of its type."""
+    def forgets(self, part: str, change: Change | None) -> Forgetting:
+        is_known = change is not None and change.known
+        if isinstance(change, RulesChanges) or part == RULES:
+            if not isinstance(change, RulesChanges) or not is_known:
+                return Forgetting({STANDING: Reason.RULES_MOVED}, alert="stamp")
+            rules = [rule.id for rule in (*(change.added or ()), *(change.removed or ()))]
+            tags = dict.fromkeys((ANY_RULE, *map(rule_tag, rules)), Reason.RULE_CHANGED)
+            return Forgetting(tags, alert="stamp") if rules else Forgetting()
+        if change is None or not is_known:
+            return Forgetting({table_tag(part): Reason.TABLE_MOVED})
+        rows = [row_tag(node_id(part, key)) for key in _keys(change)]
+        return Forgetting(
+            dict.fromkeys((any_row_tag(part), *rows), Reason.ROW_CHANGED) if rows else {}, kept=(part,)
+        )
 
-    is_notifying: bool = False
-    """Tell consumers of an entry that it was evicted."""
+    def files(self, entry: Entry) -> Filing:
+        grounds = entry.grounds
+        tags = [table_tag(table) for table in grounds.tables]
+        for node in grounds.tables if grounds.rows is None else grounds.rows:
+            table, key = split_node_id(node)
+            tags.append(any_row_tag(table) if key is None else row_tag(node))
+        tags += [ANY_RULE] if grounds.rules is None else map(rule_tag, grounds.rules)
+        return Filing(entry.slot, tuple(dict.fromkeys(tags)))
+
+    def revises(self, lessons: Sequence[Entry], tagged: Callable[[str], Sequence[Entry]]) -> Revision:
+        return Revision()
 
 
-def _arm(name: str, **choices: Any) -> Strategy:
-    return Strategy(name=name, **choices)
+EXACT = Exact()
+"""The strategy that users have."""
 
 
-EXACT = _arm("exact", on_rules=OnRules.EVICT_RULES, is_notifying=True)
-"""The default: row by row and rule by rule, so that an entry goes exactly when something it rests on has changed."""
-
-ARMS: dict[str, Strategy] = {
-    arm.name: arm
-    for arm in (
-        _arm("A0", is_remembering=False, on_table=OnTable.NOTHING),
-        _arm("A1", keeps_older_values=True, on_table=OnTable.NOTHING),
-        _arm("A2", on_table=OnTable.EVICT_TABLE),
-        _arm("A2D"),
-        _arm("A2DC", is_notifying=True, is_comparing_vectors=True),
-        _arm("A2DG", is_following_graph=True),
-        _arm("A2DR", on_rules=OnRules.CLEAR),
-        _arm("A2DRC", on_rules=OnRules.ALERT, is_comparing_vectors=True),
-        _arm("A2DO", on_rules=OnRules.EVICT_TABLES),
-    )
-}
-"""The arms of the paper's ladder, for the lab."""
+def _keys(change: TableChanges) -> list[str]:
+    return [*(change.added or ()), *(change.removed or ()), *(change.changed or ())]

@@ -8,32 +8,30 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from shelflife.client.entries import Attested
+from shelflife.client.asking import Question, Steps
+from shelflife.client.entries import Knowledge, Root, Vouched
 from shelflife.client.origins import origin_of
+from shelflife.client.reading import Contract, changes_in, read_signed_states, read_statement
+from shelflife.client.steps import Movement, Told, Unmoved, Untold, answered, by_part, what_moved
+from shelflife.client.words import Distrust
 from shelflife.contract import BadMessage, Changes, RulesChanges, TableChanges
-from shelflife.contract.compact import Versions
-from shelflife.contract.reading import changes_in, read_signed_states, read_statement
 from shelflife.contract.signed import (
     KEY,
     Endorsement,
     SignedText,
     Statement,
-    digest_of_state,
     endorsement_input,
     statement_input,
 )
+from shelflife.contract.versions import Versions
 
-__all__ = ["Attestation", "Distrust", "IsSignedBy", "Trust", "attestation"]
+__all__ = ["IsSignedBy", "KeysWord", "Trust", "attestation"]
 
 _SKEW_S = 300
 """By so much may the clocks of both sides differ."""
 
 IsSignedBy = Callable[[str, bytes, str], bool]
 """Whether a message has this signature, in Base64, by this key."""
-
-
-class Distrust(Exception):
-    """What a server says of its state is not to be believed: one sentence."""
 
 
 class Trust:
@@ -55,9 +53,55 @@ class Trust:
         except ValueError:
             return frozenset()  # it cannot be asked either
 
-    def counts(self, origin: str, attested: Attested) -> bool:
-        """Whether the key that has vouched for a state may still do so."""
-        return attested.key in _keys(self.pins_of(origin), attested, (), self.is_signed_by).valid
+    def word_about(self, root: Root, clock: Callable[[], float]) -> "KeysWord | None":
+        """Whose word counts about a server, where keys are pinned for it."""
+        return KeysWord(self, root, clock) if self.pins_of(root) else None
+
+
+class KeysWord(NamedTuple):
+    """The word of the keys that are pinned for one server, in the place of whatever else it says of its state."""
+
+    trust: Trust
+    root: Root
+    clock: Callable[[], float]
+    is_its_own: bool = False
+
+    def lacks(self, knowledge: Knowledge) -> str | None:
+        vouched = knowledge.vouched
+        if vouched is not None and self.clock() < vouched.expires_at:
+            keys = _keys(self.trust.pins_of(self.root), vouched, (), self.trust.is_signed_by)
+            if vouched.key in keys.valid:
+                return None
+        return "no key that is pinned vouches for the state of the server"
+
+    def moved(
+        self, knowledge: Knowledge, contract: Contract, *, is_doubted: bool, is_latest: bool
+    ) -> Movement:
+        is_settled = not is_doubted and self.lacks(knowledge) is None
+        return Unmoved() if is_settled and _is_of(knowledge.vouched, contract) else Untold({})
+
+    def asking(
+        self, knowledge: Knowledge, contract: Contract, movement: Movement, *, is_latest: bool
+    ) -> Steps[Told]:
+        held = knowledge.vouched
+        since = "" if held is None else f"?since={held.sequence}"
+        body = answered((yield Question(f"{self.root}/contract/signed{since}")), lambda body: body)
+        if body is None:
+            raise Distrust("the server was asked for its signed state and gave none")
+        found = attestation(body, held, knowledge.versions, self.trust, self.root, self.clock())
+        movement = what_moved(knowledge, Contract(versions=found.versions), is_latest=True)
+        if not _is_of(found.vouched, contract):
+            late = "the response is of another state than the signed one: it is late, or forged"
+            contract = Contract(
+                faults=contract.faults if contract.versions is None else (*contract.faults, late)
+            )
+        return Told(contract, movement, found.versions, by_part(found.changes), vouched=found.vouched)
+
+
+def _is_of(vouched: Vouched | None, contract: Contract) -> bool:
+    """Whether a response names the very state that a key vouches for."""
+    said = contract.versions
+    return vouched is not None and said is not None and vouched.digest == said.digest
 
 
 def _spelled(origin: str) -> str:
@@ -75,7 +119,7 @@ def _spelled(origin: str) -> str:
 class Attestation(NamedTuple):
     """A state that a pinned key, or one that such a key has named, vouches for."""
 
-    attested: Attested
+    vouched: Vouched
     versions: Versions
     changes: Changes | None
     """What has moved since the state that was attested before, as far as the key vouches for that too."""
@@ -92,7 +136,7 @@ class _Keys(NamedTuple):
 
 
 def attestation(
-    body: bytes, held: Attested | None, before: Versions, trust: Trust, origin: str, now: float
+    body: bytes, held: Vouched | None, before: Versions, trust: Trust, origin: str, now: float
 ) -> Attestation:
     """What the answer of `GET /contract/signed` attests; `Distrust` when it attests nothing.
 
@@ -108,22 +152,22 @@ def attestation(
     _check_time(newest, now)
     changes = None if held is None else _since(held, statements, before)
     return Attestation(
-        Attested(
+        Vouched(
             lineage=newest.lineage,
             sequence=newest.sequence,
-            digest=newest.digest,
+            digest=newest.versions.digest,
             key=answer.statements[-1].key,
             expires_at=_expiry(newest, held),
             keys=keys.named,
             retired_keys=keys.retired,
         ),
-        Versions(newest.table_versions, newest.rules_version),
+        newest.versions,
         changes,
     )
 
 
 def _keys(
-    pins: frozenset[str], held: Attested | None, endorsements: Sequence[Endorsement], is_signed_by: IsSignedBy
+    pins: frozenset[str], held: Vouched | None, endorsements: Sequence[Endorsement], is_signed_by: IsSignedBy
 ) -> _Keys:
     """In whatever order they are named. A key that was named by one that is not pinned any more counts no longer."""
     named: dict[str, str] = {}
@@ -146,7 +190,7 @@ def _keys(
 
 def _verified(signed: SignedText, keys: _Keys, is_signed_by: IsSignedBy) -> Statement:
     if signed.key in keys.retired:
-        raise Distrust("the state is signed by a key that another one has taken the place of")
+        raise Distrust("the state is signed by a key that has been replaced")
     if signed.key not in keys.valid:
         raise Distrust("the state is signed by a key that is not pinned")
     if not is_signed_by(signed.key, statement_input(signed.statement), signed.signature):
@@ -163,13 +207,13 @@ def _check_time(newest: Statement, now: float) -> None:
         raise Distrust("the signed state is of the future: one of the clocks is wrong")
 
 
-def _expiry(newest: Statement, held: Attested | None) -> int:
+def _expiry(newest: Statement, held: Vouched | None) -> int:
     """Until when the state is vouched for: the same may have been said before, for longer."""
     is_the_same = held is not None and held.sequence == newest.sequence
     return max(newest.expires_at, held.expires_at) if held and is_the_same else newest.expires_at
 
 
-def _since(held: Attested, statements: Sequence[Statement], before: Versions) -> Changes | None:
+def _since(held: Vouched, statements: Sequence[Statement], before: Versions) -> Changes | None:
     """What has moved since what was attested before; `Distrust` when the newest does not go on from that."""
     newest = statements[-1]
     if newest.lineage != held.lineage:
@@ -181,18 +225,18 @@ def _since(held: Attested, statements: Sequence[Statement], before: Versions) ->
             f"state {newest.sequence} was signed before state {held.sequence}, which has been seen: it is replayed, or the server was rolled back"
         )
     if newest.sequence == held.sequence:
-        if newest.digest != held.digest:
+        if newest.versions.digest != held.digest:
             raise Distrust(f"the server has signed two different states as number {held.sequence}")
         return None
     steps = [one for one in statements if one.sequence > held.sequence]
-    digests = [held.digest, *(one.digest for one in steps)]
+    digests = [held.digest, *(one.versions.digest for one in steps)]
     sequences = [held.sequence, *(one.sequence for one in steps)]
     for step, number, digest in zip(steps, sequences, digests, strict=False):
         is_going_on = step.sequence > number + 1 or (step.sequence == number + 1 and step.previous == digest)
         if step.lineage != held.lineage or not is_going_on:
             raise Distrust(f"state {step.sequence} does not go on from the state that was signed before it")
     is_gapless = all(later == earlier + 1 for earlier, later in pairwise(sequences))
-    return _moves(steps, before) if is_gapless and held.digest == digest_of_state(*before) else None
+    return _moves(steps, before) if is_gapless and held.digest == before.digest else None
 
 
 def _moves(steps: Sequence[Statement], before: Versions) -> Changes | None:
@@ -203,7 +247,7 @@ def _moves(steps: Sequence[Statement], before: Versions) -> Changes | None:
         if changes is None:
             return None
         told.append(changes)
-        before = Versions(step.table_versions, step.rules_version)
+        before = step.versions
     joined = reduce(_joined, told)
     return msgspec.structs.replace(
         joined,

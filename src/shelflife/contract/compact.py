@@ -5,10 +5,9 @@ moved on with what has moved since, and one that cannot tell with the full form.
 is never sent to tell it.
 """
 
-import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -24,6 +23,7 @@ from shelflife.contract.messages import (
 )
 from shelflife.contract.names import node_id, split_node_id
 from shelflife.contract.rules import Rule
+from shelflife.contract.versions import Versions
 
 __all__ = [
     "EPOCH_HEADER",
@@ -31,45 +31,19 @@ __all__ = [
     "Moved",
     "MovedRules",
     "MovedTable",
-    "Versions",
     "changes_of",
     "compacted",
-    "epoch_of",
     "expanded",
     "moved_between",
 ]
 
 EPOCH_HEADER = "Contract-Epoch"
 
-_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-_CHARACTERS = _LETTERS + "0123456789"
-_LENGTH = 8
 _LONGEST_GROUNDS = 16 * 1024
 """As in the full form, where they are part of what may be so large."""
 
 _SHORT = re.compile(r"([0-9]{1,5})(?:([:=>])(.*))?", re.DOTALL)
 _encode = msgspec.json.Encoder(order="sorted").encode
-
-
-def epoch_of(table_versions: Mapping[str, str], rules_version: str | None) -> str:
-    """Names a state, on any server and any client: a Token of RFC 9651 of eight letters and digits, a letter first."""
-    number = int.from_bytes(hashlib.sha256(_encode([table_versions, rules_version])).digest(), "big")
-    token = ""
-    for alphabet in (_LETTERS, *[_CHARACTERS] * (_LENGTH - 1)):
-        number, index = divmod(number, len(alphabet))
-        token += alphabet[index]
-    return token
-
-
-class Versions(NamedTuple):
-    """The versions of a state, as a client knows them."""
-
-    tables: Mapping[str, str]
-    rules: str | None
-
-    @property
-    def epoch(self) -> str:
-        return epoch_of(self.tables, self.rules)
 
 
 class MovedTable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -206,7 +180,7 @@ def _long(short: str, names: Sequence[str], fields: Mapping[str, Any]) -> tuple[
     return node_id(table, rest) if mark else table, mark == ">"
 
 
-def moved_between(known: Mapping[str, str], known_rules: str | None, changes: Changes) -> Moved:
+def moved_between(known: Versions, changes: Changes) -> Moved:
     """What a client that knows these versions has to be told; `changes` are those since then of all that has moved."""
     tables = {
         name: MovedTable(
@@ -223,10 +197,10 @@ def moved_between(known: Mapping[str, str], known_rules: str | None, changes: Ch
     tables |= {
         name: MovedTable(version=version, known=False)
         for name, version in changes.table_versions.items()
-        if name not in known
+        if name not in known.tables
     }
     rules = changes.rules
-    if not rules or rules.version == known_rules:
+    if not rules or rules.version == known.rules:
         return Moved(tables=tables)
     return Moved(
         tables=tables,

@@ -4,13 +4,12 @@ One statement for each state that anybody has asked about, each going on from th
 signs is not known here, only what is signed.
 """
 
-import hashlib
 import re
-from collections.abc import Mapping
 
 import msgspec
 
 from shelflife.contract.compact import Moved
+from shelflife.contract.versions import Versions
 
 __all__ = [
     "KEY",
@@ -19,7 +18,6 @@ __all__ = [
     "SignedStates",
     "SignedText",
     "Statement",
-    "digest_of_state",
     "endorsement_input",
     "statement_input",
 ]
@@ -60,9 +58,9 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
     """From then on the statement says nothing any more; the server makes it anew before."""
 
     @property
-    def digest(self) -> str:
+    def versions(self) -> Versions:
         """Of the state that it is about."""
-        return digest_of_state(self.table_versions, self.rules_version)
+        return Versions(self.table_versions, self.rules_version)
 
     @property
     def text(self) -> str:
@@ -98,11 +96,6 @@ class SignedStates(msgspec.Struct, frozen=True, kw_only=True):
 
     statements: tuple[SignedText, ...]
     endorsements: tuple[Endorsement, ...] = ()
-
-
-def digest_of_state(table_versions: Mapping[str, str], rules_version: str | None) -> str:
-    """The SHA-256 of the canonical form of a state, the same that an epoch is made from."""
-    return hashlib.sha256(_encode([table_versions, rules_version])).hexdigest()
 
 
 def statement_input(text: str) -> bytes:

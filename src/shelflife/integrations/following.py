@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from shelflife.client.asking import Question, Reply
 from shelflife.client.events import Event
-from shelflife.client.memory import Fetched, Memory
+from shelflife.client.memory import Memory
 
 __all__ = ["Follower"]
 
@@ -20,7 +21,7 @@ _LONGEST_PAUSE_S = 30.0
 _LARGEST_LINE = 1024 * 1024
 
 
-class _Told(NamedTuple):
+class _Heard(NamedTuple):
     """One event of a feed."""
 
     id: str
@@ -43,14 +44,12 @@ class Follower:
         client: Any,
         origin: str,
         *,
-        renewing: bool = True,
         on_heard: Callable[[list[Event]], None] = lambda events: None,
     ) -> None:
         """`client` is a blocking one of httpx2 or httpx, without a memory's transport, and is not closed here."""
         self._memory = memory
         self._client = client
         self._origin = origin
-        self._is_renewing = renewing
         self._on_heard = on_heard
         self._is_over = threading.Event()
         self._response: Any = None
@@ -103,10 +102,9 @@ class Follower:
                 if self._is_over.is_set():
                     return
 
-    def _take_in(self, told: _Told) -> None:
+    def _take_in(self, told: _Heard) -> None:
         since = json.loads(told.data).get("since") if told.name == "moved" else None
-        post = self._post if self._is_renewing else None
-        self._on_heard(self._memory.hear(self._origin, told.data.encode(), since, self._fetch, post))
+        self._on_heard(self._memory.hear(self._origin, told.data.encode(), since, self._ask))
         self._memory.epoch(self._origin)  # so that the next event can go on from it
         self._note(told.id)
 
@@ -115,21 +113,16 @@ class Follower:
             self._epoch = epoch
             self._heard.notify_all()
 
-    def _fetch(self, url: str) -> Fetched | None:
-        return self._answer("GET", url, None)
-
-    def _post(self, url: str, body: bytes) -> Fetched | None:
-        return self._answer("POST", url, body)
-
-    def _answer(self, method: str, url: str, body: bytes | None) -> Fetched | None:
+    def _ask(self, question: Question) -> Reply | None:
+        method = "GET" if question.body is None else "POST"
         try:
-            response = self._client.request(method, url, content=body)
-            return Fetched(response.status_code, response.content)
+            response = self._client.request(method, question.url, content=question.body)
+            return Reply(response.status_code, response.content)
         except Exception:  # noqa: BLE001 - whatever the client raises, the server could not tell
             return None
 
 
-def _events(lines: Iterable[str]) -> Iterator[_Told]:
+def _events(lines: Iterable[str]) -> Iterator[_Heard]:
     """The events of a stream of lines; comments and what is not understood are passed over."""
     fields: dict[str, str] = {}
     for line in lines:
@@ -137,7 +130,7 @@ def _events(lines: Iterable[str]) -> Iterator[_Told]:
             raise ValueError("a line of the feed is too long")
         if not line:
             if "data" in fields:
-                yield _Told(fields.get("id", ""), fields.get("event", "message"), fields["data"])
+                yield _Heard(fields.get("id", ""), fields.get("event", "message"), fields["data"])
             fields = {}
         elif not line.startswith(":"):
             name, _, value = line.partition(":")

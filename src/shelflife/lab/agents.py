@@ -7,15 +7,22 @@ from typing import Any, NamedTuple
 import httpx2
 import msgspec
 
-from shelflife.client import Entry, Memory, Store, events
-from shelflife.client.guard import Guard
-from shelflife.client.memory import Exchange
-from shelflife.client.preconditions import carried_by, precondition_for
-from shelflife.client.strategies import Strategy
+from shelflife.client import (
+    Call,
+    Entry,
+    Guard,
+    Held,
+    Memory,
+    Question,
+    Reply,
+    Send,
+    Store,
+    Strategy,
+    events,
+    exchange,
+)
 from shelflife.client.trust import Trust
-from shelflife.contract.compact import EPOCH_HEADER
-from shelflife.contract.merging import merged
-from shelflife.contract.preconditions import PRECONDITION_HEADER, has_gone_stale
+from shelflife.contract.preconditions import has_gone_stale
 from shelflife.integrations.following import Follower
 from shelflife.lab import prompting
 from shelflife.lab.apis import Api
@@ -41,7 +48,6 @@ from shelflife.lab.wire import contract_bytes_in, contract_header_bytes, other_h
 __all__ = ["Agent", "Surroundings"]
 
 _MOST_ATTEMPTS = 5
-_MOST_MENDED = 2
 
 
 class Surroundings(NamedTuple):
@@ -51,6 +57,7 @@ class Surroundings(NamedTuple):
     origin: str
     http: httpx2.Client
     strategy: Strategy
+    is_remembering: bool
     planner: Planner
     consume: Consume
     conduct: Conduct
@@ -73,29 +80,12 @@ class Surroundings(NamedTuple):
     """What a server that injects slips into its fixes."""
 
 
-class _Held(NamedTuple):
-    """The remembered fixes that a request may carry."""
-
-    entries: Sequence[Entry]
-    epoch: str | None
-    """The state at which they were known to be right; None when nothing is asked of the server."""
-
-    before: Mapping[str, Any]
-    """The request without them."""
-
-
 class _Sent(NamedTuple):
     """A request that went out, and its response."""
 
-    request: dict[str, Any]
-    headers: dict[str, str]
-    carried: list[Entry]
+    send: Send
     response: httpx2.Response
     request_bytes: int
-    taught: dict[str, Any]
-    """What the fixes in the response are for: where it was refused for its remembered values, the request without them."""
-
-    has_gone_stale: bool
 
     @property
     def header_bytes(self) -> int:
@@ -113,10 +103,11 @@ class Agent:
         self._asking = Asking(surroundings.http, surroundings.clock, self._note_question)
         self._memory = Memory(
             store,
-            surroundings.strategy,
-            fetch=self._asking.fetch,
+            ask=self._asking.ask,
             trust=surroundings.trust,
             most_evictions=surroundings.conduct.bound,
+            on_event=self._take_down,
+            strategy=surroundings.strategy,
             clock=surroundings.now,
         )
         self._episode = 0
@@ -125,9 +116,11 @@ class Agent:
     def following(self) -> AbstractContextManager[object]:
         """For as long as a run lasts: the feed is heard, if that is its conduct."""
         around = self._around
-        if around.conduct.fresh != "feed" or not around.strategy.is_remembering:
+        if around.conduct.fresh != "feed" or not around.is_remembering:
             return nullcontext()
-        self._follower = Follower(self._memory, self._asking, around.origin, on_heard=self._hear)
+        self._follower = Follower(
+            self._memory, self._asking, around.origin, on_heard=lambda _: self._asking.count_heard()
+        )
         return self._follower
 
     def has_heard(self, epoch: str, timeout_s: float) -> bool:
@@ -139,21 +132,17 @@ class Agent:
         around = self._around
         self._episode = episode.index
         if around.conduct.fresh == "check":
-            self._refresh()
+            with around.clock.running("memory"):
+                self._memory.refresh(around.origin)
         held = self._recalled(episode.input)
         shown_entries = held.entries
         before: list[prompting.Exchange] = []
         is_completed = False
         while not is_completed and len(before) < _MOST_ATTEMPTS:
+            is_first_sent = all(exchange.status is None for exchange in before)
             messages = messages_for(around.api, episode, around.consume, shown_entries, before)
             proposal = self._proposal(len(before) + 1, messages)
             request = request_in(proposal.text)
-            shown: list[Shown] = []
-            if around.consume is not Consume.APPLY:
-                shown = [] if before else self._shown(shown_entries)
-            elif request is not None and all(exchange.status is None for exchange in before):
-                request, held = self._amended(request)
-                shown = self._shown(held.entries)
             attempted = Attempted(
                 episode=episode.index,
                 attempt=len(before) + 1,
@@ -163,7 +152,7 @@ class Agent:
                 prompt_tokens=proposal.usage.prompt,
                 completion_tokens=proposal.usage.completion,
                 token_source=proposal.usage.source,
-                shown=shown,
+                shown=[] if before or around.consume is Consume.APPLY else self._shown(shown_entries),
                 status=None,
                 agent=self._number,
             )
@@ -171,9 +160,11 @@ class Agent:
                 around.record(attempted)
                 before.append(prompting.Exchange(proposal.text, None, ""))
                 continue
-            sent, held = self._carry_out(request, held, attempted)
+            is_amending = around.consume is Consume.APPLY and is_first_sent
+            sent = self._carry_out(request, None if is_amending else held, attempted)
+            held = sent.send.held
             is_completed = sent.response.is_success
-            reply = msgspec.json.encode(sent.request).decode()
+            reply = msgspec.json.encode(sent.send.request).decode()
             before.append(prompting.Exchange(reply, sent.response.status_code, sent.response.text))
         around.record(
             EpisodeEnded(
@@ -186,48 +177,16 @@ class Agent:
         )
         self._episode += 1  # whatever is heard from now on is heard before the next
 
-    def _refresh(self) -> None:
-        with self._around.clock.running("memory"):
-            happened = self._memory.refresh(self._around.origin, self._asking.fetch, self._asking.post)
-        self._take_down(happened)
-
-    def _check(self, request: Mapping[str, Any]) -> None:
-        """Where evictions are bounded or states are signed: have the server asked about what is not certain of a request's fixes."""
-        around, asking = self._around, self._asking
-        if around.conduct.bound is None and not around.conduct.trust:
-            return
+    def _recalled(self, task_input: Mapping[str, Any]) -> Held:
+        """What the planner is shown: the remembered fixes for a task, as far as the guard allows."""
+        around, root, operation = self._around, self._around.origin, self._around.api.operation
         with around.clock.running("memory"):
-            happened = self._memory.check(
-                around.origin,
-                around.api.operation,
-                request,
-                asking.fetch,
-                asking.post,
-                guard=around.guard,
-            )
-        self._take_down(happened)
-
-    def _recalled(self, task_input: Mapping[str, Any]) -> _Held:
-        around = self._around
-        self._check(task_input)
-        with around.clock.running("memory"):
-            epoch = self._epoch_of_values()
-            recalled = self._memory.recall(around.origin, around.api.operation, task_input)
+            self._memory.revalidate(root, operation, task_input, guard=around.guard)
+            # before it is looked into: what it gives then is as new as this, or newer
+            epoch = self._memory.epoch(root) if around.conduct.precondition else None
+            recalled = self._memory.recall(root, operation, task_input)
         entries = [entry for entry in recalled if around.guard.refusal(entry) is None]
-        return _Held(entries, epoch, task_input)
-
-    def _amended(self, request: Mapping[str, Any]) -> tuple[dict[str, Any], _Held]:
-        around = self._around
-        self._check(request)
-        with around.clock.running("memory"):
-            epoch = self._epoch_of_values()
-            amended = self._memory.amend(around.origin, around.api.operation, request, around.guard)
-        entries = [applied.entry for applied in amended.applied]
-        return amended.request, _Held(entries, epoch, request)
-
-    def _epoch_of_values(self) -> str | None:
-        """Asked for before the memory is looked into: what it gives then is as new as this, or newer."""
-        return self._memory.epoch(self._around.origin) if self._around.conduct.precondition else None
+        return Held(entries, epoch, task_input)
 
     def _proposal(self, attempt: int, messages: list[Message]) -> Proposal:
         before = self._around.recorded.get((self._number, self._episode, attempt))
@@ -240,28 +199,59 @@ class Agent:
         text = proposal.text.encode(errors="replace").decode()
         return msgspec.structs.replace(proposal, text=text)
 
-    def _carry_out(self, request: dict[str, Any], held: _Held, attempted: Attempted) -> tuple[_Sent, _Held]:
-        """Send a request; while the server refuses it for stale values, learn, mend it and send it again, in the end without any."""
-        sent = [self._sent(request, held)]
-        while sent[-1].has_gone_stale and len(sent) <= _MOST_MENDED:
-            self._observe(sent[-1])
-            request, held = sent[-1].taught, _Held((), None, sent[-1].taught)
-            if len(sent) < _MOST_MENDED:
-                request, held = self._amended(request)
-            sent.append(self._sent(request, held, is_first=False))
+    def _carry_out(self, request: dict[str, Any], held: Held | None, attempted: Attempted) -> _Sent:
+        """Make a request through the memory, and record what came of it. With nothing held it is amended."""
+        around = self._around
+        conduct = around.conduct
+        call = Call(
+            around.origin,
+            around.api.operation,
+            request,
+            around.guard,
+            conditional=conduct.precondition,
+            compact=conduct.form == "compact",
+            held=held,
+        )
+        sent: list[_Sent] = []
+
+        def answer(step: Send | Question) -> Reply | None:
+            if isinstance(step, Question):
+                return self._asking.ask(step)
+            sent.append(self._sent(step))
+            # what was sent is on record before what it has led to
+            if not has_gone_stale(sent[-1].response.status_code, sent[-1].response.headers):
+                self._record_attempt(attempted, sent, is_amended=held is None)
+            response = sent[-1].response
+            headers = {name.lower(): value for name, value in response.headers.items()}
+            return Reply(response.status_code, response.content, headers)
+
+        with around.clock.running("memory"):
+            exchange(self._memory, call, answer)
+        return sent[-1]
+
+    def _sent(self, send: Send) -> _Sent:
+        around = self._around
+        method, path = around.api.operation.split(" ")
+        content = msgspec.json.encode(send.request)
+        headers = {"content-type": "application/json", **send.headers}
+        with around.clock.running("http"):
+            response = around.http.request(method, path, content=content, headers=headers)
+        return _Sent(send, response, len(content))
+
+    def _record_attempt(self, attempted: Attempted, sent: Sequence[_Sent], *, is_amended: bool) -> None:
         last = sent[-1]
+        wants = self._around.wants.items()
         self._around.record(
             msgspec.structs.replace(
                 attempted,
                 status=last.response.status_code,
-                carried=[entry.id for entry in last.carried],
+                shown=self._shown(sent[0].send.carried) if is_amended else attempted.shown,
+                carried=[entry.id for entry in last.send.carried],
                 mended=len(sent) - 1,
-                injected=[
-                    name for name, value in self._around.wants.items() if last.request.get(name) == value
-                ],
-                mended_with=self._shown(held.entries) if len(sent) > 1 else [],
+                injected=[name for name, value in wants if last.send.request.get(name) == value],
+                mended_with=self._shown(last.send.carried) if len(sent) > 1 else [],
                 request_bytes=sum(one.request_bytes for one in sent),
-                contract_request_bytes=sum(contract_header_bytes(one.headers) for one in sent),
+                contract_request_bytes=sum(contract_header_bytes(one.send.headers) for one in sent),
                 other_header_bytes=sum(other_header_bytes(one.response) for one in sent),
                 response_bytes=sum(len(one.response.content) + one.header_bytes for one in sent),
                 contract_bytes=sum(
@@ -269,56 +259,13 @@ class Agent:
                 ),
             )
         )
-        self._observe(last)
-        return last, held
 
-    def _sent(self, request: dict[str, Any], held: _Held, *, is_first: bool = True) -> _Sent:
-        around = self._around
-        method, path = around.api.operation.split(" ")
-        content = msgspec.json.encode(request)
-        headers = {"content-type": "application/json"}
-        epoch = self._memory.epoch(around.origin) if around.conduct.form == "compact" else None
-        if epoch is not None:
-            headers[EPOCH_HEADER] = epoch
-        carried = carried_by(request, held.entries)
-        without = request
-        if carried and held.epoch is not None:
-            brief = is_first and around.conduct.form == "compact"
-            precondition = precondition_for(held.epoch, carried, held.before, brief=brief)
-            headers[PRECONDITION_HEADER] = precondition.header
-            without = merged(request, precondition.was)
-        with around.clock.running("http"):
-            response = around.http.request(method, path, content=content, headers=headers)
-        is_stale = PRECONDITION_HEADER in headers and has_gone_stale(response.status_code, response.headers)
-        taught = without if is_stale else request
-        return _Sent(request, headers, carried, response, len(content), taught, is_stale)
-
-    def _observe(self, sent: _Sent) -> None:
-        response = sent.response
-        exchange = Exchange(
-            self._around.origin,
-            self._around.api.operation,
-            sent.taught,
-            response.status_code,
-            {name.lower(): value for name, value in response.headers.items()},
-            response.content,
-            sent.headers.get(EPOCH_HEADER),
-            conditional=PRECONDITION_HEADER in sent.headers,
-        )
-        with self._around.clock.running("memory"):
-            happened = self._memory.observe(exchange)
-        self._take_down(happened)
-
-    def _hear(self, happened: list[events.Event]) -> None:
-        self._asking.count_heard()
-        self._take_down(happened)
-
-    def _take_down(self, happened: Iterable[events.Event]) -> None:
-        for event in happened:
-            if isinstance(event, events.Stored):
-                self._around.learned_in[event.entry.id] = self._episode
-            elif (record := self._as_record(event)) is not None:
-                self._around.record(record)
+    def _take_down(self, event: events.Event) -> None:
+        """What the memory does, as it happens."""
+        if isinstance(event, events.Stored):
+            self._around.learned_in[event.entry.id] = self._episode
+        elif (record := self._as_record(event)) is not None:
+            self._around.record(record)
 
     def _as_record(self, event: events.Event) -> Record | None:
         episode, agent = self._episode, self._number
@@ -343,9 +290,9 @@ class Agent:
             id=entry.id,
             type=entry.type,
             parameters=entry.parameters,
-            tables=entry.tables,
-            rows=entry.rows,
-            rules=entry.rules,
+            tables=entry.grounds.tables,
+            rows=entry.grounds.rows,
+            rules=entry.grounds.rules,
             learned_in=self._around.learned_in.get(entry.id, -1),
         )
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import httpx2
 
-from shelflife.client import Fetched
+from shelflife.client import Question, Reply
 from shelflife.lab.clock import Clock
 from shelflife.lab.wire import head_bytes
 
@@ -24,13 +24,15 @@ class Asking:
         self._heard_bytes = 0
         self._is_head_counted = True
 
-    def fetch(self, url: str) -> Fetched | None:
-        """Ask with GET; None when that fails."""
-        return self._asked("GET", url, None)
-
-    def post(self, url: str, body: bytes) -> Fetched | None:
-        """Ask with POST; None when that fails."""
-        return self._asked("POST", url, body)
+    def ask(self, question: Question) -> Reply | None:
+        """Answer a question; None when that fails."""
+        method = "GET" if question.body is None else "POST"
+        try:
+            with self._clock.running("questions"):
+                response = self.request(method, question.url, question.body)
+        except httpx2.TransportError:
+            return None
+        return Reply(response.status_code, response.content)
 
     def request(self, method: str, url: str, content: bytes | None = None) -> httpx2.Response:
         """Ask, and count."""
@@ -61,11 +63,3 @@ class Asking:
         url_bytes, head = (0, 0) if self._is_head_counted else (len(url.encode()), head_bytes(feed))
         self._note(url, feed.status_code, url_bytes + heard, head + heard)
         self._heard_bytes, self._is_head_counted = feed.num_bytes_downloaded, True
-
-    def _asked(self, method: str, url: str, body: bytes | None) -> Fetched | None:
-        try:
-            with self._clock.running("questions"):
-                response = self.request(method, url, body)
-        except httpx2.TransportError:
-            return None
-        return Fetched(response.status_code, response.content)

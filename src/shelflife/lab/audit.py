@@ -8,7 +8,7 @@ import msgspec
 
 from shelflife.lab.planners import Message, Planner, Proposal
 from shelflife.lab.prompting import ANSWER, Consume, request_in
-from shelflife.lab.runner import play, strategy_of
+from shelflife.lab.runner import is_remembering, play
 from shelflife.lab.scenarios import Episode, Family, Scenario
 from shelflife.lab.simulated import SimulatedPlanner
 
@@ -55,14 +55,14 @@ def leaks_in(scenario: Scenario, arm: str, *, seed: int = 0) -> list[Leak]:
     is in the task or in a reply of the server: of the same episode for an arm without memory, else of any before. In the
     task itself, whichever of the varied values it is given, what the fix for that very task sets may not stand at all.
     """
-    is_remembering = strategy_of(arm).is_remembering
-    ways = (Consume.LEVEL_2, Consume.LEVEL_3) if is_remembering else (Consume.LEVEL_3,)
+    has_memory = is_remembering(arm)
+    ways = (Consume.LEVEL_2, Consume.LEVEL_3) if has_memory else (Consume.LEVEL_3,)
     leaks: list[Leak] = []
     for consume in ways:
         planner = _Listening(SimulatedPlanner("compliant"))
         play(scenario, arm, planner, lambda record: None, seed=seed, consume=consume)
         leaks += _in_tasks(scenario, planner.heard)
-        leaks += _in_prompts(scenario, planner.heard, seed, is_remembering=is_remembering)
+        leaks += _in_prompts(scenario, planner.heard, seed, is_remembering=has_memory)
     return sorted(dict.fromkeys(leaks))
 
 

@@ -38,11 +38,11 @@ class Clock:
         return timed
 
     def as_record(self) -> RunEnded:
-        """What was counted; the time of HTTP is without that of the server, that of the memory without its questions."""
+        """What was counted; the time of HTTP is without that of the server, that of the memory without its questions and requests."""
         spent = self._spent_s
         return RunEnded(
             planner_s=spent["planner"],
-            memory_s=max(0.0, spent["memory"] - spent["questions"]),
+            memory_s=max(0.0, spent["memory"] - spent["questions"] - spent["http"]),
             server_s=spent["server"],
             http_s=max(0.0, spent["http"] - spent["server"]),
             questions_s=spent["questions"],

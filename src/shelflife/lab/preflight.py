@@ -9,10 +9,8 @@ from typing import Any, NamedTuple
 import httpx2
 import msgspec
 
-from shelflife.client import Guard, Memory
-from shelflife.client.entries import Entry
-from shelflife.client.memory import Exchange
-from shelflife.contract.reading import read_contract
+from shelflife.client import Entry, Exchange, Guard, Memory, Reply
+from shelflife.client.reading import read_contract
 from shelflife.lab import prompting
 from shelflife.lab.apis import APIS, Api
 from shelflife.lab.intervals import Interval, wilson
@@ -173,11 +171,8 @@ class _Bench(NamedTuple):
     def learn(self, request: dict[str, Any]) -> None:
         response = self.send(request)
         headers = {name.lower(): value for name, value in response.headers.items()}
-        self.memory.observe(
-            Exchange(
-                self.origin, self.api.operation, request, response.status_code, headers, response.content
-            )
-        )
+        reply = Reply(response.status_code, response.content, headers)
+        self.memory.observe(Exchange(self.origin, self.api.operation, request, reply))
 
     def recall(self, request: dict[str, Any]) -> list[Entry]:
         return self.memory.recall(self.origin, self.api.operation, request)

@@ -15,12 +15,11 @@ import httpx2
 import msgspec
 
 import shelflife
-from shelflife.client import ARMS, EXACT, SqliteStore
-from shelflife.client.strategies import Strategy
-from shelflife.contract.compact import epoch_of
-from shelflife.contract.reading import read_state
+from shelflife.client import EXACT, SqliteStore, Store, Strategy
+from shelflife.client.reading import read_state
 from shelflife.lab.agents import Agent, Surroundings
 from shelflife.lab.apis import APIS
+from shelflife.lab.arms import ARMS, OF_USERS, KeepsNothing
 from shelflife.lab.clock import Clock
 from shelflife.lab.conduct import PLAIN, Conduct
 from shelflife.lab.planners import Planner
@@ -30,7 +29,7 @@ from shelflife.lab.scenarios import Drift, Scenario
 from shelflife.lab.servers import guard_of, server_of
 from shelflife.testing import serving
 
-__all__ = ["LabError", "check_playable", "play", "strategy_of"]
+__all__ = ["LabError", "check_playable", "is_remembering", "play", "strategy_of"]
 
 _memory_log = logging.getLogger("shelflife.memory")
 _SILENT = logging.NullHandler()
@@ -52,6 +51,11 @@ def strategy_of(arm: str) -> Strategy:
     if arm not in ARMS:
         raise LabError(f"there is no arm {arm!r}; there are {', '.join(ARMS)} and {EXACT.name}")
     return ARMS[arm]
+
+
+def is_remembering(arm: str) -> bool:
+    """Whether an arm has a memory at all."""
+    return ARMS.get(arm, OF_USERS).is_remembering
 
 
 def play(
@@ -91,6 +95,7 @@ def play(
             origin=address,
             http=http,
             strategy=strategy,
+            is_remembering=is_remembering(arm),
             planner=planner,
             consume=consume,
             conduct=conduct,
@@ -146,7 +151,11 @@ def _agents(surroundings: Surroundings) -> Iterator[list[Agent]]:
     """The agents of a run, each following the feed if that is their conduct."""
     count = surroundings.conduct.agents
     with ExitStack() as stack:
-        stores = [None] if count == 1 else stack.enter_context(_over_one_file(count))
+        stores: Sequence[Store | None] = [None]
+        if not surroundings.is_remembering:
+            stores = [KeepsNothing() for _ in range(count)]
+        elif count > 1:
+            stores = stack.enter_context(_over_one_file(count))
         agents = [Agent(number, surroundings, store) for number, store in enumerate(stores)]
         for agent in agents:
             stack.enter_context(agent.following())
@@ -164,8 +173,7 @@ def _wait_until_heard(agents: Sequence[Agent], http: httpx2.Client, conduct: Con
     """Where agents follow the change feed, go on when all of them have heard of the server's state."""
     if conduct.fresh != "feed":
         return
-    state = read_state(http.get("/contract/state").content)
-    epoch = epoch_of(state.table_versions, state.rules_version or None)
+    epoch = read_state(http.get("/contract/state").content).epoch
     if not all(agent.has_heard(epoch, _LONGEST_UNTIL_HEARD_S) for agent in agents):
         raise LabError(
             f"the change feed has not told of the server's state within {_LONGEST_UNTIL_HEARD_S} s"
@@ -232,7 +240,7 @@ def _started(
         conduct=conduct,
         hostile=scenario.hostile or None,
         digest=digest,
-        is_remembering=strategy_of(arm).is_remembering,
+        is_remembering=is_remembering(arm),
         classes=[families[name].in_class for name in scenario.order],
         families=scenario.order,
         hints={name: family.hint for name, family in families.items() if family.hint},

@@ -186,7 +186,7 @@ class _AliasedFace(Face):
         return msgspec.structs.replace(
             self._without_history(statement),
             lineage=self._aliases.lineage(statement.lineage),
-            previous=None if before is None else self._without_history(before).digest,
+            previous=None if before is None else self._without_history(before).versions.digest,
             moved=None if statement.moved is None else self._worded_moves(statement.moved),
         )
 

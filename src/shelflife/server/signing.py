@@ -101,7 +101,7 @@ class Lineage:
                 sequence=newest.sequence + 1 if newest else 1,
                 table_versions=stamp.table_versions,
                 rules_version=rules_version,
-                previous=newest.digest if newest else None,
+                previous=newest.versions.digest if newest else None,
                 moved=self._moved(newest, state) if newest else None,
                 made_at=now,
                 expires_at=now + self._valid_s,
@@ -119,7 +119,7 @@ class Lineage:
             if current.get(table) != version
         }
         changes = state.face(self._level).changes_since(versions, newest.rules_version)
-        moved = moved_between(newest.table_versions, newest.rules_version, changes)
+        moved = moved_between(newest.versions, changes)
         return moved if len(msgspec.json.encode(moved)) <= _LARGEST_MOVE else None
 
     def _signed_text(self, statement: Statement) -> SignedText:

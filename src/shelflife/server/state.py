@@ -21,11 +21,12 @@ from shelflife.contract import (
     TableChanges,
     table_versions_header,
 )
-from shelflife.contract.compact import EPOCH_HEADER, epoch_of, moved_between
+from shelflife.contract.compact import EPOCH_HEADER, moved_between
 from shelflife.contract.names import split_node_id
 from shelflife.contract.preconditions import Precondition
 from shelflife.contract.signed import Statement
 from shelflife.contract.stamps import quoted
+from shelflife.contract.versions import Versions
 from shelflife.server.tables import Table
 
 __all__ = ["CompactStamp", "Face", "Stamp", "State", "StateVersions"]
@@ -86,7 +87,7 @@ class StateVersions(NamedTuple):
 
     def epoch(self, level: Level) -> str:
         """Their name in the compact form."""
-        return epoch_of(self.tables, self.rules if level >= Level.FINGERPRINT else None)
+        return Versions(self.tables, self.rules if level >= Level.FINGERPRINT else None).epoch
 
 
 class Face:
@@ -200,7 +201,7 @@ class Face:
             return None
         moved = {name: old for name, old in known.tables.items() if self._versions.tables.get(name) != old}
         changes = self.changes_since(moved, known.rules)
-        members = _encode(moved_between(known.tables, known.rules, changes))
+        members = _encode(moved_between(Versions(*known), changes))
         is_worth_it = len(members) <= len(self.stamp.members) + _COST_OF_A_QUESTION
         return CompactStamp(members, self.stamp.headers, self.stamp.vary) if is_worth_it else None
 

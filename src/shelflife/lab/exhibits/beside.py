@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from shelflife.client.strategies import EXACT
+from shelflife.client import EXACT
 from shelflife.lab.exhibits.cells import Cell, Column, Kind, Row, label, row
 from shelflife.lab.exhibits.pools import Runs, Subject
 

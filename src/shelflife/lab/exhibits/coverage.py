@@ -1,7 +1,7 @@
 """Which levels of the protocol each arm draws on, read off the strategies."""
 
-from shelflife.client.strategies import ARMS, EXACT, OnRules, OnTable, Strategy
 from shelflife.lab import paper
+from shelflife.lab.arms import ARMS, OF_USERS, Arm, OnRules, OnTable
 from shelflife.lab.exhibits.beside import notes
 from shelflife.lab.exhibits.cells import DASH, Cell, Column, Exhibit, Kind, label, row
 from shelflife.lab.exhibits.pools import Runs
@@ -16,7 +16,7 @@ _USED, _BUNDLED, _UNUSED = "\N{CHECK MARK}", "(\N{CHECK MARK})", ""
 def coverage(runs: Runs) -> Exhibit:
     """Which levels of the protocol each arm draws on, as its strategy has it."""
     rows = []
-    for strategy in (*ARMS.values(), EXACT):
+    for strategy in (*ARMS.values(), OF_USERS):
         if not strategy.is_remembering:
             continue
         consumed = {run.consume for run in runs.of_the_papers_conduct if run.arm == strategy.name}
@@ -65,7 +65,7 @@ def _consumption(consumed: set[str]) -> dict[str, str]:
     }
 
 
-def _validity(strategy: Strategy) -> dict[str, str]:
+def _validity(strategy: Arm) -> dict[str, str]:
     is_by_row = strategy.on_table is OnTable.EVICT_ROWS
     return {
         "L1": _USED if strategy.on_table is not OnTable.NOTHING else _UNUSED,
@@ -76,7 +76,7 @@ def _validity(strategy: Strategy) -> dict[str, str]:
     }
 
 
-def _what_it_does(strategy: Strategy) -> str:
+def _what_it_does(strategy: Arm) -> str:
     parts = [f"tables: {strategy.on_table.value}"]
     if strategy.is_following_graph:
         parts.append("with what lies downstream")
@@ -84,6 +84,4 @@ def _what_it_does(strategy: Strategy) -> str:
         parts.append(f"rules: {strategy.on_rules.value}")
     if strategy.is_comparing_vectors:
         parts.append("on a failure compare vectors")
-    if strategy.is_notifying:
-        parts.append("tell consumers")
     return "; ".join(parts)

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
-from shelflife.client.strategies import ARMS, EXACT
+from shelflife.client import EXACT
+from shelflife.lab.arms import ARMS
 from shelflife.lab.conduct import PLAIN
 from shelflife.lab.exhibits.cells import Kind, kind_of
 from shelflife.lab.paper import LADDER, counterpart_of

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from shelflife.client.strategies import EXACT
+from shelflife.client import EXACT
 from shelflife.lab import paper
 from shelflife.lab.exhibits.beside import PLANNER, default_note, notes
 from shelflife.lab.exhibits.cells import (

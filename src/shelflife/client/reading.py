@@ -1,4 +1,4 @@
-"""What a client takes from a response: the contract, or that there is none. Nothing here trusts the server."""
+"""What a server's words say, once they are checked. Nothing here trusts the server."""
 
 import re
 from collections.abc import Callable, Mapping, Sized
@@ -11,7 +11,6 @@ from shelflife.contract.compact import (
     EPOCH_HEADER,
     CompactSuggestion,
     Moved,
-    Versions,
     changes_of,
     expanded,
 )
@@ -34,6 +33,7 @@ from shelflife.contract.stamps import (
     unquoted,
 )
 from shelflife.contract.values import DEEPEST_VALUE
+from shelflife.contract.versions import Versions
 
 __all__ = [
     "Contract",
@@ -62,11 +62,8 @@ class Contract(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that the server attached to a response."""
 
     suggestions: tuple[Suggestion, ...] = ()
-    table_versions: dict[str, str] | None = None
-    """Every loaded table and its version; None when the response does not say."""
-
-    rules_version: str | None = None
-    """The fingerprint of the rules; None when the response does not say."""
+    versions: Versions | None = None
+    """Of every loaded table, and of the rules; None when the response does not say."""
 
     state_tag: str | None = None
     """Names the state, where the stamps are in headers; the versions may be too many to be there."""
@@ -78,7 +75,7 @@ class Contract(msgspec.Struct, frozen=True, kw_only=True):
     """What has moved since the state that the request named, where the response tells."""
 
     def __bool__(self) -> bool:
-        return bool(self.suggestions or self.state_tag or self.faults) or self.table_versions is not None
+        return bool(self.suggestions or self.state_tag or self.faults) or self.versions is not None
 
 
 class _Envelope(msgspec.Struct):
@@ -114,21 +111,15 @@ def read_contract(body: bytes, headers: Mapping[str, str], named: Versions | Non
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     is_json = media_type == "application/json" or media_type.endswith("+json")
     if named is not None and headers.get(EPOCH_HEADER.lower(), "").strip() == "1":
-        return Contract(table_versions=dict(named.tables), rules_version=named.rules)
+        return Contract(versions=named)
     if in_headers or not is_json or body.lstrip()[:1] != b"{":
         return in_headers
     envelope = _decoded(body, _envelopes, "the contract of the response")
     if envelope.table_versions is UNSET and named is not None and bytes(envelope.epoch):
         return _from_compact(envelope, named)
-    table_versions = None if envelope.table_versions is UNSET else envelope.table_versions
-    _check_stamps(table_versions, envelope.rules_version or None)
+    versions = _versions(envelope.table_versions, envelope.rules_version)
     suggestions, faults = _read_suggestions(envelope.recovery_feedback, _read_suggestion)
-    return Contract(
-        suggestions=suggestions,
-        table_versions=table_versions,
-        rules_version=envelope.rules_version or None,
-        faults=faults,
-    )
+    return Contract(suggestions=suggestions, versions=versions, faults=faults)
 
 
 def _from_compact(envelope: _Envelope, named: Versions) -> Contract:
@@ -136,34 +127,27 @@ def _from_compact(envelope: _Envelope, named: Versions) -> Contract:
     changes = None
     versions = named
     if isinstance(account, Moved):
-        changes = _checked(changes_of(named, account), named.tables, named.rules)
-        versions = Versions(changes.table_versions, changes.rules_version or None)
-    _check_stamps(versions.tables, versions.rules)
+        changes = _checked(changes_of(named, account), named)
+        versions = _versions(changes.table_versions, changes.rules_version) or named
     suggestions, faults = _read_suggestions(
         envelope.recovery_feedback, lambda raw: _read_compact_suggestion(raw, versions.tables)
     )
-    return Contract(
-        suggestions=suggestions,
-        table_versions=dict(versions.tables),
-        rules_version=versions.rules,
-        faults=faults,
-        changes=changes,
-    )
+    return Contract(suggestions=suggestions, versions=versions, faults=faults, changes=changes)
 
 
-def read_state(body: bytes) -> ContractState:
+def read_state(body: bytes) -> Versions:
     """The answer of `GET /contract/state`; `BadMessage` when it is malformed."""
     state = _decoded(body, _states, "the state")
     _check_stamps(state.table_versions, state.rules_version or None)
-    return state
+    return Versions(state.table_versions, state.rules_version or None)
 
 
-def read_changes(body: bytes, since: Mapping[str, str], rules_since: str | None) -> Changes:
+def read_changes(body: bytes, since: Versions) -> Changes:
     """What the answer of `GET /contract/changes` says about the versions that were asked about, and no more.
 
     A table is left out when it is not answered as asked, and is unknown when its lists are not all there or too long.
     """
-    return _checked(_decoded(body, _changes, "the answer"), since, rules_since)
+    return _checked(_decoded(body, _changes, "the answer"), since)
 
 
 def read_signed_states(body: bytes) -> SignedStates:
@@ -191,22 +175,19 @@ def changes_in(statement: Statement, before: Versions) -> Changes | None:
     """What has moved from the state before to that of a statement, as far as it tells."""
     if statement.moved is None:
         return None
-    changes = _checked(changes_of(before, statement.moved), before.tables, before.rules)
-    is_all = (changes.table_versions, changes.rules_version or None) == (
-        statement.table_versions,
-        statement.rules_version,
-    )
-    return changes if is_all else None
+    changes = _checked(changes_of(before, statement.moved), before)
+    now = Versions(changes.table_versions, changes.rules_version or None)
+    return changes if now == statement.versions else None
 
 
-def _checked(changes: Changes, since: Mapping[str, str], rules_since: str | None) -> Changes:
+def _checked(changes: Changes, since: Versions) -> Changes:
     tables = {
         table: _bounded(told, (told.added, told.removed, told.changed), told.affected_downstream or ())
         for table, told in changes.tables.items()
-        if told.since == since.get(table) and _is_version(told.version)
+        if told.since == since.tables.get(table) and _is_version(told.version)
     }
     rules: RulesChanges | UnsetType = UNSET
-    if changes.rules and changes.rules.since == rules_since and _is_version(changes.rules.version):
+    if changes.rules and changes.rules.since == since.rules and _is_version(changes.rules.version):
         rules = _bounded(changes.rules, (changes.rules.added, changes.rules.removed))
     return msgspec.structs.replace(changes, tables=tables, rules=rules)
 
@@ -224,21 +205,27 @@ def _from_headers(headers: Mapping[str, str]) -> Contract:
     tables = headers.get(TABLES_HEADER.lower())
     rules = headers.get(RULES_HEADER.lower())
     state = headers.get(STATE_HEADER.lower())
-    contract = Contract(
-        table_versions=None if tables is None else table_versions_from_header(tables),
-        rules_version=None if rules is None else unquoted(rules),
+    return Contract(
+        versions=_versions(
+            UNSET if tables is None else table_versions_from_header(tables),
+            UNSET if rules is None else unquoted(rules),
+        ),
         state_tag=None if state is None else unquoted(state),
     )
-    _check_stamps(contract.table_versions, contract.rules_version)
-    return contract
 
 
-def _check_stamps(table_versions: Mapping[str, str] | None, rules_version: str | None) -> None:
+def _versions(tables: dict[str, str] | UnsetType, rules: str | UnsetType) -> Versions | None:
+    """What the stamps say, once it is checked; None when they do not name the tables."""
+    _check_stamps(tables or {}, rules or None)
+    return None if tables is UNSET else Versions(tables, rules or None)
+
+
+def _check_stamps(table_versions: Mapping[str, str], rules_version: str | None) -> None:
     """Refuse what no honest server sends: it is never stored, shown or counted."""
     try:
-        if len(table_versions or ()) > _MOST_TABLES:
+        if len(table_versions) > _MOST_TABLES:
             raise BadMessage("there are too many tables")
-        for table, version in (table_versions or {}).items():
+        for table, version in table_versions.items():
             check_name(table)
             check_version(version)
         if rules_version is not None:

@@ -1,0 +1,87 @@
+"""How a memory asks: it says what is to be sent, and whoever drives it does the waiting, blocking or async."""
+
+import inspect
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import closing
+from typing import NamedTuple, TypeVar
+
+__all__ = [
+    "Answering",
+    "Ask",
+    "AsyncAnswering",
+    "AsyncAsk",
+    "Question",
+    "Reply",
+    "Steps",
+    "driven",
+    "driven_async",
+]
+
+Step = TypeVar("Step")
+Outcome = TypeVar("Outcome")
+
+
+class Question(NamedTuple):
+    """Something that a memory asks a server: with GET, or with POST when there is a body, which is JSON."""
+
+    url: str
+    body: bytes | None = None
+
+
+class Reply(NamedTuple):
+    """What a server answers, to a question or to a request."""
+
+    status: int
+    body: bytes
+    """Decoded."""
+
+    headers: Mapping[str, str] = {}
+    """By lower-case name. Those of the answer to a question are not looked at."""
+
+
+Ask = Callable[[Question], Reply | None]
+"""Answers a question; None when that fails. Must not follow a redirect to another origin."""
+
+AsyncAsk = Callable[[Question], Awaitable[Reply | None]]
+
+Answering = Callable[[Step], Reply | None]
+"""Answers whatever comes up: a question, or a request that is to be sent."""
+
+AsyncAnswering = Callable[[Step], Awaitable[Reply | None]]
+
+Steps = Generator[Question, Reply | None, Outcome]
+"""What is done about something, with questions in between."""
+
+
+def driven(
+    steps: Generator[Step, Reply | None, Outcome], answer: Answering[Step] | AsyncAnswering[Step] | None
+) -> Outcome:
+    """Carry on to the end with blocking calls; without anybody to answer, every question is without an answer."""
+    with closing(steps):
+        try:
+            step = next(steps)
+            while True:
+                reply = answer(step) if answer else None
+                if inspect.isawaitable(reply):
+                    if inspect.iscoroutine(reply):
+                        reply.close()
+                    raise TypeError("this way of asking is async: call the verb whose name ends in _async")
+                step = steps.send(reply)
+        except StopIteration as end:
+            outcome: Outcome = end.value
+            return outcome
+
+
+async def driven_async(
+    steps: Generator[Step, Reply | None, Outcome], answer: Answering[Step] | AsyncAnswering[Step] | None
+) -> Outcome:
+    """The same, awaiting what can be awaited."""
+    with closing(steps):
+        try:
+            step = next(steps)
+            while True:
+                reply = answer(step) if answer else None
+                step = steps.send(await reply if inspect.isawaitable(reply) else reply)
+        except StopIteration as end:
+            outcome: Outcome = end.value
+            return outcome

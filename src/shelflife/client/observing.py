@@ -1,0 +1,144 @@
+"""Taking in what a server says: the one place where a memory decides, asks and writes."""
+
+import logging
+import threading
+from contextlib import ExitStack
+from typing import NamedTuple
+
+from shelflife.client.asking import Steps
+from shelflife.client.entries import Entry, Knowledge, Root
+from shelflife.client.events import Distrusted, Event, Ignored, Unjudged
+from shelflife.client.exchanges import Exchange
+from shelflife.client.reading import Contract, read_contract
+from shelflife.client.shelf import Shelf
+from shelflife.client.steps import Told, Unmoved
+from shelflife.client.stores import StoreError, Write
+from shelflife.client.words import Distrust
+from shelflife.client.writing import Writing
+from shelflife.contract import BadMessage
+from shelflife.contract.versions import Versions
+
+__all__ = ["About", "Observing"]
+
+_log = logging.getLogger("shelflife.memory")
+
+_MOST_TRIES = 64
+_MOST_NAMED = 256
+"""Epochs whose versions are kept for responses that are still to come."""
+
+
+class About(NamedTuple):
+    """What a server was asked about, of which a response is the answer."""
+
+    suspects: list[Entry]
+    knowledge: Knowledge
+    """Before it was asked: as long as that is all that is known, nothing is later than the answer."""
+
+
+class Observing:
+    """How one memory takes things in. Threads may share it."""
+
+    def __init__(self, shelf: Shelf, writing: Writing) -> None:
+        self._shelf = shelf
+        self._writing = writing
+        self._lock = threading.Lock()
+        self._named: dict[str, Versions] = {}
+        self._last_named: dict[Root, tuple[Versions, str]] = {}
+
+    def epoch(self, root: Root) -> str | None:
+        """Names the state of a server that is known, as long as nothing is held against it; None for none."""
+        knowledge = None if root in self._shelf.doubts else self._shelf.knowledge(root)
+        if knowledge is None or not knowledge.versions.tables:
+            return None
+        versions, epoch = self._last_named.get(root, (None, ""))
+        if versions != knowledge.versions:
+            versions, epoch = knowledge.versions, knowledge.versions.epoch
+            with self._lock:
+                self._last_named[root] = versions, epoch
+                self._named[epoch] = versions
+                while len(self._named) > _MOST_NAMED:
+                    del self._named[next(iter(self._named))]
+        return epoch
+
+    def observing(self, exchange: Exchange, about: About | None = None) -> Steps[list[Event]]:
+        """What a reply comes to. It is the answer about something, where it was asked for."""
+        root, reply = exchange.root, exchange.reply
+        events: list[Event] = []
+        if exchange.is_unjudged:
+            events = self._shelf.telling.tell([Unjudged(root, exchange.operation)])
+        try:
+            named = None if exchange.epoch is None else self._named.get(exchange.epoch)
+            contract = read_contract(reply.body, reply.headers, named)
+        except BadMessage as error:
+            self._shelf.doubts.add(root)
+            return events + self._shelf.telling.tell([Ignored(root, str(error))])
+        return events + ((yield from self.heeding(exchange, contract, about)) if contract else [])
+
+    def heeding(
+        self, exchange: Exchange, contract: Contract, about: About | None = None
+    ) -> Steps[list[Event]]:
+        """What follows from a contract, whatever comes of asking about it: unless it could be dealt with, its server is in doubt."""
+        root, doubts, telling = exchange.root, self._shelf.doubts, self._shelf.telling
+        events: list[Event] = [Ignored(root, fault) for fault in contract.faults]
+        doubt = doubts.since(root)
+        try:
+            events = yield from self._dealing(exchange, contract, about, is_doubted=doubt is not None)
+        except StoreError as error:
+            doubts.add(root)
+            telling.store_failed(error, "write")
+        except Distrust as distrust:
+            doubts.add(root)
+            self._lapse(root)
+            if doubts.is_news(root, str(distrust)):
+                _log.warning("%s is not believed: %s", root, distrust)
+                events.append(Distrusted(root, str(distrust)))
+        except BaseException:
+            doubts.add(root)  # also when whoever waits for an answer is cancelled
+            raise
+        else:
+            doubts.settle(root, doubt)
+        return telling.tell(events)
+
+    def _dealing(
+        self, exchange: Exchange, contract: Contract, about: About | None, *, is_doubted: bool
+    ) -> Steps[list[Event]]:
+        """Decide and write in one piece, unless the server must be asked in between."""
+        root, shelf = exchange.root, self._shelf
+        word = shelf.word_about(root)
+        told: Told | None = None
+        asked_with: Knowledge | None = None
+        with ExitStack() as settling:
+            for _ in range(_MOST_TRIES):
+                # Threads of this process race for the store, and so do other processes. Between threads the lock decides, so that
+                # what was decided is still so when it is written. Between processes the revision does: a write that
+                # was decided on an older one is not carried out, and all is decided anew.
+                with self._lock:
+                    known = shelf.store.known(root)
+                    knowledge = shelf.known_here(known.knowledge)
+                    is_latest = about is not None and about.knowledge == knowledge and not is_doubted
+                    # While the server is asked nobody is locked out, and another may learn of a movement meanwhile: then the
+                    # answer is about a state that is not the known one any more, and it is asked again.
+                    if told is None or knowledge != asked_with:
+                        movement = word.moved(knowledge, contract, is_doubted=is_doubted, is_latest=is_latest)
+                        told = Told(contract, movement) if isinstance(movement, Unmoved) else None
+                    if told is not None:
+                        is_answer = about is not None and is_latest and told.contract.versions is not None
+                        checked = about.suspects if about is not None and is_answer else ()
+                        events = self._writing.carried_out(exchange, told, known, knowledge, checked)
+                        if events is not None:
+                            return [*(Ignored(root, fault) for fault in told.contract.faults), *events]
+                        continue
+                if asked_with is None:
+                    settling.enter_context(shelf.doubts.settling(root))
+                asked_with = knowledge
+                told = yield from word.asking(knowledge, contract, movement, is_latest=is_latest)
+        raise StoreError("too many others are writing to the memory at the same time")
+
+    def _lapse(self, root: Root) -> None:
+        """Keep with what is remembered that a key must be asked before it is used: others, and a later process, must know it too."""
+        try:
+            known = self._shelf.store.known(root)
+            if known.knowledge.lapsed != known.knowledge:
+                self._shelf.store.write(root, known.revision, Write(known.knowledge.lapsed))
+        except StoreError as error:
+            self._shelf.telling.store_failed(error, "write")

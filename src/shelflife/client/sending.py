@@ -1,0 +1,180 @@
+"""A request on its way through a memory, without I/O: what is to be sent, what the reply teaches, and whether it is sent again.
+
+Every adapter drives the same steps. Each step is a `Send` or a `Question`, and is answered with the server's `Reply`.
+"""
+
+import logging
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from shelflife.client.asking import Answering, AsyncAnswering, Question, Reply, Steps, driven, driven_async
+from shelflife.client.entries import Entry, Root
+from shelflife.client.exchanges import Exchange
+from shelflife.client.guard import Amended, Guard
+from shelflife.client.memory import Memory
+from shelflife.contract.compact import EPOCH_HEADER
+from shelflife.contract.merging import merged
+from shelflife.contract.preconditions import PRECONDITION_HEADER, Precondition, has_gone_stale
+
+__all__ = ["Call", "Held", "Send", "exchange", "exchange_async", "precondition_for", "sending"]
+
+_log = logging.getLogger("shelflife.memory")
+
+_MOST_MENDED = 2
+"""So often at most is a request mended whose remembered values are stale. After that it goes out without any."""
+
+
+class Held(NamedTuple):
+    """Remembered fixes that were shown to whoever has made a request. It may have them in it."""
+
+    entries: Sequence[Entry]
+    epoch: str | None
+    """What `Memory.epoch` said before they were recalled; None to ask nothing of the server."""
+
+    before: Mapping[str, Any]
+    """What they were recalled for."""
+
+
+class Call(NamedTuple):
+    """A request that is to be made."""
+
+    root: Root
+    operation: str
+    request: Mapping[str, Any]
+    guard: Guard | None = None
+    """With one, what is remembered is put into the request as far as it allows; without, the reply is learned from and no more."""
+
+    conditional: bool = False
+    """Ask the server not to carry out a request with remembered values when what they rest on has moved. It is then mended and sent again."""
+
+    compact: bool = False
+    """Say which state is known, so that the server can leave out of its reply what follows from that."""
+
+    held: Held | None = None
+    """In place of what is remembered: what may be in the request already. The guard then is for when it has to be mended."""
+
+
+class Send(NamedTuple):
+    """A request that is to be sent now."""
+
+    request: Mapping[str, Any]
+    headers: Mapping[str, str]
+    """To be sent with it, in addition to its own."""
+
+    held: Held
+    """The remembered fixes that may be in it."""
+
+    carried: Sequence[Entry]
+    """Those of them that are."""
+
+    without: Mapping[str, Any]
+    """The request without these."""
+
+    amended: Amended | None = None
+    """What was done to it, and what the guard refused."""
+
+
+def exchange(memory: Memory, call: Call, answer: Answering[Send | Question]) -> Reply | None:
+    """Make a call; `answer` sends what it is given, a request or a question. None when a request had no reply."""
+    return driven(sending(memory, call), answer)
+
+
+async def exchange_async(
+    memory: Memory, call: Call, answer: Answering[Send | Question] | AsyncAnswering[Send | Question]
+) -> Reply | None:
+    """The same, awaiting what can be awaited."""
+    return await driven_async(sending(memory, call), answer)
+
+
+def sending(memory: Memory, call: Call) -> Generator[Send | Question, Reply | None, Reply | None]:
+    """All that is done about a call. Whatever goes wrong with the memory is logged: the server may have carried the request out."""
+    reply = None
+    for mended_count in range(_MOST_MENDED + 1):
+        is_last = mended_count == _MOST_MENDED
+        guard = None if call.held is not None or is_last else call.guard
+        if guard is not None:
+            revalidating = memory.revalidating(call.root, call.operation, call.request, guard)
+            yield from _unfailing(revalidating, "what is remembered for a request could not be revalidated")
+        send = _prepared(memory, call, guard, is_first=mended_count == 0)
+        reply = yield send
+        if reply is None:
+            return None
+        is_conditional = PRECONDITION_HEADER in send.headers
+        is_stale = is_conditional and has_gone_stale(reply.status, reply.headers)
+        request = send.without if is_stale else send.request  # what the fixes in the reply are for
+        epoch = send.headers.get(EPOCH_HEADER)
+        seen = Exchange(call.root, call.operation, request, reply, epoch, is_conditional)
+        yield from _unfailing(memory.observing(seen), "a response could not be observed")
+        if not is_stale:
+            break
+        call = call._replace(request=send.without, held=None)
+    return reply
+
+
+def _unfailing(steps: Steps[object], otherwise: str) -> Steps[None]:
+    try:
+        yield from steps
+    except Exception:  # noqa: BLE001 - an agent's request does not fail for want of memory
+        _log.warning(otherwise, exc_info=True)
+
+
+def _prepared(memory: Memory, call: Call, guard: Guard | None, *, is_first: bool) -> Send:
+    """The request with what is remembered for it, and with what it says and asks in its headers."""
+    request, amended = call.request, None
+    held = call.held or Held((), None, request)
+    headers: dict[str, str] = {}
+    try:
+        if guard is not None:
+            # The server may move between this and the amending: the precondition then finds that it has, as it should.
+            epoch = memory.epoch(call.root) if call.conditional else None
+            if epoch is not None or not call.conditional:
+                amended = memory.amend(call.root, call.operation, request, guard)
+                held = Held([applied.entry for applied in amended.applied], epoch, request)
+                request = amended.request
+        carried, without = carried_by(request, held.entries), call.request
+        if carried and held.epoch is not None:
+            precondition = precondition_for(held.epoch, carried, held.before, brief=call.compact and is_first)
+            headers[PRECONDITION_HEADER] = precondition.header
+            if call.held is not None:
+                without = merged(request, precondition.was)
+        if call.compact and (known := memory.epoch(call.root)) is not None:
+            headers[EPOCH_HEADER] = known
+    except Exception:  # noqa: BLE001 - an agent's request does not fail for want of memory
+        _log.warning("a request could not be amended and is sent as it is", exc_info=True)
+        return Send(call.request, {}, Held((), None, call.request), (), call.request)
+    return Send(request, headers, held, carried, without, amended)
+
+
+def carried_by(request: Mapping[str, Any], entries: Iterable[Entry]) -> list[Entry]:
+    """The entries whose fix a request has in it."""
+    return [
+        entry
+        for entry in entries
+        if all(_has(request, name, value) for name, value in entry.parameters.items())
+    ]
+
+
+def _has(request: Mapping[str, Any], name: str, value: Any) -> bool:
+    if value is None:
+        return request.get(name) is None
+    return name in request and bool(request[name] == value)
+
+
+def precondition_for(
+    epoch: str, entries: Sequence[Entry], before: Mapping[str, Any], *, brief: bool = False
+) -> Precondition:
+    """That nothing these entries rest on has moved since an epoch; `before` is the request without them.
+
+    Where an entry does not say which rows it rests on, it may be any of its tables. The brief form says that nothing at all has moved: a
+    fraction of the bytes, at the price of a round trip when something else has. It is for a first try: a server that moves all the
+    time would refuse it for ever.
+    """
+    was = {name: before.get(name) for entry in entries for name in entry.parameters}
+    if brief:
+        return Precondition(epoch=epoch, was=was)
+    grounds = [entry.grounds for entry in entries]
+    rows = (row for one in grounds for row in (one.tables if one.rows is None else one.rows))
+    rules = (rule for one in grounds for rule in one.rules or ())
+    return Precondition(
+        epoch=epoch, rows=tuple(dict.fromkeys(rows)), rules=tuple(dict.fromkeys(rules)), was=was
+    )

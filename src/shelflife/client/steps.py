@@ -1,0 +1,335 @@
+"""What a response means: what has moved, what must be asked about it, what goes. Pure; a question is yielded to whoever asks it."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Literal, NamedTuple, TypeVar, assert_never
+from urllib.parse import quote
+
+import msgspec
+
+from shelflife.client.asking import Question, Reply, Steps
+from shelflife.client.entries import Knowledge, Root, Vouched
+from shelflife.client.events import Reason
+from shelflife.client.reading import Contract, read_changes, read_state
+from shelflife.client.strategies import STANDING, Change, Strategy
+from shelflife.contract import BadMessage, Changes, Suggestion
+from shelflife.contract.versions import RULES, Versions
+
+__all__ = [
+    "Disposal",
+    "Moved",
+    "Movement",
+    "Returned",
+    "Told",
+    "Unmoved",
+    "Untold",
+    "answered",
+    "asking",
+    "by_part",
+    "dispose",
+    "is_current",
+    "what_moved",
+]
+
+_LONGEST_QUERY = 6000
+_MOST_QUESTIONS = 16
+_MOST_SUPERSEDED = 8
+"""A response that is later than this many versions is known for what it is only when the server can be asked."""
+
+_MOST_MOVED = 1_000
+"""Of so many parts the versions that have passed are on record: those that moved last."""
+
+_STATE = ":state"
+"""Stands for the name of the state among what has been superseded."""
+
+_OK = 200
+_Answer = TypeVar("_Answer")
+
+
+class Unmoved(NamedTuple):
+    """The response is of the state that is known."""
+
+    parts: Mapping[str, str | None] = {}
+
+
+class Moved(NamedTuple):
+    """The response names other versions than are known."""
+
+    parts: Mapping[str, str | None]
+    """The tables that moved, and the `RULES`, with the version they had; None for one that was not known."""
+
+
+class Untold(NamedTuple):
+    """The state may be another one, and the response does not say which: only the server can."""
+
+    parts: Mapping[str, str | None]
+
+
+class Returned(NamedTuple):
+    """A version is named that has passed. The response is late, or the server was rolled back: only the server can say which."""
+
+    parts: Mapping[str, str | None]
+
+
+Movement = Unmoved | Moved | Untold | Returned
+"""How what a response says differs from what is known."""
+
+
+def what_moved(
+    knowledge: Knowledge, contract: Contract, *, is_doubted: bool = False, is_latest: bool = False
+) -> Movement:
+    """What moved between the knowledge and what a server said; what was not said has not moved.
+
+    Doubted is knowledge of which a response was seen that could not be dealt with: the server must be asked for its state.
+    The latest is what it says when it is asked, and so never of the past.
+    """
+    said = contract.versions
+    parts = {} if said is None else _moved_parts(knowledge.versions, said)
+    if not is_latest:
+        if is_doubted or (said is None and contract.state_tag not in (None, knowledge.state_tag)):
+            return Untold(parts)
+        now = {} if said is None else said.parts
+        if any(now.get(part) in knowledge.superseded.get(part, ()) for part in parts):
+            return Returned(parts)
+    return Moved(parts) if parts else Unmoved()
+
+
+def _moved_parts(known: Versions, said: Versions) -> dict[str, str | None]:
+    if known == said:
+        return {}
+    old, new = known.parts, said.parts
+    moved = {part: old.get(part) for part in {**old, **new} if old.get(part) != new.get(part)}
+    if said.rules is None:
+        moved.pop(RULES, None)
+    return moved
+
+
+class Told(NamedTuple):
+    """What a server has said with a response, and when asked about it."""
+
+    contract: Contract
+    """What counts of the response."""
+
+    movement: Movement
+    """From what is known to the state, where that is known, else to the response."""
+
+    state: Versions | None = None
+    """What the server says that it is at, where it was asked."""
+
+    changes: Mapping[str, Change] = {}
+    """What it told of the parts that it was asked about."""
+
+    late: frozenset[str] = frozenset()
+    """The parts of which the response names a version that the server knows to have passed."""
+
+    vouched: Vouched | None = None
+    """Where a key must vouch for the state: for what it does, now."""
+
+
+def asking(
+    root: Root,
+    knowledge: Knowledge,
+    contract: Contract,
+    movement: Movement,
+    strategy: Strategy,
+    *,
+    is_held: Callable[[str], bool],
+    is_latest: bool,
+) -> Steps[Told]:
+    """What the server has said, with what it tells when asked about a movement.
+
+    It is asked about a table only where something hangs on the answer: entries that are held, or suggestions of the response itself,
+    which might be late. Where it answers that nothing has moved, it is asked whether it knows the version in the response from before.
+    When the response is the latest, and the server has moved on while it is asked what has changed, the response counts as it stands.
+    """
+    state = contract.versions if is_latest else None
+    match movement:
+        case Untold() | Returned():
+            state = answered((yield Question(f"{root}/contract/state")), read_state)
+            if state is None:
+                return Told(contract, movement)
+            movement = what_moved(knowledge, Contract(versions=state), is_latest=True)
+        case Unmoved() | Moved():
+            pass
+        case _:
+            assert_never(movement)
+    versions = state or contract.versions
+    said = versions.parts if versions else {}
+    suggested = {
+        table for suggestion in contract.suggestions for table in suggestion.depends_on if not is_latest
+    }
+    since = {
+        part: old
+        for part, old in movement.parts.items()
+        if old is not None and strategy.asks(part) and (part in {RULES, *suggested} or is_held(part))
+    }
+    changes = {
+        part: change
+        for part, change in by_part(contract.changes).items()
+        if part in since and change.since == since[part]
+    }
+    changes |= yield from _changes(root, {part: old for part, old in since.items() if part not in changes})
+    if is_latest:
+        is_as_it_stands = all(change.version == said.get(part) for part, change in changes.items())
+        return Told(contract, movement, state, changes if is_as_it_stands else {})
+    denied = {
+        part: said[part] for part, change in changes.items() if part in said and change.version == since[part]
+    }
+    passed = yield from _changes(root, denied)
+    late = (part for part, change in passed.items() if change.known and change.version == since[part])
+    return Told(contract, movement, state, changes, frozenset(late))
+
+
+def _changes(root: Root, since: Mapping[str, str]) -> Steps[dict[str, Change]]:
+    """What happened to parts since these versions, as far as the server tells."""
+    changes: dict[str, Change] = {}
+    versions = Versions({part: old for part, old in since.items() if part != RULES}, since.get(RULES))
+    for query in islice(_queries(versions), _MOST_QUESTIONS):
+        reply = yield Question(f"{root}/contract/changes?{query}")
+        changes |= by_part(answered(reply, lambda body: read_changes(body, versions)))
+    return changes
+
+
+def by_part(changes: Changes | None) -> dict[str, Change]:
+    """What a server tells of tables and of rules alike."""
+    if changes is None:
+        return {}
+    return {**changes.tables, **({RULES: changes.rules} if changes.rules else {})}
+
+
+def _queries(since: Versions) -> Iterator[str]:
+    """The questions, as few as fit into URLs."""
+    asked = [f"since={quote(f'{table}:{version}')}" for table, version in since.tables.items()]
+    if since.rules is not None:
+        asked.insert(0, f"rules={quote(since.rules)}")
+    query = ""
+    for question in asked:
+        if query and len(query) + len(question) >= _LONGEST_QUERY:
+            yield query
+            query = ""
+        query += f"&{question}" if query else question
+    if query:
+        yield query
+
+
+def answered(reply: Reply | None, read: Callable[[bytes], _Answer]) -> _Answer | None:
+    """What the server answered; None when it has no answer to give."""
+    if reply is None or reply.status != _OK:
+        return None
+    try:
+        return read(reply.body)
+    except BadMessage:
+        return None
+
+
+class Disposal(msgspec.Struct):
+    """What must be dropped, by tag, and why; and what is known afterwards."""
+
+    knowledge: Knowledge
+    dropped: dict[str, Reason] = {}
+    kept: list[str] = []
+    """Tables that moved, and of which something may still be good."""
+
+    alert: Literal["stamp", "vector"] | None = None
+    is_teaching: bool = True
+    """Whether the suggestions of the response may be of the state that is known."""
+
+
+def dispose(knowledge: Knowledge, told: Told, strategy: Strategy) -> Disposal:
+    """What follows from a response.
+
+    What the server says when asked counts. Where it could not be asked:
+
+    - a version that was never seen is taken for a new one;
+    - one that has passed is late or a rollback, and nobody can say which. What depends on its table goes, and nothing is learned of
+      the table until it has a version that was never seen, or the server answers;
+    - a version that the server denies to have given counts as one that has passed;
+    - nothing is learned from a response that might be older than one that was not dealt with.
+    """
+    said = told.state or told.contract.versions
+    new = said.parts if said else {}
+    is_state_unknown = isinstance(told.movement, Untold) and told.state is None
+    moved = knowledge.versions.tables if is_state_unknown and said is None else told.movement.parts
+    after = _After(knowledge)
+    disposal = Disposal(knowledge, is_teaching=not is_state_unknown)
+    for part, old in moved.items():
+        change = told.changes.get(part)
+        now = _version_now(part, old, new.get(part), change, told, after)
+        after.set(part, now, old, new.get(part))
+        if old not in (None, now):
+            forgetting = strategy.forgets(part, None if now is None else change)
+            disposal.dropped |= forgetting.tags
+            disposal.kept += forgetting.kept
+            disposal.alert = forgetting.alert or disposal.alert
+    if is_state_unknown:
+        disposal.dropped, disposal.kept = {STANDING: Reason.TABLE_MOVED}, []
+    disposal.knowledge = after.knowledge(told)
+    return disposal
+
+
+def _version_now(
+    part: str, old: str | None, new: str | None, change: Change | None, told: Told, after: "_After"
+) -> str | None:
+    """At which version a part is; None when nobody can say."""
+    if change is not None:
+        is_denied = change.version == old and part not in told.late
+        return None if is_denied else change.version
+    return None if told.state is None and after.has_passed(part, new) else new
+
+
+class _After:
+    """What will be known, as it is being found out."""
+
+    def __init__(self, knowledge: Knowledge) -> None:
+        self._before = knowledge
+        self._parts = knowledge.versions.parts
+        self._superseded = dict(knowledge.superseded)
+
+    def has_passed(self, part: str, version: str | None) -> bool:
+        return version in self._superseded.get(part, ())
+
+    def set(self, part: str, now: str | None, *passed: str | None) -> None:
+        self._parts.pop(part, None)
+        if now is not None:
+            self._parts[part] = now
+        self._supersede(part, now, passed)
+
+    def _supersede(self, part: str, now: str | None, passed: Iterable[str | None]) -> None:
+        before = self._superseded.pop(part, ())
+        versions = [v for v in dict.fromkeys((*before, *passed)) if v is not None and v != now]
+        if versions:
+            self._superseded[part] = tuple(versions[-_MOST_SUPERSEDED:])
+        if len(self._superseded) > _MOST_MOVED:
+            del self._superseded[next(iter(self._superseded))]
+
+    def knowledge(self, told: Told) -> Knowledge:
+        """All of it, with the name of the state only where that is certain: versions and name came together, or nothing moved."""
+        before, contract = self._before, told.contract
+        rules = self._parts.pop(RULES, None)
+        versions = Versions(self._parts, rules)
+        is_unmoved = versions == before.versions
+        tag = before.state_tag if is_unmoved else None
+        if contract.state_tag is not None and not self.has_passed(_STATE, contract.state_tag):
+            is_as_said = contract.versions is not None and contract.versions in (
+                versions,
+                (versions.tables, None),
+            )
+            is_asked = is_unmoved and told.state is not None and contract.versions is None
+            tag = contract.state_tag if is_as_said or is_asked else tag
+        if before.state_tag not in (None, tag):
+            self._supersede(_STATE, tag, [before.state_tag])
+        vouched = told.vouched or before.vouched
+        after = Knowledge(versions, tag, self._superseded, before.strategy, vouched)
+        # a memory that asks for no key has moved on: what the key vouched for is not what is known any more
+        return after if told.vouched is not None or is_unmoved else after.lapsed
+
+
+def is_current(suggestion: Suggestion, contract: Contract, known: Versions) -> bool:
+    """Whether a suggestion is of the state that is known, and not of one that has passed."""
+    said = contract.versions or Versions({})
+    if said.rules not in (None, known.rules):
+        return False
+    versions = {dependency.table: dependency.version for dependency in suggestion.tables or ()}
+    if not versions:
+        versions = {table: said.tables.get(table, "") for table in suggestion.depends_on}
+    return bool(versions) and all(known.tables.get(table) == version for table, version in versions.items())

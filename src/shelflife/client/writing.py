@@ -1,0 +1,205 @@
+"""What is written about a response, and how much of one server may go within an hour."""
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+
+import msgspec
+
+from shelflife.client.entries import Entry, Knowledge, Root
+from shelflife.client.events import Alerted, Event, Evicted, Reason, Restamped, Stored, Suspected
+from shelflife.client.exchanges import Exchange, is_json
+from shelflife.client.shelf import Shelf
+from shelflife.client.steps import Disposal, Told, dispose, is_current
+from shelflife.client.stores import Filed, Known, StoreError, Write, Written
+from shelflife.client.strategies import EVERYTHING, STANDING, SUSPECT, table_tag
+from shelflife.contract.versions import Versions
+
+__all__ = ["MOST_EVICTIONS", "Writing", "departures"]
+
+MOST_EVICTIONS = 32
+"""By default: of the fixes that one agent remembers of one server, so many may be invalidated within an hour.
+
+They are few enough to be renewed when a memory is refreshed. Where a server changes more, as with a nightly reload, each fix that is
+needed again costs a question, where it would have cost a request that fails. A server that moves with every response takes one fix for
+every two requests once it has taken all there were.
+"""
+
+_MOVED_ON = "the server has moved on since it gave them"
+_AN_HOUR_S = 3600.0
+_MANY_TAGS = 64
+"""To count what bears one of so many takes longer than to count all entries of a root."""
+
+
+class Bound:
+    """Counts invalidations by server, in this process. Its owner sees to it that one thread at a time does so."""
+
+    def __init__(self, most: int | None, clock: Callable[[], float]) -> None:
+        self.most = most
+        self._clock = clock
+        self._noted: dict[Root, deque[tuple[float, int]]] = {}
+
+    def room(self, root: Root) -> float:
+        """How many more entries of a server may go now."""
+        if self.most is None:
+            return float("inf")
+        noted = self._noted.get(root, deque())
+        now = self._clock()
+        while noted and not 0 <= now - noted[0][0] < _AN_HOUR_S:
+            noted.popleft()
+        return self.most - sum(count for _, count in noted)
+
+    def note(self, root: Root, count: int) -> None:
+        """So many have gone."""
+        if self.most is not None and count:
+            self._noted.setdefault(root, deque()).append((self._clock(), count))
+
+    @property
+    def why(self) -> str:
+        """Why entries are suspect, in one sentence."""
+        return f"more than {self.most} remembered fixes of this server would have gone within an hour"
+
+
+class Writing:
+    """How one memory writes to its store. Its owner sees to it that one thread at a time does so."""
+
+    def __init__(
+        self, shelf: Shelf, capacity: int | None, most_evictions: int | None, clock: Callable[[], float]
+    ) -> None:
+        self._store = shelf.store
+        self._strategy = shelf.strategy
+        self._telling = shelf.telling
+        self._capacity = capacity
+        self._clock = clock
+        self._bound = Bound(most_evictions, clock)
+
+    def carried_out(
+        self,
+        exchange: Exchange,
+        told: Told,
+        known: Known,
+        knowledge: Knowledge,
+        checked: Sequence[Entry] = (),
+    ) -> list[Event] | None:
+        """Write what follows from a response; None when somebody else has written meanwhile.
+
+        `checked` are the suspects that the response is the answer about.
+        """
+        root = exchange.root
+        disposal = dispose(knowledge, told, self._strategy)
+        if known.revision and knowledge.strategy != known.knowledge.strategy:
+            disposal.dropped |= dict.fromkeys(EVERYTHING, Reason.ANOTHER_STRATEGY)
+        lessons, outrun = self._lessons(exchange, told, disposal)
+        revision = self._strategy.revises(lessons, lambda tag: self._staying(root, tag, disposal))
+        drop, drop_ids = disposal.dropped, {**revision.dropped, **_unconfirmed(checked, lessons)}
+        put = [*outrun, *revision.put, *lessons]
+        if disposal.knowledge == known.knowledge and not (drop or drop_ids or put):
+            return []
+        suspects = self._too_many(root, drop)
+        if suspects:
+            drop = {tag: reason for tag, reason in drop.items() if not reason.is_invalidation}
+        put = [*map(_as_suspect, suspects), *put]
+        write = Write(disposal.knowledge, drop, drop_ids, [self._filed(one) for one in put], self._capacity)
+        self._telling.check_back_off()
+        written = self._store.write(root, known.revision, write)
+        if written is None:
+            return None
+        self._telling.store_works("write")
+        left = departures(written, {**drop, **drop_ids})
+        self._bound.note(root, sum(one.reason.is_invalidation for one in left))
+        taught = {entry.slot for entry in lessons}
+        suspected = tuple(_as_suspect(entry) for entry in suspects if entry.slot not in taught)
+        alert = revision.alert or disposal.alert
+        return [
+            *([Alerted(root, alert)] if alert else []),
+            *left,
+            *([Suspected(root, suspected, self._bound.why)] if suspected else []),
+            *([Suspected(root, tuple(outrun), _MOVED_ON)] if outrun else []),
+            *(Stored(entry) for entry in written.stored if not entry.is_suspect),
+            *self._restamps(root, disposal.kept, lessons),
+            *(Restamped(root, table, count) for table, count in Counter(revision.kept).items()),
+        ]
+
+    def _filed(self, entry: Entry) -> Filed:
+        filing = self._strategy.files(entry)
+        return Filed(entry, filing.slot, (SUSPECT,) if entry.is_suspect else (STANDING, *filing.tags))
+
+    def _stays(self, entry: Entry, disposal: Disposal) -> bool:
+        return disposal.dropped.keys().isdisjoint(self._filed(entry).tags)
+
+    def _staying(self, root: Root, tag: str, disposal: Disposal) -> list[Entry]:
+        return [entry for entry in self._store.tagged(root, tag) if self._stays(entry, disposal)]
+
+    def _too_many(self, root: Root, dropped: Mapping[str, Reason]) -> list[Entry]:
+        """The entries that are invalidated, where they are more than may go; else none, and mostly without a look at them."""
+        room = self._bound.room(root)
+        tags = [tag for tag, reason in dropped.items() if reason.is_invalidation]
+        if len(tags) > _MANY_TAGS and self._store.count(root, STANDING) <= room:
+            return []
+        if sum(self._store.count(root, tag) for tag in tags) <= room:
+            return []
+        doomed = {entry.id: entry for tag in tags for entry in self._store.tagged(root, tag)}
+        return list(doomed.values()) if len(doomed) > room else []
+
+    def _restamps(self, root: Root, kept: Sequence[str], lessons: Sequence[Entry]) -> Iterator[Restamped]:
+        """How many entries outlive the movement; where they cannot be counted, all else that was done is told without."""
+        learned_count = Counter(table for entry in lessons for table in entry.grounds.tables)
+        with suppress(StoreError):
+            for table in dict.fromkeys(kept):
+                count = self._store.count(root, table_tag(table)) - learned_count[table]
+                if count > 0:
+                    yield Restamped(root, table, count)
+
+    def _lessons(self, exchange: Exchange, told: Told, disposal: Disposal) -> tuple[list[Entry], list[Entry]]:
+        """The entries that a response teaches: cacheable fixes of the state that is known.
+
+        And, as suspects, those of the state that the response names where that is another one by now, and nothing else is known for the same.
+        """
+        contract, known = told.contract, disposal.knowledge.versions
+        if not (
+            disposal.is_teaching and contract.suggestions and is_json(exchange.operation, exchange.request)
+        ):
+            return [], []
+        is_keeping_outrun = self._bound.most is not None
+        lessons: dict[str, Entry] = {}
+        outrun: dict[str, Entry] = {}
+        for suggestion in contract.suggestions:
+            if suggestion.cache_hint != "cacheable":
+                continue
+            is_known = is_current(suggestion, contract, known)
+            entry = Entry.from_suggestion(
+                suggestion,
+                exchange.request,
+                root=exchange.root,
+                operation=exchange.operation,
+                learned_at=self._clock(),
+                strategy=self._strategy.name,
+                is_suspect=not is_known,
+            )
+            if is_known:
+                lessons[entry.id] = entry
+            elif is_keeping_outrun and is_current(suggestion, contract, contract.versions or Versions({})):
+                outrun[entry.id] = entry
+        taken = {entry.slot for entry in lessons.values()}
+        taken |= {
+            held.slot
+            for held in self._store.at([entry.place for entry in outrun.values()])
+            if self._stays(held, disposal)
+        }
+        return list(lessons.values()), [entry for entry in outrun.values() if entry.slot not in taken]
+
+
+def _as_suspect(entry: Entry) -> Entry:
+    return msgspec.structs.replace(entry, is_suspect=True)
+
+
+def _unconfirmed(checked: Sequence[Entry], lessons: Sequence[Entry]) -> dict[str, Reason]:
+    """The suspects that the server was asked about and did not give again."""
+    given = {entry.id for entry in lessons}
+    return {entry.id: Reason.UNCONFIRMED for entry in checked if entry.id not in given}
+
+
+def departures(written: Written, reasons: Mapping[str, Reason]) -> list[Evicted]:
+    """The entries that left, each with the reason; one that another took the place of left for no other."""
+    left = [Evicted(entry, reasons.get(tag, Reason.REPLACED)) for entry, tag in written.dropped]
+    return left + [Evicted(entry, Reason.CAPACITY) for entry in written.trimmed]

@@ -1,0 +1,24 @@
+"""A memory behind an `httpx2` client: transports that watch every response. Nothing else in the user's code changes.
+
+client = httpx2.Client(transport=MemoryTransport(Memory()))
+"""
+
+from shelflife.extras import needing
+from shelflife.integrations.watching import AsyncWatching, BlockingWatching
+
+with needing("httpx2"):
+    import httpx2
+
+__all__ = ["AsyncMemoryTransport", "MemoryTransport"]
+
+
+class MemoryTransport(BlockingWatching[httpx2.Request, httpx2.Response], httpx2.BaseTransport):
+    """Watches the responses of another transport, and amends requests when it is given a guard."""
+
+    _default_transport = httpx2.HTTPTransport
+
+
+class AsyncMemoryTransport(AsyncWatching[httpx2.Request, httpx2.Response], httpx2.AsyncBaseTransport):
+    """The same for async clients."""
+
+    _default_transport = httpx2.AsyncHTTPTransport

@@ -1,0 +1,286 @@
+"""What the transports of httpx2 and httpx share: a memory that watches every response and, with a guard, amends requests.
+
+A JSON response is read ahead, up to 1 MB, and put back as it came; other responses are not touched. Whatever goes wrong with the memory is
+logged and never reaches the caller: the server may have carried the request out.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Any, Generic, Self, TypeVar
+
+from shelflife.client.asking import Question, Reply, driven, driven_async
+from shelflife.client.entries import Entry, digest_of
+from shelflife.client.guard import Guard
+from shelflife.client.memory import Memory
+from shelflife.client.origins import origin_of
+from shelflife.client.sending import Call, Send, sending
+from shelflife.integrations.reading_ahead import library_of, read_ahead, read_ahead_async
+
+__all__ = ["AsyncWatching", "BlockingWatching"]
+
+_LARGEST_WATCHED = 1024 * 1024
+_LARGEST_ANSWER = 8 * 1024 * 1024
+_EXTENSION = "shelflife"
+_BODY_NOT_UNDERSTOOD = " with a body that is no JSON object"
+_UNREAD = b"{"
+"""Stands for a body that was not read to its end: malformed, which a memory tells and takes as a reason for doubt."""
+
+_VOUCHING = re.compile(r"(?i)[^:]*(digest|signature|content-md5|content-sha256)|authorization: .*signature=")
+_NOT_OF_A_QUESTION = re.compile(
+    r"(?i)content-|transfer-encoding|expect|if-|range|idempotency-key|prefer|accept-encoding|digest|signature|contract-"
+)
+_OF_A_BODY = ("content-length", "transfer-encoding")
+_LONGEST_WAITS_S = {"connect": 5.0, "read": 5.0, "write": 5.0, "pool": 1.0}
+"""How long a question may take; an open stream may hold the only connection of the pool."""
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+
+def method_and_target(request: Any) -> str:
+    """The operation of a request whose path holds no identifiers. Of a query, which may hold a key, only a digest is kept."""
+    query = f"?{digest_of(request.url.query.decode())[:12]}" if request.url.query else ""
+    return f"{request.method} {request.url.path}{query}"
+
+
+class _HandsOff(Guard, frozen=True, kw_only=True):
+    """Allows nothing, for a reason that lies in the request."""
+
+    why: str
+
+    def refusal(self, entry: Entry) -> str | None:
+        return self.why
+
+
+class _Watching(Generic[Request, Response]):
+    """Everything but waiting."""
+
+    _default_transport: Callable[[], Any]
+
+    def __init__(
+        self,
+        memory: Memory,
+        transport: Any = None,
+        *,
+        guard: Guard | None = None,
+        operation: Callable[[Request], str] = method_and_target,
+        compact: bool = False,
+        conditional: bool = False,
+    ) -> None:
+        """Watch another transport, by default one of the library's own.
+
+        - `guard`: amend requests too, with what is remembered and the guard allows.
+        - `operation`: names the operation of a request. By default it is the method and the path, with a digest of the query.
+        - `conditional`: an amended request asks the server not to carry it out if something that the fix rests on has moved. It is then
+          amended anew and sent again, before the caller sees anything. When that does not help, it goes out as it came.
+        - `compact`: requests say which state the memory knows, and a server that can leaves out of its responses what follows from that.
+        """
+        self.memory = memory
+        self._transport = self._default_transport() if transport is None else transport
+        self._guard = guard
+        self._operation = operation
+        self._is_compact = compact
+        self._is_conditional = conditional
+
+    def _call(self, request: Any) -> Call:
+        """The request as the memory knows it."""
+        operation, fields, guard = self._operation(request), _fields(request), self._guard
+        if fields is None:
+            guard = None
+            if _content(request) != b"":
+                operation += _BODY_NOT_UNDERSTOOD  # so that nothing is taken for the fix of an empty request
+        elif guard is not None and (why := _why_hands_off(request)) is not None:
+            guard = _HandsOff(why=why)
+        return Call(_origin(request), operation, fields or {}, guard, self._is_conditional, self._is_compact)
+
+
+class BlockingWatching(_Watching[Request, Response]):
+    """A transport of a blocking client."""
+
+    def handle_request(self, request: Request) -> Response:
+        """Send a request, and let the memory watch."""
+        response: Any = None
+
+        def answer(step: Send | Question) -> Reply | None:
+            nonlocal response
+            if isinstance(step, Question):
+                return self._answered(request, step)
+            if response is not None:
+                response.close()  # it was refused, and the request is sent again
+            response = self._transport.handle_request(_to_send(request, step))
+            is_read = _is_json(response.headers)
+            return _reply(response, read_ahead(response, _LARGEST_WATCHED) if is_read else b"")
+
+        driven(sending(self.memory, self._call(request)), answer)
+        return response  # type: ignore[no-any-return]
+
+    def _answered(self, request: Request, question: Question) -> Reply | None:
+        try:
+            answer = self._transport.handle_request(_to_ask(request, question))
+            try:
+                body = read_ahead(answer, _LARGEST_ANSWER)
+            finally:
+                answer.close()
+        except Exception:  # noqa: BLE001 - whatever the transport raises, the server could not tell
+            return None
+        return None if body is None else Reply(answer.status_code, body)
+
+    def close(self) -> None:
+        """Close the transport that does the work."""
+        self._transport.close()
+
+    def __enter__(self) -> Self:
+        self._transport.__enter__()
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self._transport.__exit__(*exception)
+
+
+class AsyncWatching(_Watching[Request, Response]):
+    """A transport of an async client."""
+
+    async def handle_async_request(self, request: Request) -> Response:
+        """Send a request, and let the memory watch."""
+        response: Any = None
+
+        async def answer(step: Send | Question) -> Reply | None:
+            nonlocal response
+            if isinstance(step, Question):
+                return await self._answered(request, step)
+            if response is not None:
+                await response.aclose()
+            response = await self._transport.handle_async_request(_to_send(request, step))
+            is_read = _is_json(response.headers)
+            return _reply(response, await read_ahead_async(response, _LARGEST_WATCHED) if is_read else b"")
+
+        await driven_async(sending(self.memory, self._call(request)), answer)
+        return response  # type: ignore[no-any-return]
+
+    async def _answered(self, request: Request, question: Question) -> Reply | None:
+        try:
+            answer = await self._transport.handle_async_request(_to_ask(request, question))
+            try:
+                body = await read_ahead_async(answer, _LARGEST_ANSWER)
+            finally:
+                await answer.aclose()
+        except Exception:  # noqa: BLE001 - whatever the transport raises, the server could not tell
+            return None
+        return None if body is None else Reply(answer.status_code, body)
+
+    async def aclose(self) -> None:
+        """Close the transport that does the work."""
+        await self._transport.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self._transport.__aenter__()
+        return self
+
+    async def __aexit__(self, *exception: Any) -> None:
+        await self._transport.__aexit__(*exception)
+
+
+def _reply(response: Any, body: bytes | None) -> Reply:
+    headers = {name.lower(): value for name, value in response.headers.items()}
+    return Reply(response.status_code, _UNREAD if body is None else body, headers)
+
+
+def _origin(request: Any) -> str:
+    """The server that a request means: on a machine with several, its `Host` header says which."""
+    host = request.headers.get("host") or request.url.netloc.decode()
+    return origin_of(f"{request.url.scheme}://{host}")
+
+
+def _to_ask(request: Any, question: Question) -> Any:
+    """A question to the server that a request went to: with its credentials, without its body, and not for long."""
+    headers = [
+        (name, value) for name, value in request.headers.multi_items() if not _NOT_OF_A_QUESTION.match(name)
+    ]
+    given = request.extensions.get("timeout") or {}
+    timeout = {what: min(given.get(what) or longest, longest) for what, longest in _LONGEST_WAITS_S.items()}
+    headers.append(("accept-encoding", "gzip, deflate"))
+    if question.body is not None:
+        headers.append(("content-type", "application/json"))
+    return type(request)(
+        "GET" if question.body is None else "POST",
+        request.url.join(question.url.removeprefix(_origin(request))),
+        headers=headers,
+        content=question.body,
+        extensions={"timeout": timeout},
+    )
+
+
+def _is_json(headers: Mapping[str, str]) -> bool:
+    """Whether a body is one JSON value; streams of them, and of events, are left alone."""
+    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    return media_type == "application/json" or media_type.endswith("+json")
+
+
+def _content(request: Any) -> bytes | None:
+    """The body of a request where it is in memory anyway; None for an upload that is still to be read."""
+    is_in_memory = isinstance(request.stream, library_of(request).ByteStream)
+    content: bytes | None = request.read() if is_in_memory else None
+    return content
+
+
+def _fields(request: Any) -> dict[str, Any] | None:
+    content = _content(request) if _is_json(request.headers) else None
+    if not content or len(content) > _LARGEST_WATCHED:
+        return None
+    try:
+        fields = json.loads(content.decode(), parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return None
+    return fields if isinstance(fields, dict) else None
+
+
+def _why_hands_off(request: Any) -> str | None:
+    """Why the body of a request must go out as it is; None when it may be written anew."""
+    if any(_VOUCHING.match(f"{name}: {value}") for name, value in request.headers.items()):
+        return "a header of the request vouches for its body as it is"
+    try:
+        json.loads(request.content, object_pairs_hook=_members_once, parse_float=_exact)
+    except ValueError:
+        return "the request has members or numbers that would not survive being written anew"
+    return None
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _members_once(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    once = dict(members)
+    if len(once) < len(members):
+        raise ValueError("a member is there twice")
+    return once
+
+
+def _exact(digits: str) -> float:
+    number = float(digits)
+    if Decimal(repr(number)) != Decimal(digits):
+        raise ValueError(f"{digits} has too many digits")
+    return number
+
+
+def _to_send(request: Any, send: Send) -> Any:
+    """The request as it goes out: the caller's own, with another body where something was amended."""
+    if send.amended is not None:
+        request.extensions[_EXTENSION] = send.amended
+    headers = request.headers.multi_items()
+    content: Any = None
+    if send.amended is not None and send.amended.applied:
+        content = json.dumps(send.request, separators=(",", ":")).encode()
+        headers = [(name, value) for name, value in headers if name.lower() not in _OF_A_BODY]
+    elif not send.headers:
+        return request
+    return type(request)(
+        request.method,
+        request.url,
+        headers=[*headers, *send.headers.items()],
+        content=content,
+        stream=request.stream if content is None else None,
+        extensions=request.extensions,
+    )

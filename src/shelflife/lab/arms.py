@@ -1,0 +1,157 @@
+"""The arms of the paper's ladder: what each makes of what a server says. Users have `exact`."""
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from shelflife.client.entries import Entry, Grounds
+from shelflife.client.events import Reason
+from shelflife.client.in_process import InProcessStore
+from shelflife.client.stores import Write, Written
+from shelflife.client.strategies import (
+    EXACT,
+    STANDING,
+    Change,
+    Filing,
+    Forgetting,
+    Revision,
+    row_tag,
+    table_tag,
+)
+from shelflife.contract import Rule, RulesChanges, TableChanges
+from shelflife.contract.versions import RULES
+
+__all__ = ["ARMS", "OF_USERS", "Arm", "KeepsNothing", "OnRules", "OnTable"]
+
+
+class OnTable(Enum):
+    """What to do when the version of a table moves."""
+
+    NOTHING = "keep everything"
+    EVICT_TABLE = "evict all that depends on it"
+    EVICT_ROWS = "ask which rows changed, and evict what rests on them"
+
+
+class OnRules(Enum):
+    """What to do when `rules_version` moves."""
+
+    NOTHING = "not look"
+    CLEAR = "evict everything"
+    ALERT = "alert"
+    EVICT_TABLES = "ask which rules changed, and evict by the tables they tie"
+    EVICT_RULES = "ask which rules changed, and evict what rests on them"
+
+
+class Arm(msgspec.Struct, frozen=True, kw_only=True):
+    """A strategy of the paper's, made of its choices."""
+
+    name: str
+    is_remembering: bool = True
+    keeps_older_values: bool = False
+    """A second value for the same fix stands beside the first, oldest first, and does not take its place."""
+
+    on_table: OnTable = OnTable.EVICT_ROWS
+    is_following_graph: bool = False
+    """Also drop what lies downstream of changed rows."""
+
+    on_rules: OnRules = OnRules.NOTHING
+    is_comparing_vectors: bool = False
+    """On a failure, compare the tables that a fix depends on with those of remembered fixes of its type."""
+
+    def asks(self, part: str) -> bool:
+        if part == RULES:
+            return self.on_rules is OnRules.EVICT_TABLES
+        return self.on_table is OnTable.EVICT_ROWS
+
+    def forgets(self, part: str, change: Change | None) -> Forgetting:
+        if part == RULES:
+            return self._forgets_rules(change)
+        if self.on_table is OnTable.NOTHING:
+            return Forgetting()
+        forgetting = EXACT.forgets(part, change)
+        if self.is_following_graph and isinstance(change, TableChanges):
+            downstream = dict.fromkeys(map(row_tag, change.affected_downstream or ()), Reason.DOWNSTREAM)
+            return forgetting._replace(tags={**downstream, **forgetting.tags})
+        return forgetting
+
+    def _forgets_rules(self, change: Change | None) -> Forgetting:
+        match self.on_rules:
+            case OnRules.NOTHING:
+                return Forgetting()
+            case OnRules.ALERT:
+                return Forgetting(alert="stamp")
+            case OnRules.EVICT_TABLES if isinstance(change, RulesChanges) and change.known:
+                untied, tied = _tables_of(change.removed or ()), _tables_of(change.added or ())
+                tags = dict.fromkeys(map(table_tag, untied), Reason.RULE_CHANGED)
+                return Forgetting(tags, tuple(sorted(tied - untied)), "stamp" if tied or untied else None)
+            case _:
+                return Forgetting({STANDING: Reason.RULES_MOVED}, alert="stamp")
+
+    def files(self, entry: Entry) -> Filing:
+        filing = EXACT.files(entry)
+        return Filing(
+            entry.id if self.keeps_older_values else filing.slot,
+            (*filing.tags, _family_tag(entry)) if self.is_comparing_vectors else filing.tags,
+        )
+
+    def revises(self, lessons: Sequence[Entry], tagged: Callable[[str], Sequence[Entry]]) -> Revision:
+        shrunk: dict[str, Reason] = {}
+        grown: dict[str, Entry] = {}
+        new_tables: list[str] = []
+        for lesson in lessons if self.is_comparing_vectors else ():
+            vector = lesson.grounds.tables
+            for entry in tagged(_family_tag(lesson)):
+                tables = entry.grounds.tables
+                if set(tables).difference(vector):
+                    shrunk[entry.id] = Reason.VECTOR_SHRANK
+                elif set(tables) < set(vector):
+                    # which rows of the new tables it rests on is not known
+                    grounds = Grounds(vector, None, entry.grounds.rules)
+                    grown[entry.id] = msgspec.structs.replace(entry, grounds=grounds)
+                    new_tables += (table for table in dict.fromkeys(vector) if table not in tables)
+        is_alerting = bool(shrunk or grown) and self.on_rules is OnRules.NOTHING
+        return Revision(
+            shrunk, list(grown.values()), tuple(new_tables), alert="vector" if is_alerting else None
+        )
+
+
+def _family_tag(entry: Entry) -> str:
+    """The tag of fixes of one type for one operation."""
+    return f"type {entry.operation} {entry.type}"
+
+
+def _tables_of(rules: Sequence[Rule]) -> set[str]:
+    return {table for rule in rules for table in (rule.from_table, rule.to_table)}
+
+
+class KeepsNothing(InProcessStore):
+    """The store of an agent without memory."""
+
+    def write(self, root: str, revision: int, write: Write) -> Written | None:
+        return Written([], [], [])
+
+
+def _arm(name: str, **choices: Any) -> Arm:
+    return Arm(name=name, **choices)
+
+
+ARMS: dict[str, Arm] = {
+    arm.name: arm
+    for arm in (
+        _arm("A0", is_remembering=False, on_table=OnTable.NOTHING),
+        _arm("A1", keeps_older_values=True, on_table=OnTable.NOTHING),
+        _arm("A2", on_table=OnTable.EVICT_TABLE),
+        _arm("A2D"),
+        _arm("A2DC", is_comparing_vectors=True),
+        _arm("A2DG", is_following_graph=True),
+        _arm("A2DR", on_rules=OnRules.CLEAR),
+        _arm("A2DRC", on_rules=OnRules.ALERT, is_comparing_vectors=True),
+        _arm("A2DO", on_rules=OnRules.EVICT_TABLES),
+    )
+}
+"""The arms of the paper's ladder."""
+
+OF_USERS = _arm(EXACT.name, on_rules=OnRules.EVICT_RULES)
+"""How the strategy that users have is described beside the arms. It is played as it is shipped."""
