@@ -32,7 +32,7 @@ PUBLIC = {
     "shelflife.apis.acme": {"ROTATED_CODES", "acme_app", "acme_provider"},
     "shelflife.apis.recipes": {"ROTATED_BRANDS", "recipes_app", "recipes_provider"},
     "shelflife.lab": {"Message", "Planner", "PlannerError", "Proposal", "Usage"},
-    "shelflife.lab.models": {"ModelPlanner", "Probe"},
+    "shelflife.lab.planners.models": {"ModelPlanner", "Probe"},
     "shelflife.cli": {"main"},
 }
 
@@ -76,7 +76,7 @@ def test_the_server_and_plain_asgi_need_no_framework():
 
 def test_a_model_planner_without_its_extra_says_what_to_install():
     program = """
-from shelflife.lab.models import ModelPlanner
+from shelflife.lab.planners.models import ModelPlanner
 try:
     ModelPlanner("openai/gpt-5-mini")
 except Exception as error:

@@ -3,12 +3,12 @@
 import functools
 
 from shelflife.lab.conduct import PLAIN
+from shelflife.lab.planners.simulated import simulated_planner
 from shelflife.lab.prompting import Consume
 from shelflife.lab.records import Attempted
 from shelflife.lab.runner import play
 from shelflife.lab.scenarios import load
 from shelflife.lab.scores import score_of
-from shelflife.lab.simulated import simulated_planner
 
 
 @functools.cache

@@ -18,12 +18,12 @@ from shelflife.lab.asking import Asking
 from shelflife.lab.clock import Clock
 from shelflife.lab.conduct import PLAIN, Conduct
 from shelflife.lab.grid import Job, execute, file_name_of, scores_in
+from shelflife.lab.planners.simulated import simulated_planner
 from shelflife.lab.prompting import Consume
 from shelflife.lab.records import Asked, EpisodeEnded, Evicted, RunEnded, read_records
 from shelflife.lab.runner import LabError, play
 from shelflife.lab.scenarios import load
 from shelflife.lab.scores import Wire, as_json, is_whole, score_of
-from shelflife.lab.simulated import simulated_planner
 from shelflife.lab.wire import contract_bytes_in, contract_header_bytes
 from shelflife.testing import serving
 from tests.lab.planners import Babbling, Counting

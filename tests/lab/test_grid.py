@@ -12,10 +12,10 @@ import pytest
 from shelflife.lab import grid
 from shelflife.lab.grid import Job, execute, file_name_of, scores_in
 from shelflife.lab.planners import PlannerError, Proposal, Usage
-from shelflife.lab.planning import Planned
+from shelflife.lab.planners.naming import Planned
+from shelflife.lab.planners.simulated import simulated_planner
 from shelflife.lab.records import Model, RunStarted, read_records
 from shelflife.lab.scenarios import load
-from shelflife.lab.simulated import simulated_planner
 from tests.lab.small_stream import SMALL
 from tests.processes import started
 

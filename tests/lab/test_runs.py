@@ -15,12 +15,12 @@ from shelflife.contract.merging import merged
 from shelflife.lab.apis import APIS
 from shelflife.lab.grid import Job, execute, file_name_of, paper_grid, scores_in
 from shelflife.lab.planners import Message, PlannerError, Proposal
+from shelflife.lab.planners.simulated import simulated_planner
 from shelflife.lab.prompting import Consume, Exchange, messages_for, request_in
 from shelflife.lab.records import Asked, Attempted, Model, RecordFile, RecordsError, read_records
 from shelflife.lab.runner import play
 from shelflife.lab.scenarios import load, parse
 from shelflife.lab.scores import as_json, is_whole, score_of
-from shelflife.lab.simulated import simulated_planner
 from tests.lab.planners import Babbling, Counting
 from tests.lab.small_stream import SMALL
 from tests.processes import started

@@ -6,11 +6,11 @@ import json
 import pytest
 
 from shelflife.cli import main
+from shelflife.lab.planners.simulated import simulated_planner
 from shelflife.lab.prompting import Consume
 from shelflife.lab.runner import play
 from shelflife.lab.scenarios import load
 from shelflife.lab.scores import as_json, score_of
-from shelflife.lab.simulated import simulated_planner
 
 
 @functools.cache

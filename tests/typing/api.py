@@ -6,7 +6,7 @@ from shelflife.contract import Level, ReloadReport, Rule, Suggestion
 from shelflife.integrations.asgi import ContractMiddleware
 from shelflife.integrations.fastapi import install
 from shelflife.lab import Message, Planner, Proposal
-from shelflife.lab.models import ModelPlanner, Probe
+from shelflife.lab.planners.models import ModelPlanner, Probe
 from shelflife.server import Disclosure, Fix, Provider, Rejected, Request, Tables, csv_file, fix, sql_query
 
 provider = Provider(

@@ -225,7 +225,7 @@ def _run(options: argparse.Namespace) -> None:
 def _has_model(jobs: "list[Job]") -> bool:
     """Whether one of the planners is a model, whose answers cost too much to be thrown away."""
     from shelflife.lab.planners import PlannerError
-    from shelflife.lab.simulated import simulated_planner
+    from shelflife.lab.planners.simulated import simulated_planner
 
     try:
         return any(simulated_planner(job.planner, job.seed, frozenset()) is None for job in jobs)
@@ -265,7 +265,7 @@ def _preflight(options: argparse.Namespace) -> None:
         import msgspec
 
         from shelflife.lab.planners import PlannerError
-        from shelflife.lab.planning import conditional_fields, planner_for
+        from shelflife.lab.planners.naming import conditional_fields, planner_for
         from shelflife.lab.preflight import calls_of, preflight
         from shelflife.lab.scenarios import load
     fields = conditional_fields(load("undrifted"))

@@ -7,10 +7,10 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from shelflife.lab.planners import Message, Planner, Proposal
+from shelflife.lab.planners.simulated import SimulatedPlanner
 from shelflife.lab.prompting import ANSWER, Consume, request_in
 from shelflife.lab.runner import play, strategy_of
 from shelflife.lab.scenarios import Episode, Family, Scenario
-from shelflife.lab.simulated import SimulatedPlanner
 
 __all__ = ["Leak", "leaks_in"]
 

@@ -18,7 +18,7 @@ import httpx2
 from shelflife.client.entries import digest_of
 from shelflife.lab.conduct import PLAIN, Conduct
 from shelflife.lab.planners import PlannerError
-from shelflife.lab.planning import LONGEST_ANSWER_S, conditional_fields, planner_for
+from shelflife.lab.planners.naming import LONGEST_ANSWER_S, conditional_fields, planner_for
 from shelflife.lab.prompting import Consume
 from shelflife.lab.records import Attempted, Record, RecordFile, RecordsError, RunStarted, read_records
 from shelflife.lab.runner import LabError, check_playable, play, strategy_of

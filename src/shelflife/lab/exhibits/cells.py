@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Literal, NamedTuple
 
+from shelflife.lab.planners.simulated import DETERMINISTIC
 from shelflife.lab.scores import RunScore
-from shelflife.lab.simulated import DETERMINISTIC
 
 __all__ = [
     "DASH",

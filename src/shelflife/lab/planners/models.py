@@ -21,8 +21,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from shelflife.lab.model_failures import Asked, explained, is_unreachable, refuses, silence
 from shelflife.lab.planners import Message, PlannerError, Proposal, Usage
+from shelflife.lab.planners.model_failures import Asked, explained, is_unreachable, refuses, silence
 
 __all__ = ["ModelPlanner", "Probe"]
 

@@ -1,13 +1,13 @@
-"""Which planner a spec names: a simulated one, or a model."""
+"""Which planner a name stands for: a simulated one, or a model."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
 from shelflife.lab.planners import Planner
+from shelflife.lab.planners.simulated import simulated_planner
 from shelflife.lab.records import Model
 from shelflife.lab.scenarios import Scenario
-from shelflife.lab.simulated import simulated_planner
 
 __all__ = ["LONGEST_ANSWER_S", "Planned", "conditional_fields", "planner_for"]
 
@@ -39,7 +39,7 @@ def planner_for(
     if simulated is not None:
         yield Planned(simulated, None)
         return
-    from shelflife.lab.models import ModelPlanner  # not everyone has it installed
+    from shelflife.lab.planners.models import ModelPlanner  # not everyone has it installed
 
     with ModelPlanner(spec, base_url=base_url, seed=seed, timeout_s=timeout_s) as planner:
         probed = planner.probe()
