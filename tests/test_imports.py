@@ -31,8 +31,10 @@ PUBLIC = {
     "shelflife.testing": {"serving"},
     "shelflife.apis.acme": {"ROTATED_CODES", "acme_app", "acme_provider"},
     "shelflife.apis.recipes": {"ROTATED_BRANDS", "recipes_app", "recipes_provider"},
-    "shelflife.lab": {"Message", "Planner", "PlannerError", "Proposal", "Usage"},
-    "shelflife.lab.planners.models": {"ModelPlanner", "Probe"},
+    "shelflife.lab": set(
+        "Conduct Consume LabError Message ModelPlanner Planner PlannerError Probe Proposal Record RecordFile RunScore RunSpec Usage"
+        " play score_of".split()
+    ),
     "shelflife.cli": {"main"},
 }
 
@@ -76,7 +78,7 @@ def test_the_server_and_plain_asgi_need_no_framework():
 
 def test_a_model_planner_without_its_extra_says_what_to_install():
     program = """
-from shelflife.lab.planners.models import ModelPlanner
+from shelflife.lab import ModelPlanner
 try:
     ModelPlanner("openai/gpt-5-mini")
 except Exception as error:
@@ -112,6 +114,7 @@ def test_a_command_without_its_extra_says_what_to_install(command, extra):
         ("import shelflife.integrations.litestar", "litestar", "litestar"),
         ("import shelflife.integrations.ed25519", "cryptography", "signed"),
         ("import shelflife.testing", "uvicorn", "server"),
+        ("from shelflife.lab import play", "httpx2", "lab"),
         (
             "from shelflife.client import Memory; from shelflife.integrations.httpx import MemoryTransport;"
             " MemoryTransport(Memory())",

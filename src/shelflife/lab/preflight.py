@@ -17,8 +17,9 @@ from shelflife.lab import prompting
 from shelflife.lab.apis import APIS, Api
 from shelflife.lab.intervals import Interval, wilson
 from shelflife.lab.planners import Planner, Proposal
-from shelflife.lab.prompting import Consume, messages_for, request_in
+from shelflife.lab.prompting import messages_for, request_in
 from shelflife.lab.scenarios import Episode, HintShape, Scenario, load
+from shelflife.lab.spec import Consume
 from shelflife.testing import serving
 
 __all__ = ["Finding", "Preflight", "ShapeVerdict", "calls_of", "preflight"]

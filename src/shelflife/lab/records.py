@@ -4,13 +4,15 @@ import fcntl
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Final, Literal
 
 import msgspec
 
-from shelflife.lab.conduct import PLAIN, Conduct
+from shelflife.lab.scenarios import Split
+from shelflife.lab.spec import RunSpec
 
 __all__ = [
+    "FORMAT",
     "Alerted",
     "Asked",
     "Attempted",
@@ -31,6 +33,10 @@ __all__ = [
 ]
 
 
+FORMAT: Final = 1
+"""The number of this format of records. Files of another are refused."""
+
+
 class RecordsError(Exception):
     """Records cannot be written or read: one sentence for people."""
 
@@ -45,22 +51,21 @@ class Model(msgspec.Struct, frozen=True):
 class RunStarted(msgspec.Struct, frozen=True, kw_only=True, tag="run started"):
     """What is played, and what is needed to score it."""
 
-    stream: str
+    format: Literal[1]
+    spec: RunSpec
     title: str
+    """Of the stream, for people."""
+
     api: str
-    arm: str
-    planner: str
     planner_kind: Literal["simulated", "model"]
-    is_tuned_to_the_paper: bool
+    tuned_to: str | None
+    """The model of the paper's that a simulated planner was tuned to."""
+
     model: Model | None
-    seed: int
-    consume: str
-    level: int
-    conduct: Conduct = PLAIN
-    hostile: str | None = None
+    hostile: str | None
     """What was done to the agents."""
 
-    digest: str = ""
+    digest: str
     """Of the stream as it was played, and of the address of the model."""
 
     is_remembering: bool
@@ -79,7 +84,7 @@ class RunStarted(msgspec.Struct, frozen=True, kw_only=True, tag="run started"):
     eligible: list[int]
     first_meetings: list[int]
     stale_slots: list[int]
-    split_after: int | None
+    split: Split | None
     started_at: str
     version: str
     """Of shelflife."""
@@ -326,4 +331,22 @@ def _decoded(lines: Iterable[bytes], path: Path) -> Iterator[Record]:
         try:
             yield _decode(line)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            if _is_of_another_format(line):
+                raise RecordsError(
+                    f"{path} is not in format {FORMAT} of records, the only one that this version of shelflife reads:"
+                    " move it away and play the run again"
+                ) from None
             raise RecordsError(f"{path}, line {number}, is no record: {error}") from None
+
+
+class _Opening(msgspec.Struct, tag="run started"):
+    """All that every format has in common."""
+
+    format: int | None = None
+
+
+def _is_of_another_format(line: bytes) -> bool:
+    try:
+        return msgspec.json.decode(line, type=_Opening).format != FORMAT
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return False

@@ -59,9 +59,9 @@ def kind_of(score: RunScore) -> Kind:
     """Where the numbers of a run come from."""
     if score.planner_kind == "model":
         return Kind.MEASURED
-    if score.is_tuned_to_the_paper:
+    if score.tuned_to:
         return Kind.TUNED
-    return Kind.EXACT if score.planner in DETERMINISTIC else Kind.SIMULATED
+    return Kind.EXACT if score.spec.planner in DETERMINISTIC else Kind.SIMULATED
 
 
 def kind_of_tokens(runs: Iterable[RunScore], kind: Kind) -> Kind:

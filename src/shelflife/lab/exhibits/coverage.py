@@ -2,10 +2,10 @@
 
 from shelflife.client.strategies import ARMS, EXACT, OnRules, OnTable, Strategy
 from shelflife.lab import paper
-from shelflife.lab.exhibits.beside import notes
 from shelflife.lab.exhibits.cells import DASH, Cell, Column, Exhibit, Kind, label, row
+from shelflife.lab.exhibits.comparison import notes
 from shelflife.lab.exhibits.pools import Runs
-from shelflife.lab.prompting import Consume
+from shelflife.lab.spec import Consume
 
 __all__ = ["coverage"]
 
@@ -19,7 +19,7 @@ def coverage(runs: Runs) -> Exhibit:
     for strategy in (*ARMS.values(), EXACT):
         if not strategy.is_remembering:
             continue
-        consumed = {run.consume for run in runs.of_the_papers_conduct if run.arm == strategy.name}
+        consumed = {run.spec.consume for run in runs.of_the_papers_conduct if run.spec.arm == strategy.name}
         marks = {**_consumption(consumed), **_validity(strategy)}
         cells = [
             label(strategy.name, is_code=True),
@@ -55,12 +55,12 @@ def coverage(runs: Runs) -> Exhibit:
     )
 
 
-def _consumption(consumed: set[str]) -> dict[str, str]:
+def _consumption(consumed: set[Consume]) -> dict[str, str]:
     if not consumed:
         return {"L2": DASH, "L3": DASH}
-    is_amended = Consume.LEVEL_3.value in consumed
+    is_amended = Consume.LEVEL_3 in consumed
     return {
-        "L2": _USED if is_amended or Consume.LEVEL_2.value in consumed else _UNUSED,
+        "L2": _USED if is_amended or Consume.LEVEL_2 in consumed else _UNUSED,
         "L3": _USED if is_amended else _UNUSED,
     }
 

@@ -104,7 +104,7 @@ def _funding(runs: Runs) -> _Plan:
         "funding-by-arm",
         "First try after drift on a class that never drifted, by arm",
         "The same runs, seen from funding: clearing whole tables at A2 empties what no event touched, and rows at A2D bring it back.",
-        lambda run: run.funding_post,
+        lambda run: run.after_split,
         published,
     )
 

@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 from shelflife.client.strategies import EXACT
 from shelflife.lab import paper
-from shelflife.lab.exhibits.beside import PLANNER, default_note, notes
 from shelflife.lab.exhibits.cells import (
     DASH,
     Cell,
@@ -18,6 +17,7 @@ from shelflife.lab.exhibits.cells import (
     row,
     signed,
 )
+from shelflife.lab.exhibits.comparison import PLANNER, default_note, notes
 from shelflife.lab.exhibits.pools import Runs, groups, saved_percent
 
 __all__ = ["price_sheet"]

@@ -10,9 +10,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 import shelflife
-from shelflife.lab.exhibits.agreement import compared_with_the_paper
 from shelflife.lab.exhibits.cells import Cell, Exhibit, Kind, Row, kind_of
 from shelflife.lab.exhibits.collection import Collection
+from shelflife.lab.exhibits.comparison import compared_with_the_paper
 from shelflife.lab.exhibits.figures import INKS, Figure
 
 __all__ = ["report_html"]
@@ -108,7 +108,7 @@ def report_html(collection: Collection, figures: Sequence[Figure]) -> str:
     )
     runs = collection.runs.all
     by_kind = Counter(kind_of(run) for run in runs)
-    planners = {kind: sorted({run.planner for run in runs if kind_of(run) is kind}) for kind in Kind}
+    planners = {kind: sorted({run.spec.planner for run in runs if kind_of(run) is kind}) for kind in Kind}
     days = sorted({run.started_at.partition("T")[0] for run in runs})
     shown = {kind for exhibit in collection.exhibits for kind in exhibit.kinds}
     return environment.get_template("report.html.jinja").render(
@@ -130,7 +130,7 @@ def _facts(collection: Collection) -> Iterator[_Fact]:
     runs = collection.runs.all
     yield _Fact(f"{len(runs):,}", "runs" if len(runs) != 1 else "run")
     yield _Fact(f"{sum(run.episodes for run in runs):,}", "episodes")
-    planner_count = len({run.planner for run in runs})
+    planner_count = len({run.spec.planner for run in runs})
     yield _Fact(str(planner_count), "planners" if planner_count != 1 else "planner")
     compared = compared_with_the_paper(collection.exhibits)
     if compared:

@@ -24,7 +24,10 @@ import msgspec
 from shelflife.lab.planners import Message, PlannerError, Proposal, Usage
 from shelflife.lab.planners.model_failures import Asked, explained, is_unreachable, refuses, silence
 
-__all__ = ["ModelPlanner", "Probe"]
+__all__ = ["LONGEST_ANSWER_S", "ModelPlanner", "Probe"]
+
+LONGEST_ANSWER_S = 120
+"""How long to wait for an answer, unless somebody says otherwise."""
 
 _log = logging.getLogger("shelflife.lab")
 
@@ -63,7 +66,7 @@ class ModelPlanner:
         temperature: float | None = 0.0,
         seed: int | None = None,
         max_tokens: int = 4096,
-        timeout_s: int = 120,
+        timeout_s: int = LONGEST_ANSWER_S,
         max_retries: int = 4,
         backoff_s: float = 3.0,
     ) -> None:

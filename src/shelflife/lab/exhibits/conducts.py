@@ -4,8 +4,6 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, get_args
 
 from shelflife.lab import paper
-from shelflife.lab.conduct import PLAIN, Conduct, Fresh
-from shelflife.lab.exhibits.beside import PLANNER, default_note, notes
 from shelflife.lab.exhibits.cells import (
     DASH,
     Cell,
@@ -19,9 +17,10 @@ from shelflife.lab.exhibits.cells import (
     number,
     row,
 )
-from shelflife.lab.exhibits.pools import ALL_ARMS, PLAIN_CONSUME, PLAIN_LEVEL, Pool, Runs
-from shelflife.lab.prompting import Consume
+from shelflife.lab.exhibits.comparison import PLANNER, default_note, notes
+from shelflife.lab.exhibits.pools import ALL_ARMS, Pool, Runs, counterpart
 from shelflife.lab.scores import RunScore
+from shelflife.lab.spec import PLAIN, PLAIN_CONSUME, PLAIN_LEVEL, Conduct, Consume, Fresh
 
 __all__ = ["MADE_FOR_IT", "Way", "beyond_the_paper"]
 
@@ -30,7 +29,7 @@ MADE_FOR_IT = "silent"
 
 _OF_THE_PAPER = "drifted"
 _AS_IN_THE_PAPER = "as in the paper"
-_CONSUMED = {Consume.APPLY.value: "applied"}
+_CONSUMED = {Consume.APPLY: "applied"}
 
 
 class _Block(NamedTuple):
@@ -42,12 +41,14 @@ class _Block(NamedTuple):
     kind: Kind
     level: int
     arm: str
+    counterpart: str | None
+    """The paper's model whose numbers belong beside."""
 
 
 class Way(NamedTuple):
     """How a run was played, beside its arm."""
 
-    consume: str
+    consume: Consume
     conduct: Conduct
 
     @property
@@ -128,8 +129,16 @@ def _blocks(runs: Runs) -> dict[_Block, dict[Way, Pool]]:
     found: dict[_Block, dict[Way, list[RunScore]]] = {}
     for run in runs.on_honest_servers:
         served = run.model.served if run.model else None
-        block = _Block(run.stream, run.planner, served, kind_of(run), run.level, run.arm)
-        found.setdefault(block, {}).setdefault(Way(run.consume, run.conduct), []).append(run)
+        block = _Block(
+            run.spec.stream,
+            run.spec.planner,
+            served,
+            kind_of(run),
+            run.spec.level,
+            run.spec.arm,
+            counterpart(run),
+        )
+        found.setdefault(block, {}).setdefault(Way(run.spec.consume, run.spec.conduct), []).append(run)
     shown = {
         block: {way: Pool(tuple(played)) for way, played in ways.items()}
         for block, ways in found.items()
@@ -158,9 +167,9 @@ def _cells(pool: Pool, kind: Kind) -> list[Cell]:
 
     return [
         mean(lambda run: run.retries),
-        mean(lambda run: sum(run.retries_by_agent[1:]) if run.conduct.agents > 1 else None),
+        mean(lambda run: sum(run.retries_by_agent[1:]) if run.spec.conduct.agents > 1 else None),
         mean(lambda run: run.stale_injections),
-        mean(lambda run: run.mended if run.conduct.precondition else None),
+        mean(lambda run: run.mended if run.spec.conduct.precondition else None),
         mean(lambda run: run.stale_executions),
         mean(lambda run: run.wire.contract_percent),
         mean(lambda run: run.wire.contract_percent_both_ways),
@@ -172,14 +181,13 @@ def _cells(pool: Pool, kind: Kind) -> list[Cell]:
 
 def _published(block: _Block) -> Row | None:
     """The paper's row for a planner and an arm, where it has one."""
-    model = paper.counterpart_of(block.planner, block.served)
-    costs = paper.TOKENS.facts.get(model or "")
+    costs = paper.TOKENS.facts.get(block.counterpart or "")
     retries = costs.retries.get(block.arm) if costs else None
     if retries is None or (block.stream, block.level) != (_OF_THE_PAPER, PLAIN_LEVEL):
         return None
     missing = Cell(DASH, Kind.PAPER)
     cells = [
-        *_names(block._replace(planner=model or ""), "published"),
+        *_names(block._replace(planner=block.counterpart or ""), "published"),
         number(retries, Kind.PAPER),
         *[missing] * 4,
         number(paper.WIRE.facts.contract_percent, Kind.PAPER),

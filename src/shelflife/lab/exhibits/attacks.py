@@ -3,9 +3,6 @@
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from shelflife.lab.conduct import PLAIN
-from shelflife.lab.exhibits.beside import PLANNER, default_note
-from shelflife.lab.exhibits.beyond import Way
 from shelflife.lab.exhibits.cells import (
     Cell,
     Column,
@@ -18,8 +15,11 @@ from shelflife.lab.exhibits.cells import (
     number,
     signed,
 )
-from shelflife.lab.exhibits.pools import ALL_ARMS, PLAIN_CONSUME, PLAIN_LEVEL, Pool, Runs, saved_percent
+from shelflife.lab.exhibits.comparison import PLANNER, default_note
+from shelflife.lab.exhibits.conducts import Way
+from shelflife.lab.exhibits.pools import ALL_ARMS, Pool, Runs, saved_percent
 from shelflife.lab.scores import RunScore
+from shelflife.lab.spec import PLAIN, PLAIN_CONSUME, PLAIN_LEVEL
 
 __all__ = ["under_attack"]
 
@@ -95,7 +95,7 @@ def under_attack(runs: Runs) -> Exhibit:
 
 
 def _arms(runs: Runs) -> list[str]:
-    return [run.arm for run in runs.all if run.hostile]
+    return [run.spec.arm for run in runs.all if run.hostile]
 
 
 def _rows(runs: Runs) -> Iterator[Row]:
@@ -121,8 +121,8 @@ def _blocks(runs: Runs) -> dict[_Block, dict[_Played, Pool]]:
     found: dict[_Block, dict[_Played, list[RunScore]]] = {}
     for run in runs.all:
         served = run.model.served if run.model else None
-        block = _Block(run.stream, run.hostile, run.planner, served, kind_of(run), run.level)
-        played = _Played(run.arm, Way(run.consume, run.conduct))
+        block = _Block(run.spec.stream, run.hostile, run.spec.planner, served, kind_of(run), run.spec.level)
+        played = _Played(run.spec.arm, Way(run.spec.consume, run.spec.conduct))
         found.setdefault(block, {}).setdefault(played, []).append(run)
     return {
         block: {played: Pool(tuple(pooled)) for played, pooled in ways.items()}
