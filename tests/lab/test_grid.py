@@ -12,7 +12,6 @@ import pytest
 from shelflife.lab import grid
 from shelflife.lab.grid import execute, file_name_of, scores_in
 from shelflife.lab.planners import PlannerError, Proposal, Usage
-from shelflife.lab.planners.naming import Planned
 from shelflife.lab.planners.simulated import simulated_planner
 from shelflife.lab.records import Model, RunStarted, read_records
 from shelflife.lab.scenarios import load
@@ -142,7 +141,7 @@ def test_answers_are_used_again_only_if_the_same_model_is_served(tmp_path, monke
     @contextlib.contextmanager
     def planner_for(*args):
         planner = planners.pop(0)
-        yield Planned(planner, Model("model", planner.served))
+        yield planner, Model("model", planner.served)
 
     monkeypatch.setattr(grid, "planner_for", planner_for)
     [failure] = execute([spec], tmp_path).failures

@@ -279,12 +279,13 @@ def _preflight(options: argparse.Namespace) -> None:
     scenario = load("undrifted")
     try:
         with (
-            planner_for(
-                options.planner, options.seed, scenario, options.base_url, options.timeout
-            ) as planned,
+            planner_for(options.planner, options.seed, scenario, options.base_url, options.timeout) as (
+                planner,
+                _,
+            ),
             Progress(calls_of(options.trials), "calls") as progress,
         ):
-            found = preflight(planned.planner, trials=options.trials, on_call=progress.advance)
+            found = preflight(planner, trials=options.trials, on_call=progress.advance)
     except PlannerError as error:
         raise CommandError(str(error)) from error
     if options.json:

@@ -143,21 +143,21 @@ def _played(job: _Job, on_episodes: Callable[[int], None]) -> Failure | None:
     spec, scenario = job.spec, job.scenario
     try:
         with (
-            planner_for(spec.planner, spec.seed, scenario, job.base_url, job.timeout_s) as planned,
+            planner_for(spec.planner, spec.seed, scenario, job.base_url, job.timeout_s) as (planner, model),
             RecordFile(job.path) as record,
         ):
-            earlier = read_records(job.path) if planned.model else []
+            earlier = read_records(job.path) if model else []
             play(
                 spec,
-                planned.planner,
+                planner,
                 record,
                 scenario=scenario,
-                model=planned.model,
+                model=model,
                 digest=job.digest,
                 recorded=[
                     one
                     for one in earlier
-                    if isinstance(one, Attempted) and planned.model and one.served == planned.model.served
+                    if isinstance(one, Attempted) and model and one.served == model.served
                 ],
                 on_episode=lambda: on_episodes(1),
             )

@@ -31,11 +31,8 @@ _FAMILIES: dict[HintShape, tuple[str, str]] = {
 }
 """For each shape, a stream and a family of it whose fix is of that shape."""
 
-_IN_WORDS = {
-    "add a field": "add a field",
-    "rewrite a value": "rewrite a value",
-    "conditional rewrite": "rewrite a value on a condition",
-}
+_IN_WORDS = {"conditional rewrite": "rewrite a value on a condition"}
+"""What a fix of a shape does, where the name of the shape does not say it."""
 
 _WAYS = (Consume.LEVEL_2, Consume.LEVEL_3, Consume.APPLY)
 
@@ -141,7 +138,7 @@ def _verdict(
         shape=shape,
         follows_the_server=baseline.follows_the_server,
         findings=findings,
-        recommendation=_recommendation(_IN_WORDS[shape], findings, baseline),
+        recommendation=_recommendation(_IN_WORDS.get(shape, shape), findings, baseline),
     )
 
 

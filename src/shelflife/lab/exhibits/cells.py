@@ -1,6 +1,6 @@
 """What an exhibit is: a table whose every cell knows where its number comes from."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from enum import Enum
 from typing import Literal, NamedTuple
 
@@ -18,7 +18,6 @@ __all__ = [
     "kind_of_tokens",
     "label",
     "number",
-    "row",
     "signed",
     "written",
 ]
@@ -38,6 +37,11 @@ class Kind(Enum):
     ESTIMATED = "estimated"
     MEASURED = "measured"
     PAPER = "paper"
+
+    @property
+    def slug(self) -> str:
+        """What it is called in a style sheet."""
+        return self.name.lower()
 
     @property
     def means(self) -> str:
@@ -159,8 +163,3 @@ def written(value: float, digits: int) -> str:
     """A number for people."""
     text = f"{value:,.{digits}f}".replace("-", _MINUS)
     return text.removeprefix(_MINUS) if not float(f"{value:.{digits}f}") else text
-
-
-def row(kind: Kind, cells: Sequence[Cell], *, is_first_of_block: bool = False) -> Row:
-    """A row of cells."""
-    return Row(tuple(cells), kind, is_first_of_block)

@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from shelflife.lab.exhibits.attacks import under_attack
 from shelflife.lab.exhibits.cells import Exhibit, Kind, written
 from shelflife.lab.exhibits.comparison import agreement_with_the_paper
 from shelflife.lab.exhibits.compliance import classes, hint_shapes, intervals, ladder, rotations, undrifted
-from shelflife.lab.exhibits.conducts import beyond_the_paper
+from shelflife.lab.exhibits.conducts import beyond_the_paper, under_attack
 from shelflife.lab.exhibits.costs import savings, tokens, wire
 from shelflife.lab.exhibits.coverage import coverage
 from shelflife.lab.exhibits.pools import Pool, Runs, Subject

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from shelflife.client.strategies import EXACT
-from shelflife.lab.exhibits.cells import Cell, Column, Exhibit, Kind, Row, label, number, row
+from shelflife.lab.exhibits.cells import Cell, Column, Exhibit, Kind, Row, label, number
 from shelflife.lab.exhibits.pools import Runs, Subject
 
 __all__ = [
@@ -42,7 +42,7 @@ def rows_beside_the_paper(
         name = label(subject.name, is_code=True)
         rows.append(Row((name, *cells), subject.kind, True, is_compared=theirs is not None))
         if theirs is not None and subject.counterpart:
-            rows.append(row(Kind.PAPER, [label(subject.counterpart, is_code=True), *theirs]))
+            rows.append(Row((label(subject.counterpart, is_code=True), *theirs), Kind.PAPER))
     return tuple(rows)
 
 
@@ -91,7 +91,7 @@ def agreement_with_the_paper(exhibits: Sequence[Exhibit]) -> Exhibit:
                 number(len(pairs) - len(apart), Kind.EXACT, 0),
                 label("; ".join(apart) or "nothing"),
             ]
-            rows.append(row(Kind.EXACT, cells, is_first_of_block=True))
+            rows.append(Row(tuple(cells), Kind.EXACT, True))
     return Exhibit(
         "agreement",
         "Against the paper, cell by cell",

@@ -13,7 +13,6 @@ from shelflife.lab.exhibits.cells import (
     kind_of_tokens,
     label,
     number,
-    row,
     signed,
     written,
 )
@@ -140,13 +139,13 @@ def wire(runs: Runs) -> Exhibit:
             *(number(share, kind) for share in by_arm),
             *_in_all(everything, kind),
         ]
-        rows.append(row(kind, cells, is_first_of_block=True))
+        rows.append(Row(tuple(cells), kind, True))
     if rows:
         cost = paper.WIRE.facts
         texts = (f"{cost.responses:,}", str(cost.mean_bytes), str(cost.mean_contract_bytes))
         shares = (*[DASH] * len(arms), *texts, written(cost.contract_percent, 1), DASH)
         cells = [label("7 models"), label("1"), *(Cell(text, Kind.PAPER) for text in shares)]
-        rows.append(row(Kind.PAPER, cells, is_first_of_block=True))
+        rows.append(Row(tuple(cells), Kind.PAPER, True))
     return Exhibit(
         "wire",
         "What the contract costs on the wire",

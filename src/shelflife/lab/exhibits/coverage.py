@@ -2,7 +2,7 @@
 
 from shelflife.client.strategies import ARMS, EXACT, OnRules, OnTable, Strategy
 from shelflife.lab import paper
-from shelflife.lab.exhibits.cells import DASH, Cell, Column, Exhibit, Kind, label, row
+from shelflife.lab.exhibits.cells import DASH, Cell, Column, Exhibit, Kind, Row, label
 from shelflife.lab.exhibits.comparison import notes
 from shelflife.lab.exhibits.pools import Runs
 from shelflife.lab.spec import Consume
@@ -26,7 +26,7 @@ def coverage(runs: Runs) -> Exhibit:
             *(Cell(marks[level], Kind.EXACT) for level in _LEVELS),
             label(_what_it_does(strategy)),
         ]
-        rows.append(row(Kind.EXACT, cells, is_first_of_block=True))
+        rows.append(Row(tuple(cells), Kind.EXACT, True))
         if known := paper.COVERAGE.facts.get(strategy.name):
             theirs = [
                 Cell(
@@ -35,7 +35,7 @@ def coverage(runs: Runs) -> Exhibit:
                 )
                 for level in _LEVELS
             ]
-            rows.append(row(Kind.PAPER, [label(strategy.name, is_code=True), *theirs, label(DASH)]))
+            rows.append(Row((label(strategy.name, is_code=True), *theirs, label(DASH)), Kind.PAPER))
     return Exhibit(
         "coverage",
         "Which arm draws on which level",

@@ -14,7 +14,6 @@ from shelflife.lab.exhibits.cells import (
     Row,
     kind_of_tokens,
     label,
-    row,
     signed,
 )
 from shelflife.lab.exhibits.comparison import PLANNER, default_note, notes
@@ -49,7 +48,7 @@ def price_sheet(runs: Runs) -> Exhibit:
             for index, line in enumerate(lines)
         ]
         if theirs := _published(arm):
-            block.append(row(Kind.PAPER, [*names, label("3 models"), *theirs]))
+            block.append(Row((*names, label("3 models"), *theirs), Kind.PAPER))
         rows += block
     return Exhibit(
         "price-sheet",

@@ -15,7 +15,6 @@ from shelflife.lab.exhibits.cells import (
     kind_of_tokens,
     label,
     number,
-    row,
 )
 from shelflife.lab.exhibits.comparison import PLANNER, default_note, notes
 from shelflife.lab.exhibits.conducts import MADE_FOR_IT
@@ -102,7 +101,7 @@ def what_was_run(runs: Runs) -> Exhibit:
             number(len({run.spec.seed for run in played}), kind, 0),
             label(_served(played)),
         ]
-        rows.append(row(kind, cells, is_first_of_block=stream != last))
+        rows.append(Row(tuple(cells), kind, stream != last))
         last = stream
     extent = paper.EXTENT.facts
     theirs = (
@@ -113,7 +112,7 @@ def what_was_run(runs: Runs) -> Exhibit:
     )
     numbers = [*(Cell(text, Kind.PAPER) for text in theirs), *[Cell(DASH, Kind.PAPER)] * 2]
     cells = [label("all"), label("the whole evaluation"), *numbers, label(DASH)]
-    rows.append(row(Kind.PAPER, cells, is_first_of_block=True))
+    rows.append(Row(tuple(cells), Kind.PAPER, True))
     return Exhibit(
         "runs",
         "What was run",

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
 
 from shelflife.lab.planners.models import LONGEST_ANSWER_S, ModelPlanner
 from shelflife.lab.planners.protocol import Planner
@@ -10,15 +9,7 @@ from shelflife.lab.planners.simulated import simulated_planner
 from shelflife.lab.records import Model
 from shelflife.lab.scenarios import Scenario
 
-__all__ = ["Planned", "planner_for"]
-
-
-class Planned(NamedTuple):
-    """A planner, ready to be asked."""
-
-    planner: Planner
-    model: Model | None
-    """What the probe of a model found; None for a simulated planner."""
+__all__ = ["planner_for"]
 
 
 @contextmanager
@@ -28,15 +19,15 @@ def planner_for(
     scenario: Scenario,
     base_url: str | None = None,
     timeout_s: int = LONGEST_ANSWER_S,
-) -> Iterator[Planned]:
-    """A planner for as long as a block runs. A model is probed first."""
+) -> Iterator[tuple[Planner, Model | None]]:
+    """A planner for as long as a block runs. A model is probed first, and is told beside it."""
     simulated = simulated_planner(name, seed, _conditional_fields(scenario))
     if simulated is not None:
-        yield Planned(simulated, None)
+        yield simulated, None
         return
     with ModelPlanner(name, base_url=base_url, seed=seed, timeout_s=timeout_s) as planner:
         probed = planner.probe()
-        yield Planned(planner, Model(probed.requested, probed.served))
+        yield planner, Model(probed.requested, probed.served)
 
 
 def _conditional_fields(scenario: Scenario) -> frozenset[str]:

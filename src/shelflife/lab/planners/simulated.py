@@ -19,7 +19,6 @@ __all__ = [
     "Rates",
     "SeededPlanner",
     "SimulatedPlanner",
-    "TunedPlanner",
     "simulated_planner",
     "stand_in_for",
 ]
@@ -113,8 +112,17 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class SeededPlanner(SimulatedPlanner):
     """Does what it is shown at a rate for each shape of hint, by the chance of its seed."""
 
-    def __init__(self, name: str, rates: Rates, seed: int, conditional_fields: frozenset[str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        rates: Rates,
+        seed: int,
+        conditional_fields: frozenset[str],
+        tuned_to: str | None = None,
+    ) -> None:
         super().__init__(name)
+        self.tuned_to = tuned_to
+        """The model of the paper's that the rates were set after. Runs are recorded as tuned to it."""
         self._rates = rates
         self._conditional_fields = conditional_fields
         self._chance = Random(f"{name}:{seed}")  # noqa: S311
@@ -154,15 +162,6 @@ def stand_in_for(model: str) -> str:
     return f"{_TUNED}:{model}"
 
 
-class TunedPlanner(SeededPlanner):
-    """A seeded planner with the rates of a preset."""
-
-    def __init__(self, model: str, seed: int, conditional_fields: frozenset[str]) -> None:
-        super().__init__(stand_in_for(model), PRESETS[model], seed, conditional_fields)
-        self.tuned_to = model
-        """The model of the paper's. A run with this attribute is recorded as tuned."""
-
-
 _PLAIN = {
     "compliant": {},
     "compliant-last": {"takes_last": True},
@@ -189,7 +188,7 @@ def simulated_planner(name: str, seed: int, conditional_fields: frozenset[str]) 
     if kind == _TUNED:
         if rest not in PRESETS:
             raise PlannerError(f"there is no preset {rest!r}; there are {', '.join(PRESETS)}")
-        return TunedPlanner(rest, seed, conditional_fields)
+        return SeededPlanner(name, PRESETS[rest], seed, conditional_fields, tuned_to=rest)
     return None
 
 
