@@ -426,7 +426,7 @@ def _evictions(score: RunScore) -> str:
 
 
 def _of_conduct(scores: list[RunScore]) -> dict[str, list[str]]:
-    """How the runs were played, how often that was silently wrong and what hostile servers got, where it is not as in the paper."""
+    """What is not as in the paper: how runs were played, what was silently wrong, what hostile servers got."""
     is_plain = not any(score.spec.conduct.words for score in scores)
     columns = {
         "conduct": [", ".join(score.spec.conduct.words) or "-" for score in scores],

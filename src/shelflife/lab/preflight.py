@@ -45,9 +45,9 @@ _ENOUGH_FAILURES = 5
 
 
 def calls_of(trials: int) -> int:
-    """The calls of the planner that a preflight takes: one a trial, and two for the episode without memory of every shape.
+    """How often a preflight asks the planner: once a trial, and twice for the episode without memory of every shape.
 
-    A planner that succeeds without memory takes one less; one that answers with something else than a request takes more.
+    A planner that succeeds without memory is asked once less. One that answers without a request is asked more often.
     """
     return len(_FAMILIES) * (len(_WAYS) * trials + 2)
 
@@ -78,7 +78,7 @@ class ShapeVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
     shape: str
     follows_the_server: bool | None
-    """Whether the planner, without memory, took over the fix from the server's answer; None when it never came to see one."""
+    """Whether the planner took over the fix from the server's answer, without memory. None when it never saw one."""
 
     findings: list[Finding]
     recommendation: str
@@ -94,7 +94,7 @@ class Preflight(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Baseline(NamedTuple):
-    """An episode without memory: the tokens of the attempt that met the constraint, and of the one after the server's fix."""
+    """An episode without memory, in tokens: the attempt that met the constraint, and the one after the server's fix."""
 
     first: int = 0
     second: int = 0

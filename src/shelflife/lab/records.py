@@ -1,4 +1,4 @@
-"""What a run writes down as it goes, one line of JSON a record. Scores and exhibits are made from these alone."""
+"""What a run writes down as it goes: one line of JSON a record. Scores and exhibits are made from these alone."""
 
 import fcntl
 import os
@@ -129,9 +129,9 @@ class Attempted(msgspec.Struct, frozen=True, kw_only=True, tag="attempt"):
     """The ids of the remembered fixes whose values were in the request when it was sent last."""
 
     mended: int = 0
-    """How often the request was refused because its remembered values had gone stale, and was mended without the planner.
+    """How often the request was refused for stale remembered values, and was mended without the planner.
 
-    Bytes are those of all that was sent and came back; the status is the last.
+    Bytes are of all that was sent and came back. The status is the last.
     """
 
     mended_with: list[Shown] = []
@@ -213,7 +213,7 @@ class Distrusted(msgspec.Struct, frozen=True, kw_only=True, tag="distrusted"):
 
 
 class Disclosed(msgspec.Struct, frozen=True, kw_only=True, tag="disclosed"):
-    """The server's own names that agents were told in the run, but for those that stand in requests and fixes anyway."""
+    """The server's own names that agents were told. Those that stand in requests and fixes anyway are left out."""
 
     tables: list[str]
     keys: list[str]
@@ -227,7 +227,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True, tag="asked"):
     url: str
     status: int
     question_bytes: int
-    """Of the URL, of what was sent and of the body of the answer; of a feed, what it has told since the last of these."""
+    """Of the URL, of what was sent and of the answer's body. Of a feed, what it has told since the last of these."""
 
     whole_bytes: int = 0
     """Of the whole messages, both ways: start lines, all headers and bodies, as HTTP/1.1 has them."""
@@ -271,9 +271,9 @@ _decode = msgspec.json.Decoder(Record).decode
 
 
 class RecordFile:
-    """A file that records are added to by one process at a time; each is there once it was written.
+    """A file of records. One process at a time adds to it, and each record is there once it was written.
 
-    A last line that was cut off by the end of its process is taken away, or the next record would be written behind it.
+    A last line that was cut off by the end of its process is taken away, or the next record would stand behind it.
     """
 
     def __init__(self, path: Path) -> None:

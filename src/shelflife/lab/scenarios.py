@@ -134,7 +134,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Input fields that make no difference, each with values to choose from by the seed."""
 
     hostile: Hostile | msgspec.UnsetType = msgspec.UNSET
-    """What is done to the agents; nothing where it is not said. Unset, so that the digests of other streams stay as they were."""
+    """What is done to the agents. Unset where nothing is, so that digests of other streams do not depend on it."""
 
     wants: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
     """What a server that injects slips into its fixes."""

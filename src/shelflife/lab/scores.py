@@ -164,7 +164,10 @@ class RunScore(msgspec.Struct, frozen=True, kw_only=True):
     """The requests that the server carried out with the value of a remembered fix that was not true any more."""
 
     injected: int | None
-    """The first requests of episodes that the server carried out with a value that it had slipped into a remembered fix; None where it does no such thing."""
+    """The first requests of episodes that were carried out with a value that the server had slipped into a remembered fix.
+
+    None where it does no such thing.
+    """
 
     injected_by_answers: int | None
     """The same for later requests, into which the value came by the server's answer in the same episode."""

@@ -110,7 +110,10 @@ class ModelPlanner:
             self._close = weakref.finalize(self, resources.pop_all().close)
 
     def propose(self, messages: Sequence[Message]) -> Proposal:
-        """Ask the model; `PlannerError` when it cannot be reached after all retries. An answer that it withholds is empty, and was billed."""
+        """Ask the model; `PlannerError` when it cannot be reached after all retries.
+
+        An answer that it withholds is empty, and was billed.
+        """
         output = self._generated(messages)
         problem = silence(self._asked, output.completion, output.stop_reason)
         if problem is not None:
@@ -209,7 +212,10 @@ def _shared_loop() -> Any:
 
 
 def _key(asked: Asked) -> str | None:
-    """The key that was given, or any for a compatible server on this machine, which mostly wants none; None for the environment's."""
+    """The key that was given; None for the environment's.
+
+    A compatible server on this machine mostly wants none, so any will do.
+    """
     provider, _, rest = asked.model.partition("/")
     service = rest.partition("/")[0].upper().replace("-", "_")
     if asked.api_key or provider != "openai-api" or os.environ.get(f"{service}_API_KEY"):
@@ -244,7 +250,7 @@ def _bound_retries(model: Any, backoff_s: float) -> None:
 
 
 def _usage(output: Any, messages: Sequence[Message]) -> Usage:
-    """The billed tokens. inspect-ai counts what a cache gave or took apart from the prompt, and reasoning within the completion."""
+    """The billed tokens. inspect-ai counts a cache's apart from the prompt, and reasoning within the completion."""
     billed = output.usage
     cached = (billed.input_tokens_cache_read or 0, billed.input_tokens_cache_write or 0) if billed else ()
     prompt = billed.input_tokens + sum(cached) if billed else 0

@@ -152,7 +152,7 @@ PRESETS: dict[str, Rates] = {
     "gpt-5-mini": Rates(),
     "gemini-3.5-flash": Rates(add=7 / 9, conditional=0.15, rewrite=0.6, follow=0.45),
 }
-"""Rates that bring a planner near to what the paper reports of each model: an input to a simulation, not a finding about the model."""
+"""Rates that bring a planner near to what the paper reports of each model. They are an input, not a finding about the model."""
 
 _SEEDED, _TUNED = "seeded", "sim"
 
