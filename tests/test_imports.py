@@ -33,8 +33,10 @@ PUBLIC = {
     "shelflife.testing": {"serving"},
     "shelflife.apis.acme": {"ROTATED_CODES", "acme_app", "acme_provider"},
     "shelflife.apis.recipes": {"ROTATED_BRANDS", "recipes_app", "recipes_provider"},
-    "shelflife.lab": {"Message", "Planner", "PlannerError", "Proposal", "Usage"},
-    "shelflife.lab.models": {"ModelPlanner", "Probe"},
+    "shelflife.lab": set(
+        "Conduct Consume LabError Message ModelPlanner Planner PlannerError Probe Proposal Record RecordFile RunScore RunSpec Usage"
+        " play score_of".split()
+    ),
     "shelflife.cli": {"main"},
 }
 
@@ -78,7 +80,7 @@ def test_the_server_and_plain_asgi_need_no_framework():
 
 def test_a_model_planner_without_its_extra_says_what_to_install():
     program = """
-from shelflife.lab.models import ModelPlanner
+from shelflife.lab import ModelPlanner
 try:
     ModelPlanner("openai/gpt-5-mini")
 except Exception as error:
@@ -116,6 +118,7 @@ def test_a_command_without_its_extra_says_what_to_install(command, extra):
         ("import shelflife.testing", "uvicorn", "server"),
         ("import shelflife.integrations.httpx2", "httpx2", "httpx2"),
         ("import shelflife.integrations.httpx", "httpx", "httpx"),
+        ("from shelflife.lab import play", "httpx2", "lab"),
     ],
 )
 def test_a_part_that_is_missing_is_told_with_the_extra_that_brings_it(program, missing, extra):

@@ -12,7 +12,7 @@ from shelflife.cli import demo_ladder, main, progress
 from shelflife.cli.progress import Progress
 from shelflife.cli.tables import counted
 from shelflife.lab import grid
-from shelflife.lab.grid import Job
+from shelflife.lab.spec import RunSpec
 
 LAB = (Path(__file__).parents[2] / "docs" / "lab.md").read_text("utf-8")
 
@@ -47,7 +47,7 @@ def test_the_json_of_a_preflight_has_exactly_the_documented_fields(capsys):
 
 def test_a_grid_keeps_its_records_and_says_where(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(grid, "paper_grid", lambda: [Job("undrifted", "A2D", "compliant")])
+    monkeypatch.setattr(grid, "paper_grid", lambda: [RunSpec("undrifted", "A2D", "compliant")])
     assert main("lab grid --jobs 1".split()) == 0
     shown = capsys.readouterr().out
     assert "1 run, 36 episodes" in shown
@@ -57,7 +57,7 @@ def test_a_grid_keeps_its_records_and_says_where(tmp_path, monkeypatch, capsys):
 
 def test_a_grid_of_which_every_run_failed_has_no_table(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(grid, "paper_grid", lambda: [Job("undrifted", "A2D", "sim:hal")])
+    monkeypatch.setattr(grid, "paper_grid", lambda: [RunSpec("undrifted", "A2D", "sim:hal")])
     assert main("lab grid --jobs 1".split()) == 1
     shown = capsys.readouterr()
     assert "episodes" not in shown.out
@@ -74,8 +74,8 @@ def test_what_a_model_answered_is_kept_without_being_asked(tmp_path, monkeypatch
 
 
 def test_a_failure_without_records_does_not_promise_to_go_on(monkeypatch, capsys):
-    def failing(jobs, folder, **settings):
-        return grid.Outcome([], [grid.Failure(jobs[0], "the server is gone")])
+    def failing(specs, folder, **settings):
+        return grid.Outcome([], [grid.Failure(specs[0], "the server is gone")])
 
     monkeypatch.setattr(grid, "execute", failing)
     assert main("lab run undrifted --arm A0".split()) == 1
@@ -85,25 +85,25 @@ def test_a_failure_without_records_does_not_promise_to_go_on(monkeypatch, capsys
     assert "nothing was kept: with --out DIR the same command goes on" in shown.err
 
 
-def play_instead(monkeypatch, *jobs):
+def play_instead(monkeypatch, *specs):
     """Have the demo play these runs and not its own."""
     monkeypatch.setattr(
-        demo_ladder, "execute", lambda _, folder, **settings: grid.execute(jobs, folder, **settings)
+        demo_ladder, "execute", lambda _, folder, **settings: grid.execute(specs, folder, **settings)
     )
 
 
 @pytest.mark.parametrize(
-    ("job", "told"),
+    ("spec", "told"),
     [
-        (Job("undrifted", "A9", "compliant"), "there is no arm 'A9'"),
+        (RunSpec("undrifted", "A9", "compliant"), "there is no arm 'A9'"),
         (
-            Job("undrifted", "A1", "sim:hal"),
+            RunSpec("undrifted", "A1", "sim:hal"),
             "undrifted could not be played by sim:hal with A1: there is no preset",
         ),
     ],
 )
-def test_a_demo_that_cannot_play_says_why_in_one_sentence(job, told, monkeypatch, tmp_path, capsys):
-    play_instead(monkeypatch, job)
+def test_a_demo_that_cannot_play_says_why_in_one_sentence(spec, told, monkeypatch, tmp_path, capsys):
+    play_instead(monkeypatch, spec)
     assert main(["demo", "--out", str(tmp_path)]) == 1
     error = capsys.readouterr().err
     assert error.startswith("shelflife: ")
@@ -112,7 +112,9 @@ def test_a_demo_that_cannot_play_says_why_in_one_sentence(job, told, monkeypatch
 
 
 def test_a_demo_without_what_the_report_needs_says_what_to_install(monkeypatch, tmp_path, capsys):
-    shown, applied = (Job("drifted", "A2D", "conservative", consume=consume) for consume in ("3", "apply"))
+    shown, applied = (
+        RunSpec("drifted", "A2D", "conservative", consume=consume) for consume in ("3", "apply")
+    )
     play_instead(monkeypatch, shown, applied)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert main(["demo", "--out", str(tmp_path)]) == 1

@@ -1,7 +1,7 @@
 """Planners that stand in for models: one counts what it is asked, one begins with prose."""
 
 from shelflife.lab.planners import PlannerError, Proposal, Usage
-from shelflife.lab.simulated import simulated_planner
+from shelflife.lab.planners.simulated import simulated_planner
 
 
 class Counting:

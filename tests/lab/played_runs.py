@@ -1,22 +1,27 @@
-"""Runs of the compliant planner, each played once for all tests of a process."""
+"""Runs, played for tests: those of the compliant planner once for all tests of a process."""
 
 import functools
 
-from shelflife.lab.conduct import PLAIN
-from shelflife.lab.prompting import Consume
+import msgspec
+
+from shelflife.lab.planners.simulated import simulated_planner
 from shelflife.lab.records import Attempted
 from shelflife.lab.runner import play
-from shelflife.lab.scenarios import load
 from shelflife.lab.scores import score_of
-from shelflife.lab.simulated import simulated_planner
+from shelflife.lab.spec import PLAIN, RunSpec
 
 
 @functools.cache
 def recorded(stream, arm, conduct=PLAIN, consume="3", level=6):
     """All that is recorded of a run."""
-    records = []
     planner = simulated_planner("compliant", 0, frozenset())
-    play(load(stream), arm, planner, records.append, consume=Consume(consume), conduct=conduct, level=level)
+    return records_of(planner, stream, arm, consume=consume, conduct=conduct, level=level)
+
+
+def records_of(planner, stream, arm, **settings):
+    """The same for any planner."""
+    records = []
+    play(RunSpec(stream, arm, planner.name, **settings), planner, records.append)
     return records
 
 
@@ -28,3 +33,8 @@ def played(*how, **more):
 def attempts_of(records):
     """Each answer of the planner, and what the server said to it."""
     return [one for one in records if isinstance(one, Attempted)]
+
+
+def as_if(score, **changes):
+    """A score as if its run had been played otherwise."""
+    return msgspec.structs.replace(score, spec=msgspec.structs.replace(score.spec, **changes))

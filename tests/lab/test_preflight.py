@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from shelflife.cli import main
 from shelflife.lab.intervals import wilson
 from shelflife.lab.planners import PlannerError
+from shelflife.lab.planners.simulated import simulated_planner
 from shelflife.lab.preflight import calls_of, preflight
-from shelflife.lab.simulated import simulated_planner
 
 
 def tried(planner, trials=5):

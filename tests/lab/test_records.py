@@ -2,12 +2,11 @@
 
 import pytest
 
+from shelflife.cli import main
 from shelflife.lab.grid import scores_in
 from shelflife.lab.records import EpisodeEnded, RecordFile, RecordsError, RunEnded, read_records
-from shelflife.lab.runner import play
-from shelflife.lab.scenarios import load
 from shelflife.lab.scores import is_whole
-from shelflife.lab.simulated import simulated_planner
+from tests.lab.played_runs import recorded
 
 
 def ended(episode):
@@ -46,9 +45,7 @@ def test_a_file_has_one_writer_at_a_time(tmp_path):
 
 @pytest.fixture(scope="module")
 def records():
-    written = []
-    play(load("undrifted"), "A0", simulated_planner("compliant", 0, frozenset()), written.append)
-    return written
+    return recorded("undrifted", "A0")
 
 
 def test_a_run_is_whole_when_every_episode_has_ended_once(records):
@@ -59,6 +56,24 @@ def test_a_run_is_whole_when_every_episode_has_ended_once(records):
     assert not is_whole(records[:-1])
     assert not is_whole(records[1:])
     assert not is_whole([])
+
+
+@pytest.mark.parametrize("told", ['"format":2,', ""])
+def test_records_of_another_format_are_refused_in_one_sentence(told, tmp_path, records, capsys):
+    path = tmp_path / "run.jsonl"
+    with RecordFile(path) as record:
+        for one in records:
+            record(one)
+    path.write_text(path.read_text().replace('"format":1,', told))
+    sentence = (
+        f"{path} is not in format 1 of records, the only one that this version of shelflife reads:"
+        " move it away and play the run again"
+    )
+    with pytest.raises(RecordsError) as refusal:
+        read_records(path)
+    assert str(refusal.value) == sentence
+    assert main(["lab", "report", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == f"shelflife: {sentence}\n"
 
 
 def test_two_runs_that_were_written_into_each_other_are_no_run(tmp_path, records):

@@ -13,43 +13,47 @@ from shelflife.cli import main
 from shelflife.client.entries import Entry
 from shelflife.contract.merging import merged
 from shelflife.lab.apis import APIS
-from shelflife.lab.grid import Job, execute, file_name_of, paper_grid, scores_in
+from shelflife.lab.grid import execute, file_name_of, paper_grid, scores_in
 from shelflife.lab.planners import Message, PlannerError, Proposal
-from shelflife.lab.prompting import Consume, Exchange, messages_for, request_in
+from shelflife.lab.planners.simulated import simulated_planner
+from shelflife.lab.prompting import Exchange, messages_for, request_in
 from shelflife.lab.records import Asked, Attempted, Model, RecordFile, RecordsError, read_records
 from shelflife.lab.runner import play
 from shelflife.lab.scenarios import load, parse
 from shelflife.lab.scores import as_json, is_whole, score_of
-from shelflife.lab.simulated import simulated_planner
+from shelflife.lab.spec import Consume, RunSpec
 from tests.lab.planners import Babbling, Counting
+from tests.lab.played_runs import played, records_of
 from tests.lab.small_stream import SMALL
 from tests.processes import started
 
 
 def test_the_papers_grid_is_250_runs_over_9432_episodes():
-    jobs = paper_grid()
-    assert len(set(jobs)) == 250
-    assert sum(len(load(job.stream).order) for job in jobs) == 9432
-    assert sum(job.stream == "drifted" for job in jobs) == 114
-    assert sum(job.stream == "recipes" for job in jobs) == 36
-    assert len({file_name_of(job, load(job.stream)) for job in jobs}) == 250
+    specs = paper_grid()
+    assert len(set(specs)) == 250
+    assert sum(len(load(spec.stream).order) for spec in specs) == 9432
+    assert sum(spec.stream == "drifted" for spec in specs) == 114
+    assert sum(spec.stream == "recipes" for spec in specs) == 36
+    assert len({file_name_of(spec, load(spec.stream)) for spec in specs}) == 250
 
 
 def test_a_run_that_is_recorded_whole_is_not_played_again(tmp_path):
-    jobs = [Job("undrifted", "A2D", "compliant"), Job("undrifted", "A0", "compliant")]
-    first = execute(jobs, tmp_path)
+    specs = [RunSpec("undrifted", "A2D", "compliant"), RunSpec("undrifted", "A0", "compliant")]
+    first = execute(specs, tmp_path)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
-    again = execute(jobs, tmp_path)
+    again = execute(specs, tmp_path)
     assert again == first
     assert {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == before
-    assert scores_in(tmp_path) == sorted(first.scores, key=lambda score: score.arm)
+    assert scores_in(tmp_path) == sorted(first.scores, key=lambda score: score.spec.arm)
 
 
 def test_workers_play_the_same_runs(tmp_path):
-    jobs = [Job("undrifted", arm, "sim:gemini-3.5-flash", seed) for arm in ("A1", "A2D") for seed in (0, 1)]
+    specs = [
+        RunSpec("undrifted", arm, "sim:gemini-3.5-flash", seed) for arm in ("A1", "A2D") for seed in (0, 1)
+    ]
     done = []
-    by_workers = execute(jobs, tmp_path / "workers", worker_count=2, on_episodes=done.append)
-    alone = execute(jobs, tmp_path / "alone")
+    by_workers = execute(specs, tmp_path / "workers", worker_count=2, on_episodes=done.append)
+    alone = execute(specs, tmp_path / "alone")
     assert sum(done) == 4 * 36
     for left, right in zip(by_workers.scores, alone.scores, strict=True):
         assert (left.retries, left.tokens, left.classes) == (right.retries, right.tokens, right.classes)
@@ -58,12 +62,13 @@ def test_workers_play_the_same_runs(tmp_path):
 INTERRUPTED = """
 import sys
 from pathlib import Path
-from shelflife.lab.grid import Job, execute
+from shelflife.lab.spec import RunSpec
+from shelflife.lab.grid import execute
 
 def report(count):
     print("episode", flush=True)
 
-execute([Job("drifted", "A2D", "compliant")], Path(sys.argv[1]), on_episodes=report)
+execute([RunSpec("drifted", "A2D", "compliant")], Path(sys.argv[1]), on_episodes=report)
 """
 
 
@@ -76,19 +81,19 @@ def test_a_run_that_was_killed_leaves_its_records_and_is_played_to_its_end(tmp_p
     [path] = tmp_path.iterdir()
     assert not is_whole(read_records(path))
     assert scores_in(tmp_path) == []
-    [score] = execute([Job("drifted", "A2D", "compliant")], tmp_path).scores
+    [score] = execute([RunSpec("drifted", "A2D", "compliant")], tmp_path).scores
     assert (score.episodes, score.retries) == (36, 7)
 
 
 def test_a_model_is_not_asked_again_what_it_has_answered(tmp_path):
-    scenario = load("drifted")
+    spec, model = RunSpec("drifted", "A2D", "counting"), Model("counting", "counting-1")
     broken = Counting(breaks_at=21)
     with RecordFile(tmp_path / "run.jsonl") as record, pytest.raises(PlannerError):
-        play(scenario, "A2D", broken, record, model=Model("counting", "counting-1"))
+        play(spec, broken, record, model=model)
     recorded = [one for one in read_records(tmp_path / "run.jsonl") if isinstance(one, Attempted)]
     assert len(recorded) == 20
     going_on, records = Counting(), []
-    play(scenario, "A2D", going_on, records.append, recorded=recorded, model=Model("counting", "counting-1"))
+    play(spec, going_on, records.append, recorded=recorded, model=model)
     score = score_of(records)
     assert score.retries == 7
     assert going_on.count == 36 + 7 - 20
@@ -98,8 +103,7 @@ def test_a_model_is_not_asked_again_what_it_has_answered(tmp_path):
 
 
 def test_an_answer_without_a_request_costs_an_attempt_and_no_more():
-    records = []
-    play(load("undrifted"), "A0", Babbling(), records.append)
+    records = records_of(Babbling(), "undrifted", "A0")
     score = score_of(records)
     assert score.first_try == 0
     assert score.wire.responses < sum(isinstance(one, Attempted) for one in records)
@@ -107,8 +111,7 @@ def test_an_answer_without_a_request_costs_an_attempt_and_no_more():
 
 @pytest.mark.parametrize("planner", [Babbling, Counting])
 def test_with_apply_the_first_request_is_amended_whichever_answer_it_is_in(planner):
-    records = []
-    play(load("undrifted"), "A2D", planner(), records.append, consume=Consume.APPLY)
+    records = records_of(planner(), "undrifted", "A2D", consume=Consume.APPLY)
     told = [one for one in records if isinstance(one, Attempted) and one.episode == 3]
     assert [one.status for one in told if one.status] == [201]
     assert [bool(one.shown) for one in told] == [one.status is not None for one in told]
@@ -126,15 +129,19 @@ class Stammering(Counting):
 
 def test_half_a_character_in_an_answer_does_no_harm(tmp_path):
     with RecordFile(tmp_path / "run.jsonl") as record:
-        play(load("drifted"), "A2D", Stammering(), record, model=Model("counting", "counting-1"))
+        play(
+            RunSpec("drifted", "A2D", "counting"),
+            Stammering(),
+            record,
+            model=Model("counting", "counting-1"),
+        )
     score = score_of(read_records(tmp_path / "run.jsonl"))
     assert score.retries == 7
     assert score.model == Model("counting", "counting-1, counting-2")
 
 
 def test_the_questions_of_the_memory_are_counted_apart():
-    records = []
-    play(load("drifted"), "A2D", Counting(), records.append)
+    records = records_of(Counting(), "drifted", "A2D")
     asked = [one for one in records if isinstance(one, Asked)]
     assert all("/contract/changes" in one.url and one.status == 200 for one in asked)
     score = score_of(records)
@@ -144,8 +151,7 @@ def test_the_questions_of_the_memory_are_counted_apart():
 
 
 def test_tokens_are_the_vendors_only_if_all_of_them_are():
-    records = []
-    play(load("undrifted"), "A0", Counting(), records.append)
+    records = records_of(Counting(), "undrifted", "A0")
     first, *_ = (one for one in records if isinstance(one, Attempted))
     mixed = [
         msgspec.structs.replace(one, token_source="estimated") if one is first else one for one in records
@@ -162,7 +168,8 @@ def test_memory_has_a_chance_only_where_the_family_meets_a_constraint():
         .replace("[[drift]]\nafter = 0", "[[drift]]\nafter = 3")
     )
     records = []
-    play(parse(free.replace("stale_slots = [1]", ""), "small.toml"), "A2D", Counting(), records.append)
+    scenario = parse(free.replace("stale_slots = [1]", ""), "small.toml")
+    play(RunSpec("small", "A2D", "counting"), Counting(), records.append, scenario=scenario)
     score = score_of(records)
     assert score.classes["g"].episodes == 4
     assert (score.saving.chances, score.saving.valid, score.saving.complied) == (1, 1, 1)
@@ -171,9 +178,7 @@ def test_memory_has_a_chance_only_where_the_family_meets_a_constraint():
 
 @pytest.mark.parametrize("level", [1, 4])
 def test_the_precision_of_evictions_is_not_guessed_where_the_wire_names_no_rows(level):
-    records = []
-    play(load("drifted"), "A2", simulated_planner("compliant", 0, frozenset()), records.append, level=level)
-    score = score_of(records)
+    score = played("drifted", "A2", level=level)
     if level == 4:
         assert score.eviction_precision == 0.25
     else:

@@ -71,7 +71,12 @@ def test_a_stream_of_the_users_is_read_from_its_file(tmp_path):
             "[varied]\namount = [nan]\n[[drift]]",
             "line 26: a value of 'amount' is none that JSON",
         ),
-        ("stale_slots = [1]", "split_after = 2", "line 6: there is no episode 2 to split after"),
+        (
+            "stale_slots = [1]",
+            'split = { class = "g", after = 2 }',
+            "line 6: there is no episode 2 to split after",
+        ),
+        ("stale_slots = [1]", 'split = { class = "h", after = 0 }', "line 6: no family is of the class 'h'"),
         ("amount = 5\n", "amount = 2026-01-01\n", "line 15: the value of 'amount' is none that JSON has"),
         ("amount = 5\n", "amount = [inf]\n", "line 15: the value of 'amount' is none that JSON has"),
         (

@@ -6,27 +6,21 @@ import json
 import pytest
 
 from shelflife.cli import main
-from shelflife.lab.prompting import Consume
-from shelflife.lab.runner import play
-from shelflife.lab.scenarios import load
+from shelflife.lab.planners.simulated import simulated_planner
 from shelflife.lab.scores import as_json, score_of
-from shelflife.lab.simulated import simulated_planner
+from tests.lab.played_runs import records_of
 
 
 @functools.cache
 def played(stream, arm, planner="compliant", consume="3"):
-    records = []
-    how = Consume(consume)
-    planner = simulated_planner(planner, 0, frozenset())
-    play(load(stream), arm, planner, records.append, consume=how)
-    return score_of(records)
+    return score_of(records_of(simulated_planner(planner, 0, frozenset()), stream, arm, consume=consume))
 
 
 def first_tries(score):
     return (
         score.governed_scored.first_try,
-        score.funding_pre.first_try,
-        score.funding_post.first_try,
+        score.before_split.first_try,
+        score.after_split.first_try,
         score.classes["control"].first_try,
         score.classes["free"].first_try,
     )
@@ -52,7 +46,7 @@ def test_the_ladder_on_the_drifted_stream(
     assert (score.restamps, as_json(score)["compliance"], score.eligible) == (restamps, compliance, 9)
     assert first_tries(score) == by_class
     assert (score.governed_scored.episodes, score.classes["governed"].episodes) == (10, 12)
-    assert (score.funding_pre.episodes, score.funding_post.episodes) == (6, 3)
+    assert (score.before_split.episodes, score.after_split.episodes) == (6, 3)
     assert (score.classes["control"].episodes, score.classes["free"].episodes) == (6, 9)
     assert (score.episodes, score.completed) == (36, 36)
 
@@ -91,7 +85,7 @@ def test_recipes_have_forty_eight_episodes_and_the_rotation_is_noticed_row_by_ro
         "free": 4,
     }
     assert (score.evictions, score.eviction_precision, score.compliance) == (1, 1.0, 100.0)
-    assert score.funding_pre is None
+    assert score.before_split is None
 
 
 @pytest.mark.parametrize("planner", ["compliant", "conservative", "forgetful"])
@@ -104,7 +98,7 @@ def test_shown_in_the_prompt_the_conservative_planner_adds_nothing():
     for consume in ("2", "3"):
         score = played("drifted", "A2D", "conservative", consume=consume)
         assert (score.compliance, score.completed) == (0.0, 36)
-        assert score.funding_post.first_try == 2
+        assert score.after_split.first_try == 2
 
 
 def test_level_2_leads_a_compliant_planner_to_the_same():
@@ -133,7 +127,7 @@ def test_the_json_has_the_documented_fields(capsys):
     assert run["seed"] == 3
     assert run["classes"]["governed"] == {"episodes": 12, "first_try": 10}
     assert run["governed_scored"] == {"episodes": 10, "first_try": 9}
-    assert run["funding_post"] == {"episodes": 3, "first_try": 0}
+    assert run["after_split"] == {"episodes": 3, "first_try": 0}
     assert run["tokens"]["source"] == "estimated"
     assert run["tokens"]["prompt"] > run["tokens"]["completion"] > 0
     assert run["wire"]["responses"] == 36 + 9

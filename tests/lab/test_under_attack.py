@@ -3,31 +3,31 @@
 import msgspec
 import pytest
 
-from shelflife.lab.conduct import Conduct
 from shelflife.lab.exhibits import collection_of
-from shelflife.lab.exhibits.agreement import compared_with_the_paper
 from shelflife.lab.exhibits.cells import DASH, Kind
+from shelflife.lab.exhibits.comparison import compared_with_the_paper
 from shelflife.lab.exhibits.figures import figures_of
 from shelflife.lab.exhibits.report import report_html
-from shelflife.lab.grid import Job, execute
+from shelflife.lab.grid import execute
+from shelflife.lab.spec import Conduct, RunSpec
 from tests.lab.exhibit_lines import line
 
 HONEST = [
-    Job("drifted", "A0", "compliant"),
-    Job("drifted", "A1", "compliant"),
-    Job("drifted", "A2D", "compliant"),
-    Job("undrifted", "A2D", "compliant"),
+    RunSpec("drifted", "A0", "compliant"),
+    RunSpec("drifted", "A1", "compliant"),
+    RunSpec("drifted", "A2D", "compliant"),
+    RunSpec("undrifted", "A2D", "compliant"),
 ]
 ATTACKED = [
-    Job("injection", "A0", "compliant"),
-    Job("injection", "A2D", "compliant"),
-    Job("injection", "A2D", "compliant", conduct=Conduct(guard="fields")),
-    Job("bumping", "A0", "compliant"),
-    Job("bumping", "A2D", "compliant"),
-    Job("bumping", "A2D", "compliant", conduct=Conduct(bound=32)),
-    Job("bumping", "A2D", "compliant", conduct=Conduct(bound=4)),
-    Job("pinned", "exact", "compliant", conduct=Conduct(trust=True)),
-    Job("disclosure", "A2D", "compliant", conduct=Conduct(disclose="aliases")),
+    RunSpec("injection", "A0", "compliant"),
+    RunSpec("injection", "A2D", "compliant"),
+    RunSpec("injection", "A2D", "compliant", conduct=Conduct(guard="fields")),
+    RunSpec("bumping", "A0", "compliant"),
+    RunSpec("bumping", "A2D", "compliant"),
+    RunSpec("bumping", "A2D", "compliant", conduct=Conduct(bound=32)),
+    RunSpec("bumping", "A2D", "compliant", conduct=Conduct(bound=4)),
+    RunSpec("pinned", "exact", "compliant", conduct=Conduct(trust=True)),
+    RunSpec("disclosure", "A2D", "compliant", conduct=Conduct(disclose="aliases")),
 ]
 
 

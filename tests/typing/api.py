@@ -1,12 +1,28 @@
 """The API as users see it. Only a type checker runs this file."""
 
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
 from fastapi import FastAPI
 
 from shelflife.contract import Level, ReloadReport, Rule, Suggestion
 from shelflife.integrations.asgi import ContractMiddleware
 from shelflife.integrations.fastapi import install
-from shelflife.lab import Message, Planner, Proposal
-from shelflife.lab.models import ModelPlanner, Probe
+from shelflife.lab import (
+    Message,
+    ModelPlanner,
+    Planner,
+    Probe,
+    Proposal,
+    Record,
+    RecordFile,
+    RunScore,
+    RunSpec,
+    Usage,
+    play,
+    score_of,
+)
 from shelflife.server import Disclosure, Fix, Provider, Rejected, Request, Tables, csv_file, fix, sql_query
 
 provider = Provider(
@@ -59,3 +75,20 @@ with ModelPlanner("openai-api/local/model", base_url="http://127.0.0.1:8080/v1",
     proposal: Proposal = planner.propose(
         [Message("system", "Call the API."), Message("user", "Subscribe Ada.")]
     )
+
+
+class Silent:
+    name = "silent"
+    kind: Literal["simulated", "model"] = "simulated"
+
+    def propose(self, messages: Sequence[Message]) -> Proposal:
+        return Proposal("{}", Usage(0, 0, "estimated"))
+
+
+records: list[Record] = []
+spec = RunSpec("drifted", "A2D", Silent.name, seed=1)
+play(spec, Silent(), records.append)
+with RecordFile(Path("silent.jsonl")) as record:
+    play(spec, Silent(), record)
+score: RunScore = score_of(records)
+played: RunSpec = score.spec

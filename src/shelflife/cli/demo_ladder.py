@@ -7,17 +7,17 @@ from pathlib import Path
 from shelflife.cli.errors import CommandError, needing
 from shelflife.cli.progress import Progress
 from shelflife.cli.tables import bold, print_table
-from shelflife.lab.conduct import PLAIN, Conduct
 from shelflife.lab.exhibits import Collection, ExhibitsError, collection_of, make_room, write_all
-from shelflife.lab.exhibits.agreement import compared_with_the_paper
 from shelflife.lab.exhibits.cells import DASH, Kind, Row
-from shelflife.lab.grid import Job, execute
+from shelflife.lab.exhibits.comparison import compared_with_the_paper
+from shelflife.lab.grid import execute
 from shelflife.lab.paper import LADDER, TOKENS, counterpart_of
 from shelflife.lab.planners import PlannerError
 from shelflife.lab.records import RecordsError
 from shelflife.lab.runner import LabError
 from shelflife.lab.scenarios import load
 from shelflife.lab.scores import RunScore
+from shelflife.lab.spec import PLAIN, Conduct, Consume, RunSpec
 
 __all__ = ["make_room_for_the_report", "show_the_ladder"]
 
@@ -29,17 +29,17 @@ _LADDER = {
 }
 _MINUS = "\N{MINUS SIGN}"
 _DETECTION = ("A2D", "A2DC", "A2DR", "A2DRC", "A2DO")
-_JOBS = (
-    *(Job("drifted", arm, "compliant") for arm in (*_LADDER, "A2DC", "A2DG")),
-    *(Job("drifted", arm, "compliant-last") for arm in _LADDER),
-    *(Job("rules", arm, "compliant") for arm in _DETECTION),
-    *(Job(f"rotations-{count}", arm, "compliant") for count in (1, 2, 3) for arm in ("A1", "A2D")),
-    *(Job("undrifted", arm, "compliant") for arm in ("A1", "A2", "A2D")),
-    *(Job("recipes", arm, "compliant") for arm in _LADDER),
-    *(Job("drifted", arm, "conservative") for arm in ("A0", "A2D")),
-    Job("drifted", "A2D", "conservative", consume="apply"),
+_RUNS = (
+    *(RunSpec("drifted", arm, "compliant") for arm in (*_LADDER, "A2DC", "A2DG")),
+    *(RunSpec("drifted", arm, "compliant-last") for arm in _LADDER),
+    *(RunSpec("rules", arm, "compliant") for arm in _DETECTION),
+    *(RunSpec(f"rotations-{count}", arm, "compliant") for count in (1, 2, 3) for arm in ("A1", "A2D")),
+    *(RunSpec("undrifted", arm, "compliant") for arm in ("A1", "A2", "A2D")),
+    *(RunSpec("recipes", arm, "compliant") for arm in _LADDER),
+    *(RunSpec("drifted", arm, "conservative") for arm in ("A0", "A2D")),
+    RunSpec("drifted", "A2D", "conservative", consume=Consume.APPLY),
     *(
-        Job("drifted", "A2D", "compliant", conduct=conduct)
+        RunSpec("drifted", "A2D", "compliant", conduct=conduct)
         for conduct in (
             Conduct(form="compact"),
             Conduct(fresh="check"),
@@ -49,20 +49,23 @@ _JOBS = (
             Conduct(fresh="check", agents=2),
         )
     ),
-    Job(
+    RunSpec(
         "drifted",
         "A2D",
         "compliant",
-        consume="apply",
+        consume=Consume.APPLY,
         conduct=Conduct(form="compact", fresh="feed", precondition=True),
     ),
     *(
-        Job("silent", "A2D", "compliant", conduct=Conduct(precondition=is_asked))
+        RunSpec("silent", "A2D", "compliant", conduct=Conduct(precondition=is_asked))
         for is_asked in (False, True)
     ),
-    *(Job(stream, "A0", "compliant") for stream in ("injection", "bumping", "pinned", "lying", "disclosure")),
     *(
-        Job(stream, "A2D", "compliant", conduct=conduct)
+        RunSpec(stream, "A0", "compliant")
+        for stream in ("injection", "bumping", "pinned", "lying", "disclosure")
+    ),
+    *(
+        RunSpec(stream, "A2D", "compliant", conduct=conduct)
         for stream, conducts in (
             ("injection", (PLAIN, Conduct(guard="fields"))),
             ("bumping", (PLAIN, Conduct(bound=4))),
@@ -85,7 +88,7 @@ def make_room_for_the_report(out: Path) -> None:
 
 def show_the_ladder(out: Path) -> None:
     """Play, show, and write the report."""
-    lengths = sorted({len(load(job.stream).order) for job in _JOBS})
+    lengths = sorted({len(load(spec.stream).order) for spec in _RUNS})
     print(f"\n{bold(f'Now whole streams: {_either(lengths)} tasks each, and the data drifts under them')}")
     print("  Servers, memory and wire are real; the planner is one that does what it is shown.\n")
     try:
@@ -104,14 +107,14 @@ def show_the_ladder(out: Path) -> None:
 
 
 def _all_played() -> list[RunScore]:
-    episode_count = sum(len(load(job.stream).order) for job in _JOBS)
+    episode_count = sum(len(load(spec.stream).order) for spec in _RUNS)
     with (
         tempfile.TemporaryDirectory(prefix="shelflife-demo-") as folder,
         Progress(episode_count, "episodes") as progress,
     ):
-        outcome = execute(_JOBS, Path(folder), on_episodes=progress.advance)
-    for job, why in outcome.failures:
-        raise CommandError(f"{job.stream} could not be played by {job.planner} with {job.arm}: {why}")
+        outcome = execute(_RUNS, Path(folder), on_episodes=progress.advance)
+    for spec, why in outcome.failures:
+        raise CommandError(f"{spec.stream} could not be played by {spec.planner} with {spec.arm}: {why}")
     return outcome.scores
 
 
@@ -201,15 +204,15 @@ def _show_table(scores: list[RunScore]) -> None:
     ladder, cost = LADDER.facts[model], TOKENS.facts[model]
     rows = []
     for score in _played(scores, "drifted", "compliant"):
-        if score.arm not in _LADDER:
+        if score.spec.arm not in _LADDER:
             continue
-        funding = score.funding_post.percent if score.funding_post else None
+        untouched = score.after_split.percent if score.after_split else None
         rows.append(
             (
-                f"{score.arm:<4} {_LADDER[score.arm]}",
-                *_beside(score.retries, cost.retries.get(score.arm), "{:.0f}"),
-                *_beside(score.compliance, ladder.compliance.get(score.arm), "{:.1f} %"),
-                *_beside(funding, ladder.funding_post.get(score.arm), "{:.1f} %"),
+                f"{score.spec.arm:<4} {_LADDER[score.spec.arm]}",
+                *_beside(score.retries, cost.retries.get(score.spec.arm), "{:.0f}"),
+                *_beside(score.compliance, ladder.compliance.get(score.spec.arm), "{:.1f} %"),
+                *_beside(untouched, ladder.funding_post.get(score.spec.arm), "{:.1f} %"),
                 "-" if score.eviction_precision is None else f"{score.eviction_precision:.2f}",
             )
         )
@@ -223,8 +226,8 @@ def _show_table(scores: list[RunScore]) -> None:
 
 def _show_apply(scores: list[RunScore]) -> None:
     shown, applied = (
-        next(one for one in _played(scores, "drifted", "conservative", consume) if one.arm == "A2D")
-        for consume in ("3", "apply")
+        next(one for one in _played(scores, "drifted", "conservative", consume) if one.spec.arm == "A2D")
+        for consume in (Consume.LEVEL_3, Consume.APPLY)
     )
     print(
         f"\n  A planner that never takes a new field from its memory complies in {shown.compliance:.0f} % and needs"
@@ -233,11 +236,14 @@ def _show_apply(scores: list[RunScore]) -> None:
     )
 
 
-def _played(scores: list[RunScore], stream: str, planner: str, consume: str = "3") -> list[RunScore]:
+def _played(
+    scores: list[RunScore], stream: str, planner: str, consume: Consume = Consume.LEVEL_3
+) -> list[RunScore]:
+    """All arms of it, in the paper's conduct."""
     return [
         score
         for score in scores
-        if (score.stream, score.planner, score.consume, score.conduct) == (stream, planner, consume, PLAIN)
+        if score.spec == RunSpec(stream, score.spec.arm, planner, consume=consume, conduct=PLAIN)
     ]
 
 

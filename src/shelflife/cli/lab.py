@@ -8,15 +8,35 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, get_args
+
+import msgspec
 
 from shelflife.cli.errors import CommandError, needing
 from shelflife.cli.progress import Progress
 from shelflife.cli.tables import counted, print_table
+from shelflife.lab.planners.models import LONGEST_ANSWER_S
+from shelflife.lab.planners.protocol import PlannerError
+from shelflife.lab.records import RecordsError
+from shelflife.lab.scenarios import ScenarioError, load
+from shelflife.lab.scores import RunScore, as_json
+from shelflife.lab.spec import (
+    PLAIN,
+    PLAIN_CONSUME,
+    PLAIN_LEVEL,
+    Conduct,
+    Consume,
+    Disclose,
+    Form,
+    Fresh,
+    Guarding,
+    RunSpec,
+)
 
 if TYPE_CHECKING:
-    from shelflife.lab.grid import Job, Outcome
-    from shelflife.lab.scores import RunScore
+    from shelflife.lab.grid import Outcome
+
+    Verbs = argparse._SubParsersAction[argparse.ArgumentParser]
 
 __all__ = ["add_to"]
 
@@ -25,7 +45,7 @@ _MODEL_RECORDS = Path("shelflife-lab")
 _GRID_RECORDS = Path("shelflife-grid")
 
 
-def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_to(commands: "Verbs") -> None:
     """Add the command to the parser."""
     parser = commands.add_parser(
         "lab",
@@ -34,6 +54,11 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     )
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
 
+    for add in (_add_run, _add_grid, _add_preflight, _add_report, _add_check):
+        add(verbs)
+
+
+def _add_run(verbs: "Verbs") -> None:
     run = verbs.add_parser("run", help="play one stream or more", description="Play streams.")
     run.add_argument(
         "streams", nargs="+", metavar="STREAM", help="a stream that comes with the lab, or a .toml file"
@@ -48,17 +73,21 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     run.add_argument("--seed", action="append", type=int, help="may be repeated; 0 by default")
     run.add_argument(
         "--consume",
-        choices=["2", "3", "apply"],
-        default="3",
+        choices=[one.value for one in Consume],
+        default=PLAIN_CONSUME.value,
         help="how a remembered fix reaches the request: listed, as an amended input, or written in by the client",
     )
-    run.add_argument("--level", type=int, choices=[0, 1, 4, 5, 6], default=6, help="of the server's wire")
+    run.add_argument(
+        "--level", type=int, choices=[0, 1, 4, 5, 6], default=PLAIN_LEVEL, help="of the server's wire"
+    )
     _add_conduct(run)
     _add_model(run)
     run.add_argument("--json", action="store_true", help="print the scores for programs")
     _add_playing(run, worker_count=1, kept=f"those of a model go to {_MODEL_RECORDS} by default")
     run.set_defaults(run=_run)
 
+
+def _add_grid(verbs: "Verbs") -> None:
     grid = verbs.add_parser(
         "grid",
         help="play the whole evaluation of the paper, simulated",
@@ -67,6 +96,8 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     _add_playing(grid, worker_count=os.cpu_count() or 1, kept=f"{_GRID_RECORDS} by default")
     grid.set_defaults(run=_grid)
 
+
+def _add_preflight(verbs: "Verbs") -> None:
     preflight = verbs.add_parser(
         "preflight",
         help="tell whether memory will pay with a planner",
@@ -83,6 +114,8 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     preflight.add_argument("--json", action="store_true", help="print the findings for programs")
     preflight.set_defaults(run=_preflight)
 
+
+def _add_report(verbs: "Verbs") -> None:
     report = verbs.add_parser(
         "report",
         help="make tables, figures and a page from records",
@@ -93,6 +126,8 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     report.add_argument("--out", type=Path, metavar="DIR", help="write here; by default beside the records")
     report.set_defaults(run=_report)
 
+
+def _add_check(verbs: "Verbs") -> None:
     check = verbs.add_parser("check", help="tell what is wrong with a stream", description="Check a stream.")
     check.add_argument("stream", help="a .toml file, or a stream that comes with the lab")
     check.set_defaults(run=_check)
@@ -101,14 +136,15 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 def _add_conduct(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--wire",
-        choices=["full", "compact"],
-        default="full",
+        dest="form",
+        choices=get_args(Form),
+        default=PLAIN.form,
         help="the form of the contract: in every response, or only what the client does not know yet",
     )
     parser.add_argument(
         "--fresh",
-        choices=["none", "check", "feed"],
-        default="none",
+        choices=get_args(Fresh),
+        default=PLAIN.fresh,
         help="how the memory hears of drift before it fails: not, by asking before each episode, or by the change feed",
     )
     parser.add_argument(
@@ -119,14 +155,14 @@ def _add_conduct(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--agents",
         type=_positive,
-        default=1,
+        default=PLAIN.agents,
         metavar="N",
         help="so many play each episode in turn, over one memory",
     )
     parser.add_argument(
         "--guard",
-        choices=["open", "default", "fields"],
-        default="open",
+        choices=get_args(Guarding),
+        default=PLAIN.guard,
         help="what remembered fixes may set: all but credentials and addresses, also nothing about money,"
         " or the fields of the stream alone",
     )
@@ -143,8 +179,8 @@ def _add_conduct(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--disclose",
-        choices=["names", "aliases", "counts"],
-        default="names",
+        choices=get_args(Disclose),
+        default=PLAIN.disclose,
         help="what the server shows of its tables: names and keys, aliases, or aliases and no diffs",
     )
 
@@ -154,9 +190,9 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeout",
         type=_positive,
-        default=120,
+        default=LONGEST_ANSWER_S,
         metavar="S",
-        help="wait so long for a model's answer; 120 by default",
+        help=f"wait so long for a model's answer; {LONGEST_ANSWER_S} by default",
     )
 
 
@@ -179,42 +215,19 @@ def _positive(text: str) -> int:
 
 
 def _run(options: argparse.Namespace) -> None:
-    with _lab():
-        from shelflife.lab.conduct import Conduct
-        from shelflife.lab.grid import Job
-        from shelflife.lab.scores import as_json
-    conduct = Conduct(
-        form=options.wire,
-        fresh=options.fresh,
-        precondition=options.precondition,
-        agents=options.agents,
-        guard=options.guard,
-        bound=options.bound,
-        trust=options.trust,
-        disclose=options.disclose,
-    )
-    jobs = [
-        Job(
-            stream,
-            arm,
-            planner,
-            seed,
-            consume=options.consume,
-            level=options.level,
-            base_url=options.base_url,
-            timeout_s=options.timeout,
-            conduct=conduct,
-        )
+    conduct = Conduct(**{name: getattr(options, name) for name in Conduct.__struct_fields__})
+    specs = [
+        RunSpec(stream, arm, planner, seed, Consume(options.consume), options.level, conduct)
         for stream in options.streams
         for planner in options.planner or ["compliant"]
         for arm in options.arm or _DEFAULT_ARMS
         for seed in options.seed or [0]
     ]
     out = options.out
-    if _has_model(jobs) and out is None:
+    if _has_model(specs) and out is None:
         out = _MODEL_RECORDS
         print(f"records are kept in {out}", file=sys.stderr)
-    outcome = _played(jobs, out, options.jobs)
+    outcome = _played(specs, out, options.jobs, base_url=options.base_url, timeout_s=options.timeout)
     if options.json:
         print(json.dumps({"runs": [as_json(score) for score in outcome.scores]}))
     elif outcome.scores:
@@ -222,13 +235,12 @@ def _run(options: argparse.Namespace) -> None:
     _tell_failures(outcome, out)
 
 
-def _has_model(jobs: "list[Job]") -> bool:
+def _has_model(specs: list[RunSpec]) -> bool:
     """Whether one of the planners is a model, whose answers cost too much to be thrown away."""
-    from shelflife.lab.planners import PlannerError
-    from shelflife.lab.simulated import simulated_planner
-
+    with _lab():
+        from shelflife.lab.planners.simulated import simulated_planner
     try:
-        return any(simulated_planner(job.planner, job.seed, frozenset()) is None for job in jobs)
+        return any(simulated_planner(spec.planner, spec.seed, frozenset()) is None for spec in specs)
     except PlannerError as error:
         raise CommandError(str(error)) from error
 
@@ -244,7 +256,7 @@ def _grid(options: argparse.Namespace) -> None:
     _tell_failures(outcome, out)
 
 
-def _print_extent(scores: "list[RunScore]") -> None:
+def _print_extent(scores: list[RunScore]) -> None:
     spent = [score.spent for score in scores]
     episode_count = sum(score.episodes for score in scores)
     print(f"{counted(len(scores), 'run')}, {episode_count:,} episodes (simulated, tuned to the paper)")
@@ -262,19 +274,18 @@ def _print_extent(scores: "list[RunScore]") -> None:
 
 def _preflight(options: argparse.Namespace) -> None:
     with _lab():
-        import msgspec
-
-        from shelflife.lab.planners import PlannerError
-        from shelflife.lab.planning import conditional_fields, planner_for
+        from shelflife.lab.planners.naming import planner_for
         from shelflife.lab.preflight import calls_of, preflight
-        from shelflife.lab.scenarios import load
-    fields = conditional_fields(load("undrifted"))
+    scenario = load("undrifted")
     try:
         with (
-            planner_for(options.planner, options.seed, fields, options.base_url, options.timeout) as planned,
+            planner_for(options.planner, options.seed, scenario, options.base_url, options.timeout) as (
+                planner,
+                _,
+            ),
             Progress(calls_of(options.trials), "calls") as progress,
         ):
-            found = preflight(planned.planner, trials=options.trials, on_call=progress.advance)
+            found = preflight(planner, trials=options.trials, on_call=progress.advance)
     except PlannerError as error:
         raise CommandError(str(error)) from error
     if options.json:
@@ -303,7 +314,6 @@ def _report(options: argparse.Namespace) -> None:
     with _lab():
         from shelflife.lab.exhibits import ExhibitsError, collection_of, write_all
         from shelflife.lab.grid import scores_in
-        from shelflife.lab.records import RecordsError
     if not options.records.is_dir():
         raise CommandError(f"there is no folder {options.records}")
     try:
@@ -331,7 +341,6 @@ def _check(options: argparse.Namespace) -> None:
     with _lab():
         from shelflife.lab.audit import leaks_in
         from shelflife.lab.checking import problems_of
-        from shelflife.lab.scenarios import ScenarioError, load
     try:
         scenario = load(options.stream)
     except ScenarioError as error:
@@ -349,19 +358,17 @@ def _check(options: argparse.Namespace) -> None:
     )
 
 
-def _played(jobs: "list[Job]", out: Path | None, worker_count: int) -> "Outcome":
+def _played(specs: list[RunSpec], out: Path | None, worker_count: int, **asking: Any) -> "Outcome":
     from shelflife.lab.grid import execute
-    from shelflife.lab.planners import PlannerError
-    from shelflife.lab.records import RecordsError
     from shelflife.lab.runner import LabError
-    from shelflife.lab.scenarios import ScenarioError, load
 
     try:
-        episode_count = sum(len(load(job.stream).order) for job in jobs)
+        episode_count = sum(len(load(spec.stream).order) for spec in specs)
         with _folder(out) as folder, Progress(episode_count, "episodes") as progress:
             return execute(
-                jobs,
+                specs,
                 folder,
+                **asking,
                 worker_count=worker_count,
                 on_episodes=progress.advance,
                 on_found=progress.find,
@@ -385,12 +392,12 @@ def _lab() -> Iterator[None]:
         yield
 
 
-def _print_scores(scores: "list[RunScore]") -> None:
+def _print_scores(scores: list[RunScore]) -> None:
     columns = {
-        "stream": [score.stream for score in scores],
-        "planner": [score.planner for score in scores],
-        "arm": [score.arm for score in scores],
-        "seed": [str(score.seed) for score in scores],
+        "stream": [score.spec.stream for score in scores],
+        "planner": [score.spec.planner for score in scores],
+        "arm": [score.spec.arm for score in scores],
+        "seed": [str(score.spec.seed) for score in scores],
         **_of_conduct(scores),
         "done": [f"{score.completed}/{score.episodes}" for score in scores],
         "first-try": [str(score.first_try) for score in scores],
@@ -409,7 +416,7 @@ def _print_scores(scores: "list[RunScore]") -> None:
         print(f"\nPlanners: {' and '.join(sorted(kinds))}. Server, memory and wire are real.")
 
 
-def _evictions(score: "RunScore") -> str:
+def _evictions(score: RunScore) -> str:
     """Those after each drift, and first those before any."""
     early_count = score.evictions - sum(score.evictions_by_event)
     after = " + ".join(map(str, score.evictions_by_event))
@@ -418,11 +425,11 @@ def _evictions(score: "RunScore") -> str:
     return f"{early_count}, then {after}" if after else str(early_count)
 
 
-def _of_conduct(scores: "list[RunScore]") -> dict[str, list[str]]:
-    """How the runs were played, how often that was silently wrong and what hostile servers got, where it is not as in the paper."""
-    is_plain = not any(score.conduct.words for score in scores)
+def _of_conduct(scores: list[RunScore]) -> dict[str, list[str]]:
+    """What is not as in the paper: how runs were played, what was silently wrong, what hostile servers got."""
+    is_plain = not any(score.spec.conduct.words for score in scores)
     columns = {
-        "conduct": [", ".join(score.conduct.words) or "-" for score in scores],
+        "conduct": [", ".join(score.spec.conduct.words) or "-" for score in scores],
         "stale executions": [str(score.stale_executions) for score in scores],
     }
     if any(score.injected is not None for score in scores):
@@ -443,7 +450,8 @@ def _or_dash(count: int | None) -> str:
 
 def _tell_failures(outcome: "Outcome", out: Path | None) -> None:
     for failure in outcome.failures:
-        print(f"{failure.job.stream} {failure.job.planner} {failure.job.arm}: {failure.why}", file=sys.stderr)
+        spec = failure.spec
+        print(f"{spec.stream} {spec.planner} {spec.arm}: {failure.why}", file=sys.stderr)
     if outcome.failures:
         goes_on = (
             f"the same command goes on from {out}"

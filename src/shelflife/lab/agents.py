@@ -28,9 +28,8 @@ from shelflife.lab import prompting
 from shelflife.lab.apis import Api
 from shelflife.lab.asking import Asking
 from shelflife.lab.clock import Clock
-from shelflife.lab.conduct import Conduct
 from shelflife.lab.planners import Message, Planner, Proposal, Usage
-from shelflife.lab.prompting import Consume, digest_of_messages, messages_for, request_in
+from shelflife.lab.prompting import digest_of_messages, messages_for, request_in
 from shelflife.lab.records import (
     Alerted,
     Asked,
@@ -43,6 +42,7 @@ from shelflife.lab.records import (
     Shown,
 )
 from shelflife.lab.scenarios import Episode
+from shelflife.lab.spec import Conduct, Consume
 from shelflife.lab.wire import contract_bytes_in, contract_header_bytes, other_header_bytes
 
 __all__ = ["Agent", "Surroundings"]

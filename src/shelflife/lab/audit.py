@@ -7,10 +7,11 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from shelflife.lab.planners import Message, Planner, Proposal
-from shelflife.lab.prompting import ANSWER, Consume, request_in
+from shelflife.lab.planners.simulated import SimulatedPlanner
+from shelflife.lab.prompting import ANSWER, request_in
 from shelflife.lab.runner import is_remembering, play
 from shelflife.lab.scenarios import Episode, Family, Scenario
-from shelflife.lab.simulated import SimulatedPlanner
+from shelflife.lab.spec import Consume, RunSpec
 
 __all__ = ["Leak", "leaks_in"]
 
@@ -60,7 +61,8 @@ def leaks_in(scenario: Scenario, arm: str, *, seed: int = 0) -> list[Leak]:
     leaks: list[Leak] = []
     for consume in ways:
         planner = _Listening(SimulatedPlanner("compliant"))
-        play(scenario, arm, planner, lambda record: None, seed=seed, consume=consume)
+        spec = RunSpec(scenario.name, arm, planner.name, seed, consume)
+        play(spec, planner, lambda record: None, scenario=scenario)
         leaks += _in_tasks(scenario, planner.heard)
         leaks += _in_prompts(scenario, planner.heard, seed, is_remembering=has_memory)
     return sorted(dict.fromkeys(leaks))

@@ -14,110 +14,105 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx2
+import msgspec
 
 from shelflife.client.entries import digest_of
-from shelflife.lab.conduct import PLAIN, Conduct
 from shelflife.lab.planners import PlannerError
-from shelflife.lab.planning import LONGEST_ANSWER_S, conditional_fields, planner_for
-from shelflife.lab.prompting import Consume
+from shelflife.lab.planners.models import LONGEST_ANSWER_S
+from shelflife.lab.planners.naming import planner_for
+from shelflife.lab.planners.simulated import stand_in_for
 from shelflife.lab.records import Attempted, Record, RecordFile, RecordsError, RunStarted, read_records
 from shelflife.lab.runner import LabError, check_playable, play, strategy_of
 from shelflife.lab.scenarios import Scenario, load
 from shelflife.lab.scores import RunScore, is_whole, score_of
+from shelflife.lab.spec import RunSpec
 
-__all__ = ["Failure", "Job", "Outcome", "execute", "file_name_of", "paper_grid", "scores_in"]
+__all__ = ["Failure", "Outcome", "execute", "file_name_of", "paper_grid", "scores_in"]
 
 _POLL_S = 0.2
 _LONGEST_NAME = 160
 
 
-class Job(NamedTuple):
-    """A run to be played."""
-
-    stream: str
-    arm: str
-    planner: str
-    seed: int = 0
-    consume: str = Consume.LEVEL_3.value
-    level: int = 6
-    base_url: str | None = None
-    timeout_s: int = LONGEST_ANSWER_S
-    conduct: Conduct = PLAIN
-
-
 class Failure(NamedTuple):
     """A run that could not be played to its end."""
 
-    job: Job
+    spec: RunSpec
     why: str
 
 
 class Outcome(NamedTuple):
-    """What came of the jobs."""
+    """What came of the runs."""
 
     scores: list[RunScore]
-    """In the order of the jobs; jobs that are one and the same run have one."""
+    """In the order of the specs; specs of one and the same run have one."""
 
     failures: list[Failure]
 
 
-_Identity = tuple[str, str, str, int, str, int, Conduct]
-"""What must agree for records to be of a run."""
+class _Job(NamedTuple):
+    """A run to be played, with its stream as it is now, and where it is recorded."""
 
-
-class _Run(NamedTuple):
-    """A job with its stream as it is now, and where it is recorded."""
-
-    job: Job
+    spec: RunSpec
     scenario: Scenario
-    digest: str
     path: Path
+    base_url: str | None
+    timeout_s: int
 
     @property
-    def identity(self) -> _Identity:
-        """What its records say of it."""
-        job = self.job
-        return self.digest, job.arm, job.planner, job.seed, job.consume, job.level, job.conduct
+    def digest(self) -> str:
+        """Tells the edition of the stream, and the model at one address from that at another."""
+        return digest_of(self.scenario, self.base_url)
 
     def recorded(self) -> list[Record]:
         """Its records of the last time that it was played; empty when it was not played to its end."""
         records = _latest(self.path) if self.path.exists() else []
-        return records if is_whole(records) and _identity_of(records[0]) == self.identity else []
+        return records if is_whole(records) and self._is_of_this(records[0]) else []
+
+    def _is_of_this(self, start: Record) -> bool:
+        named = msgspec.structs.replace(self.spec, stream=self.scenario.name)
+        return isinstance(start, RunStarted) and (start.digest, start.spec) == (self.digest, named)
 
 
 def execute(
-    jobs: Sequence[Job],
+    specs: Sequence[RunSpec],
     folder: Path,
     *,
+    base_url: str | None = None,
+    timeout_s: int = LONGEST_ANSWER_S,
     worker_count: int = 1,
     on_episodes: Callable[[int], None] = lambda count: None,
     on_found: Callable[[int], None] = lambda count: None,
 ) -> Outcome:
-    """Play every job whose records in the folder are not whole yet.
+    """Play every run whose records in the folder are not whole yet.
 
+    Models are asked at `base_url`, if they have one, and given `timeout_s` for an answer: with more patience the same run goes on.
     `on_episodes` is told how many more episodes have been played, `on_found` how many were there already.
     """
-    for job in jobs:
-        strategy_of(job.arm)
-    runs = {run.path: run for run in (_run_of(job, folder) for job in dict.fromkeys(jobs))}
-    for run in runs.values():
-        check_playable(run.scenario, run.job.level, run.job.conduct)
+    for spec in specs:
+        strategy_of(spec.arm)
+    jobs = {}
+    for spec in dict.fromkeys(specs):
+        scenario = load(spec.stream)
+        path = folder / file_name_of(spec, scenario, base_url)
+        jobs[path] = _Job(spec, scenario, path, base_url, timeout_s)
+    for job in jobs.values():
+        check_playable(job.spec, job.scenario)
     failures: list[Failure] = []
     waiting = []
-    for run in runs.values():
+    for job in jobs.values():
         try:
-            if run.recorded():
-                on_found(len(run.scenario.order))
+            if job.recorded():
+                on_found(len(job.scenario.order))
             else:
-                waiting.append(run)
+                waiting.append(job)
         except RecordsError as error:
-            failures.append(Failure(run.job, str(error)))
+            failures.append(Failure(job.spec, str(error)))
     if worker_count == 1 or len(waiting) < 2:
-        failures += (failure for run in waiting if (failure := _played(run, on_episodes)))
+        failures += (failure for job in waiting if (failure := _played(job, on_episodes)))
     else:
         failures += _played_by_workers(waiting, min(worker_count, len(waiting)), on_episodes)
-    failed = {failure.job for failure in failures}
-    return Outcome([score_of(run.recorded()) for run in runs.values() if run.job not in failed], failures)
+    failed = {failure.spec for failure in failures}
+    return Outcome([score_of(job.recorded()) for job in jobs.values() if job.spec not in failed], failures)
 
 
 def scores_in(folder: Path) -> list[RunScore]:
@@ -126,70 +121,54 @@ def scores_in(folder: Path) -> list[RunScore]:
     return [score_of(records) for records in found if is_whole(records)]
 
 
-def file_name_of(job: Job, scenario: Scenario) -> str:
-    """Where a job is recorded: names for people, and a digest so that no two runs and no two editions of a stream share a file.
+def file_name_of(spec: RunSpec, scenario: Scenario, base_url: str | None = None) -> str:
+    """Where a run is recorded.
 
-    How long a model may take is not in it: with more patience the same run goes on.
+    Names for people, and a digest: no two runs and no two editions of a stream share a file.
     """
     parts = (
         scenario.name,
-        job.planner,
-        job.arm,
-        f"consume-{job.consume}",
-        f"level-{job.level}",
-        f"seed-{job.seed}",
-        *job.conduct.words,
+        spec.planner,
+        spec.arm,
+        f"consume-{spec.consume}",
+        f"level-{spec.level}",
+        f"seed-{spec.seed}",
+        *spec.conduct.words,
     )
     named = "--".join(_for_a_file(part) for part in parts)[:_LONGEST_NAME]
-    return f"{named}--{digest_of(parts, scenario, job.base_url)[:8]}.jsonl"
+    return f"{named}--{digest_of(parts, scenario, base_url)[:8]}.jsonl"
 
 
-def _run_of(job: Job, folder: Path) -> _Run:
-    scenario = load(job.stream)
-    return _Run(job, scenario, digest_of(scenario, job.base_url), folder / file_name_of(job, scenario))
-
-
-def _identity_of(start: Record) -> _Identity | None:
-    if not isinstance(start, RunStarted):
-        return None
-    return start.digest, start.arm, start.planner, start.seed, start.consume, start.level, start.conduct
-
-
-def _played(run: _Run, on_episodes: Callable[[int], None]) -> Failure | None:
-    job, scenario = run.job, run.scenario
-    fields = conditional_fields(scenario)
+def _played(job: _Job, on_episodes: Callable[[int], None]) -> Failure | None:
+    spec, scenario = job.spec, job.scenario
     try:
         with (
-            planner_for(job.planner, job.seed, fields, job.base_url, job.timeout_s) as planned,
-            RecordFile(run.path) as record,
+            planner_for(spec.planner, spec.seed, scenario, job.base_url, job.timeout_s) as (planner, model),
+            RecordFile(job.path) as record,
         ):
-            earlier = read_records(run.path) if planned.model else []
+            earlier = read_records(job.path) if model else []
             play(
-                scenario,
-                job.arm,
-                planned.planner,
+                spec,
+                planner,
                 record,
-                seed=job.seed,
-                consume=Consume(job.consume),
-                level=job.level,
-                conduct=job.conduct,
-                model=planned.model,
-                digest=run.digest,
+                scenario=scenario,
+                model=model,
+                digest=job.digest,
                 recorded=[
                     one
                     for one in earlier
-                    if isinstance(one, Attempted) and planned.model and one.served == planned.model.served
+                    if isinstance(one, Attempted) and model and one.served == model.served
                 ],
                 on_episode=lambda: on_episodes(1),
             )
     # of these the last two are what a server that does not start raises
     except (LabError, PlannerError, RecordsError, httpx2.HTTPError, OSError, RuntimeError) as error:
-        return Failure(job, str(error) or type(error).__name__)
+        return Failure(spec, str(error) or type(error).__name__)
     return None
 
 
 def _played_by_workers(
-    runs: Sequence[_Run], worker_count: int, on_episodes: Callable[[int], None]
+    jobs: Sequence[_Job], worker_count: int, on_episodes: Callable[[int], None]
 ) -> Iterator[Failure]:
     """Play runs in processes that end with this one, and with this iterator, however it ends."""
     context = multiprocessing.get_context("spawn")
@@ -201,9 +180,9 @@ def _played_by_workers(
     )
     try:
         with _interrupts_held_back():
-            jobs = {pool.submit(_played_in_worker, run): run.job for run in runs}
+            specs = {pool.submit(_played_in_worker, job): job.spec for job in jobs}
         watched.close()
-        left = set(jobs)
+        left = set(specs)
         while left:
             finished, left = wait(left, _POLL_S, FIRST_COMPLETED)
             while not done.empty():
@@ -212,7 +191,7 @@ def _played_by_workers(
                 try:
                     failure = future.result()
                 except BrokenProcessPool:
-                    failure = Failure(jobs[future], "a process that plays runs has ended before its time")
+                    failure = Failure(specs[future], "a process that plays runs has ended before its time")
                 if failure:
                     yield failure
     finally:
@@ -250,8 +229,8 @@ def _end_with_the_main_process(watched: Connection) -> None:
     os._exit(1)
 
 
-def _played_in_worker(run: _Run) -> Failure | None:
-    return _played(run, _done.put)
+def _played_in_worker(job: _Job) -> Failure | None:
+    return _played(job, _done.put)
 
 
 def _latest(path: Path) -> list[Record]:
@@ -265,14 +244,14 @@ def _for_a_file(text: str) -> str:
     return "".join(char if char.isascii() and (char.isalnum() or char in "._=-") else "_" for char in text)
 
 
-def paper_grid() -> list[Job]:
+def paper_grid() -> list[RunSpec]:
     """The paper's 250 runs, with simulated planners that are tuned to its models.
 
     The paper says how many runs there are on the drifted stream and on recipes; how the other hundred are spread is ours.
     """
     haiku, sonnet_4, sonnet_5, mini_54, deepseek, mini_5, gemini = (
-        f"sim:{name}"
-        for name in (
+        stand_in_for(model)
+        for model in (
             "claude-haiku-4-5",
             "claude-sonnet-4-6",
             "claude-sonnet-5",
@@ -294,7 +273,7 @@ def paper_grid() -> list[Job]:
         (("undrifted",), (haiku, sonnet_4, mini_54, mini_5), ("A1", "A2", "A2D", "A2DG"), 1),
     )
     return [
-        Job(stream, arm, planner, seed)
+        RunSpec(stream, arm, planner, seed)
         for streams, planners, arms, seed_count in parts
         for stream in streams
         for planner in planners

@@ -1,8 +1,11 @@
-"""What somebody does to the agents of a hostile stream: each is an ASGI app around that of the real API.
+"""What somebody does to the agents of a hostile stream. Each attack is an ASGI app around that of the real API.
 
-A server that *injects* slips a value of its own into every fix that can be kept. One that *bumps* rewrites all its rows after each response, so that all of them
-have changed. A proxy that *pins* answers for ever with the stamps of the first state; a server that *lies* does the same, and signs it. The operator's own calls
-go through untouched.
+- A server that *injects* slips a value of its own into every fix that can be kept.
+- One that *bumps* rewrites all its rows with each response, so that all of them have changed.
+- A proxy that *pins* answers for ever with the stamps of the first state.
+- A server that *lies* does the same, and signs it.
+
+The operator's own calls go through untouched.
 """
 
 import itertools
@@ -43,7 +46,7 @@ def injecting(app: _App, wants: Mapping[str, Any]) -> _App:
 
 
 def bumping(app: _App, provider: Provider) -> _App:
-    """A server that rewrites every row of every table before each response leaves, and says so in the next: really, by reloads."""
+    """A server that really rewrites every row of every table before each response leaves, and says so in the next."""
     registry = provider.registry
     numbers = itertools.count(1)
 

@@ -26,7 +26,10 @@ class Interval(NamedTuple):
 
 
 def wilson(successes: int, trials: int) -> Interval | None:
-    """Wilson's interval of a rate, between 0 and 1; None when there was no trial. Unlike the usual one it is right for few trials and for rates of 0 and 1."""
+    """Wilson's interval of a rate, between 0 and 1; None when there was no trial.
+
+    Unlike the usual one it is right for few trials, and for rates of 0 and 1.
+    """
     if trials == 0:
         return None
     rate, z2 = successes / trials, _Z**2

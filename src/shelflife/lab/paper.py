@@ -299,13 +299,14 @@ EXTENT = Published("Results", Extent(250, 9432, 7, 159))
 _COUNTERPARTS = {"compliant": "gpt-5-mini", "compliant-last": "gpt-5.4-mini"}
 
 
-def counterpart_of(planner: str, served: str | None = None) -> str | None:
+def counterpart_of(planner: str, tuned_to: str | None = None, served: str | None = None) -> str | None:
     """The model of the paper's whose numbers belong beside a planner's.
 
-    A preset's is the model it is tuned to; of two values `compliant` takes the first, as gpt-5-mini does, and `compliant-last`
-    the last, as gpt-5.4-mini does; a model's is itself.
+    - Of a planner that is tuned, the model that it is tuned to.
+    - Of a model, itself: by the name it was asked for, or by the one that was served.
+    - Of two values `compliant` takes the first, as gpt-5-mini does, and `compliant-last` the last, as gpt-5.4-mini does.
     """
     if planner in _COUNTERPARTS:
         return _COUNTERPARTS[planner]
-    names = (planner.removeprefix("sim:"), planner.rpartition("/")[2], served or "")
+    names = (tuned_to, planner.rpartition("/")[2], served)
     return next((name for name in names if name in LADDER.facts), None)

@@ -15,8 +15,9 @@ from shelflife.lab import prompting
 from shelflife.lab.apis import APIS, Api
 from shelflife.lab.intervals import Interval, wilson
 from shelflife.lab.planners import Planner, Proposal
-from shelflife.lab.prompting import Consume, messages_for, request_in
+from shelflife.lab.prompting import messages_for, request_in
 from shelflife.lab.scenarios import Episode, HintShape, Scenario, load
+from shelflife.lab.spec import Consume
 from shelflife.testing import serving
 
 __all__ = ["Finding", "Preflight", "ShapeVerdict", "calls_of", "preflight"]
@@ -28,11 +29,8 @@ _FAMILIES: dict[HintShape, tuple[str, str]] = {
 }
 """For each shape, a stream and a family of it whose fix is of that shape."""
 
-_IN_WORDS = {
-    "add a field": "add a field",
-    "rewrite a value": "rewrite a value",
-    "conditional rewrite": "rewrite a value on a condition",
-}
+_IN_WORDS = {"conditional rewrite": "rewrite a value on a condition"}
+"""What a fix of a shape does, where the name of the shape does not say it."""
 
 _WAYS = (Consume.LEVEL_2, Consume.LEVEL_3, Consume.APPLY)
 
@@ -45,9 +43,9 @@ _ENOUGH_FAILURES = 5
 
 
 def calls_of(trials: int) -> int:
-    """The calls of the planner that a preflight takes: one a trial, and two for the episode without memory of every shape.
+    """How often a preflight asks the planner: once a trial, and twice for the episode without memory of every shape.
 
-    A planner that succeeds without memory takes one less; one that answers with something else than a request takes more.
+    A planner that succeeds without memory is asked once less. One that answers without a request is asked more often.
     """
     return len(_FAMILIES) * (len(_WAYS) * trials + 2)
 
@@ -78,7 +76,7 @@ class ShapeVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
     shape: str
     follows_the_server: bool | None
-    """Whether the planner, without memory, took over the fix from the server's answer; None when it never came to see one."""
+    """Whether the planner took over the fix from the server's answer, without memory. None when it never saw one."""
 
     findings: list[Finding]
     recommendation: str
@@ -94,7 +92,7 @@ class Preflight(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Baseline(NamedTuple):
-    """An episode without memory: the tokens of the attempt that met the constraint, and of the one after the server's fix."""
+    """An episode without memory, in tokens: the attempt that met the constraint, and the one after the server's fix."""
 
     first: int = 0
     second: int = 0
@@ -138,7 +136,7 @@ def _verdict(
         shape=shape,
         follows_the_server=baseline.follows_the_server,
         findings=findings,
-        recommendation=_recommendation(_IN_WORDS[shape], findings, baseline),
+        recommendation=_recommendation(_IN_WORDS.get(shape, shape), findings, baseline),
     )
 
 

@@ -1,7 +1,6 @@
 """The messages that a planner sees: the same for a model and for a simulated planner."""
 
 from collections.abc import Sequence
-from enum import StrEnum
 from typing import Any, NamedTuple
 
 import msgspec
@@ -11,20 +10,13 @@ from shelflife.client.prompts import MERGE_INSTRUCTION, amended_input, memory_bl
 from shelflife.lab.apis import Api
 from shelflife.lab.planners import Message
 from shelflife.lab.scenarios import Episode
+from shelflife.lab.spec import Consume
 
-__all__ = ["Consume", "Exchange", "digest_of_messages", "messages_for", "request_in"]
+__all__ = ["Exchange", "digest_of_messages", "messages_for", "request_in"]
 
 INPUT = "Input:\n"
 ANSWER = "The server answered "
 NO_REQUEST = "There was no JSON object in your reply."
-
-
-class Consume(StrEnum):
-    """How a remembered fix reaches the request."""
-
-    LEVEL_2 = "2"
-    LEVEL_3 = "3"
-    APPLY = "apply"
 
 
 class Exchange(NamedTuple):

@@ -1,16 +1,18 @@
-"""What a run writes down as it goes, one line of JSON a record. Scores and exhibits are made from these alone."""
+"""What a run writes down as it goes: one line of JSON a record. Scores and exhibits are made from these alone."""
 
 import fcntl
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Final, Literal
 
 import msgspec
 
-from shelflife.lab.conduct import PLAIN, Conduct
+from shelflife.lab.scenarios import Split
+from shelflife.lab.spec import RunSpec
 
 __all__ = [
+    "FORMAT",
     "Alerted",
     "Asked",
     "Attempted",
@@ -31,6 +33,10 @@ __all__ = [
 ]
 
 
+FORMAT: Final = 1
+"""The number of this format of records. Files of another are refused."""
+
+
 class RecordsError(Exception):
     """Records cannot be written or read: one sentence for people."""
 
@@ -45,22 +51,21 @@ class Model(msgspec.Struct, frozen=True):
 class RunStarted(msgspec.Struct, frozen=True, kw_only=True, tag="run started"):
     """What is played, and what is needed to score it."""
 
-    stream: str
+    format: Literal[1]
+    spec: RunSpec
     title: str
+    """Of the stream, for people."""
+
     api: str
-    arm: str
-    planner: str
     planner_kind: Literal["simulated", "model"]
-    is_tuned_to_the_paper: bool
+    tuned_to: str | None
+    """The model of the paper's that a simulated planner was tuned to."""
+
     model: Model | None
-    seed: int
-    consume: str
-    level: int
-    conduct: Conduct = PLAIN
-    hostile: str | None = None
+    hostile: str | None
     """What was done to the agents."""
 
-    digest: str = ""
+    digest: str
     """Of the stream as it was played, and of the address of the model."""
 
     is_remembering: bool
@@ -79,7 +84,7 @@ class RunStarted(msgspec.Struct, frozen=True, kw_only=True, tag="run started"):
     eligible: list[int]
     first_meetings: list[int]
     stale_slots: list[int]
-    split_after: int | None
+    split: Split | None
     started_at: str
     version: str
     """Of shelflife."""
@@ -124,9 +129,9 @@ class Attempted(msgspec.Struct, frozen=True, kw_only=True, tag="attempt"):
     """The ids of the remembered fixes whose values were in the request when it was sent last."""
 
     mended: int = 0
-    """How often the request was refused because its remembered values had gone stale, and was mended without the planner.
+    """How often the request was refused for stale remembered values, and was mended without the planner.
 
-    Bytes are those of all that was sent and came back; the status is the last.
+    Bytes are of all that was sent and came back. The status is the last.
     """
 
     mended_with: list[Shown] = []
@@ -208,7 +213,7 @@ class Distrusted(msgspec.Struct, frozen=True, kw_only=True, tag="distrusted"):
 
 
 class Disclosed(msgspec.Struct, frozen=True, kw_only=True, tag="disclosed"):
-    """The server's own names that agents were told in the run, but for those that stand in requests and fixes anyway."""
+    """The server's own names that agents were told. Those that stand in requests and fixes anyway are left out."""
 
     tables: list[str]
     keys: list[str]
@@ -222,7 +227,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True, tag="asked"):
     url: str
     status: int
     question_bytes: int
-    """Of the URL, of what was sent and of the body of the answer; of a feed, what it has told since the last of these."""
+    """Of the URL, of what was sent and of the answer's body. Of a feed, what it has told since the last of these."""
 
     whole_bytes: int = 0
     """Of the whole messages, both ways: start lines, all headers and bodies, as HTTP/1.1 has them."""
@@ -266,9 +271,9 @@ _decode = msgspec.json.Decoder(Record).decode
 
 
 class RecordFile:
-    """A file that records are added to by one process at a time; each is there once it was written.
+    """A file of records. One process at a time adds to it, and each record is there once it was written.
 
-    A last line that was cut off by the end of its process is taken away, or the next record would be written behind it.
+    A last line that was cut off by the end of its process is taken away, or the next record would stand behind it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -326,4 +331,22 @@ def _decoded(lines: Iterable[bytes], path: Path) -> Iterator[Record]:
         try:
             yield _decode(line)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            if _is_of_another_format(line):
+                raise RecordsError(
+                    f"{path} is not in format {FORMAT} of records, the only one that this version of shelflife reads:"
+                    " move it away and play the run again"
+                ) from None
             raise RecordsError(f"{path}, line {number}, is no record: {error}") from None
+
+
+class _Opening(msgspec.Struct, tag="run started"):
+    """All that every format has in common."""
+
+    format: int | None = None
+
+
+def _is_of_another_format(line: bytes) -> bool:
+    try:
+        return msgspec.json.decode(line, type=_Opening).format != FORMAT
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return False

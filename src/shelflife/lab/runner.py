@@ -1,7 +1,6 @@
 """Play one run: a stream through the real server on loopback, with a real memory and a planner."""
 
 import logging
-import secrets
 import tempfile
 import threading
 import time
@@ -21,12 +20,11 @@ from shelflife.lab.agents import Agent, Surroundings
 from shelflife.lab.apis import APIS
 from shelflife.lab.arms import ARMS, OF_USERS, KeepsNothing
 from shelflife.lab.clock import Clock
-from shelflife.lab.conduct import PLAIN, Conduct
 from shelflife.lab.planners import Planner
-from shelflife.lab.prompting import Consume
-from shelflife.lab.records import Attempted, Drifted, Model, Record, RunStarted
-from shelflife.lab.scenarios import Drift, Scenario
-from shelflife.lab.servers import guard_of, server_of
+from shelflife.lab.records import FORMAT, Attempted, Drifted, Model, Record, RunStarted
+from shelflife.lab.scenarios import Drift, Scenario, load
+from shelflife.lab.servers import Server, guard_of, server_of
+from shelflife.lab.spec import RunSpec
 from shelflife.testing import serving
 
 __all__ = ["LabError", "check_playable", "is_remembering", "play", "strategy_of"]
@@ -35,7 +33,6 @@ _memory_log = logging.getLogger("shelflife.memory")
 _SILENT = logging.NullHandler()
 
 _TIMEOUT_S = 30
-_LONGEST_UNTIL_HEARD_S = 20
 _SAYS_NOTHING = 0
 _NOT_TO_BE_FOLLOWED = ("bumps", "pins", "lies")
 
@@ -59,63 +56,43 @@ def is_remembering(arm: str) -> bool:
 
 
 def play(
-    scenario: Scenario,
-    arm: str,
+    spec: RunSpec,
     planner: Planner,
     record: Callable[[Record], None],
     *,
-    seed: int = 0,
-    consume: Consume = Consume.LEVEL_3,
-    level: int = 6,
-    conduct: Conduct = PLAIN,
+    scenario: Scenario | None = None,
     model: Model | None = None,
     digest: str = "",
     recorded: Sequence[Attempted] = (),
     on_episode: Callable[[], None] = lambda: None,
+    longest_until_heard_s: float = 20,
 ) -> None:
-    """Play a stream once and record what happens.
+    """Play a run to its end, and hand every record of it to `record`.
 
-    The planner is not asked again where its answer to the same messages is among those `recorded` by a run that was interrupted.
-    The `digest` is written down as it is: of which edition of the stream the run is, and of the model at which address.
+    The planner may be anybody's, as long as it bears the name that the spec has.
+
+    - `scenario` is the stream itself, where it should not be loaded by its name.
+    - `model` and `digest` are only written down.
+    - `recorded` are the answers of an interrupted run. The planner is not asked again where the messages are the same.
+    - Agents that follow the change feed must hear of each state within `longest_until_heard_s`, or the run ends.
     """
-    strategy = strategy_of(arm)
-    check_playable(scenario, level, conduct)
+    scenario = load(spec.stream) if scenario is None else scenario
+    spec = msgspec.structs.replace(spec, stream=scenario.name)
+    check_playable(spec, scenario)
+    if planner.name != spec.planner:
+        raise LabError(f"the run is one of {spec.planner!r}, and its planner is called {planner.name!r}")
     _memory_log.addHandler(_SILENT)  # what it warns of is on record
-    record(_started(scenario, arm, planner, seed, consume, level, conduct, model, digest))
+    record(_started(spec, scenario, planner, model, digest))
     clock = Clock()
-    token = secrets.token_urlsafe()
-    with (
-        clock.running("whole"),
-        server_of(scenario, conduct, level, token) as server,
-        serving(clock.timing_app(server.app)) as address,
-        httpx2.Client(base_url=address, trust_env=False, timeout=_TIMEOUT_S) as http,
-    ):
-        surroundings = Surroundings(
-            api=APIS[scenario.api],
-            origin=address,
-            http=http,
-            strategy=strategy,
-            is_remembering=is_remembering(arm),
-            planner=planner,
-            consume=consume,
-            conduct=conduct,
-            record=_one_at_a_time(record),
-            clock=clock,
-            recorded={(one.agent, one.episode, one.attempt): one for one in recorded},
-            learned_in={},
-            guard=guard_of(scenario, conduct),
-            trust=server.trust_in(address),
-            now=server.clock if conduct.trust else time.time,
-            wants=scenario.wants or {},
-        )
-        with _agents(surroundings) as agents:
-            _wait_until_heard(agents, http, conduct)
-            for episode in scenario.episodes(seed):
+    with clock.running("whole"), _stage(spec, scenario, planner, record, recorded, clock) as (server, around):
+        with _agents(around) as agents:
+            _wait_until_heard(agents, around, longest_until_heard_s)
+            for episode in scenario.episodes(spec.seed):
                 for agent in agents:
                     agent.play_episode(episode)
                 for drift in scenario.drift_after(episode.index):
-                    surroundings.record(server.as_agents_know_it(pushed(drift, http, token)))
-                    _wait_until_heard(agents, http, conduct)
+                    around.record(server.as_agents_know_it(pushed(drift, around.http, server.admin_token)))
+                    _wait_until_heard(agents, around, longest_until_heard_s)
                 server.clock.go_on()
                 on_episode()
         if (disclosed := server.disclosed()) is not None:
@@ -123,8 +100,9 @@ def play(
     record(clock.as_record())
 
 
-def check_playable(scenario: Scenario, level: int, conduct: Conduct) -> None:
+def check_playable(spec: RunSpec, scenario: Scenario) -> None:
     """Raise what cannot be played together, in one sentence."""
+    level, conduct = spec.level, spec.conduct
     if level == _SAYS_NOTHING and conduct.trust:
         raise LabError("there are no states to sign: at Level 0 a server tells nothing of its state")
     if level == _SAYS_NOTHING and conduct.fresh == "feed":
@@ -132,6 +110,44 @@ def check_playable(scenario: Scenario, level: int, conduct: Conduct) -> None:
     if conduct.fresh == "feed" and scenario.hostile in _NOT_TO_BE_FOLLOWED:
         raise LabError(
             f"a server that {scenario.hostile} has no feed that tells of its state: play it with another --fresh"
+        )
+
+
+@contextmanager
+def _stage(
+    spec: RunSpec,
+    scenario: Scenario,
+    planner: Planner,
+    record: Callable[[Record], None],
+    recorded: Sequence[Attempted],
+    clock: Clock,
+) -> Iterator[tuple[Server, Surroundings]]:
+    """The server of a run, on loopback, and all that its agents have in common."""
+    with (
+        server_of(spec, scenario) as server,
+        serving(clock.timing_app(server.app)) as address,
+        httpx2.Client(base_url=address, trust_env=False, timeout=_TIMEOUT_S) as http,
+    ):
+        yield (
+            server,
+            Surroundings(
+                api=APIS[scenario.api],
+                origin=address,
+                http=http,
+                strategy=strategy_of(spec.arm),
+                is_remembering=is_remembering(spec.arm),
+                planner=planner,
+                consume=spec.consume,
+                conduct=spec.conduct,
+                record=_one_at_a_time(record),
+                clock=clock,
+                recorded={(one.agent, one.episode, one.attempt): one for one in recorded},
+                learned_in={},
+                guard=guard_of(scenario, spec.conduct),
+                trust=server.trust_in(address),
+                now=server.clock if spec.conduct.trust else time.time,
+                wants=scenario.wants or {},
+            ),
         )
 
 
@@ -169,15 +185,13 @@ def _over_one_file(count: int) -> Iterator[list[SqliteStore]]:
         yield [stack.enter_context(closing(SqliteStore(path))) for _ in range(count)]
 
 
-def _wait_until_heard(agents: Sequence[Agent], http: httpx2.Client, conduct: Conduct) -> None:
+def _wait_until_heard(agents: Sequence[Agent], around: Surroundings, longest_s: float) -> None:
     """Where agents follow the change feed, go on when all of them have heard of the server's state."""
-    if conduct.fresh != "feed":
+    if around.conduct.fresh != "feed":
         return
-    epoch = read_state(http.get("/contract/state").content).epoch
-    if not all(agent.has_heard(epoch, _LONGEST_UNTIL_HEARD_S) for agent in agents):
-        raise LabError(
-            f"the change feed has not told of the server's state within {_LONGEST_UNTIL_HEARD_S} s"
-        )
+    epoch = read_state(around.http.get("/contract/state").content).epoch
+    if not all(agent.has_heard(epoch, longest_s) for agent in agents):
+        raise LabError(f"the change feed has not told of the server's state within {longest_s} s")
 
 
 def pushed(drift: Drift, http: httpx2.Client, token: str) -> Drifted:
@@ -214,33 +228,20 @@ def pushed(drift: Drift, http: httpx2.Client, token: str) -> Drifted:
 
 
 def _started(
-    scenario: Scenario,
-    arm: str,
-    planner: Planner,
-    seed: int,
-    consume: Consume,
-    level: int,
-    conduct: Conduct,
-    model: Model | None,
-    digest: str,
+    spec: RunSpec, scenario: Scenario, planner: Planner, model: Model | None, digest: str
 ) -> RunStarted:
     families = scenario.families
     return RunStarted(
-        stream=scenario.name,
+        format=FORMAT,
+        spec=spec,
         title=scenario.title,
         api=scenario.api,
-        arm=arm,
-        planner=planner.name,
         planner_kind=planner.kind,
-        is_tuned_to_the_paper=planner.name.startswith("sim:"),
+        tuned_to=getattr(planner, "tuned_to", None),  # only those that are tuned have it
         model=model,
-        seed=seed,
-        consume=consume.value,
-        level=level,
-        conduct=conduct,
         hostile=scenario.hostile or None,
         digest=digest,
-        is_remembering=is_remembering(arm),
+        is_remembering=is_remembering(spec.arm),
         classes=[families[name].in_class for name in scenario.order],
         families=scenario.order,
         hints={name: family.hint for name, family in families.items() if family.hint},
@@ -248,7 +249,7 @@ def _started(
         eligible=scenario.eligible,
         first_meetings=sorted(scenario.first_meetings),
         stale_slots=scenario.stale_slots,
-        split_after=scenario.split_after,
+        split=scenario.split,
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         version=shelflife.__version__,
     )

@@ -12,7 +12,18 @@ import msgspec
 from shelflife.contract import Rule
 from shelflife.lab.toml_lines import TomlLines
 
-__all__ = ["Drift", "Episode", "Family", "Hostile", "Scenario", "ScenarioError", "load", "parse", "shipped"]
+__all__ = [
+    "Drift",
+    "Episode",
+    "Family",
+    "Hostile",
+    "Scenario",
+    "ScenarioError",
+    "Split",
+    "load",
+    "parse",
+    "shipped",
+]
 
 HintShape = Literal["add a field", "rewrite a value", "conditional rewrite"]
 
@@ -82,6 +93,14 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     remove_rules: list[Rule] = []
 
 
+class Split(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A class that is counted apart before and after an episode."""
+
+    in_class: str = msgspec.field(name="class")
+    after: int
+    """The index of the last episode that counts as before."""
+
+
 class Episode(msgspec.Struct, frozen=True, kw_only=True):
     """One task of a stream."""
 
@@ -108,14 +127,14 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     stale_slots: list[int] = []
     """Governed episodes in which every memory still shows what has just gone stale; compliance leaves them out."""
 
-    split_after: int | None = None
-    """Where the rewritten class is counted apart, before and after."""
+    split: Split | None = None
+    """The class that is also counted apart, before and after an episode."""
 
     varied: dict[str, list[Any]] = {}
     """Input fields that make no difference, each with values to choose from by the seed."""
 
     hostile: Hostile | msgspec.UnsetType = msgspec.UNSET
-    """What is done to the agents; nothing where it is not said. Unset, so that the digests of other streams stay as they were."""
+    """What is done to the agents. Unset where nothing is, so that digests of other streams do not depend on it."""
 
     wants: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
     """What a server that injects slips into its fixes."""
@@ -277,8 +296,14 @@ def _inconsistencies(scenario: Scenario, lines: TomlLines) -> list[str]:
     )
     if not order:
         found.append((lines.of("order"), "there is no episode"))
-    if scenario.governed not in {family.in_class for family in families.values()}:
+    classes = {family.in_class for family in families.values()}
+    if scenario.governed not in classes:
         found.append((lines.of("governed"), f"no family is of the class {scenario.governed!r}"))
+    if split := scenario.split:
+        if split.in_class not in classes:
+            found.append((lines.of("split"), f"no family is of the class {split.in_class!r}"))
+        if not 0 <= split.after < len(order):
+            found.append((lines.of("split"), f"there is no episode {split.after} to split after"))
     for name, family in families.items():
         unknown = [word for word in _placeholders(family.task) if word not in family.input]
         found += (
@@ -300,8 +325,6 @@ def _inconsistencies(scenario: Scenario, lines: TomlLines) -> list[str]:
             found.append((line, f"there is no value of {field!r} to choose from"))
         if not _is_json(values):
             found.append((line, f"a value of {field!r} is none that JSON has"))
-    if scenario.split_after is not None and not 0 <= scenario.split_after < len(order):
-        found.append((lines.of("split_after"), f"there is no episode {scenario.split_after} to split after"))
     found += ((lines.of("wants", field), problem) for field, problem in _problems_of_wants(scenario))
     for slot in scenario.stale_slots:
         if not 0 <= slot < len(order):

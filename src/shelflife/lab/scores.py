@@ -5,7 +5,6 @@ from typing import Any, Literal
 
 import msgspec
 
-from shelflife.lab.conduct import Conduct
 from shelflife.lab.records import (
     Alerted,
     Asked,
@@ -22,6 +21,7 @@ from shelflife.lab.records import (
     RunStarted,
     Shown,
 )
+from shelflife.lab.spec import RunSpec
 
 __all__ = ["FirstTry", "RunScore", "SavingFactors", "Tokens", "Wire", "as_json", "is_whole", "score_of"]
 
@@ -124,21 +124,23 @@ class SavingFactors(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunScore(msgspec.Struct, frozen=True, kw_only=True):
-    """One run in numbers; where several agents play it, those of the first, but for what is of the memory and what is stale, mended or injected, which are of all. The names are those of `shelflife lab run --json`."""
+    """One run in numbers. Their names are those of `shelflife lab run --json`.
 
-    stream: str
+    Where several agents play, the numbers are those of the first. Two sorts are not: what was done to the memory that all of them
+    share, and what any of them did that was stale, mended or injected.
+    """
+
+    spec: RunSpec
     title: str
-    arm: str
-    planner: str
+    """Of the stream, for people."""
+
     planner_kind: Literal["simulated", "model"]
-    is_tuned_to_the_paper: bool
+    tuned_to: str | None
+    """The model of the paper's that a simulated planner was tuned to."""
+
     model: Model | None
     """What was asked for, and what the answers say was served; several are listed."""
 
-    seed: int
-    consume: str
-    level: int
-    conduct: Conduct
     hostile: str | None
     """What was done to the agents."""
 
@@ -162,7 +164,10 @@ class RunScore(msgspec.Struct, frozen=True, kw_only=True):
     """The requests that the server carried out with the value of a remembered fix that was not true any more."""
 
     injected: int | None
-    """The first requests of episodes that the server carried out with a value that it had slipped into a remembered fix; None where it does no such thing."""
+    """The first requests of episodes that were carried out with a value that the server had slipped into a remembered fix.
+
+    None where it does no such thing.
+    """
 
     injected_by_answers: int | None
     """The same for later requests, into which the value came by the server's answer in the same episode."""
@@ -196,8 +201,12 @@ class RunScore(msgspec.Struct, frozen=True, kw_only=True):
     governed_scored: FirstTry
     """The governed class without the stale slots."""
 
-    funding_pre: FirstTry | None
-    funding_post: FirstTry | None
+    before_split: FirstTry | None
+    """The class that the stream counts apart, up to the episode that it names; None where it names none."""
+
+    after_split: FirstTry | None
+    """The same class from then on."""
+
     hints: dict[str, str]
     """By family, what the server's fix does to a request."""
 
@@ -217,14 +226,16 @@ def is_whole(records: Sequence[Record]) -> bool:
         return False
     start = records[0]
     ended = [record for record in records if isinstance(record, EpisodeEnded)]
-    by_agent = [[one.episode for one in ended if one.agent == agent] for agent in range(start.conduct.agents)]
-    return by_agent == [list(range(len(start.classes)))] * start.conduct.agents
+    agent_count = start.spec.conduct.agents
+    by_agent = [[one.episode for one in ended if one.agent == agent] for agent in range(agent_count)]
+    return by_agent == [list(range(len(start.classes)))] * agent_count
 
 
 def score_of(records: Sequence[Record]) -> RunScore:
-    """The score of a whole run: that of its first agent, what was done to the memory that all of them share, and what any of them did wrong with it."""
+    """The score of a whole run."""
     start = next(record for record in records if isinstance(record, RunStarted))
     spent = next(record for record in reversed(records) if isinstance(record, RunEnded))
+    conduct = start.spec.conduct
     by_all = [record for record in records if isinstance(record, Attempted)]
     attempts = [one for one in by_all if one.agent == 0]
     asked = [record for record in records if isinstance(record, Asked) and record.agent == 0]
@@ -236,24 +247,18 @@ def score_of(records: Sequence[Record]) -> RunScore:
     eligible = [index for index in start.eligible if index in ended]
     eligible_first_try = len(first_try.intersection(eligible))
     return RunScore(
-        stream=start.stream,
+        spec=start.spec,
         title=start.title,
-        arm=start.arm,
-        planner=start.planner,
         planner_kind=start.planner_kind,
-        is_tuned_to_the_paper=start.is_tuned_to_the_paper,
+        tuned_to=start.tuned_to,
         model=_served(start.model, attempts),
-        seed=start.seed,
-        consume=start.consume,
-        level=start.level,
-        conduct=start.conduct,
         hostile=start.hostile,
         digest=start.digest,
         episodes=len(ended),
         completed=sum(one.is_completed for one in ended.values()),
         first_try=len(first_try),
         retries=_retries(ended),
-        retries_by_agent=[_retries(_ended(records, agent)) for agent in range(start.conduct.agents)],
+        retries_by_agent=[_retries(_ended(records, agent)) for agent in range(conduct.agents)],
         mended=sum(one.mended for one in by_all),
         stale_injections=sum(_has_stale(one.shown, one, drifts) for one in by_all),
         stale_executions=sum(
@@ -263,7 +268,7 @@ def score_of(records: Sequence[Record]) -> RunScore:
         injected=_injected(start, by_all, is_first=True),
         injected_by_answers=_injected(start, by_all, is_first=False),
         disclosed=next((_count(record) for record in records if isinstance(record, Disclosed)), None),
-        distrusted=sum(isinstance(record, Distrusted) for record in records) if start.conduct.trust else None,
+        distrusted=sum(isinstance(record, Distrusted) for record in records) if conduct.trust else None,
         evictions=len(evictions),
         evictions_by_event=_by_event(evictions, drifts),
         eviction_precision=_precision(evictions, drifts),
@@ -274,29 +279,37 @@ def score_of(records: Sequence[Record]) -> RunScore:
         eligible_first_try=eligible_first_try,
         classes={name: _rate(_of(start, name), first_try) for name in dict.fromkeys(start.classes)},
         governed_scored=_rate(scored, first_try),
-        funding_pre=_split(start, first_try, is_after=False),
-        funding_post=_split(start, first_try, is_after=True),
+        before_split=_split(start, first_try, is_after=False),
+        after_split=_split(start, first_try, is_after=True),
         hints=start.hints,
-        tokens=Tokens(
-            sum(one.prompt_tokens for one in attempts),
-            sum(one.completion_tokens for one in attempts),
-            "vendor" if {one.token_source for one in attempts} == {"vendor"} else "estimated",
-        ),
-        wire=Wire(
-            responses=sum(one.mended + 1 for one in attempts if one.status is not None),
-            bytes=sum(one.response_bytes for one in attempts),
-            contract_bytes=sum(one.contract_bytes for one in attempts),
-            request_bytes=sum(one.request_bytes for one in attempts),
-            contract_request_bytes=sum(one.contract_request_bytes for one in attempts),
-            other_header_bytes=sum(one.other_header_bytes for one in attempts),
-            questions=len(asked),
-            question_bytes=sum(record.question_bytes for record in asked),
-            question_whole_bytes=sum(record.whole_bytes for record in asked),
-        ),
+        tokens=_tokens(attempts),
+        wire=_wire(attempts, asked),
         saving=_saving(start, attempts, first_try, drifts),
         started_at=start.started_at,
         version=start.version,
         spent=spent,
+    )
+
+
+def _tokens(attempts: Sequence[Attempted]) -> Tokens:
+    return Tokens(
+        sum(one.prompt_tokens for one in attempts),
+        sum(one.completion_tokens for one in attempts),
+        "vendor" if {one.token_source for one in attempts} == {"vendor"} else "estimated",
+    )
+
+
+def _wire(attempts: Sequence[Attempted], asked: Sequence[Asked]) -> Wire:
+    return Wire(
+        responses=sum(one.mended + 1 for one in attempts if one.status is not None),
+        bytes=sum(one.response_bytes for one in attempts),
+        contract_bytes=sum(one.contract_bytes for one in attempts),
+        request_bytes=sum(one.request_bytes for one in attempts),
+        contract_request_bytes=sum(one.contract_request_bytes for one in attempts),
+        other_header_bytes=sum(one.other_header_bytes for one in attempts),
+        questions=len(asked),
+        question_bytes=sum(record.question_bytes for record in asked),
+        question_whole_bytes=sum(record.whole_bytes for record in asked),
     )
 
 
@@ -371,10 +384,11 @@ def _rate(indexes: Iterable[int], first_try: set[int]) -> FirstTry:
 
 
 def _split(start: RunStarted, first_try: set[int], *, is_after: bool) -> FirstTry | None:
-    indexes = _of(start, "funding")
-    if start.split_after is None or not indexes:
+    split = start.split
+    if split is None:
         return None
-    return _rate((index for index in indexes if (index > start.split_after) is is_after), first_try)
+    indexes = _of(start, split.in_class)
+    return _rate((index for index in indexes if (index > split.after) is is_after), first_try)
 
 
 def _by_event(evictions: Sequence[Evicted], drifts: Sequence[Drifted]) -> list[int]:
@@ -413,7 +427,9 @@ def _saving(
 def as_json(score: RunScore) -> dict[str, Any]:
     """The score as `--json` prints it."""
     built: dict[str, Any] = msgspec.to_builtins(score)
-    built |= built.pop("conduct")
+    spec = built.pop("spec")
+    conduct = spec.pop("conduct")
+    built = {**spec, **conduct, **built}
     del built["spent"]["type"]  # a tag of the records
     for name, digits in (("compliance", 1), ("eviction_precision", 2)):
         if built[name] is not None:

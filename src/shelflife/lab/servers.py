@@ -1,5 +1,6 @@
 """The server of a run: it signs or shows aliases where that is its conduct, and is hostile where its stream says so."""
 
+import secrets
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -12,10 +13,10 @@ from shelflife.client.guard import Guard
 from shelflife.client.trust import Trust
 from shelflife.integrations.ed25519 import SigningKey, trust
 from shelflife.lab.apis import APIS, Api
-from shelflife.lab.conduct import Conduct
 from shelflife.lab.hostile import Reader, bumping, holding_back, injecting
 from shelflife.lab.records import Disclosed, Drifted
 from shelflife.lab.scenarios import Scenario
+from shelflife.lab.spec import Conduct, RunSpec
 from shelflife.server import Disclosure, Provider
 
 __all__ = ["EpisodeClock", "Server", "guard_of", "server_of"]
@@ -53,6 +54,7 @@ class Server(NamedTuple):
     key: str | None
     """The public key that signs its states."""
 
+    admin_token: str
     clock: EpisodeClock
     reader: Reader | None
 
@@ -78,9 +80,10 @@ class Server(NamedTuple):
 
 
 @contextmanager
-def server_of(scenario: Scenario, conduct: Conduct, level: int, admin_token: str) -> Iterator[Server]:
+def server_of(spec: RunSpec, scenario: Scenario) -> Iterator[Server]:
     """The server of a run, for as long as it lasts."""
-    api, clock = APIS[scenario.api], EpisodeClock()
+    api, clock, conduct = APIS[scenario.api], EpisodeClock(), spec.conduct
+    admin_token = secrets.token_urlsafe()
     signer = SigningKey.new() if conduct.trust else None
     disclosure = _disclosure(conduct)
     with ExitStack() as stack:
@@ -89,7 +92,7 @@ def server_of(scenario: Scenario, conduct: Conduct, level: int, admin_token: str
         def provided(name: str, at: Callable[[], float]) -> Provider:
             signing = {"signer": signer, "state_file": Path(folder) / name} if signer else {}
             provider = api.provider(
-                level=level,
+                level=spec.level,
                 admin_token=admin_token,
                 disclosure=disclosure,
                 signed_for_s=_SIGNED_FOR_S,
@@ -100,7 +103,7 @@ def server_of(scenario: Scenario, conduct: Conduct, level: int, admin_token: str
 
         provider = provided("state.db", clock)
         app, reader = _surrounded(scenario, api, provider, provided, clock)
-        yield Server(app, provider, signer.key if signer else None, clock, reader)
+        yield Server(app, provider, signer.key if signer else None, admin_token, clock, reader)
 
 
 def _surrounded(

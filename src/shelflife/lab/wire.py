@@ -25,7 +25,7 @@ def contract_header_bytes(headers: Mapping[str, str]) -> int:
 
 
 def other_header_bytes(response: httpx2.Response) -> int:
-    """How many bytes of an exchange are neither bodies nor headers of the contract: as HTTP/1.1 has them, start lines and all."""
+    """The bytes of an exchange that are neither bodies nor the contract's headers, as HTTP/1.1 has them."""
     request = response.request
     lines = (
         f"{request.method} {request.url.raw_path.decode()} HTTP/1.1",

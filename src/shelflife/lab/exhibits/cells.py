@@ -1,11 +1,11 @@
 """What an exhibit is: a table whose every cell knows where its number comes from."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from enum import Enum
 from typing import Literal, NamedTuple
 
+from shelflife.lab.planners.simulated import DETERMINISTIC
 from shelflife.lab.scores import RunScore
-from shelflife.lab.simulated import DETERMINISTIC
 
 __all__ = [
     "DASH",
@@ -18,7 +18,6 @@ __all__ = [
     "kind_of_tokens",
     "label",
     "number",
-    "row",
     "signed",
     "written",
 ]
@@ -40,6 +39,11 @@ class Kind(Enum):
     PAPER = "paper"
 
     @property
+    def slug(self) -> str:
+        """What it is called in a style sheet."""
+        return self.name.lower()
+
+    @property
     def means(self) -> str:
         """What it says about a number, in one sentence."""
         return _MEANINGS[self]
@@ -59,9 +63,9 @@ def kind_of(score: RunScore) -> Kind:
     """Where the numbers of a run come from."""
     if score.planner_kind == "model":
         return Kind.MEASURED
-    if score.is_tuned_to_the_paper:
+    if score.tuned_to:
         return Kind.TUNED
-    return Kind.EXACT if score.planner in DETERMINISTIC else Kind.SIMULATED
+    return Kind.EXACT if score.spec.planner in DETERMINISTIC else Kind.SIMULATED
 
 
 def kind_of_tokens(runs: Iterable[RunScore], kind: Kind) -> Kind:
@@ -159,8 +163,3 @@ def written(value: float, digits: int) -> str:
     """A number for people."""
     text = f"{value:,.{digits}f}".replace("-", _MINUS)
     return text.removeprefix(_MINUS) if not float(f"{value:.{digits}f}") else text
-
-
-def row(kind: Kind, cells: Sequence[Cell], *, is_first_of_block: bool = False) -> Row:
-    """A row of cells."""
-    return Row(tuple(cells), kind, is_first_of_block)

@@ -2,10 +2,10 @@
 
 from shelflife.lab import paper
 from shelflife.lab.arms import ARMS, OF_USERS, Arm, OnRules, OnTable
-from shelflife.lab.exhibits.beside import notes
-from shelflife.lab.exhibits.cells import DASH, Cell, Column, Exhibit, Kind, label, row
+from shelflife.lab.exhibits.cells import DASH, Cell, Column, Exhibit, Kind, Row, label
+from shelflife.lab.exhibits.comparison import notes
 from shelflife.lab.exhibits.pools import Runs
-from shelflife.lab.prompting import Consume
+from shelflife.lab.spec import Consume
 
 __all__ = ["coverage"]
 
@@ -19,14 +19,14 @@ def coverage(runs: Runs) -> Exhibit:
     for strategy in (*ARMS.values(), OF_USERS):
         if not strategy.is_remembering:
             continue
-        consumed = {run.consume for run in runs.of_the_papers_conduct if run.arm == strategy.name}
+        consumed = {run.spec.consume for run in runs.of_the_papers_conduct if run.spec.arm == strategy.name}
         marks = {**_consumption(consumed), **_validity(strategy)}
         cells = [
             label(strategy.name, is_code=True),
             *(Cell(marks[level], Kind.EXACT) for level in _LEVELS),
             label(_what_it_does(strategy)),
         ]
-        rows.append(row(Kind.EXACT, cells, is_first_of_block=True))
+        rows.append(Row(tuple(cells), Kind.EXACT, True))
         if known := paper.COVERAGE.facts.get(strategy.name):
             theirs = [
                 Cell(
@@ -35,7 +35,7 @@ def coverage(runs: Runs) -> Exhibit:
                 )
                 for level in _LEVELS
             ]
-            rows.append(row(Kind.PAPER, [label(strategy.name, is_code=True), *theirs, label(DASH)]))
+            rows.append(Row((label(strategy.name, is_code=True), *theirs, label(DASH)), Kind.PAPER))
     return Exhibit(
         "coverage",
         "Which arm draws on which level",
@@ -55,12 +55,12 @@ def coverage(runs: Runs) -> Exhibit:
     )
 
 
-def _consumption(consumed: set[str]) -> dict[str, str]:
+def _consumption(consumed: set[Consume]) -> dict[str, str]:
     if not consumed:
         return {"L2": DASH, "L3": DASH}
-    is_amended = Consume.LEVEL_3.value in consumed
+    is_amended = Consume.LEVEL_3 in consumed
     return {
-        "L2": _USED if is_amended or Consume.LEVEL_2.value in consumed else _UNUSED,
+        "L2": _USED if is_amended or Consume.LEVEL_2 in consumed else _UNUSED,
         "L3": _USED if is_amended else _UNUSED,
     }
 

@@ -78,34 +78,26 @@ def _plans(runs: Runs) -> list[_Plan]:
 
 
 def _governed(runs: Runs) -> _Plan:
-    def published(model: str) -> dict[str, float]:
-        known = paper.CLASSES.facts.get(model)
-        floor = paper.GOVERNED_WITHOUT_MEMORY.facts
-        return {**({"A0": floor[model]} if model in floor else {}), **(known.governed if known else {})}
-
     return _bars(
         runs,
         "governed-by-arm",
         "First try on the class that drifts, by arm",
         "Each panel is a planner on the drifted stream: memory lifts the rate, and invalidation keeps it up after the rotation.",
         lambda run: run.governed_scored,
-        published,
+        {model: known.governed for model, known in paper.CLASSES.facts.items()},
+        paper.GOVERNED_WITHOUT_MEMORY.facts,
     )
 
 
 def _funding(runs: Runs) -> _Plan:
-    def published(model: str) -> dict[str, float]:
-        known = paper.LADDER.facts.get(model)
-        floor = paper.FUNDING_WITHOUT_MEMORY.facts
-        return {**({"A0": floor[model]} if model in floor else {}), **(known.funding_post if known else {})}
-
     return _bars(
         runs,
         "funding-by-arm",
         "First try after drift on a class that never drifted, by arm",
         "The same runs, seen from funding: clearing whole tables at A2 empties what no event touched, and rows at A2D bring it back.",
-        lambda run: run.funding_post,
-        published,
+        lambda run: run.after_split,
+        {model: known.funding_post for model, known in paper.LADDER.facts.items()},
+        paper.FUNDING_WITHOUT_MEMORY.facts,
     )
 
 
@@ -115,13 +107,15 @@ def _bars(
     title: str,
     guide: str,
     of: Callable[[RunScore], FirstTry | None],
-    published: Callable[[str], dict[str, float]],
+    published: dict[str, dict[str, float]],
+    floors: dict[str, float],
 ) -> _Plan:
     def rates(subject: Subject) -> list[float | None]:
         return [runs.pool(subject, "drifted", arm).percent(of) for arm in _ARMS]
 
     def draw(axes: "Axes", subject: Subject, is_first_in_line: bool) -> None:
-        theirs = published(subject.counterpart) if subject.counterpart else {}
+        model = subject.counterpart or ""
+        theirs = {"A0": floors.get(model), **published.get(model, {})}
         for place, (arm, rate) in enumerate(zip(_ARMS, rates(subject), strict=True)):
             colour = INKS[arm.lower()]
             text = DASH if rate is None else f"{rate:.0f}"

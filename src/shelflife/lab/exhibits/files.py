@@ -48,7 +48,10 @@ def write_all(collection: Collection, folder: Path) -> list[Path]:
 
 
 def make_room(folder: Path) -> None:
-    """Make the folder that exhibits go into; `ExhibitsError` when nothing can be written there. To be asked before much is played for them."""
+    """Make the folder that exhibits go into; `ExhibitsError` when nothing can be written there.
+
+    Call it before much is played for them.
+    """
     with _writing(folder / "exhibits") as made:
         made.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=made):

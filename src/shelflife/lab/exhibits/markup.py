@@ -1,4 +1,7 @@
-"""An exhibit as Markdown, CSV and LaTeX. Names come from whoever wrote a planner or a stream, so every format escapes them."""
+"""An exhibit as Markdown, CSV and LaTeX.
+
+Names come from whoever wrote a planner or a stream, so every format escapes them.
+"""
 
 import csv
 import io

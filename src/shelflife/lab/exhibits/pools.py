@@ -7,27 +7,15 @@ from typing import NamedTuple
 
 from shelflife.client import EXACT
 from shelflife.lab.arms import ARMS
-from shelflife.lab.conduct import PLAIN
 from shelflife.lab.exhibits.cells import Kind, kind_of
 from shelflife.lab.paper import LADDER, counterpart_of
-from shelflife.lab.prompting import Consume
 from shelflife.lab.scores import FirstTry, RunScore
+from shelflife.lab.spec import PLAIN, PLAIN_CONSUME, PLAIN_LEVEL, Consume
 
-__all__ = [
-    "ALL_ARMS",
-    "PLAIN_CONSUME",
-    "PLAIN_LEVEL",
-    "Pool",
-    "Runs",
-    "Subject",
-    "groups",
-    "saved_percent",
-]
+__all__ = ["ALL_ARMS", "Pool", "Runs", "Subject", "counterpart", "groups", "saved_percent"]
 
 ALL_ARMS = (*ARMS, EXACT.name)
 
-PLAIN_LEVEL = 6
-PLAIN_CONSUME = Consume.LEVEL_3.value
 _FIRST = (Kind.MEASURED, Kind.EXACT, Kind.TUNED, Kind.SIMULATED)
 
 
@@ -36,7 +24,7 @@ class Subject(NamedTuple):
 
     planner: str
     kind: Kind
-    consume: str
+    consume: Consume
     level: int
     counterpart: str | None
     """The paper's model whose numbers belong beside."""
@@ -108,10 +96,12 @@ class Runs:
         """Of whatever conduct, and on whatever server."""
 
         self.on_honest_servers = [score for score in self.all if score.hostile is None]
-        self.of_the_papers_conduct = [score for score in self.on_honest_servers if score.conduct == PLAIN]
+        self.of_the_papers_conduct = [
+            score for score in self.on_honest_servers if score.spec.conduct == PLAIN
+        ]
         self._pools: dict[tuple[Subject, str, str], list[RunScore]] = {}
         for score in self.of_the_papers_conduct:
-            self._pools.setdefault((_subject_of(score), score.stream, score.arm), []).append(score)
+            self._pools.setdefault((_subject_of(score), score.spec.stream, score.spec.arm), []).append(score)
 
     def subjects(self, *streams: str) -> list[Subject]:
         """Who played one of these streams, or any, in the order of exhibits."""
@@ -140,23 +130,23 @@ class Runs:
         return [arm for arm in ALL_ARMS if arm in found]
 
 
-def _subject_of(score: RunScore) -> Subject:
-    served = score.model.served if score.model else None
-    is_as_in_the_paper = (score.consume, score.level) == (PLAIN_CONSUME, PLAIN_LEVEL)
-    return Subject(
-        score.planner,
-        kind_of(score),
-        score.consume,
-        score.level,
-        counterpart_of(score.planner, served) if is_as_in_the_paper else None,
-    )
+def counterpart(run: RunScore) -> str | None:
+    """The paper's model whose numbers belong beside a run's."""
+    return counterpart_of(run.spec.planner, run.tuned_to, run.model.served if run.model else None)
+
+
+def _subject_of(run: RunScore) -> Subject:
+    spec = run.spec
+    is_as_in_the_paper = (spec.consume, spec.level) == (PLAIN_CONSUME, PLAIN_LEVEL)
+    beside = counterpart(run) if is_as_in_the_paper else None
+    return Subject(spec.planner, kind_of(run), spec.consume, spec.level, beside)
 
 
 def saved_percent(of: Pool, against: Pool) -> float | None:
     """The tokens that one pool saves of another's, over the seeds that both have."""
-    seeds = {run.seed for run in of.runs} & {run.seed for run in against.runs}
+    seeds = {run.spec.seed for run in of.runs} & {run.spec.seed for run in against.runs}
     spent, baseline = (
-        sum(run.tokens.total for run in pool.runs if run.seed in seeds) for pool in (of, against)
+        sum(run.tokens.total for run in pool.runs if run.spec.seed in seeds) for pool in (of, against)
     )
     return 100 * (1 - spent / baseline) if baseline else None
 

@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 from shelflife.client import EXACT
 from shelflife.lab import paper
-from shelflife.lab.exhibits.beside import PLANNER, default_note, notes
 from shelflife.lab.exhibits.cells import (
     DASH,
     Cell,
@@ -15,9 +14,9 @@ from shelflife.lab.exhibits.cells import (
     Row,
     kind_of_tokens,
     label,
-    row,
     signed,
 )
+from shelflife.lab.exhibits.comparison import PLANNER, default_note, notes
 from shelflife.lab.exhibits.pools import Runs, groups, saved_percent
 
 __all__ = ["price_sheet"]
@@ -49,7 +48,7 @@ def price_sheet(runs: Runs) -> Exhibit:
             for index, line in enumerate(lines)
         ]
         if theirs := _published(arm):
-            block.append(row(Kind.PAPER, [*names, label("3 models"), *theirs]))
+            block.append(Row((*names, label("3 models"), *theirs), Kind.PAPER))
         rows += block
     return Exhibit(
         "price-sheet",

@@ -10,9 +10,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 import shelflife
-from shelflife.lab.exhibits.agreement import compared_with_the_paper
 from shelflife.lab.exhibits.cells import Cell, Exhibit, Kind, Row, kind_of
 from shelflife.lab.exhibits.collection import Collection
+from shelflife.lab.exhibits.comparison import compared_with_the_paper
 from shelflife.lab.exhibits.figures import INKS, Figure
 
 __all__ = ["report_html"]
@@ -23,21 +23,7 @@ _AFTER = {
     "compliance-by-rotations": "rotations",
     "payments-against-recipes": "hint-shapes",
 }
-_SLUGS = {
-    Kind.EXACT: "exact",
-    Kind.TUNED: "tuned",
-    Kind.SIMULATED: "simulated",
-    Kind.ESTIMATED: "estimated",
-    Kind.MEASURED: "measured",
-    Kind.PAPER: "paper",
-}
 _LONGEST_ON_A_LINE = 34
-
-
-class _Badge(NamedTuple):
-    slug: str
-    text: str
-    means: str
 
 
 class _CellView(NamedTuple):
@@ -57,7 +43,7 @@ class _NameView(NamedTuple):
 class _RowView(NamedTuple):
     names: list[_NameView]
     cells: list[_CellView]
-    badges: list[_Badge]
+    kinds: list[Kind]
     is_first: bool
 
 
@@ -67,11 +53,7 @@ class _Head(NamedTuple):
 
 
 class _TableView(NamedTuple):
-    key: str
-    title: str
-    guide: str
-    notes: tuple[str, ...]
-    badges: list[_Badge]
+    exhibit: Exhibit
     name_heads: list[str]
     heads: list[tuple[str, str]]
     """The other columns: what they are called, and their style."""
@@ -81,15 +63,8 @@ class _TableView(NamedTuple):
     """The name under which it says where a row comes from."""
 
     rows: list[_RowView]
-    figures: list["_FigureView"]
-
-
-class _FigureView(NamedTuple):
-    key: str
-    title: str
-    guide: str
-    badges: list[_Badge]
-    drawing: Markup
+    figures: list[tuple[Figure, Markup]]
+    """Each with its drawing as a part of the page."""
 
 
 class _Fact(NamedTuple):
@@ -108,15 +83,15 @@ def report_html(collection: Collection, figures: Sequence[Figure]) -> str:
     )
     runs = collection.runs.all
     by_kind = Counter(kind_of(run) for run in runs)
-    planners = {kind: sorted({run.planner for run in runs if kind_of(run) is kind}) for kind in Kind}
+    planners = {kind: sorted({run.spec.planner for run in runs if kind_of(run) is kind}) for kind in Kind}
     days = sorted({run.started_at.partition("T")[0] for run in runs})
     shown = {kind for exhibit in collection.exhibits for kind in exhibit.kinds}
     return environment.get_template("report.html.jinja").render(
         headline=collection.headline,
-        headline_badge=_badge(collection.headline_kind) if collection.headline_kind else None,
+        headline_kind=collection.headline_kind,
         facts=list(_facts(collection)),
-        planners=[(_badge(kind), planners[kind], by_kind[kind]) for kind in Kind if planners[kind]],
-        legend=[_badge(kind) for kind in Kind if kind in shown],
+        planners=[(kind, planners[kind], by_kind[kind]) for kind in Kind if planners[kind]],
+        legend=[kind for kind in Kind if kind in shown],
         versions=sorted({run.version for run in runs}),
         made_by=shelflife.__version__,
         days=days[:1] if days[:1] == days[-1:] else [days[0], days[-1]],
@@ -130,16 +105,12 @@ def _facts(collection: Collection) -> Iterator[_Fact]:
     runs = collection.runs.all
     yield _Fact(f"{len(runs):,}", "runs" if len(runs) != 1 else "run")
     yield _Fact(f"{sum(run.episodes for run in runs):,}", "episodes")
-    planner_count = len({run.planner for run in runs})
+    planner_count = len({run.spec.planner for run in runs})
     yield _Fact(str(planner_count), "planners" if planner_count != 1 else "planner")
     compared = compared_with_the_paper(collection.exhibits)
     if compared:
         same_count = sum(pair.is_same for pair in compared)
         yield _Fact(f"{same_count} of {len(compared)}", "exact numbers as in the paper")
-
-
-def _badge(kind: Kind) -> _Badge:
-    return _Badge(_SLUGS[kind], kind.value, kind.means)
 
 
 def _table(exhibit: Exhibit, figures: Sequence[Figure]) -> _TableView:
@@ -155,11 +126,7 @@ def _table(exhibit: Exhibit, figures: Sequence[Figure]) -> _TableView:
             starts.add(place)
     is_grouped = any(head.text for head in groups)
     return _TableView(
-        exhibit.key,
-        exhibit.title,
-        exhibit.guide,
-        exhibit.notes,
-        [_badge(kind) for kind in exhibit.kinds],
+        exhibit,
         [column.name for column in exhibit.columns[:name_count]],
         [
             (column.name, _css(column.align == "left", is_grouped and place in starts))
@@ -168,7 +135,7 @@ def _table(exhibit: Exhibit, figures: Sequence[Figure]) -> _TableView:
         groups if is_grouped else [],
         next((at for at, column in enumerate(exhibit.columns[:name_count]) if column.name == "Planner"), 0),
         list(_rows(exhibit, name_count, starts if is_grouped else set())),
-        [_figure(one) for one in figures if _AFTER.get(one.key) == exhibit.key],
+        [(one, _inline(one)) for one in figures if _AFTER.get(one.key) == exhibit.key],
     )
 
 
@@ -212,7 +179,7 @@ def _rows(exhibit: Exhibit, name_count: int, starts: set[int]) -> Iterator[_RowV
             for at, cell in enumerate(one.cells[:name_count])
         ]
         above = one.cells
-        yield _RowView(names, cells, [_badge(kind) for kind in one.kinds], one.is_first_of_block)
+        yield _RowView(names, cells, one.kinds, one.is_first_of_block)
 
 
 def _css(is_left: bool, is_start: bool) -> str:
@@ -225,16 +192,6 @@ def _share(cell: Cell) -> str | None:
     except ValueError:
         return None
     return f"{value:.1f}%" if 0 <= value <= 100 else None
-
-
-def _figure(figure: Figure) -> _FigureView:
-    return _FigureView(
-        figure.key,
-        figure.title,
-        figure.guide,
-        [_badge(kind) for kind in figure.kinds],
-        _inline(figure),
-    )
 
 
 def _inline(figure: Figure) -> Markup:

@@ -39,10 +39,13 @@ class PlannerError(Exception):
 
 
 class Planner(Protocol):
-    """Turns a conversation into the next proposal."""
+    """Turns a conversation into the next proposal. Any class with these three members will do."""
 
     name: str
+    """What it is called in records and exhibits."""
+
     kind: Literal["simulated", "model"]
+    """Whether a model answers, or something that stands in for one."""
 
     def propose(self, messages: Sequence[Message]) -> Proposal:
         """Answer the last message; `PlannerError` when there is no answer."""

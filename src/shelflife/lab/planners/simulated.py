@@ -13,7 +13,15 @@ from shelflife.contract.merging import merged
 from shelflife.lab.planners import Message, PlannerError, Proposal, Usage
 from shelflife.lab.prompting import ANSWER, INPUT, request_in
 
-__all__ = ["DETERMINISTIC", "PRESETS", "Rates", "SeededPlanner", "SimulatedPlanner", "simulated_planner"]
+__all__ = [
+    "DETERMINISTIC",
+    "PRESETS",
+    "Rates",
+    "SeededPlanner",
+    "SimulatedPlanner",
+    "simulated_planner",
+    "stand_in_for",
+]
 
 _AMENDED = "Input, with amendments already made:\n"
 _AMENDMENT = re.compile(r"- (?P<name>[\w.\-]+): ")
@@ -104,8 +112,17 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class SeededPlanner(SimulatedPlanner):
     """Does what it is shown at a rate for each shape of hint, by the chance of its seed."""
 
-    def __init__(self, name: str, rates: Rates, seed: int, conditional_fields: frozenset[str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        rates: Rates,
+        seed: int,
+        conditional_fields: frozenset[str],
+        tuned_to: str | None = None,
+    ) -> None:
         super().__init__(name)
+        self.tuned_to = tuned_to
+        """The model of the paper's that the rates were set after. Runs are recorded as tuned to it."""
         self._rates = rates
         self._conditional_fields = conditional_fields
         self._chance = Random(f"{name}:{seed}")  # noqa: S311
@@ -135,7 +152,15 @@ PRESETS: dict[str, Rates] = {
     "gpt-5-mini": Rates(),
     "gemini-3.5-flash": Rates(add=7 / 9, conditional=0.15, rewrite=0.6, follow=0.45),
 }
-"""Rates that bring a planner near to what the paper reports of each model: an input to a simulation, not a finding about the model."""
+"""Rates that bring a planner near to what the paper reports of each model. They are an input, not a finding about the model."""
+
+_SEEDED, _TUNED = "seeded", "sim"
+
+
+def stand_in_for(model: str) -> str:
+    """What the planner is called that is tuned to a model of the paper's."""
+    return f"{_TUNED}:{model}"
+
 
 _PLAIN = {
     "compliant": {},
@@ -148,37 +173,38 @@ DETERMINISTIC = frozenset(_PLAIN)
 """The planners that have no chance in them: what they come to follows from stream, arm and protocol."""
 
 
-def simulated_planner(spec: str, seed: int, conditional_fields: frozenset[str]) -> SimulatedPlanner | None:
-    """A simulated planner by what it is called; None when the spec names none.
+def simulated_planner(name: str, seed: int, conditional_fields: frozenset[str]) -> SimulatedPlanner | None:
+    """A simulated planner by what it is called; None when it is called otherwise.
 
-    `compliant`, `compliant-last`, `conservative`, `forgetful`; `seeded:add=0.5,rewrite=0.9`; `sim:` and the name of a model of the
-    paper's for a seeded planner that is tuned to it.
+    - `compliant`, `compliant-last`, `conservative`, `forgetful`
+    - `seeded:` with rates, as in `seeded:add=0.5,rewrite=0.9`
+    - `sim:` with the name of a model of the paper's, for a seeded planner that is tuned to it
     """
-    if spec in _PLAIN:
-        return SimulatedPlanner(spec, **_PLAIN[spec])
-    kind, _, rest = spec.partition(":")
-    if kind == "seeded":
-        return SeededPlanner(spec, _rates(spec, rest), seed, conditional_fields)
-    if kind == "sim":
+    if name in _PLAIN:
+        return SimulatedPlanner(name, **_PLAIN[name])
+    kind, _, rest = name.partition(":")
+    if kind == _SEEDED:
+        return SeededPlanner(name, _rates(name, rest), seed, conditional_fields)
+    if kind == _TUNED:
         if rest not in PRESETS:
             raise PlannerError(f"there is no preset {rest!r}; there are {', '.join(PRESETS)}")
-        return SeededPlanner(spec, PRESETS[rest], seed, conditional_fields)
+        return SeededPlanner(name, PRESETS[rest], seed, conditional_fields, tuned_to=rest)
     return None
 
 
-def _rates(spec: str, text: str) -> Rates:
+def _rates(name: str, text: str) -> Rates:
     try:
         given = {
-            name.strip(): float(value)
-            for name, _, value in (part.partition("=") for part in text.split(",") if part)
+            rate.strip(): float(value)
+            for rate, _, value in (part.partition("=") for part in text.split(",") if part)
         }
         rates = msgspec.convert(given, Rates)
     except (ValueError, msgspec.ValidationError):
         raise PlannerError(
-            f"{spec!r} is no seeded planner; write seeded:add=0.5,rewrite=0.9,conditional=0.7,last=0,follow=1"
+            f"{name!r} is no seeded planner; write seeded:add=0.5,rewrite=0.9,conditional=0.7,last=0,follow=1"
         ) from None
     if not all(0 <= rate <= 1 for rate in given.values()):
-        raise PlannerError(f"the rates of {spec!r} must be between 0 and 1")
+        raise PlannerError(f"the rates of {name!r} must be between 0 and 1")
     return rates
 
 

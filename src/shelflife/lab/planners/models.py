@@ -21,10 +21,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from shelflife.lab.model_failures import Asked, explained, is_unreachable, refuses, silence
 from shelflife.lab.planners import Message, PlannerError, Proposal, Usage
+from shelflife.lab.planners.model_failures import Asked, explained, is_unreachable, refuses, silence
 
-__all__ = ["ModelPlanner", "Probe"]
+__all__ = ["LONGEST_ANSWER_S", "ModelPlanner", "Probe"]
+
+LONGEST_ANSWER_S = 120
+"""How long to wait for an answer, unless somebody says otherwise."""
 
 _log = logging.getLogger("shelflife.lab")
 
@@ -63,7 +66,7 @@ class ModelPlanner:
         temperature: float | None = 0.0,
         seed: int | None = None,
         max_tokens: int = 4096,
-        timeout_s: int = 120,
+        timeout_s: int = LONGEST_ANSWER_S,
         max_retries: int = 4,
         backoff_s: float = 3.0,
     ) -> None:
@@ -107,7 +110,10 @@ class ModelPlanner:
             self._close = weakref.finalize(self, resources.pop_all().close)
 
     def propose(self, messages: Sequence[Message]) -> Proposal:
-        """Ask the model; `PlannerError` when it cannot be reached after all retries. An answer that it withholds is empty, and was billed."""
+        """Ask the model; `PlannerError` when it cannot be reached after all retries.
+
+        An answer that it withholds is empty, and was billed.
+        """
         output = self._generated(messages)
         problem = silence(self._asked, output.completion, output.stop_reason)
         if problem is not None:
@@ -206,7 +212,10 @@ def _shared_loop() -> Any:
 
 
 def _key(asked: Asked) -> str | None:
-    """The key that was given, or any for a compatible server on this machine, which mostly wants none; None for the environment's."""
+    """The key that was given; None for the environment's.
+
+    A compatible server on this machine mostly wants none, so any will do.
+    """
     provider, _, rest = asked.model.partition("/")
     service = rest.partition("/")[0].upper().replace("-", "_")
     if asked.api_key or provider != "openai-api" or os.environ.get(f"{service}_API_KEY"):
@@ -241,7 +250,7 @@ def _bound_retries(model: Any, backoff_s: float) -> None:
 
 
 def _usage(output: Any, messages: Sequence[Message]) -> Usage:
-    """The billed tokens. inspect-ai counts what a cache gave or took apart from the prompt, and reasoning within the completion."""
+    """The billed tokens. inspect-ai counts a cache's apart from the prompt, and reasoning within the completion."""
     billed = output.usage
     cached = (billed.input_tokens_cache_read or 0, billed.input_tokens_cache_write or 0) if billed else ()
     prompt = billed.input_tokens + sum(cached) if billed else 0

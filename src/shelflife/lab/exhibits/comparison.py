@@ -1,12 +1,59 @@
-"""The exact planners held against the paper, cell by cell."""
+"""The paper beside ours: its rows under those of planners, and which numbers are the same."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from shelflife.lab.exhibits.beside import PLANNER
-from shelflife.lab.exhibits.cells import Column, Exhibit, Kind, Row, label, number, row
+from shelflife.client import EXACT
+from shelflife.lab.exhibits.cells import Cell, Column, Exhibit, Kind, Row, label, number
+from shelflife.lab.exhibits.pools import Runs, Subject
 
-__all__ = ["Pair", "agreement_with_the_paper", "compared_with_the_paper"]
+__all__ = [
+    "PLANNER",
+    "Pair",
+    "agreement_with_the_paper",
+    "compared_with_the_paper",
+    "default_note",
+    "notes",
+    "rows_beside_the_paper",
+    "with_default",
+]
+
+PLANNER = Column("Planner", align="left")
+_DEFAULT_ARM_NOTE = f"The arm {EXACT.name} is the strategy that users of the package have by default; the paper has no such arm."
+
+
+def with_default(arms: Sequence[str], runs: Runs, stream: str) -> list[str]:
+    """Arms of the paper, and the default of users where it was run."""
+    return [*arms, *([EXACT.name] if EXACT.name in runs.arms(stream) else [])]
+
+
+def rows_beside_the_paper(
+    subjects: Iterable[Subject],
+    here: Callable[[Subject], list[Cell]],
+    published: Callable[[str], list[Cell] | None],
+) -> tuple[Row, ...]:
+    """For every subject that has a number its row, and under it the paper's."""
+    rows = []
+    for subject in subjects:
+        cells = here(subject)
+        if all(cell.is_missing for cell in cells):
+            continue
+        theirs = published(subject.counterpart) if subject.counterpart else None
+        name = label(subject.name, is_code=True)
+        rows.append(Row((name, *cells), subject.kind, True, is_compared=theirs is not None))
+        if theirs is not None and subject.counterpart:
+            rows.append(Row((label(subject.counterpart, is_code=True), *theirs), Kind.PAPER))
+    return tuple(rows)
+
+
+def notes(where: str, *more: str | None) -> tuple[str, ...]:
+    """What is said under a table, last where the paper has it."""
+    return (*(note for note in more if note), f"Paper: {where}.")
+
+
+def default_note(arms: Sequence[str]) -> str | None:
+    """What the default of users is, where it is among the arms."""
+    return _DEFAULT_ARM_NOTE if EXACT.name in arms else None
 
 
 class Pair(NamedTuple):
@@ -44,7 +91,7 @@ def agreement_with_the_paper(exhibits: Sequence[Exhibit]) -> Exhibit:
                 number(len(pairs) - len(apart), Kind.EXACT, 0),
                 label("; ".join(apart) or "nothing"),
             ]
-            rows.append(row(Kind.EXACT, cells, is_first_of_block=True))
+            rows.append(Row(tuple(cells), Kind.EXACT, True))
     return Exhibit(
         "agreement",
         "Against the paper, cell by cell",

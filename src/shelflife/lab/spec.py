@@ -1,0 +1,131 @@
+"""What a run is: which stream is played by which planner with which arm, and how."""
+
+from enum import StrEnum
+from typing import Literal
+
+import msgspec
+
+__all__ = [
+    "PLAIN",
+    "PLAIN_CONSUME",
+    "PLAIN_LEVEL",
+    "Conduct",
+    "Consume",
+    "Disclose",
+    "Form",
+    "Fresh",
+    "Guarding",
+    "RunSpec",
+]
+
+Form = Literal["full", "compact"]
+Fresh = Literal["none", "check", "feed"]
+Guarding = Literal["open", "default", "fields"]
+Disclose = Literal["names", "aliases", "counts"]
+
+
+class Consume(StrEnum):
+    """How a remembered fix reaches the request."""
+
+    LEVEL_2 = "2"
+    """It is listed in the prompt."""
+
+    LEVEL_3 = "3"
+    """The prompt shows the input already amended."""
+
+    APPLY = "apply"
+    """The client writes it into the request."""
+
+
+class Conduct(msgspec.Struct, frozen=True, kw_only=True):
+    """What agents and server have agreed beside the arm. The defaults are the paper's."""
+
+    form: Form = "full"
+    """Of the contract on the wire. For the compact one, requests say which state their agent knows."""
+
+    fresh: Fresh = "none"
+    """How a memory hears of drift before a request fails.
+
+    Not at all, by asking at the start of each episode, or by following the change feed.
+    """
+
+    precondition: bool = False
+    """Whether the server is to refuse a request when what its remembered values rest on has moved."""
+
+    agents: int = 1
+    """How many play each episode one after another, over one shared memory."""
+
+    guard: Guarding = "open"
+    """What a remembered fix may set.
+
+    All but credentials and addresses, what a guard lets through by default, or the fields of the stream alone.
+    """
+
+    bound: int | None = None
+    """How many entries may be evicted within an hour; None for any number.
+
+    Those beyond are suspect: the server is asked before they are used.
+    """
+
+    trust: bool = False
+    """Whether the server signs its states, and the memory believes nothing else."""
+
+    disclose: Disclose = "names"
+    """What the server shows of its tables.
+
+    Their names and keys, aliases in their place, or aliases and only the number of rows that changed.
+    """
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What is not as in the paper."""
+        told = (
+            (self.form, self.form != "full"),
+            (self.fresh, self.fresh != "none"),
+            ("precondition", self.precondition),
+            (f"{self.agents} agents", self.agents != 1),
+            (f"guard {self.guard}", self.guard != "open"),
+            (f"bound {self.bound}", self.bound is not None),
+            ("trust", self.trust),
+            (self.disclose, self.disclose != "names"),
+        )
+        return tuple(word for word, is_told in told if is_told)
+
+
+PLAIN = Conduct()
+"""The paper's conduct."""
+
+PLAIN_CONSUME = Consume.LEVEL_3
+"""How the paper's fixes reach a request."""
+
+PLAIN_LEVEL = 6
+"""The level of the paper's server."""
+
+
+class RunSpec(msgspec.Struct, frozen=True):
+    """One run: what is played, by whom and how. The defaults are the paper's.
+
+    The same value is what a run is started with, what its records begin with, and what its score is of.
+    """
+
+    stream: str
+    """A stream that comes with the lab, by its name, or the path of a `.toml` file. In records it is always the name."""
+
+    arm: str
+    """What the client does with what the server says, such as `A2D`."""
+
+    planner: str
+    """What the planner is called."""
+
+    seed: int = 0
+    """Chooses the values that make no difference to any policy, and the chance of a seeded planner."""
+
+    consume: Consume = PLAIN_CONSUME
+    level: int = PLAIN_LEVEL
+    """How much the server tells, from 0 to 6."""
+
+    conduct: Conduct = PLAIN
+
+    def __post_init__(self) -> None:
+        """Whoever writes `consume="apply"` means it."""
+        msgspec.structs.force_setattr(self, "consume", Consume(self.consume))
