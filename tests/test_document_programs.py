@@ -1,10 +1,12 @@
-"""The programs of the documents do what the documents say, each against a real server."""
+"""The programs of the documents do what the documents say, each against a real server, and commands print what is shown."""
 
 import ast
 import contextlib
 import importlib
 import io
+import itertools
 import json
+import os
 import re
 import runpy
 import sqlite3
@@ -20,6 +22,7 @@ from shelflife.integrations.fastapi import install
 from shelflife.testing import serving
 from tests.calling import calling
 from tests.document_programs import ROOT, document_blocks, document_programs, write_programs
+from tests.processes import started
 
 README = (ROOT / "README.md").read_text("utf-8")
 ADA = {"Authorization": "Bearer ada"}
@@ -39,6 +42,30 @@ def folder(tmp_path, monkeypatch):
     yield tmp_path
     for name in document_programs():
         sys.modules.pop(name.removesuffix(".py"), None)
+
+
+def shown_after(sentence):
+    """The lines of output that the README shows next after a sentence."""
+    return README.partition(sentence)[2].partition("```text\n")[2].partition("```")[0].splitlines()
+
+
+def test_the_readme_shows_what_the_demo_says(tmp_path):
+    command = [sys.executable, "-u", "-m", "shelflife.cli", "demo", "--out", tmp_path / "out"]
+    where_it_leaves_what_it_began = os.environ | {"TMPDIR": str(tmp_path)}
+    with started(command, stdout=subprocess.PIPE, text=True, env=where_it_leaves_what_it_began) as demo:
+        story = itertools.takewhile(lambda line: "exactly as long as" not in line, demo.stdout)
+        said = iter(
+            [line.rstrip("\n") for line in story]
+        )  # the story of one fix; whole streams come after it
+    expected = shown_after("`shelflife demo` plays this")
+    assert len(expected) > 10
+    assert [line for line in expected if line not in said] == []  # each after the one before
+
+
+def test_the_readme_shows_what_the_lab_says(capsys):
+    assert main("lab run drifted".split()) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert shown_after("shelflife lab run drifted") == said[:5]
 
 
 def output_of(program, address):
