@@ -120,10 +120,19 @@ def test_lines_of_documents_can_be_read_without_scrolling():
         assert wide == [], path.name
 
 
+def anchors_of(document):
+    """Where a link may lead within a document: its headings, as GitHub spells them."""
+    headings = re.findall(r"^#+ (.*)$", document.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
 def test_every_link_between_documents_leads_somewhere():
     for path in DOCUMENTS:
-        for link in re.findall(r"\]\(([^)#:]+)\)", path.read_text("utf-8")):
-            assert (path.parent / link).exists(), f"{path.name}: {link}"
+        for link in re.findall(r"\]\(([^):]+)\)", path.read_text("utf-8")):
+            name, _, anchor = link.partition("#")
+            target = path.parent / name if name else path
+            assert target.exists(), f"{path.name}: {link}"
+            assert not anchor or anchor in anchors_of(target), f"{path.name}: {link}"
 
 
 @pytest.mark.parametrize("lock", ["requirements.lock", "tests/lab/vendors/package-lock.json"])
