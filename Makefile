@@ -34,7 +34,7 @@ demo: $(READY)  ## The story of one fix, then the paper's evaluation beside ours
 test: $(READY) $(STANDINS)  ## Run the whole suite
 	@$(BIN)/pytest --numprocesses=2 --dist=loadgroup -q
 
-check: $(READY)  ## Check format, lint, types, the import sentence and the lock
+check: $(READY)  ## Check format, lint, types (the documents' too), the import sentence and the locks
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
