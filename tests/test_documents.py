@@ -107,6 +107,12 @@ def test_what_the_server_sends_fits_the_schemas():
         check_against_schema("Rejection", answers["Problem"] | {"success": True})
 
 
+def test_the_glossary_defines_each_term_once():
+    text = (ROOT / "docs" / "glossary.md").read_text("utf-8")
+    terms = re.findall(r"^\| \*\*(.*?)\*\* \|", text, re.MULTILINE)
+    assert len(terms) == len(set(terms)) > 40
+
+
 def test_the_documents_name_every_event():
     text = (ROOT / "docs" / "agents.md").read_text("utf-8")
     named = re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
