@@ -9,7 +9,7 @@ STANDINS := $(VENDORS)/node_modules/.package-lock.json
 RIVALS_READY := .venv/.rivals-ready
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup demo test check format bench schemas lock clean
+.PHONY: help setup demo test check format bench schemas modules lock clean
 
 help:  ## Show what there is to make
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -34,10 +34,11 @@ demo: $(READY)  ## The story of one fix, then the paper's evaluation beside ours
 test: $(READY) $(STANDINS)  ## Run the whole suite
 	@$(BIN)/pytest --numprocesses=2 --dist=loadgroup -q
 
-check: $(READY)  ## Check format, lint, types, the import sentence and the lock
+check: $(READY)  ## Check format, lint, types (the documents' too), the import sentence and the locks
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
+	@$(BIN)/python -m tests.document_programs
 	@$(BIN)/lint-imports --no-cache
 	@! grep -n '://' requirements.lock benchmarks/requirements.lock $(VENDORS)/package-lock.json || { echo "a lock names an address"; exit 1; }
 
@@ -55,6 +56,9 @@ bench: $(RIVALS_READY)  ## Run the benchmarks, into benchmarks/results
 
 schemas: $(READY)  ## Write the JSON Schemas anew from the types
 	@$(BIN)/python -m tests.schema_files
+
+modules: $(READY)  ## Write the table of modules anew from their docstrings
+	@$(BIN)/python -m tests.module_table
 
 lock: $(READY)  ## Resolve the dependencies anew (needs uv)
 	uv export --quiet --all-groups --no-group bench --all-extras --no-header --no-emit-project --output-file requirements.lock

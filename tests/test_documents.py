@@ -1,11 +1,7 @@
-"""The documents are true: the spec and the tests name each other, the schemas fit, the README runs."""
+"""The documents are true: the spec and the tests name each other, the schemas fit, every link leads somewhere."""
 
 import ast
-import json
 import re
-import subprocess
-import sys
-from pathlib import Path
 from typing import get_args
 
 import jsonschema
@@ -14,11 +10,10 @@ import pytest
 from shelflife.apis.acme import ROTATED_CODES, acme_app, acme_provider
 from shelflife.client import Event
 from shelflife.contract.schemas import message_schema
-from shelflife.testing import serving
 from tests.calling import ADMIN, TOKEN, calling
+from tests.document_programs import DOCUMENTS, NOT_CHECKED, NOT_RUN, ROOT, document_programs
+from tests.module_table import ARCHITECTURE, PACKAGE, modules, with_its_table
 from tests.schema_files import FOLDER, schema_texts
-
-ROOT = Path(__file__).parents[1]
 
 
 def spec_sentences():
@@ -26,23 +21,33 @@ def spec_sentences():
     return re.findall(r"^- \*\*(\d+\.\d+)\*\* ", text, re.MULTILINE)
 
 
-def sentences_named_by_tests():
-    """What `pytest.mark.spec(...)` names, wherever it stands in the tests."""
-    named = {}
-    for path in (ROOT / "tests").rglob("test_*.py"):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.spec":
-                for argument in node.args:
-                    named.setdefault(ast.literal_eval(argument), path.name)
-    return named
+def named_by_tests(mark):
+    """What `pytest.mark.spec(...)`, or another mark, names, wherever it stands in the tests."""
+    return {
+        ast.literal_eval(argument)
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == f"pytest.mark.{mark}"
+        for argument in node.args
+    }
 
 
 def test_every_sentence_of_the_spec_is_held_by_a_test():
-    assert set(spec_sentences()) - set(sentences_named_by_tests()) == set()
+    assert set(spec_sentences()) - named_by_tests("spec") == set()
 
 
 def test_no_test_names_a_sentence_that_is_not_there():
-    assert set(sentences_named_by_tests()) - set(spec_sentences()) == set()
+    assert named_by_tests("spec") - set(spec_sentences()) == set()
+
+
+def test_every_program_of_the_documents_is_run_by_a_test_or_said_not_to_be():
+    named = named_by_tests("runs")
+    assert named | set(NOT_RUN) == set(document_programs())
+    assert named & set(NOT_RUN) == set()
+
+
+def test_what_is_said_not_to_be_checked_is_there():
+    assert set(NOT_CHECKED) <= set(document_programs())
 
 
 def test_sentences_are_numbered_once_and_in_order():
@@ -102,61 +107,10 @@ def test_what_the_server_sends_fits_the_schemas():
         check_against_schema("Rejection", answers["Problem"] | {"success": True})
 
 
-def readme_block(language, section):
-    """The block of code in this language that stands under a heading of the README."""
-    text = (ROOT / "README.md").read_text("utf-8").partition(f"## {section}")[2].partition("\n## ")[0]
-    [block] = re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
-    return block
-
-
-def test_the_readme_gives_a_provider_about_ten_lines_and_they_work():
-    block = readme_block("python", "For an API provider")
-    statements = [line for line in block.splitlines() if line.strip() and not line.strip().startswith("#")]
-    assert len(statements) <= 22
-    names = {}
-    exec(compile(block, "README.md", "exec"), names)
-    with calling(names["app"]) as client:
-        refused = client.post("/subscriptions", json={"plan": "growth"})
-        assert refused.json() == json.loads(readme_block("json", "For an API provider"))
-        [suggestion] = refused.json()["recovery_feedback"]["suggestions"]
-        made = client.post("/subscriptions", json={"plan": "growth", **suggestion["parameters"]})
-        assert made.status_code == 200
-        assert set(made.json()["table_versions"]) == {"codes"}
-
-
-def test_the_agent_of_the_readme_learns_uses_and_replaces_a_fix(tmp_path):
-    provider = acme_provider()
-    with serving(acme_app(provider)) as address:
-        program = readme_block("python", "For an agent builder").replace("http://127.0.0.1:8000", address)
-
-        def run():
-            return ast.literal_eval(output_of(program, tmp_path))
-
-        assert [run(), run()] == [(2, "SUMMERSALE25"), (1, "SUMMERSALE25")]
-        provider.registry.reload_table("active_csm_codes", set=ROTATED_CODES)
-        assert [run(), run()] == [(2, "WINTERLAUNCH26"), (1, "WINTERLAUNCH26")]
-
-
-def output_of(program, folder):
-    outcome = subprocess.run(
-        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=True
-    )
-    return outcome.stdout
-
-
-def test_the_loop_written_by_hand_does_the_same(tmp_path):
-    text = (ROOT / "docs" / "agents.md").read_text("utf-8")
-    loop, *rest = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    provider = acme_provider()
-    with serving(acme_app(provider)) as address:
-        loop = loop.replace("http://127.0.0.1:8000", address)
-        first, second = (output_of(loop, tmp_path).strip() for _ in range(2))
-        assert f"The first run prints `{first}`, the second `{second}`." in text
-        *_, block, input, amended = output_of(loop + "\n".join(rest), tmp_path).split("\n\n")
-        assert '{"promo_code":"SUMMERSALE25"}' in block + input
-        assert amended.strip() == "[{'promo_code': 'SUMMERSALE25'}] []"
-        provider.registry.reload_table("active_csm_codes", set=ROTATED_CODES)
-        assert output_of(loop, tmp_path).strip() == "(2, 'WINTERLAUNCH26')"
+def test_the_glossary_defines_each_term_once():
+    text = (ROOT / "docs" / "glossary.md").read_text("utf-8")
+    terms = re.findall(r"^\| \*\*(.*?)\*\* \|", text, re.MULTILINE)
+    assert len(terms) == len(set(terms)) > 40
 
 
 def test_the_documents_name_every_event():
@@ -166,16 +120,25 @@ def test_the_documents_name_every_event():
 
 
 def test_lines_of_documents_can_be_read_without_scrolling():
-    for path in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")):
+    for path in DOCUMENTS:
         prose = re.sub(r"(?ms)^```.*?^```", "", path.read_text("utf-8"))
         wide = [line for line in prose.splitlines() if len(line) > 110 and not line.startswith(("|", "    "))]
         assert wide == [], path.name
 
 
+def anchors_of(document):
+    """Where a link may lead within a document: its headings, as GitHub spells them."""
+    headings = re.findall(r"^#+ (.*)$", document.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
 def test_every_link_between_documents_leads_somewhere():
-    for path in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")):
-        for link in re.findall(r"\]\(([^)#:]+)\)", path.read_text("utf-8")):
-            assert (path.parent / link).exists(), f"{path.name}: {link}"
+    for path in DOCUMENTS:
+        for link in re.findall(r"\]\(([^):]+)\)", path.read_text("utf-8")):
+            name, _, anchor = link.partition("#")
+            target = path.parent / name if name else path
+            assert target.exists(), f"{path.name}: {link}"
+            assert not anchor or anchor in anchors_of(target), f"{path.name}: {link}"
 
 
 @pytest.mark.parametrize("lock", ["requirements.lock", "tests/lab/vendors/package-lock.json"])
@@ -209,12 +172,10 @@ def test_no_file_is_too_long():
     assert too_long == []
 
 
-def test_the_architecture_has_a_line_for_every_module():
-    text = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
-    modules = {
-        str(path.relative_to(ROOT / "src" / "shelflife").with_suffix("")).replace("/", ".")
-        for path in (ROOT / "src" / "shelflife").rglob("*.py")
-        if path.name not in ("__init__.py", "__main__.py")
+def test_the_architecture_says_of_every_module_what_its_docstring_says():
+    text = ARCHITECTURE.read_text("utf-8")
+    assert {path for _, path in modules()} == set(PACKAGE.rglob("*.py")) - {
+        PACKAGE / "__init__.py",
+        PACKAGE / "cli" / "__main__.py",
     }
-    missing = {module for module in modules if f"`{module}`" not in text}
-    assert missing == set()
+    assert with_its_table(text) == text, "run `make modules`"

@@ -1,4 +1,4 @@
-"""What is not installed with everything: a missing part is told with the extra that brings it."""
+"""Optional parts: when one is missing, the error names the extra that brings it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

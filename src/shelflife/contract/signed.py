@@ -1,4 +1,4 @@
-"""Signed states: what a server vouches for with a key, so that nobody in between can make it up, hold it back or bring it again.
+"""Signed states: what a server vouches for with a key, so that nobody in between can forge, hold back or replay it.
 
 One statement for each state that anybody has asked about, each going on from the one before: the statements of a server are a lineage. How a key
 signs is not known here, only what is signed.

@@ -1,4 +1,4 @@
-"""The contract inside of a FastAPI app, in one call, with OpenAPI that shows it."""
+"""The contract inside a FastAPI app, in one call, and in its OpenAPI document."""
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence

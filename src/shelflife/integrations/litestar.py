@@ -1,4 +1,4 @@
-"""The contract inside of a Litestar app: `Litestar(..., plugins=[ContractPlugin(provider)])`.
+"""The contract inside a Litestar app: `Litestar(..., plugins=[ContractPlugin(provider)])`.
 
 It is a plugin and no `install(app, provider)`: what holds for a Litestar app is settled when it is made.
 """

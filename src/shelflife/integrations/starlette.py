@@ -1,4 +1,4 @@
-"""The contract inside of a Starlette app: `install(app, provider)`.
+"""The contract inside a Starlette app: `install(app, provider)`.
 
 What belongs to the contract stands next to the routes, so that every middleware of the app holds for it, whether it was added before or after. Only the operator's endpoints stand before everything.
 """

@@ -1,4 +1,4 @@
-"""No more than is needed: a face that shows each client aliases of its own, and counts in place of lists."""
+"""Disclosing less: a face that shows each client aliases of its own, and counts in place of lists."""
 
 import hashlib
 import hmac

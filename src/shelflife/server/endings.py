@@ -1,4 +1,4 @@
-"""Hearing of the signals that tell a process to end.
+"""Listening for the signals that tell a process to end.
 
 A server that is told to end waits for its open responses and tells the app nothing meanwhile; it would wait for an endless one for ever. So the endless ones
 hear the signal as well. Whoever handled it before goes on to do so.

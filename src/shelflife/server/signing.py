@@ -1,4 +1,4 @@
-"""Vouching for states: one signature for each that a client has asked about, each statement going on from the one before."""
+"""Signing states: one signature for each state that a client asks about, each statement going on from the one before."""
 
 import base64
 import secrets

@@ -1,0 +1,178 @@
+"""The programs of the documents do what the documents say, each against a real server, and commands print what is shown."""
+
+import ast
+import contextlib
+import importlib
+import io
+import itertools
+import json
+import os
+import re
+import runpy
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+from fastapi import FastAPI
+
+from shelflife.apis.acme import ROTATED_CODES, acme_app, acme_provider
+from shelflife.cli import main
+from shelflife.integrations.fastapi import install
+from shelflife.testing import serving
+from tests.calling import calling
+from tests.document_programs import ROOT, document_blocks, document_programs, write_programs
+from tests.processes import started
+
+README = (ROOT / "README.md").read_text("utf-8")
+ADA = {"Authorization": "Bearer ada"}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Where a reader has saved the programs, with the files that they name. It is the current folder, and can be imported from."""
+    write_programs(tmp_path)
+    (tmp_path / "plans.csv").write_text("id,seats\ngrowth,25\n")
+    with contextlib.closing(sqlite3.connect(tmp_path / "shop.db")) as database:
+        database.execute("create table promos (id text, percent int)")
+        database.execute("insert into promos values ('SUMMER25', 25), ('WINTER26', 26)")
+        database.commit()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    for name in document_programs():
+        sys.modules.pop(name.removesuffix(".py"), None)
+
+
+def shown_after(sentence):
+    """The lines of output that the README shows next after a sentence."""
+    return README.partition(sentence)[2].partition("```text\n")[2].partition("```")[0].splitlines()
+
+
+def test_the_readme_shows_what_the_demo_says(tmp_path):
+    command = [sys.executable, "-u", "-m", "shelflife.cli", "demo", "--out", tmp_path / "out"]
+    where_it_leaves_what_it_began = os.environ | {"TMPDIR": str(tmp_path)}
+    with started(command, stdout=subprocess.PIPE, text=True, env=where_it_leaves_what_it_began) as demo:
+        story = itertools.takewhile(lambda line: "exactly as long as" not in line, demo.stdout)
+        said = iter(
+            [line.rstrip("\n") for line in story]
+        )  # the story of one fix; whole streams come after it
+    expected = shown_after("`shelflife demo` plays this")
+    assert len(expected) > 10
+    assert [line for line in expected if line not in said] == []  # each after the one before
+
+
+def test_the_readme_shows_what_the_lab_says(capsys):
+    assert main("lab run drifted".split()) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert shown_after("shelflife lab run drifted") == said[:5]
+
+
+def output_of(program, address):
+    """What a program prints when its server is at this address."""
+    command = [sys.executable, "-c", program.replace("http://127.0.0.1:8000", address)]
+    outcome = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (outcome.returncode, outcome.stderr) == (0, "")
+    return outcome.stdout.strip()
+
+
+@pytest.mark.runs("shop.py")
+def test_the_readme_gives_a_provider_about_ten_lines_and_they_work(folder):
+    lines = [line for line in (folder / "shop.py").read_text("utf-8").splitlines() if line.strip()]
+    assert len(lines) <= 22
+    [answer] = re.findall(r"^```json\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    with calling(importlib.import_module("shop").app) as client:
+        refused = client.post("/subscriptions", json={"plan": "growth"})
+        assert refused.json() == json.loads(answer)
+        [suggestion] = refused.json()["recovery_feedback"]["suggestions"]
+        made = client.post("/subscriptions", json={"plan": "growth", **suggestion["parameters"]})
+        assert made.status_code == 200
+        assert set(made.json()["table_versions"]) == {"codes"}
+
+
+@pytest.mark.runs("agent.py")
+def test_the_agent_of_the_readme_learns_uses_and_replaces_a_fix(folder):
+    program = (folder / "agent.py").read_text("utf-8")
+    provider = acme_provider()
+    with serving(acme_app(provider)) as address:
+
+        def run():
+            return ast.literal_eval(output_of(program, address))
+
+        assert [run(), run()] == [(2, "SUMMERSALE25"), (1, "SUMMERSALE25")]
+        provider.registry.reload_table("active_csm_codes", set=ROTATED_CODES)
+        assert [run(), run()] == [(2, "WINTERLAUNCH26"), (1, "WINTERLAUNCH26")]
+
+
+@pytest.mark.runs("agents.py")
+def test_the_loop_written_by_hand_does_the_same(folder):
+    document = ROOT / "docs" / "agents.md"
+    (_, _, loop), *_ = document_blocks(document)
+    provider = acme_provider()
+    with serving(acme_app(provider)) as address:
+        first, second = (output_of(loop, address) for _ in range(2))
+        assert f"The first run prints `{first}`, the second `{second}`." in document.read_text("utf-8")
+        *_, block, input, amended = output_of((folder / "agents.py").read_text(), address).split("\n\n")
+        assert '{"promo_code":"SUMMERSALE25"}' in block + input
+        assert amended == "[{'promo_code': 'SUMMERSALE25'}] []"
+        provider.registry.reload_table("active_csm_codes", set=ROTATED_CODES)
+        assert output_of(loop, address) == "(2, 'WINTERLAUNCH26')"
+
+
+@pytest.mark.runs("contract.py", "starlette_orders.py", "litestar_orders.py", "asgi_orders.py")
+@pytest.mark.parametrize("module", ["starlette_orders", "litestar_orders", "asgi_orders"])
+def test_the_guide_puts_one_provider_into_any_framework(module, folder):
+    with calling(importlib.import_module(module).app) as client:
+        refused = client.post("/orders/1", json={"plan": "growth"})
+        [suggestion] = refused.json()["recovery_feedback"]["suggestions"]
+        assert suggestion["rows"] == ["codes:growth", "promos:SUMMER25"]
+        assert client.post("/orders/1", json={"plan": "growth", **suggestion["parameters"]}).is_success
+        assert client.get("/contract/state").json()["table_versions"].keys() == {"codes", "plans", "promos"}
+        assert client.get("/admin/graph", headers={"Authorization": "Bearer change-me"}).is_success
+
+
+@pytest.mark.runs("orders.py")
+def test_the_guide_gives_the_login_of_its_routes_to_the_contract(folder):
+    with calling(importlib.import_module("orders").app) as client:
+        assert client.get("/contract/state").status_code == 401
+        assert client.get("/contract/state", headers=ADA).status_code == 200
+        assert client.post("/orders/1", json={"plan": "growth"}).status_code == 401
+        assert client.post("/orders/1", json={"plan": "growth"}, headers=ADA).status_code == 422
+
+
+@pytest.mark.runs("reloading.py")
+def test_the_guide_says_what_a_reload_prints(folder):
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        runpy.run_path("reloading.py")
+    assert f"This prints `{printed.getvalue().strip()}`" in (ROOT / "docs" / "providers.md").read_text(
+        "utf-8"
+    )
+
+
+def app_of(module):
+    """An app for the provider of a program that has none."""
+    app = FastAPI()
+    install(app, importlib.import_module(module).provider)
+    return app
+
+
+@pytest.mark.runs("signed.py")
+def test_the_guide_signs_states_with_the_key_that_clients_pin(folder, capsys):
+    assert main(["key", "new", "signing.pem"]) == 0
+    with calling(app_of("signed")) as client:
+        [signed] = client.get("/contract/signed").json()["statements"]
+    assert signed["key"] == capsys.readouterr().out.strip()
+
+
+@pytest.mark.runs("disclosed.py")
+def test_the_guide_shows_each_client_names_of_its_own(folder):
+    with calling(app_of("disclosed")) as client:
+        shown = [client.get("/contract/state", headers={"X-Account": who}).json() for who in ("ada", "bob")]
+    ada, bob = (set(state["table_versions"]) for state in shown)
+    assert {"codes"} != ada != bob != {"codes"}
+
+
+@pytest.mark.runs("test_orders.py")
+def test_the_test_of_the_guide_passes(folder):
+    importlib.import_module("test_orders").test_an_order_gets_the_discount_of_its_promo()
