@@ -15,12 +15,6 @@ from mypy import api
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")))
 
-NOT_CHECKED = {
-    "agent.py": "MemoryTransport is not typed as a transport of httpx2",
-    "agents.py": "its functions have no types",
-}
-"""Programs whose types are not checked, and why."""
-
 NOT_RUN = {"serve.py": "it serves a model of 1.1 GB, by a package that nothing else here needs"}
 """Programs that no test runs, and why."""
 
@@ -54,9 +48,7 @@ def write_programs(folder):
 def check_types(folder):
     """Have mypy check them all at once; what it says, by the lines of the documents, and its status."""
     write_programs(folder)
-    checked = {
-        name: document for name, (document, _) in document_programs().items() if name not in NOT_CHECKED
-    }
+    checked = {name: document for name, (document, _) in document_programs().items()}
     files = [str(folder / name) for name in checked]
     said, failure, status = api.run(["--config-file", str(ROOT / "pyproject.toml"), *files])
     for file, document in zip(files, checked.values(), strict=True):

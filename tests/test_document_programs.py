@@ -18,8 +18,10 @@ from fastapi import FastAPI
 
 from shelflife.apis.acme import ROTATED_CODES, acme_app, acme_provider
 from shelflife.cli import main
+from shelflife.client import Distrusted, Exchange, Reply
 from shelflife.integrations.fastapi import install
 from shelflife.testing import serving
+from tests.acme_world import GOVERNED
 from tests.calling import calling
 from tests.document_programs import ROOT, document_blocks, document_programs, write_programs
 from tests.processes import started
@@ -107,7 +109,7 @@ def test_the_agent_of_the_readme_learns_uses_and_replaces_a_fix(folder):
 @pytest.mark.runs("agents.py")
 def test_the_loop_written_by_hand_does_the_same(folder):
     document = ROOT / "docs" / "agents.md"
-    (_, _, loop), *_ = document_blocks(document)
+    loop = next(text for name, _, text in document_blocks(document) if name == "agents.py")
     provider = acme_provider()
     with serving(acme_app(provider)) as address:
         first, second = (output_of(loop, address) for _ in range(2))
@@ -117,6 +119,22 @@ def test_the_loop_written_by_hand_does_the_same(folder):
         assert amended == "[{'promo_code': 'SUMMERSALE25'}] []"
         provider.registry.reload_table("active_csm_codes", set=ROTATED_CODES)
         assert output_of(loop, address) == "(2, 'WINTERLAUNCH26')"
+
+
+@pytest.mark.runs("one_line.py")
+def test_one_line_gives_a_client_a_memory(folder):
+    names = runpy.run_path("one_line.py")
+    with names["client"] as client, serving(acme_app(acme_provider())) as address:
+        for expected in (422, 201):
+            assert client.post(f"{address}/subscriptions", json=GOVERNED).status_code == expected
+
+
+@pytest.mark.runs("pinned.py")
+def test_the_guide_pins_a_key(folder):
+    memory = runpy.run_path("pinned.py")["memory"]
+    said = Reply(200, b'{"table_versions": {"t": "1"}}', {"content-type": "application/json"})
+    [event] = memory.observe(Exchange("https://api.example:443", "POST /x", {}, said))
+    assert isinstance(event, Distrusted)
 
 
 @pytest.mark.runs("contract.py", "starlette_orders.py", "litestar_orders.py", "asgi_orders.py")

@@ -11,7 +11,7 @@ from shelflife.apis.acme import ROTATED_CODES, acme_app, acme_provider
 from shelflife.client import Event
 from shelflife.contract.schemas import message_schema
 from tests.calling import ADMIN, TOKEN, calling
-from tests.document_programs import DOCUMENTS, NOT_CHECKED, NOT_RUN, ROOT, document_programs
+from tests.document_programs import DOCUMENTS, NOT_RUN, ROOT, document_programs
 from tests.module_table import ARCHITECTURE, PACKAGE, modules, with_its_table
 from tests.schema_files import FOLDER, schema_texts
 
@@ -44,10 +44,6 @@ def test_every_program_of_the_documents_is_run_by_a_test_or_said_not_to_be():
     named = named_by_tests("runs")
     assert named | set(NOT_RUN) == set(document_programs())
     assert named & set(NOT_RUN) == set()
-
-
-def test_what_is_said_not_to_be_checked_is_there():
-    assert set(NOT_CHECKED) <= set(document_programs())
 
 
 def test_sentences_are_numbered_once_and_in_order():

@@ -1,17 +1,14 @@
 """A planner of one's own is put into a run with public names alone."""
 
 import json
-import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from shelflife.cli import main
 from shelflife.lab import LabError, Proposal, RunSpec, Usage, play, score_of
-
-LAB = (Path(__file__).parents[2] / "docs" / "lab.md").read_text("utf-8")
+from tests.document_programs import document_programs
 
 
 class Stubborn:
@@ -42,11 +39,13 @@ def test_a_planner_bears_the_name_that_the_run_is_recorded_under():
         play(RunSpec("undrifted", "A2D", "compliant"), Stubborn(), lambda record: None)
 
 
+@pytest.mark.runs("merging.py")
 def test_the_planner_of_the_documents_plays_and_is_reported(tmp_path, monkeypatch):
-    section = LAB.partition("## A planner of your own")[2].partition("\n## ")[0]
-    [block] = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    document, program = document_programs()["merging.py"]
     monkeypatch.chdir(tmp_path)
-    printed = subprocess.run([sys.executable, "-c", block], capture_output=True, text=True, check=True).stdout
-    assert f"It prints `{printed.strip()}`" in section
+    printed = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout
+    assert f"It prints `{printed.strip()}`" in document.read_text("utf-8")
     assert main(["lab", "report", "records"]) == 0
     assert "merging" in (tmp_path / "records" / "exhibits" / "ladder.md").read_text("utf-8")
