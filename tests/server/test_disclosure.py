@@ -85,10 +85,10 @@ def test_each_client_is_shown_signed_states_in_its_own_words(tmp_path, sees_diff
     provider.registry.reload_rules([tie])
     changes = follow(provider, "ada")
     aliases = provider.disclosure.aliases("ada")
-    told = changes.tables[aliases.table("secret_codes")]
+    told = changes[aliases.table("secret_codes")]
     assert told.known is sees_diffs
     assert (told.changed == (aliases.key("secret_codes", "hidden_0"),)) is sees_diffs
-    assert changes.rules.known is sees_diffs
+    assert changes[":rules"].known is sees_diffs
     assert follow(provider, "ben") is not None
     provider.close()
     provider = provide({"secret_codes": tables["secret_codes"]})

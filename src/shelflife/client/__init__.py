@@ -1,7 +1,7 @@
 """The agent side: a memory that forgets exactly what went stale. It knows only the contract."""
 
-from shelflife.client.asking import Ask, AsyncAsk, Question, Reply
-from shelflife.client.entries import Condition, Entry, Grounds, Knowledge, Root, Shape
+from shelflife.client.asking import Ask, AsyncAsk, Exchange, Question, Reply
+from shelflife.client.entries import Condition, Entry, Grounds, Knowledge, Root, Shape, origin_of
 from shelflife.client.events import (
     Alerted,
     Applied,
@@ -17,17 +17,15 @@ from shelflife.client.events import (
     Suspected,
     Unjudged,
 )
-from shelflife.client.exchanges import Exchange
 from shelflife.client.guard import Amended, Guard
 from shelflife.client.in_process import InProcessStore
 from shelflife.client.memory import Memory
-from shelflife.client.origins import origin_of
 from shelflife.client.prompts import MERGE_INSTRUCTION, amended_input, memory_block
 from shelflife.client.sending import Call, Held, Send, exchange, exchange_async
 from shelflife.client.sqlite import SqliteStore
-from shelflife.client.statistics import Statistics
 from shelflife.client.stores import Filed, Known, Store, StoreError, Write, Written
 from shelflife.client.strategies import EXACT, Strategy
+from shelflife.client.telling import Statistics
 
 __all__ = [
     "EXACT",

@@ -1,15 +1,18 @@
-"""How a memory asks: it says what is to be sent, and whoever drives it does the waiting, blocking or async."""
+"""What goes between a memory and a server, and the two ways of waiting for it: blocking and async."""
 
 import inspect
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import closing
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
+
+from shelflife.client.entries import Root
 
 __all__ = [
     "Answering",
     "Ask",
     "AsyncAnswering",
     "AsyncAsk",
+    "Exchange",
     "Question",
     "Reply",
     "Steps",
@@ -37,6 +40,31 @@ class Reply(NamedTuple):
 
     headers: Mapping[str, str] = {}
     """By lower-case name. Those of the answer to a question are not looked at."""
+
+
+class Exchange(NamedTuple):
+    """A request that was made and the reply that came back."""
+
+    root: Root
+    """Where the contract lives: `scheme://host:port` of the server."""
+
+    operation: str
+    """E.g. `POST /subscriptions`."""
+
+    request: Mapping[str, Any]
+    """The fields of the request."""
+
+    reply: Reply
+    epoch: str | None = None
+    """What the request had in `Contract-Epoch`, if it had that."""
+
+    conditional: bool = False
+    """Whether the request had a precondition."""
+
+    @classmethod
+    def told(cls, root: Root, operation: str, request: Mapping[str, Any], body: bytes) -> "Exchange":
+        """What a server has answered when asked, as though it were the reply to a request."""
+        return cls(root, operation, request, Reply(200, body, {"content-type": "application/json"}))
 
 
 Ask = Callable[[Question], Reply | None]

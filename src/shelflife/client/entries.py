@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -11,15 +12,37 @@ from shelflife.contract import Suggestion
 from shelflife.contract.versions import Versions
 from shelflife.contract.when import WHOLE_REQUEST, as_read, holds
 
-__all__ = ["Condition", "Entry", "Grounds", "Knowledge", "Root", "Shape", "Vouched", "digest_of", "place_of"]
+__all__ = [
+    "Condition",
+    "Entry",
+    "Grounds",
+    "Knowledge",
+    "Root",
+    "Shape",
+    "Vouched",
+    "digest_of",
+    "origin_of",
+    "place_of",
+]
 
 Root = str
 """Where a contract lives: the origin of its server, spelled as `origin_of` spells it. Fixes never leave it."""
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
 
 Shape = tuple[str, ...]
 """The request fields on whose values an entry depends, sorted: what its `when` names."""
 
 _encode = msgspec.json.Encoder(order="sorted").encode
+
+
+def origin_of(url: str) -> str:
+    """`scheme://host:port` of a URL, in lower case and always with the port: `https://api.example:443`."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if ":" in host:
+        host = f"[{host}]"
+    return f"{parts.scheme}://{host}:{parts.port or _DEFAULT_PORTS.get(parts.scheme, 0)}"
 
 
 def digest_of(*parts: Any) -> str:
@@ -81,7 +104,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         grounds = Grounds(suggestion.depends_on)
         if suggestion.rows and suggestion.when is not msgspec.UNSET:
             condition = Condition(suggestion.when, suggestion.unless or {})
-            grounds = Grounds(suggestion.depends_on, suggestion.rows, suggestion.rules or ())
+            grounds = Grounds(grounds.tables, suggestion.rows, suggestion.rules or ())
         return cls(
             type=suggestion.type,
             parameters=suggestion.parameters,

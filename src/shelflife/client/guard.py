@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from shelflife.client.entries import Entry
-from shelflife.client.events import Applied, Event, Refused
+from shelflife.client.events import Applied, Refused
 from shelflife.contract import same_json
 from shelflife.contract.merging import merged
 
@@ -107,11 +107,6 @@ class Amended(msgspec.Struct, frozen=True):
     request: dict[str, Any]
     applied: list[Applied]
     refused: list[Refused]
-
-    @property
-    def events(self) -> list[Event]:
-        """What happened, in order."""
-        return [*self.refused, *self.applied]
 
 
 def amend(

@@ -2,22 +2,21 @@
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
-from shelflife.client.asking import Ask, AsyncAsk, Steps, driven, driven_async
+from shelflife.client.asking import Ask, AsyncAsk, Exchange, Steps, driven, driven_async
 from shelflife.client.entries import Entry, Knowledge, Root
 from shelflife.client.events import Event, Reason
-from shelflife.client.exchanges import Exchange
 from shelflife.client.guard import Amended, Guard, amend
 from shelflife.client.in_process import InProcessStore
 from shelflife.client.observing import Observing
 from shelflife.client.revalidating import Revalidating
 from shelflife.client.shelf import Shelf
-from shelflife.client.statistics import Statistics
+from shelflife.client.steps import Words
 from shelflife.client.stores import Store, StoreError, Write
 from shelflife.client.strategies import EVERYTHING, EXACT, Strategy
-from shelflife.client.telling import Telling
-from shelflife.client.words import Words
+from shelflife.client.telling import Statistics, Telling
 from shelflife.client.writing import MOST_EVICTIONS, Writing, departures
 
 __all__ = ["Memory"]
@@ -65,7 +64,7 @@ class Memory:
     @property
     def statistics(self) -> Statistics:
         """Counts since this memory was made."""
-        return self._telling.tally.statistics
+        return self._telling.statistics
 
     def recall(self, root: Root, operation: str, request: Mapping[str, Any]) -> list[Entry]:
         """The fixes that hold for this request and may be used now, oldest first.
@@ -74,16 +73,16 @@ class Memory:
         until a later reply of the server has been dealt with.
         """
         found = self._shelf.usable(root, operation, request)
-        self._telling.tally.count_recall(is_hit=bool(found))
+        self._telling.count_recall(is_hit=bool(found))
         return found
 
     def amend(
         self, root: Root, operation: str, request: Mapping[str, Any], guard: Guard | None = None
     ) -> Amended:
         """The request with the remembered fixes that hold for it already in it, as far as the guard allows."""
-        amended = amend(request, lambda fields: self._shelf.usable(root, operation, fields), guard or Guard())
-        self._telling.tally.count_recall(is_hit=bool(amended.applied or amended.refused))
-        self._telling.tell(amended.events)
+        amended = amend(request, partial(self._shelf.usable, root, operation), guard or Guard())
+        self._telling.count_recall(is_hit=bool(amended.applied or amended.refused))
+        self._telling.tell([*amended.refused, *amended.applied])
         return amended
 
     def observe(self, exchange: Exchange, ask: Ask | None = None) -> list[Event]:

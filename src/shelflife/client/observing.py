@@ -5,17 +5,16 @@ import threading
 from contextlib import ExitStack
 from typing import NamedTuple
 
-from shelflife.client.asking import Steps
+from shelflife.client.asking import Exchange, Reply, Steps
 from shelflife.client.entries import Entry, Knowledge, Root
 from shelflife.client.events import Distrusted, Event, Ignored, Unjudged
-from shelflife.client.exchanges import Exchange
 from shelflife.client.reading import Contract, read_contract
 from shelflife.client.shelf import Shelf
-from shelflife.client.steps import Told, Unmoved
+from shelflife.client.steps import Distrust, New, Told, Unmoved
 from shelflife.client.stores import StoreError, Write
-from shelflife.client.words import Distrust
 from shelflife.client.writing import Writing
 from shelflife.contract import BadMessage
+from shelflife.contract.preconditions import verdict_in
 from shelflife.contract.versions import Versions
 
 __all__ = ["About", "Observing"]
@@ -64,7 +63,7 @@ class Observing:
         """What a reply comes to. It is the answer about something, where it was asked for."""
         root, reply = exchange.root, exchange.reply
         events: list[Event] = []
-        if exchange.is_unjudged:
+        if exchange.conditional and _is_unjudged(reply):
             events = self._shelf.telling.tell([Unjudged(root, exchange.operation)])
         try:
             named = None if exchange.epoch is None else self._named.get(exchange.epoch)
@@ -72,7 +71,9 @@ class Observing:
         except BadMessage as error:
             self._shelf.doubts.add(root)
             return events + self._shelf.telling.tell([Ignored(root, str(error))])
-        return events + ((yield from self.heeding(exchange, contract, about)) if contract else [])
+        if contract is None:
+            return events
+        return events + (yield from self.heeding(exchange, contract, about))
 
     def heeding(
         self, exchange: Exchange, contract: Contract, about: About | None = None
@@ -80,23 +81,16 @@ class Observing:
         """What follows from a contract, whatever comes of asking about it: unless it could be dealt with, its server is in doubt."""
         root, doubts, telling = exchange.root, self._shelf.doubts, self._shelf.telling
         events: list[Event] = [Ignored(root, fault) for fault in contract.faults]
-        doubt = doubts.since(root)
         try:
-            events = yield from self._dealing(exchange, contract, about, is_doubted=doubt is not None)
+            with doubts.dealing(root) as is_doubted:
+                events = yield from self._dealing(exchange, contract, about, is_doubted=is_doubted)
         except StoreError as error:
-            doubts.add(root)
             telling.store_failed(error, "write")
         except Distrust as distrust:
-            doubts.add(root)
             self._lapse(root)
             if doubts.is_news(root, str(distrust)):
                 _log.warning("%s is not believed: %s", root, distrust)
                 events.append(Distrusted(root, str(distrust)))
-        except BaseException:
-            doubts.add(root)  # also when whoever waits for an answer is cancelled
-            raise
-        else:
-            doubts.settle(root, doubt)
         return telling.tell(events)
 
     def _dealing(
@@ -120,7 +114,7 @@ class Observing:
                     # answer is about a state that is not the known one any more, and it is asked again.
                     if told is None or knowledge != asked_with:
                         movement = word.moved(knowledge, contract, is_doubted=is_doubted, is_latest=is_latest)
-                        told = Told(contract, movement) if isinstance(movement, Unmoved) else None
+                        told = Told(contract, movement) if isinstance(movement, Unmoved | New) else None
                     if told is not None:
                         is_answer = about is not None and is_latest and told.contract.versions is not None
                         checked = about.suspects if about is not None and is_answer else ()
@@ -142,3 +136,8 @@ class Observing:
                 self._shelf.store.write(root, known.revision, Write(known.knowledge.lapsed))
         except StoreError as error:
             self._shelf.telling.store_failed(error, "write")
+
+
+def _is_unjudged(reply: Reply) -> bool:
+    """Whether a request may have been carried out though nobody has found its precondition to be met."""
+    return not 400 <= reply.status < 500 and verdict_in(reply.headers) != "met"

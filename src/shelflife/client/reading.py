@@ -16,7 +16,7 @@ from shelflife.contract.compact import (
 )
 from shelflife.contract.errors import BadMessage, ContractError
 from shelflife.contract.messages import Changes, ContractState, RulesChanges, Suggestion, TableChanges
-from shelflife.contract.names import check_name, check_version, shown, split_node_id
+from shelflife.contract.names import check_name, check_nodes, check_stamps, check_version, shown
 from shelflife.contract.signed import (
     KEY,
     MOST_ENDORSEMENTS,
@@ -74,9 +74,6 @@ class Contract(msgspec.Struct, frozen=True, kw_only=True):
     changes: Changes | None = None
     """What has moved since the state that the request named, where the response tells."""
 
-    def __bool__(self) -> bool:
-        return bool(self.suggestions or self.state_tag or self.faults) or self.versions is not None
-
 
 class _Envelope(msgspec.Struct):
     recovery_feedback: msgspec.Raw = msgspec.Raw(b"")
@@ -100,8 +97,11 @@ _signed_states = msgspec.json.Decoder(SignedStates)
 _statements = msgspec.json.Decoder(Statement)
 
 
-def read_contract(body: bytes, headers: Mapping[str, str], named: Versions | None = None) -> Contract:
-    """The contract of a response, an empty one when it has none; `BadMessage` when its stamps cannot be read.
+_NONE = Contract()
+
+
+def read_contract(body: bytes, headers: Mapping[str, str], named: Versions | None = None) -> Contract | None:
+    """The contract of a response, None when it has none; `BadMessage` when its stamps cannot be read.
 
     `named` is the state that the request said it knew, without which a compact form says nothing.
     A suggestion that is malformed or too large is left out and told in `faults`: what the stamps say must not be lost with it.
@@ -112,14 +112,15 @@ def read_contract(body: bytes, headers: Mapping[str, str], named: Versions | Non
     is_json = media_type == "application/json" or media_type.endswith("+json")
     if named is not None and headers.get(EPOCH_HEADER.lower(), "").strip() == "1":
         return Contract(versions=named)
-    if in_headers or not is_json or body.lstrip()[:1] != b"{":
-        return in_headers
+    if in_headers != _NONE or not is_json or body.lstrip()[:1] != b"{":
+        return None if in_headers == _NONE else in_headers
     envelope = _decoded(body, _envelopes, "the contract of the response")
     if envelope.table_versions is UNSET and named is not None and bytes(envelope.epoch):
         return _from_compact(envelope, named)
     versions = _versions(envelope.table_versions, envelope.rules_version)
     suggestions, faults = _read_suggestions(envelope.recovery_feedback, _read_suggestion)
-    return Contract(suggestions=suggestions, versions=versions, faults=faults)
+    contract = Contract(suggestions=suggestions, versions=versions, faults=faults)
+    return None if contract == _NONE else contract
 
 
 def _from_compact(envelope: _Envelope, named: Versions) -> Contract:
@@ -225,11 +226,7 @@ def _check_stamps(table_versions: Mapping[str, str], rules_version: str | None) 
     try:
         if len(table_versions) > _MOST_TABLES:
             raise BadMessage("there are too many tables")
-        for table, version in table_versions.items():
-            check_name(table)
-            check_version(version)
-        if rules_version is not None:
-            check_version(rules_version)
+        check_stamps(table_versions, rules_version)
     except ContractError as error:
         raise BadMessage(f"the contract of the response is malformed: {error}") from None
 
@@ -279,11 +276,9 @@ def _checked_suggestion(suggestion: Suggestion) -> Suggestion:
     values += (value for different in (suggestion.unless or {}).values() for value in different)
     if not all(_is_within_depth(value, DEEPEST_VALUE) for value in values):
         raise BadMessage(f"the suggestion {suggestion.type} is nested too deeply")
-    for table in suggestion.depends_on:
-        check_name(table)
-    for rule in suggestion.rules or ():
-        check_name(split_node_id(rule)[0])
-    strangers = {split_node_id(row)[0] for row in suggestion.rows or ()}.difference(suggestion.depends_on)
+    depends_on = suggestion.depends_on
+    check_nodes((*depends_on, *(suggestion.rules or ())))
+    strangers = {row.partition(":")[0] for row in suggestion.rows or ()}.difference(depends_on)
     if strangers:
         raise BadMessage(
             f"the suggestion {suggestion.type} rests on rows of {shown(min(strangers))}, which is not among its tables"

@@ -1,19 +1,18 @@
 """Asking before use: whether what is known of a server still holds, and what has taken the place of what does not."""
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
 
-from shelflife.client.asking import Question, Steps
+from shelflife.client.asking import Exchange, Question, Steps
 from shelflife.client.entries import Entry, Root
 from shelflife.client.events import Event, Evicted
-from shelflife.client.exchanges import Exchange
 from shelflife.client.guard import Guard, amend
 from shelflife.client.observing import About, Observing
 from shelflife.client.reading import Contract
 from shelflife.client.shelf import Shelf
-from shelflife.client.standing import Revalidate
 from shelflife.client.steps import answered
 from shelflife.contract import AskFixes
 from shelflife.contract.when import WHOLE_REQUEST
@@ -40,7 +39,7 @@ class Revalidating:
         if known is None and root not in self._shelf.doubts:
             return []
         body: bytes | None = b""
-        if not self._must_ask_first(root):
+        if not self._shelf.must_ask_first(root):
             since = "" if known is None else f"?known={known}"
             body = answered((yield Question(f"{root}/contract/state{since}")), lambda body: body)
         return [] if body is None else (yield from self.taking_in(Exchange.told(root, "", {}, body)))
@@ -69,13 +68,13 @@ class Revalidating:
         something else was learned meanwhile.
         """
         shelf, events = self._shelf, list[Event]()
-        if self._must_ask_first(root):
+        if shelf.must_ask_first(root):
             events += yield from self.refreshing(root)
         fields, last_asked = request, None
         for _ in range(_MOST_ASKED if shelf.has_suspects(root) else 0):
             suspects = shelf.suspects(root, operation, fields)
             if all(guard is not None and guard.refusal(entry) is not None for entry in suspects):
-                found = amend(request, lambda found: shelf.usable(root, operation, found), guard or Guard())
+                found = amend(request, partial(shelf.usable, root, operation), guard or Guard())
                 if found.request == fields:
                     break
                 fields = found.request
@@ -93,11 +92,6 @@ class Revalidating:
             told = Exchange.told(root, operation, fields, body)
             events += yield from self._observing.observing(told, About(suspects, knowledge))
         return events
-
-    def _must_ask_first(self, root: Root) -> bool:
-        """Whether somebody must vouch for a server before anything that is remembered of it is used."""
-        standing = self._shelf.standing_of(root)
-        return isinstance(standing, Revalidate) and not self._shelf.word_about(root).is_its_own
 
 
 def _about(root: Root, operation: str, request: Mapping[str, Any]) -> Question:

@@ -7,9 +7,17 @@ import logging
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from shelflife.client.asking import Answering, AsyncAnswering, Question, Reply, Steps, driven, driven_async
+from shelflife.client.asking import (
+    Answering,
+    AsyncAnswering,
+    Exchange,
+    Question,
+    Reply,
+    Steps,
+    driven,
+    driven_async,
+)
 from shelflife.client.entries import Entry, Root
-from shelflife.client.exchanges import Exchange
 from shelflife.client.guard import Amended, Guard
 from shelflife.client.memory import Memory
 from shelflife.contract.compact import EPOCH_HEADER

@@ -1,18 +1,120 @@
 """What one memory finds in its store, and whether it may be used now."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 from shelflife.client.entries import Entry, Knowledge, Root, place_of
-from shelflife.client.exchanges import is_json
-from shelflife.client.standing import Doubts, Revalidate, Standing, Usable, standing_of
+from shelflife.client.steps import Word, Words
 from shelflife.client.stores import Store, StoreError
 from shelflife.client.strategies import SUSPECT, Strategy, table_tag
 from shelflife.client.telling import Telling
-from shelflife.client.words import ServersWord, Word, Words
+from shelflife.contract.values import is_carried
 from shelflife.contract.when import value_at
 
-__all__ = ["Shelf"]
+__all__ = ["Doubts", "Revalidate", "Shelf", "Standing", "Usable", "Withheld", "standing_of"]
+
+
+class Usable(NamedTuple):
+    """Nothing is known against it."""
+
+
+class Revalidate(NamedTuple):
+    """The server must be asked first."""
+
+    why: str
+
+
+class Withheld(NamedTuple):
+    """It is not to be used, and asking would not help."""
+
+    why: str
+
+
+Standing = Usable | Revalidate | Withheld
+
+
+def standing_of(entry: Entry, strategy: str, server: Standing) -> Standing:
+    """Whether an entry may be used, given the strategy that asks and how its server stands."""
+    if entry.strategy != strategy:
+        return Withheld("it was kept under another strategy, which may keep what is stale")
+    if entry.is_suspect and isinstance(server, Usable):
+        return Revalidate("it may have gone stale")
+    return server
+
+
+class Doubts:
+    """Servers of which a response was seen that could not be dealt with, is being dealt with, or is not to be believed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._unsettled: dict[Root, int] = {}
+        self._settling: Counter[Root] = Counter()
+        self._told: dict[Root, str] = {}
+
+    def __contains__(self, root: Root) -> bool:
+        """Whether something was seen that has not been dealt with."""
+        return root in self._unsettled
+
+    def standing_of(self, root: Root) -> Standing:
+        """How a server stands."""
+        if root in self._unsettled:
+            return Revalidate("a response of the server could not be dealt with")
+        if self._settling[root]:
+            return Withheld("it is being found out what a movement of the server's data makes stale")
+        return Usable()
+
+    @contextmanager
+    def settling(self, root: Root) -> Iterator[None]:
+        """Withhold all that is remembered of a server.
+
+        Two race here: whoever finds out what a movement makes stale, and another thread or task that recalls meanwhile. The
+        second gets nothing, for it might get what the first is about to drop.
+        """
+        with self._lock:
+            self._settling[root] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._settling[root] -= 1
+
+    @contextmanager
+    def dealing(self, root: Root) -> Iterator[bool]:
+        """While a response of the server is dealt with; tells whether one before it was not.
+
+        Whatever keeps it from being dealt with, also that whoever waits for an answer is cancelled, leaves the server in doubt.
+        Two race here: this response, and another that was seen later and failed meanwhile. The doubt that the second has raised stays.
+        """
+        doubt = self._unsettled.get(root)
+        try:
+            yield doubt is not None
+        except BaseException:
+            self.add(root)
+            raise
+        with self._lock:
+            if self._unsettled.get(root) == doubt:
+                self._unsettled.pop(root, None)
+            self._told.pop(root, None)
+
+    def add(self, root: Root) -> None:
+        """A response of the server was seen that has not been dealt with."""
+        with self._lock:
+            self._unsettled[root] = self._unsettled.get(root, 0) + 1
+
+    def is_news(self, root: Root, why: str) -> bool:
+        """Whether a reason not to believe a server is to be told: once, until it is believed again or there is another."""
+        with self._lock:
+            is_news = self._told.get(root) != why
+            self._told[root] = why
+            return is_news
+
+    def forget(self, root: Root) -> None:
+        """Tell anew what is held against a server."""
+        with self._lock:
+            self._told.pop(root, None)
 
 
 class Shelf:
@@ -51,7 +153,7 @@ class Shelf:
         """Whose word counts about a server."""
         word = None if self._words is None else self._words.word_about(root, self._clock)
         is_held = lambda table: self.store.count(root, table_tag(table)) > 0  # noqa: E731
-        return word or ServersWord(root, self.strategy, is_held)
+        return word or Word(root, self.strategy, is_held)
 
     def standing_of(self, root: Root) -> Standing:
         """Whether anything that is remembered of a server may be used now."""
@@ -61,6 +163,14 @@ class Shelf:
         knowledge = self.knowledge(root)
         lack = "the store fails" if knowledge is None else self.word_about(root).lacks(knowledge)
         return standing if lack is None else Revalidate(lack)
+
+    def must_ask_first(self, root: Root) -> bool:
+        """Whether somebody must vouch for a server before anything that is remembered of it is used."""
+        return (
+            self._words is not None
+            and isinstance(self.standing_of(root), Revalidate)
+            and not self.word_about(root).is_its_own
+        )
 
     def usable(self, root: Root, operation: str, request: Mapping[str, Any]) -> list[Entry]:
         """The entries that hold for this request and may be used now, oldest first."""
@@ -97,7 +207,7 @@ class Shelf:
 
     def _held(self, root: Root, operation: str, request: Mapping[str, Any]) -> list[Entry]:
         """The entries that hold for this request, whether they may be used or not."""
-        if not is_json(operation, request):
+        if not is_carried(operation, request):
             return []
         try:
             places = [

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -94,7 +94,8 @@ class SqliteStore:
         self.path = Path(path)
         self._file = self.path.absolute()
         self._lock = threading.RLock()
-        self._reading = _Reading(self)
+        self._reading = _Access(self, "read")
+        self._writing = _Access(self, "written")
         self._noted: dict[str, None] = {}
         self._seen = _Seen()
         self._busy_timeout_s = busy_timeout_s
@@ -107,7 +108,7 @@ class SqliteStore:
 
     def open(self) -> None:
         """Open the file now, and not with the first verb."""
-        with self._failing("opened"), self._lock:
+        with _Access(self, "opened"):
             self._connection()
 
     def close(self) -> None:
@@ -118,20 +119,34 @@ class SqliteStore:
                 opened.connection.close()
 
     def known(self, root: Root) -> Known:
-        with self._reading as connection:
-            return self._known_now(connection, root)
+        with self._reading:
+            row = self._execute("select revision from roots where root = ?", (root,)).fetchone()
+            if row is None:
+                return Known(Knowledge(), 0)
+            known = self._seen.known.get(root)
+            if known is None or known.revision != row[0]:
+                revision, knowledge = self._execute(
+                    "select revision, knowledge from roots where root = ?", (root,)
+                ).fetchone()
+                known = self._seen.known[root] = Known(_decode_knowledge(knowledge), revision)
+            return known
 
-    def shapes(self, root: Root, operation: str) -> Iterable[Shape]:
-        with self._reading as connection:
-            return self._shapes_now(connection, root, operation)
+    def shapes(self, root: Root, operation: str) -> tuple[Shape, ...]:
+        with self._reading:
+            self._look_for_others()
+            known = self._seen.shapes.get((root, operation))
+            if known is None:
+                rows = self._execute(
+                    "select shape from shapes where root = ? and operation = ?", (root, operation)
+                )
+                known = self._seen.shapes[root, operation] = tuple(_decode_shape(shape) for (shape,) in rows)
+            return known
 
     def at(self, places: Sequence[str]) -> list[Entry]:
         found = []
-        with self._reading as connection:
+        with self._reading:
             for place in places:
-                rows = connection.execute(
-                    "select id, entry from entries where place = ?", (bytes.fromhex(place),)
-                )
+                rows = self._execute("select id, entry from entries where place = ?", (bytes.fromhex(place),))
                 for id, encoded in rows:
                     entry = _decode_entry(encoded)
                     vars(entry)["id"] = id.hex()  # it is asked for next, and costs three digests
@@ -139,43 +154,43 @@ class SqliteStore:
         return sorted(found, key=lambda entry: entry.learned_at) if len(found) > 1 else found
 
     def tagged(self, root: Root, tag: str) -> list[Entry]:
-        with self._reading as connection:
-            rows = connection.execute(
+        with self._reading:
+            rows = self._execute(
                 "select entry from tags join entries using (number) where tag = ?", (_tag(root, tag),)
             )
             return [_decode_entry(entry) for (entry,) in rows]
 
     def count(self, root: Root, tag: str) -> int:
-        with self._reading as connection:
+        with self._reading:
             number = _tag(root, tag)
-            self._look_for_others(connection)
+            self._look_for_others()
             if number not in self._seen.tag_counts:
                 if len(self._seen.tag_counts) >= _MOST_COUNTED:
                     self._seen.tag_counts.clear()
-                (count,) = connection.execute("select count(*) from tags where tag = ?", (number,)).fetchone()
+                (count,) = self._execute("select count(*) from tags where tag = ?", (number,)).fetchone()
                 self._seen.tag_counts[number] = count
             return self._seen.tag_counts[number]
 
     def write(self, root: Root, revision: int, write: Write) -> Written | None:
-        with self._failing("written"), self._lock, self._transaction() as connection:
-            if not self._record(connection, root, revision, write.knowledge):
+        with self._writing, self._transaction():
+            if not self._record(root, revision, write.knowledge):
                 return None
             written = Written([], [], [])
             for tag in write.drop:
-                numbers = connection.execute(
+                numbers = self._execute(
                     "select number from tags where tag = ?", (_tag(root, tag),)
                 ).fetchall()
-                written.dropped.extend((entry, tag) for entry in self._remove(connection, numbers))
+                written.dropped.extend((entry, tag) for entry in self._remove(numbers))
             for id in write.drop_ids:
-                numbers = connection.execute(
+                numbers = self._execute(
                     "select number from entries where id = ?", (bytes.fromhex(id),)
                 ).fetchall()
-                written.dropped.extend((entry, id) for entry in self._remove(connection, numbers))
+                written.dropped.extend((entry, id) for entry in self._remove(numbers))
             for filed in write.put:
-                self._put(connection, filed, written)
+                self._put(filed, written)
             if write.put and write.capacity is not None:
-                self._note_use(connection)
-                self._trim(connection, write.capacity, written)
+                self._note_use()
+                self._trim(write.capacity, written)
             return written
 
     def used(self, ids: Iterable[str]) -> None:
@@ -184,15 +199,15 @@ class SqliteStore:
                 self._noted.pop(id, None)
                 self._noted[id] = None
             if len(self._noted) >= _MOST_NOTED:
-                with suppress(StoreError), self._failing("written"), self._transaction() as connection:
-                    self._note_use(connection)
+                with suppress(StoreError), self._writing, self._transaction():
+                    self._note_use()
                 self._noted.clear()
 
     def entries(self) -> Iterator[Entry]:
         last = -1
         while True:
-            with self._reading as connection:
-                rows = connection.execute(
+            with self._reading:
+                rows = self._execute(
                     "select number, entry from entries where number > ? order by number limit 1000", (last,)
                 ).fetchall()
                 entries = [_decode_entry(entry) for _, entry in rows]
@@ -201,132 +216,107 @@ class SqliteStore:
             yield from entries
             last = rows[-1][0]
 
-    def _record(
-        self, connection: sqlite3.Connection, root: Root, revision: int, knowledge: Knowledge
-    ) -> bool:
+    def _record(self, root: Root, revision: int, knowledge: Knowledge) -> bool:
         """Put the knowledge on record; False when the root is not at the revision any more."""
         known = self._seen.known.get(root)
         if known is not None and known == (knowledge, revision):  # only the revision moves
-            changed = connection.execute(
+            changed = self._execute(
                 "update roots set revision = revision + 1 where root = ? and revision = ?",
                 (root, revision),
             )
             if not changed.rowcount:
                 return False
-        elif self._known_now(connection, root).revision != revision:
+        elif self.known(root).revision != revision:
             return False
         else:
-            connection.execute(
+            self._execute(
                 "insert or replace into roots values (?, ?, ?)", (root, revision + 1, _encode(knowledge))
             )
         self._seen.known[root] = Known(knowledge, revision + 1)
         return True
 
-    def _put(self, connection: sqlite3.Connection, filed: Filed, written: Written) -> None:
+    def _put(self, filed: Filed, written: Written) -> None:
         entry, shape = filed.entry, filed.entry.condition.shape
-        shapes = self._shapes_now(connection, entry.root, entry.operation)
+        shapes = self.shapes(entry.root, entry.operation)
         if len(shapes) >= MOST_SHAPES and shape not in shapes:
             return
         id, place, slot = map(bytes.fromhex, (entry.id, entry.place, filed.slot))
-        rivals = connection.execute(
+        rivals = self._execute(
             "select number, id, used from entries where place = ? and slot = ?", (place, slot)
         ).fetchall()
         number = used = before = None
-        for rival, gone in zip(rivals, self._remove(connection, [row[:1] for row in rivals]), strict=True):
+        for rival, gone in zip(rivals, self._remove([row[:1] for row in rivals]), strict=True):
             if rival[1] == id:
                 (number, _, used), before = rival, gone
                 entry = msgspec.structs.replace(entry, learned_at=gone.learned_at)
             else:
                 written.dropped.append((gone, ""))
         tags = sorted({_tag(entry.root, tag) for tag in (*filed.tags, _shape_tag(entry))})
-        number = connection.execute(
+        number = self._execute(
             "insert into entries (number, id, place, slot, used, tags, entry) values"
             " (?, ?, ?, ?, coalesce(?, (select coalesce(max(used), 0) + 1 from entries)), ?, ?)",
             (number, id, place, slot, used, _encode(tags), _encode(entry)),
         ).lastrowid
-        connection.executemany("insert into tags values (?, ?)", [(tag, number) for tag in tags])
+        self._connection().executemany("insert into tags values (?, ?)", [(tag, number) for tag in tags])
         self._seen.count(tags, 1)
-        if shape not in self._seen.shapes.get((entry.root, entry.operation), ()):
-            connection.execute(
-                "insert or ignore into shapes values (?, ?, ?)",
-                (entry.root, entry.operation, _encode(shape)),
-            )
-            self._seen.shapes.pop((entry.root, entry.operation), None)
-            self._shapes_now(connection, entry.root, entry.operation)
+        if shape not in self.shapes(entry.root, entry.operation):
+            values = entry.root, entry.operation, _encode(shape)
+            self._execute("insert into shapes values (?, ?, ?)", values)
+            del self._seen.shapes[entry.root, entry.operation]
         if before is None or (before.is_suspect and not entry.is_suspect):
             written.stored.append(entry)
 
-    def _remove(self, connection: sqlite3.Connection, numbers: Sequence[tuple[int]]) -> list[Entry]:
+    def _remove(self, numbers: Sequence[tuple[int]]) -> list[Entry]:
         """Take entries out. Their tags go in the order of the index, so that neighbours go together."""
         if not numbers:
             return []
         removed: list[Entry] = []
         hashed: list[tuple[int, int]] = []
         for (number,) in numbers:
-            tags, encoded = connection.execute(
+            tags, encoded = self._execute(
                 "select tags, entry from entries where number = ?", (number,)
             ).fetchone()
             removed.append(_decode_entry(encoded))
             tags = _decode_tags(tags)
             hashed += ((tag, number) for tag in tags)
             self._seen.count(tags, -1)
-        connection.executemany("delete from entries where number = ?", numbers)
-        connection.executemany("delete from tags where tag = ? and number = ?", sorted(hashed))
+        self._connection().executemany("delete from entries where number = ?", numbers)
+        self._connection().executemany("delete from tags where tag = ? and number = ?", sorted(hashed))
         for entry in {(one.root, _shape_tag(one)): one for one in removed}.values():
             if not self.count(entry.root, _shape_tag(entry)):
-                connection.execute(
+                self._execute(
                     "delete from shapes where root = ? and operation = ? and shape = ?",
                     (entry.root, entry.operation, _encode(entry.condition.shape)),
                 )
                 self._seen.shapes.pop((entry.root, entry.operation), None)
         return removed
 
-    def _known_now(self, connection: sqlite3.Connection, root: Root) -> Known:
-        """What is on record, read again only when its revision is another one."""
-        row = connection.execute("select revision from roots where root = ?", (root,)).fetchone()
-        if row is None:
-            return Known(Knowledge(), 0)
-        known = self._seen.known.get(root)
-        if known is None or known.revision != row[0]:
-            revision, knowledge = connection.execute(
-                "select revision, knowledge from roots where root = ?", (root,)
-            ).fetchone()
-            known = self._seen.known[root] = Known(_decode_knowledge(knowledge), revision)
-        return known
-
-    def _shapes_now(self, connection: sqlite3.Connection, root: Root, operation: str) -> tuple[Shape, ...]:
-        self._look_for_others(connection)
-        known = self._seen.shapes.get((root, operation))
-        if known is None:
-            rows = connection.execute(
-                "select shape from shapes where root = ? and operation = ?", (root, operation)
-            )
-            known = self._seen.shapes[root, operation] = tuple(_decode_shape(shape) for (shape,) in rows)
-        return known
-
-    def _look_for_others(self, connection: sqlite3.Connection) -> None:
+    def _look_for_others(self) -> None:
         """Forget what was seen of the file when another process has written to it."""
-        (version,) = connection.execute("pragma data_version").fetchone()
+        (version,) = self._execute("pragma data_version").fetchone()
         if version != self._seen.version:
             self._seen = _Seen(version)
 
-    def _note_use(self, connection: sqlite3.Connection) -> None:
-        (newest,) = connection.execute("select coalesce(max(used), 0) from entries").fetchone()
-        connection.executemany(
+    def _note_use(self) -> None:
+        (newest,) = self._execute("select coalesce(max(used), 0) from entries").fetchone()
+        self._connection().executemany(
             "update entries set used = ? where id = ?",
             [(newest + age, bytes.fromhex(id)) for age, id in enumerate(self._noted, start=1)],
         )
         self._noted.clear()
 
-    def _trim(self, connection: sqlite3.Connection, capacity: int, written: Written) -> None:
-        self._look_for_others(connection)
+    def _trim(self, capacity: int, written: Written) -> None:
+        self._look_for_others()
         if self._seen.entry_count is None:
-            (self._seen.entry_count,) = connection.execute("select count(*) from entries").fetchone()
+            (self._seen.entry_count,) = self._execute("select count(*) from entries").fetchone()
         if self._seen.entry_count > capacity:
-            numbers = connection.execute(
+            numbers = self._execute(
                 "select number from entries order by used limit ?", (self._seen.entry_count - capacity,)
             ).fetchall()
-            written.trimmed.extend(self._remove(connection, numbers))
+            written.trimmed.extend(self._remove(numbers))
+
+    def _execute(self, statement: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
+        return self._connection().execute(statement, values)
 
     def _connection(self, *, is_to_be_written: bool = False) -> sqlite3.Connection:
         """The open file: opened when it is not, or is another process's, or has been deleted since."""
@@ -407,34 +397,23 @@ class SqliteStore:
             self._seen = _Seen()
             raise
 
-    @contextmanager
-    def _failing(self, what: str) -> Iterator[None]:
-        try:
-            yield
-        except _FAILURES as error:
-            raise StoreError(f"the memory {self.path} cannot be {what}: {error}") from error
 
+class _Access:
+    """The lock of a store, under which what SQLite raises is a `StoreError`. A recall enters it twice, and a generator would cost more."""
 
-class _Reading:
-    """The connection of a store; what SQLite raises is a `StoreError`. A recall enters it twice, and a generator would cost more."""
-
-    def __init__(self, store: SqliteStore) -> None:
+    def __init__(self, store: SqliteStore, what: str) -> None:
         self._store = store
+        self._what = what
 
-    def __enter__(self) -> sqlite3.Connection:
+    def __enter__(self) -> None:
         self._store._lock.acquire()
-        try:
-            return self._store._connection()
-        except BaseException as error:
-            self.__exit__(type(error), error, None)
-            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._store._lock.release()
         if isinstance(error, _FAILURES):
-            raise StoreError(f"the memory {self._store.path} cannot be read: {error}") from error
+            raise StoreError(f"the memory {self._store.path} cannot be {self._what}: {error}") from error
 
 
 class _Open(NamedTuple):

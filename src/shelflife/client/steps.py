@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Literal, NamedTuple, TypeVar, assert_never
+from typing import Literal, NamedTuple, Protocol, TypeVar, assert_never
 from urllib.parse import quote
 
 import msgspec
@@ -11,23 +11,27 @@ from shelflife.client.asking import Question, Reply, Steps
 from shelflife.client.entries import Knowledge, Root, Vouched
 from shelflife.client.events import Reason
 from shelflife.client.reading import Contract, read_changes, read_state
-from shelflife.client.strategies import STANDING, Change, Strategy
+from shelflife.client.strategies import RULES, STANDING, Change, Strategy
 from shelflife.contract import BadMessage, Changes, Suggestion
-from shelflife.contract.versions import RULES, Versions
+from shelflife.contract.versions import Versions
 
 __all__ = [
     "Disposal",
+    "Distrust",
     "Moved",
     "Movement",
+    "New",
     "Returned",
     "Told",
     "Unmoved",
     "Untold",
+    "Word",
+    "Words",
     "answered",
-    "asking",
     "by_part",
     "dispose",
     "is_current",
+    "parts_of",
     "what_moved",
 ]
 
@@ -52,6 +56,12 @@ class Unmoved(NamedTuple):
     parts: Mapping[str, str | None] = {}
 
 
+class New(NamedTuple):
+    """The response names versions of what nothing was known of, so that nothing can have gone stale."""
+
+    parts: Mapping[str, str | None]
+
+
 class Moved(NamedTuple):
     """The response names other versions than are known."""
 
@@ -71,7 +81,7 @@ class Returned(NamedTuple):
     parts: Mapping[str, str | None]
 
 
-Movement = Unmoved | Moved | Untold | Returned
+Movement = Unmoved | New | Moved | Untold | Returned
 """How what a response says differs from what is known."""
 
 
@@ -88,16 +98,25 @@ def what_moved(
     if not is_latest:
         if is_doubted or (said is None and contract.state_tag not in (None, knowledge.state_tag)):
             return Untold(parts)
-        now = {} if said is None else said.parts
+        now = parts_of(said)
         if any(now.get(part) in knowledge.superseded.get(part, ()) for part in parts):
             return Returned(parts)
-    return Moved(parts) if parts else Unmoved()
+    if not parts:
+        return Unmoved()
+    return Moved(parts) if any(parts.values()) else New(parts)
+
+
+def parts_of(versions: Versions | None) -> dict[str, str]:
+    """Tables and rules alike, each with its version."""
+    if versions is None:
+        return {}
+    return {**versions.tables} if versions.rules is None else {**versions.tables, RULES: versions.rules}
 
 
 def _moved_parts(known: Versions, said: Versions) -> dict[str, str | None]:
     if known == said:
         return {}
-    old, new = known.parts, said.parts
+    old, new = parts_of(known), parts_of(said)
     moved = {part: old.get(part) for part in {**old, **new} if old.get(part) != new.get(part)}
     if said.rules is None:
         moved.pop(RULES, None)
@@ -126,58 +145,88 @@ class Told(NamedTuple):
     """Where a key must vouch for the state: for what it does, now."""
 
 
-def asking(
-    root: Root,
-    knowledge: Knowledge,
-    contract: Contract,
-    movement: Movement,
-    strategy: Strategy,
-    *,
-    is_held: Callable[[str], bool],
-    is_latest: bool,
-) -> Steps[Told]:
-    """What the server has said, with what it tells when asked about a movement.
+class Distrust(Exception):
+    """What a server says of its state is not to be believed: one sentence."""
 
-    It is asked about a table only where something hangs on the answer: entries that are held, or suggestions of the response itself,
-    which might be late. Where it answers that nothing has moved, it is asked whether it knows the version in the response from before.
-    When the response is the latest, and the server has moved on while it is asked what has changed, the response counts as it stands.
-    """
-    state = contract.versions if is_latest else None
-    match movement:
-        case Untold() | Returned():
-            state = answered((yield Question(f"{root}/contract/state")), read_state)
-            if state is None:
-                return Told(contract, movement)
-            movement = what_moved(knowledge, Contract(versions=state), is_latest=True)
-        case Unmoved() | Moved():
-            pass
-        case _:
-            assert_never(movement)
-    versions = state or contract.versions
-    said = versions.parts if versions else {}
-    suggested = {
-        table for suggestion in contract.suggestions for table in suggestion.depends_on if not is_latest
-    }
-    since = {
-        part: old
-        for part, old in movement.parts.items()
-        if old is not None and strategy.asks(part) and (part in {RULES, *suggested} or is_held(part))
-    }
-    changes = {
-        part: change
-        for part, change in by_part(contract.changes).items()
-        if part in since and change.since == since[part]
-    }
-    changes |= yield from _changes(root, {part: old for part, old in since.items() if part not in changes})
-    if is_latest:
-        is_as_it_stands = all(change.version == said.get(part) for part, change in changes.items())
-        return Told(contract, movement, state, changes if is_as_it_stands else {})
-    denied = {
-        part: said[part] for part, change in changes.items() if part in said and change.version == since[part]
-    }
-    passed = yield from _changes(root, denied)
-    late = (part for part, change in passed.items() if change.known and change.version == since[part])
-    return Told(contract, movement, state, changes, frozenset(late))
+
+class Word:
+    """How to find out what has moved at one server: by its own word."""
+
+    is_its_own = True
+
+    def __init__(self, root: Root, strategy: Strategy, is_held: Callable[[str], bool]) -> None:
+        """`is_held` tells whether anything is remembered that depends on a table."""
+        self.root = root
+        self._strategy = strategy
+        self._is_held = is_held
+
+    def lacks(self, knowledge: Knowledge) -> str | None:
+        """Why nothing of the server may be used before it is asked; None when it may."""
+        return None
+
+    def moved(
+        self, knowledge: Knowledge, contract: Contract, *, is_doubted: bool, is_latest: bool
+    ) -> Movement:
+        """What a response says to have moved."""
+        return what_moved(knowledge, contract, is_doubted=is_doubted, is_latest=is_latest)
+
+    def asking(
+        self, knowledge: Knowledge, contract: Contract, movement: Movement, *, is_latest: bool
+    ) -> Steps[Told]:
+        """What the server has said, with what it tells when asked about a movement; `Distrust` when that is not to be believed.
+
+        It is asked about a table only where something hangs on the answer: entries that are held, or suggestions of the response itself,
+        which might be late. Where it answers that nothing has moved, it is asked whether it knows the version in the response from before.
+        When the response is the latest, and the server has moved on while it is asked what has changed, the response counts as it stands.
+        """
+        state = contract.versions if is_latest else None
+        match movement:
+            case Untold() | Returned():
+                state = answered((yield Question(f"{self.root}/contract/state")), read_state)
+                if state is None:
+                    return Told(contract, movement)
+                movement = what_moved(knowledge, Contract(versions=state), is_latest=True)
+            case Unmoved() | New() | Moved():
+                pass
+            case _:
+                assert_never(movement)
+        said = parts_of(state or contract.versions)
+        suggested = {
+            table for suggestion in contract.suggestions for table in suggestion.depends_on if not is_latest
+        }
+        since = {
+            part: old
+            for part, old in movement.parts.items()
+            if old is not None
+            and self._strategy.asks(part)
+            and (part in {RULES, *suggested} or self._is_held(part))
+        }
+        changes = {
+            part: change
+            for part, change in by_part(contract.changes).items()
+            if part in since and change.since == since[part]
+        }
+        changes |= yield from _changes(
+            self.root, {part: old for part, old in since.items() if part not in changes}
+        )
+        if is_latest:
+            is_as_it_stands = all(change.version == said.get(part) for part, change in changes.items())
+            return Told(contract, movement, state, changes if is_as_it_stands else {})
+        denied = {
+            part: said[part]
+            for part, change in changes.items()
+            if part in said and change.version == since[part]
+        }
+        passed = yield from _changes(self.root, denied)
+        late = (part for part, change in passed.items() if change.known and change.version == since[part])
+        return Told(contract, movement, state, changes, frozenset(late))
+
+
+class Words(Protocol):
+    """Knows whose word counts where it is not the server's own."""
+
+    def word_about(self, root: Root, clock: Callable[[], float]) -> Word | None:
+        """Whose word counts about a server; None for its own."""
 
 
 def _changes(root: Root, since: Mapping[str, str]) -> Steps[dict[str, Change]]:
@@ -247,7 +296,7 @@ def dispose(knowledge: Knowledge, told: Told, strategy: Strategy) -> Disposal:
     - nothing is learned from a response that might be older than one that was not dealt with.
     """
     said = told.state or told.contract.versions
-    new = said.parts if said else {}
+    new = parts_of(said)
     is_state_unknown = isinstance(told.movement, Untold) and told.state is None
     moved = knowledge.versions.tables if is_state_unknown and said is None else told.movement.parts
     after = _After(knowledge)
@@ -282,7 +331,7 @@ class _After:
 
     def __init__(self, knowledge: Knowledge) -> None:
         self._before = knowledge
-        self._parts = knowledge.versions.parts
+        self._parts = parts_of(knowledge.versions)
         self._superseded = dict(knowledge.superseded)
 
     def has_passed(self, part: str, version: str | None) -> bool:

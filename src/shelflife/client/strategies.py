@@ -5,10 +5,12 @@ from typing import Literal, NamedTuple, Protocol
 
 from shelflife.client.entries import Entry
 from shelflife.client.events import Reason
-from shelflife.contract import RulesChanges, TableChanges, node_id, split_node_id
-from shelflife.contract.versions import RULES
+from shelflife.contract import RulesChanges, TableChanges, node_id
 
-__all__ = ["EXACT", "Change", "Exact", "Filing", "Forgetting", "Revision", "Strategy"]
+__all__ = ["EXACT", "RULES", "Change", "Exact", "Filing", "Forgetting", "Revision", "Strategy"]
+
+RULES = ":rules"
+"""Stands for the rules among the parts of a state; no table is called that."""
 
 Change = TableChanges | RulesChanges
 
@@ -128,10 +130,9 @@ class Exact:
 
     def files(self, entry: Entry) -> Filing:
         grounds = entry.grounds
+        rows = grounds.tables if grounds.rows is None else grounds.rows
         tags = [table_tag(table) for table in grounds.tables]
-        for node in grounds.tables if grounds.rows is None else grounds.rows:
-            table, key = split_node_id(node)
-            tags.append(any_row_tag(table) if key is None else row_tag(node))
+        tags += (row_tag(node) if ":" in node else any_row_tag(node) for node in rows)
         tags += [ANY_RULE] if grounds.rules is None else map(rule_tag, grounds.rules)
         return Filing(entry.slot, tuple(dict.fromkeys(tags)))
 

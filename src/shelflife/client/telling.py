@@ -2,24 +2,68 @@
 
 import logging
 import math
+import threading
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
+from typing import Any
 
-from shelflife.client.events import Event, StoreFailed
-from shelflife.client.statistics import Tally
+import msgspec
+
+from shelflife.client.events import (
+    Event,
+    Evicted,
+    Reason,
+    Stored,
+    StoreFailed,
+)
 from shelflife.client.stores import StoreError
 
-__all__ = ["Telling"]
+__all__ = ["Statistics", "Telling"]
 
 _log = logging.getLogger("shelflife.memory")
 
 _BACK_OFF_S = 3.0
+_MOST_GONE = 10_000
+
+
+class Statistics(msgspec.Struct, frozen=True, kw_only=True):
+    """What a memory has done since it was made."""
+
+    hits: int
+    misses: int
+    stored: int
+    restamped: int
+    applied: int
+    stale_prevented: int
+    """Evictions because something the entry rests on had changed."""
+
+    evictions: dict[str, int]
+    """By reason."""
+
+    suspected: int
+    """Entries that were kept from being evicted, and from being handed out, by the bound on evictions."""
+
+    confirmed: int
+    """Of these evictions, those after which the server gave another value for the same."""
+
+    needless: int
+    """Those after which it gave the same value again."""
+
+    @property
+    def precision(self) -> float | None:
+        """The share of evictions that were right, among those of which it is known; None when it is of none."""
+        judged = self.confirmed + self.needless
+        return self.confirmed / judged if judged else None
 
 
 class Telling:
-    """What one memory tells. Threads may share it."""
+    """What one memory tells. It also counts, and remembers within bounds which values are gone. Threads may share it."""
 
     def __init__(self, on_event: Callable[[Event], None] | None, clock: Callable[[], float]) -> None:
-        self.tally = Tally()
+        self._lock = threading.Lock()
+        self._counts: Counter[str] = Counter()
+        self._evictions: Counter[Reason] = Counter()
+        self._gone: OrderedDict[str, dict[str, Any]] = OrderedDict()
         self._on_event = on_event
         self._clock = clock
         self._failing = ""
@@ -29,7 +73,7 @@ class Telling:
         """Tell everybody, and hand the events on."""
         told = list(events)
         for event in told:
-            self.tally.count(event)
+            self._count(event)
             _log.debug("%s", event)
             if self._on_event is not None:
                 try:
@@ -62,3 +106,39 @@ class Telling:
     @property
     def _is_backing_off(self) -> bool:
         return 0 <= self._clock() - self._write_failed_at < _BACK_OFF_S
+
+    @property
+    def statistics(self) -> Statistics:
+        """The counts as they are now."""
+        with self._lock:
+            counts, evictions = Counter(self._counts), Counter(self._evictions)
+        return Statistics(
+            hits=counts["hits"],
+            misses=counts["misses"],
+            stored=counts["Stored"],
+            restamped=counts["Restamped"],
+            applied=counts["Applied"],
+            stale_prevented=sum(count for reason, count in evictions.items() if reason.is_invalidation),
+            evictions={reason.name.lower(): count for reason, count in sorted(evictions.items())},
+            suspected=counts["Suspected"],
+            confirmed=counts["confirmed"],
+            needless=counts["needless"],
+        )
+
+    def count_recall(self, *, is_hit: bool) -> None:
+        """A recall found something, or did not."""
+        with self._lock:
+            self._counts["hits" if is_hit else "misses"] += 1
+
+    def _count(self, event: Event) -> None:
+        with self._lock:
+            self._counts[type(event).__name__] += getattr(event, "count", 1)
+            if isinstance(event, Evicted):
+                self._evictions[event.reason] += 1
+                if event.reason.is_invalidation:
+                    self._gone[event.entry.slot] = event.entry.parameters
+                    while len(self._gone) > _MOST_GONE:
+                        self._gone.popitem(last=False)
+            elif isinstance(event, Stored) and event.entry.slot in self._gone:
+                before = self._gone.pop(event.entry.slot)
+                self._counts["needless" if before == event.entry.parameters else "confirmed"] += 1

@@ -1,7 +1,7 @@
 """Whom to believe about a server's state: keys that the user has pinned, and what follows from what they sign. Pure."""
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import reduce
 from itertools import pairwise
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -9,12 +9,22 @@ from urllib.parse import urlsplit
 import msgspec
 
 from shelflife.client.asking import Question, Steps
-from shelflife.client.entries import Knowledge, Root, Vouched
-from shelflife.client.origins import origin_of
+from shelflife.client.entries import Knowledge, Root, Vouched, origin_of
 from shelflife.client.reading import Contract, changes_in, read_signed_states, read_statement
-from shelflife.client.steps import Movement, Told, Unmoved, Untold, answered, by_part, what_moved
-from shelflife.client.words import Distrust
-from shelflife.contract import BadMessage, Changes, RulesChanges, TableChanges
+from shelflife.client.steps import (
+    Distrust,
+    Movement,
+    Told,
+    Unmoved,
+    Untold,
+    Word,
+    answered,
+    by_part,
+    parts_of,
+    what_moved,
+)
+from shelflife.client.strategies import Change
+from shelflife.contract import BadMessage
 from shelflife.contract.signed import (
     KEY,
     Endorsement,
@@ -58,13 +68,15 @@ class Trust:
         return KeysWord(self, root, clock) if self.pins_of(root) else None
 
 
-class KeysWord(NamedTuple):
+class KeysWord(Word):
     """The word of the keys that are pinned for one server, in the place of whatever else it says of its state."""
 
-    trust: Trust
-    root: Root
-    clock: Callable[[], float]
-    is_its_own: bool = False
+    is_its_own = False
+
+    def __init__(self, trust: Trust, root: Root, clock: Callable[[], float]) -> None:
+        self.trust = trust
+        self.root = root
+        self.clock = clock
 
     def lacks(self, knowledge: Knowledge) -> str | None:
         vouched = knowledge.vouched
@@ -95,7 +107,7 @@ class KeysWord(NamedTuple):
             contract = Contract(
                 faults=contract.faults if contract.versions is None else (*contract.faults, late)
             )
-        return Told(contract, movement, found.versions, by_part(found.changes), vouched=found.vouched)
+        return Told(contract, movement, found.versions, found.changes, vouched=found.vouched)
 
 
 def _is_of(vouched: Vouched | None, contract: Contract) -> bool:
@@ -121,8 +133,8 @@ class Attestation(NamedTuple):
 
     vouched: Vouched
     versions: Versions
-    changes: Changes | None
-    """What has moved since the state that was attested before, as far as the key vouches for that too."""
+    changes: Mapping[str, Change]
+    """What has moved since the state that was attested before, by part, as far as the key vouches for that too."""
 
 
 class _Keys(NamedTuple):
@@ -150,7 +162,7 @@ def attestation(
         raise Distrust(str(error)) from None
     newest = statements[-1]
     _check_time(newest, now)
-    changes = None if held is None else _since(held, statements, before)
+    changes = {} if held is None else _since(held, statements, before)
     return Attestation(
         Vouched(
             lineage=newest.lineage,
@@ -213,7 +225,7 @@ def _expiry(newest: Statement, held: Vouched | None) -> int:
     return max(newest.expires_at, held.expires_at) if held and is_the_same else newest.expires_at
 
 
-def _since(held: Vouched, statements: Sequence[Statement], before: Versions) -> Changes | None:
+def _since(held: Vouched, statements: Sequence[Statement], before: Versions) -> dict[str, Change]:
     """What has moved since what was attested before; `Distrust` when the newest does not go on from that."""
     newest = statements[-1]
     if newest.lineage != held.lineage:
@@ -227,7 +239,7 @@ def _since(held: Vouched, statements: Sequence[Statement], before: Versions) -> 
     if newest.sequence == held.sequence:
         if newest.versions.digest != held.digest:
             raise Distrust(f"the server has signed two different states as number {held.sequence}")
-        return None
+        return {}
     steps = [one for one in statements if one.sequence > held.sequence]
     digests = [held.digest, *(one.versions.digest for one in steps)]
     sequences = [held.sequence, *(one.sequence for one in steps)]
@@ -236,60 +248,36 @@ def _since(held: Vouched, statements: Sequence[Statement], before: Versions) -> 
         if step.lineage != held.lineage or not is_going_on:
             raise Distrust(f"state {step.sequence} does not go on from the state that was signed before it")
     is_gapless = all(later == earlier + 1 for earlier, later in pairwise(sequences))
-    return _moves(steps, before) if is_gapless and held.digest == before.digest else None
+    return _moves(steps, before) if is_gapless and held.digest == before.digest else {}
 
 
-def _moves(steps: Sequence[Statement], before: Versions) -> Changes | None:
-    told: list[Changes] = []
-    first = before
+def _moves(steps: Sequence[Statement], before: Versions) -> dict[str, Change]:
+    """What has moved in all these steps, by part. What was changed and changed back counts as changed."""
+    told: defaultdict[str, list[Change]] = defaultdict(list)
+    versions = before
     for step in steps:
-        changes = changes_in(step, before)
+        changes = changes_in(step, versions)
         if changes is None:
-            return None
-        told.append(changes)
-        before = step.versions
-    joined = reduce(_joined, told)
-    return msgspec.structs.replace(
-        joined,
-        tables={
-            name: table
-            for name, table in joined.tables.items()
-            if (table.since, table.version) == (first.tables.get(name), before.tables.get(name))
-        },
+            return {}
+        for part, change in by_part(changes).items():
+            told[part].append(change)
+        versions = step.versions
+    ends = parts_of(before), parts_of(versions)
+    return {
+        part: _joined(run)
+        for part, run in told.items()
+        if (run[0].since, run[-1].version) == tuple(end.get(part) for end in ends)
+    }
+
+
+def _joined(run: Sequence[Change]) -> Change:
+    """Changes one after another as one."""
+    is_known = all(one.known for one in run) and all(
+        one.version == other.since for one, other in pairwise(run)
     )
-
-
-def _joined(first: Changes, second: Changes) -> Changes:
-    """One after another. What was changed and changed back counts as changed."""
-    tables = {**first.tables, **second.tables}
-    for name in first.tables.keys() & second.tables.keys():
-        one, other = first.tables[name], second.tables[name]
-        tables[name] = (
-            TableChanges(
-                since=one.since,
-                version=other.version,
-                known=True,
-                added=_both(one.added, other.added),
-                removed=_both(one.removed, other.removed),
-                changed=_both(one.changed, other.changed),
-                affected_downstream=_both(one.affected_downstream, other.affected_downstream),
-            )
-            if one.known and other.known and one.version == other.since
-            else TableChanges(since=one.since, version=other.version, known=False)
-        )
-    rules = second.rules or first.rules
-    if first.rules and second.rules:
-        rules = RulesChanges(
-            since=first.rules.since,
-            version=second.rules.version,
-            known=first.rules.known and second.rules.known,
-            added=(*(first.rules.added or ()), *(second.rules.added or ())),
-            removed=(*(first.rules.removed or ()), *(second.rules.removed or ())),
-        )
-    return msgspec.structs.replace(second, tables=tables, rules=rules)
-
-
-def _both(
-    one: tuple[str, ...] | msgspec.UnsetType, other: tuple[str, ...] | msgspec.UnsetType
-) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*(one or ()), *(other or ()))))
+    lists = {
+        name: tuple(dict.fromkeys(each for one in run for each in getattr(one, name) or ()))
+        for name in ("added", "removed", "changed", "affected_downstream")
+        if hasattr(run[-1], name)
+    }
+    return msgspec.structs.replace(run[-1], since=run[0].since, known=is_known, **lists)

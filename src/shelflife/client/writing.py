@@ -6,13 +6,14 @@ from contextlib import suppress
 
 import msgspec
 
+from shelflife.client.asking import Exchange
 from shelflife.client.entries import Entry, Knowledge, Root
 from shelflife.client.events import Alerted, Event, Evicted, Reason, Restamped, Stored, Suspected
-from shelflife.client.exchanges import Exchange, is_json
 from shelflife.client.shelf import Shelf
 from shelflife.client.steps import Disposal, Told, dispose, is_current
 from shelflife.client.stores import Filed, Known, StoreError, Write, Written
 from shelflife.client.strategies import EVERYTHING, STANDING, SUSPECT, table_tag
+from shelflife.contract.values import is_carried
 from shelflife.contract.versions import Versions
 
 __all__ = ["MOST_EVICTIONS", "Writing", "departures"]
@@ -157,7 +158,7 @@ class Writing:
         """
         contract, known = told.contract, disposal.knowledge.versions
         if not (
-            disposal.is_teaching and contract.suggestions and is_json(exchange.operation, exchange.request)
+            disposal.is_teaching and contract.suggestions and is_carried(exchange.operation, exchange.request)
         ):
             return [], []
         is_keeping_outrun = self._bound.most is not None

@@ -1,6 +1,7 @@
 """How things are called on the wire: table names, row keys, versions and `table:key`."""
 
 import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from shelflife.contract.errors import BadName, BadRow
@@ -9,6 +10,8 @@ __all__ = [
     "check_column",
     "check_key",
     "check_name",
+    "check_nodes",
+    "check_stamps",
     "check_version",
     "is_unicode",
     "key_of",
@@ -49,6 +52,21 @@ def check_version(version: object) -> str:
             " with no space at either end"
         )
     return version
+
+
+def check_stamps(table_versions: Mapping[str, str], rules_version: str | None) -> None:
+    """Raise `BadName` unless all of these can be names and versions."""
+    for table, version in table_versions.items():
+        check_name(table)
+        check_version(version)
+    if rules_version is not None:
+        check_version(rules_version)
+
+
+def check_nodes(nodes: Iterable[str]) -> None:
+    """Raise `BadName` unless the tables of all these nodes can be called that."""
+    for node in nodes:
+        check_name(split_node_id(node)[0])
 
 
 def check_key(key: object, table: str) -> str:

@@ -8,7 +8,15 @@ from typing import Any, NamedTuple
 
 from shelflife.contract.names import is_unicode, shown
 
-__all__ = ["DEEPEST_VALUE", "MOST_DIGITS", "Fault", "fault_in", "fault_of_request", "has_odd_number"]
+__all__ = [
+    "DEEPEST_VALUE",
+    "MOST_DIGITS",
+    "Fault",
+    "fault_in",
+    "fault_of_request",
+    "has_odd_number",
+    "is_carried",
+]
 
 DEEPEST_VALUE = 32
 """How many objects and lists may lie in one another within a request, and within each value that a suggestion names."""
@@ -57,6 +65,14 @@ def fault_of_request(fields: Mapping[str, Any]) -> str | None:
         return f"the request {fault.what}"
     field = fault.path[0]
     return f"the field {field if _PLAIN_NAME.fullmatch(field) else shown(field)} {fault.what}"
+
+
+def is_carried(operation: str, fields: Mapping[str, Any]) -> bool:
+    """Whether JSON can carry a request as it is. To a memory any other is one that it has never seen."""
+    fields = fields if type(fields) is dict else dict(fields)
+    return (operation.isascii() or is_unicode(operation)) and (
+        fault_in(fields, DEEPEST_VALUE, is_strict=True) is None
+    )
 
 
 def has_odd_number(value: Any) -> bool:

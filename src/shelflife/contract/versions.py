@@ -6,10 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-__all__ = ["RULES", "Versions"]
-
-RULES = ":rules"
-"""Stands for the rules among the parts of a state; no table is called that."""
+__all__ = ["Versions"]
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _CHARACTERS = _LETTERS + "0123456789"
@@ -23,11 +20,6 @@ class Versions(NamedTuple):
     tables: Mapping[str, str]
     rules: str | None = None
     """None below Level 6, where rules have no version."""
-
-    @property
-    def parts(self) -> dict[str, str]:
-        """Tables and rules alike, each with its version."""
-        return {**self.tables} if self.rules is None else {**self.tables, RULES: self.rules}
 
     @property
     def epoch(self) -> str:

@@ -11,10 +11,9 @@ from decimal import Decimal
 from typing import Any, Generic, Self, TypeVar
 
 from shelflife.client.asking import Question, Reply, driven, driven_async
-from shelflife.client.entries import Entry, digest_of
+from shelflife.client.entries import Entry, digest_of, origin_of
 from shelflife.client.guard import Guard
 from shelflife.client.memory import Memory
-from shelflife.client.origins import origin_of
 from shelflife.client.sending import Call, Send, sending
 from shelflife.integrations.reading_ahead import library_of, read_ahead, read_ahead_async
 

@@ -12,6 +12,7 @@ from shelflife.client.in_process import InProcessStore
 from shelflife.client.stores import Write, Written
 from shelflife.client.strategies import (
     EXACT,
+    RULES,
     STANDING,
     Change,
     Filing,
@@ -21,7 +22,6 @@ from shelflife.client.strategies import (
     table_tag,
 )
 from shelflife.contract import Rule, RulesChanges, TableChanges
-from shelflife.contract.versions import RULES
 
 __all__ = ["ARMS", "OF_USERS", "Arm", "KeepsNothing", "OnRules", "OnTable"]
 

@@ -214,7 +214,8 @@ def _without_memory(
 
 def _has_fix(response: httpx2.Response) -> bool:
     headers = {name.lower(): value for name, value in response.headers.items()}
-    return bool(read_contract(response.content, headers).suggestions)
+    contract = read_contract(response.content, headers)
+    return contract is not None and bool(contract.suggestions)
 
 
 class _Outcome(NamedTuple):
