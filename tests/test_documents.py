@@ -13,10 +13,9 @@ import pytest
 
 from shelflife.apis.acme import ROTATED_CODES, acme_app, acme_provider
 from shelflife.client import Event
-from shelflife.contract.schemas import message_schema
 from shelflife.testing import serving
 from tests.calling import ADMIN, TOKEN, calling
-from tests.schema_files import FOLDER, schema_texts
+from tests.schema_files import FOLDER, message_schema, schema_texts
 
 ROOT = Path(__file__).parents[1]
 

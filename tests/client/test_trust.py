@@ -16,7 +16,7 @@ from shelflife.contract.compact import Moved, Versions
 from shelflife.contract.reading import read_statement
 from shelflife.contract.signed import statement_input
 from shelflife.integrations.ed25519 import KeyFileError, SigningKey, trust
-from shelflife.server import Provider
+from shelflife.server import Provider, Signing
 from tests.client.agents import Clock
 
 ORIGIN = "https://api.example:443"
@@ -30,7 +30,9 @@ class Server:
     def __init__(self, path, key, clock):
         self.path, self.key, self.clock = path, key, clock
         self.provider = Provider(
-            {"codes": {key: {"n": 0} for key in KEYS}}, state_file=path, signer=key, clock=clock
+            {"codes": {key: {"n": 0} for key in KEYS}},
+            state_file=path,
+            signing=Signing(signer=key, clock=clock),
         )
 
     def __enter__(self):

@@ -22,6 +22,7 @@ from shelflife.contract.signed import (
     endorsement_input,
     statement_input,
 )
+from shelflife.errors import ShelflifeError
 
 __all__ = ["Attestation", "Distrust", "IsSignedBy", "Trust", "attestation"]
 
@@ -32,7 +33,7 @@ IsSignedBy = Callable[[str, bytes, str], bool]
 """Whether a message has this signature, in Base64, by this key."""
 
 
-class Distrust(Exception):
+class Distrust(ShelflifeError):
     """What a server says of its state is not to be believed: one sentence."""
 
 

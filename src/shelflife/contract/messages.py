@@ -10,7 +10,6 @@ import msgspec
 from msgspec import UNSET, UnsetType, field
 
 from shelflife.contract.errors import BadMessage
-from shelflife.contract.levels import Level
 from shelflife.contract.rules import Rule, SentRule
 
 __all__ = [
@@ -100,15 +99,6 @@ class Suggestion(_Message, frozen=True, kw_only=True):
             return tuple(dependency.table for dependency in self.tables)
         return (self.table,) if self.table else ()
 
-    def at_level(self, level: Level, *, paper_only: bool = False) -> "Suggestion":
-        """What of it goes on the wire at this level."""
-        hidden: dict[str, UnsetType] = {}
-        if level < Level.VECTORS or paper_only:
-            hidden = dict.fromkeys(("rows", "rules", "when", "unless"), UNSET)
-        if level < Level.VECTORS:
-            hidden["tables"] = UNSET
-        return msgspec.structs.replace(self, **hidden) if hidden else self
-
 
 class RecoveryFeedback(_Message, frozen=True, kw_only=True):
     """All the fixes for one rejected request."""
@@ -185,12 +175,6 @@ class ReloadReport(_Message, frozen=True, kw_only=True):
     affected_downstream: tuple[str, ...] | UnsetType = UNSET
     """The nodes that lie downstream of the changed and removed rows in the graph as it was before.
     From Level 5 on."""
-
-    def at_level(self, level: Level) -> "ReloadReport":
-        """What of it goes on the wire at this level."""
-        if level >= Level.GRAPH:
-            return self
-        return msgspec.structs.replace(self, affected_downstream=UNSET)
 
 
 class ReloadRules(_Message, frozen=True, kw_only=True, forbid_unknown_fields=True):

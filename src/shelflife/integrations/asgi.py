@@ -20,7 +20,7 @@ from shelflife.integrations.under_contract import (
     send_answer,
 )
 from shelflife.server.endpoints import AdminEndpoints, ContractEndpoints
-from shelflife.server.feedback import JSON, Answer
+from shelflife.server.feedback import JSON, Answer, error_answer
 from shelflife.server.operations import DisclosedFixes, Operations, is_operation
 from shelflife.server.pins import Pin
 from shelflife.server.provider import Provider
@@ -92,9 +92,8 @@ class _EndpointsApp:
             return
         path = "/contract" + path_below_root(scope).removeprefix("/contract")
         if path not in self._endpoints.by_path:
-            feedback = self._provider.feedback
-            answer: Answer | None = feedback.error(
-                404, "there is no such endpoint", form_of(scope, self._provider)
+            answer: Answer | None = error_answer(
+                self._provider.wire, 404, "there is no such endpoint", form_of(scope, self._provider)
             )
         else:
             answer = await answer_in_app(self._provider, self._endpoints, scope, path, body_from(receive))

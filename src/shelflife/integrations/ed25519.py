@@ -1,6 +1,6 @@
 """Ed25519 keys, by `cryptography`: signing at the server, pinning at the client. Needs the extra `signed`.
 
-At the server: `Provider(..., state_file="state.db", signer=SigningKey.from_file("signing.pem"))`; at the client:
+At the server: `Provider(..., state_file="state.db", signing=Signing(signer=SigningKey.from_file("signing.pem")))`; at the client:
 `Memory(trust=trust({"https://api.example": ["ed25519:..."]}))`.
 """
 
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from shelflife.client.trust import Trust
 from shelflife.contract.signed import MOST_ENDORSEMENTS, Endorsement, endorsement_input
+from shelflife.errors import ShelflifeError
 from shelflife.extras import needing
 
 with needing("signed"):
@@ -30,7 +31,7 @@ _PREFIX = "ed25519:"
 _OWNER_ONLY = 0o600
 
 
-class KeyFileError(Exception):
+class KeyFileError(ShelflifeError):
     """A file is not what holds a signing key or an endorsement of it, or cannot be written: one sentence."""
 
 

@@ -5,8 +5,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import wraps
 from typing import Any
 
-from shelflife.contract import Level
-from shelflife.contract.schemas import schema_components
 from shelflife.extras import needing
 from shelflife.integrations.starlette import check_that_it_is_open, endpoint_for, put_under_contract
 from shelflife.integrations.starlette_routes import (
@@ -29,6 +27,8 @@ from shelflife.server.endpoints import (
     STATE_PATH,
     ContractEndpoints,
 )
+from shelflife.server.schemas import schema_components
+from shelflife.server.wire import Level
 
 with needing("server"):
     from fastapi import FastAPI, params, routing

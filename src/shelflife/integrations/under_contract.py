@@ -20,12 +20,13 @@ from shelflife.contract import BadMessage
 from shelflife.contract.preconditions import PRECONDITION_HEADER, Precondition
 from shelflife.server.endpoints import Call, ContractEndpoints, Endpoints
 from shelflife.server.errors import MalformedRequest, leaves_of
-from shelflife.server.feedback import Answer, ErrorForm, form_asked_for, stamped
+from shelflife.server.feedback import Answer, error_answer, form_asked_for, refusal_answer, stamped
 from shelflife.server.operations import Operations
 from shelflife.server.pins import Listening, Pin
 from shelflife.server.policies import Refusal
 from shelflife.server.provider import Provider
 from shelflife.server.state import CompactStamp, Stamp
+from shelflife.server.wire import ErrorForm
 
 __all__ = [
     "App",
@@ -131,7 +132,7 @@ class UnderContract:
         try:
             pin = self._pin(scope, path)
         except BadMessage as error:
-            refused = provider.feedback.error(400, str(error), form_of(scope, provider))
+            refused = error_answer(provider.wire, 400, str(error), form_of(scope, provider))
             await send_answer(send, refused, scope["method"])
             return None
         response = _Response(send, pin, self._routes, scope, path)
@@ -339,16 +340,16 @@ class _Response:
 
 def answer_to(failure: Exception, provider: Provider, pin: Pin, scope: Scope) -> Answer:
     """The answer to a request whose check has raised this, and whose app has not answered it."""
-    feedback, form = provider.feedback, form_of(scope, provider)
+    wire, form = provider.wire, form_of(scope, provider)
     if isinstance(failure, Refusal):
-        answer = feedback.refusal(failure, form, pin.face, pin.stamp)
+        answer = refusal_answer(wire, failure, form, pin.face, pin.stamp)
         if pin.stamp is not None and pin.stamp.vary and scope["method"] in _CACHED:
             answer = answer._replace(headers=(*answer.headers, ("Vary", pin.stamp.vary)))
         return answer
     if isinstance(failure, MalformedRequest):
-        return feedback.error(400, str(failure), form)
+        return error_answer(wire, 400, str(failure), form)
     _log.error("%s; the request was answered with 500", failure, exc_info=failure.__cause__)
-    return feedback.error(500, "internal server error", form)
+    return error_answer(wire, 500, "internal server error", form)
 
 
 async def answer_in_app(
@@ -480,7 +481,7 @@ def _wishes(scope: Scope) -> dict[bytes, str] | None:
 def form_of(scope: Scope, provider: Provider) -> ErrorForm:
     """How an error is written for whoever has made a request."""
     accept = b",".join(value for name, value in scope["headers"] if name == b"accept")
-    return form_asked_for(accept.decode("latin-1"), provider.feedback.error_form)
+    return form_asked_for(accept.decode("latin-1"), provider.wire.errors)
 
 
 async def body_from(receive: Receive) -> AsyncIterator[bytes]:

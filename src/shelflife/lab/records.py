@@ -8,6 +8,7 @@ from typing import Any, BinaryIO, Literal
 
 import msgspec
 
+from shelflife.errors import ShelflifeError
 from shelflife.lab.conduct import PLAIN, Conduct
 
 __all__ = [
@@ -31,7 +32,7 @@ __all__ = [
 ]
 
 
-class RecordsError(Exception):
+class RecordsError(ShelflifeError):
     """Records cannot be written or read: one sentence for people."""
 
 

@@ -19,6 +19,7 @@ from shelflife.client import ARMS, EXACT, SqliteStore
 from shelflife.client.strategies import Strategy
 from shelflife.contract.compact import epoch_of
 from shelflife.contract.reading import read_state
+from shelflife.errors import ShelflifeError
 from shelflife.lab.agents import Agent, Surroundings
 from shelflife.lab.apis import APIS
 from shelflife.lab.clock import Clock
@@ -41,7 +42,7 @@ _SAYS_NOTHING = 0
 _NOT_TO_BE_FOLLOWED = ("bumps", "pins", "lies")
 
 
-class LabError(Exception):
+class LabError(ShelflifeError):
     """A run cannot be played: one sentence for people."""
 
 

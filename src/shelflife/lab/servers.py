@@ -16,7 +16,7 @@ from shelflife.lab.conduct import Conduct
 from shelflife.lab.hostile import Reader, bumping, holding_back, injecting
 from shelflife.lab.records import Disclosed, Drifted
 from shelflife.lab.scenarios import Scenario
-from shelflife.server import Disclosure, Provider
+from shelflife.server import Disclosure, Provider, Signing, WireFormat
 
 __all__ = ["EpisodeClock", "Server", "guard_of", "server_of"]
 
@@ -87,14 +87,13 @@ def server_of(scenario: Scenario, conduct: Conduct, level: int, admin_token: str
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="shelflife-lab-")) if signer else ""
 
         def provided(name: str, at: Callable[[], float]) -> Provider:
-            signing = {"signer": signer, "state_file": Path(folder) / name} if signer else {}
+            signing = Signing(signer=signer, valid_s=_SIGNED_FOR_S, clock=at) if signer else None
             provider = api.provider(
-                level=level,
+                wire=WireFormat(level=level),
                 admin_token=admin_token,
+                state_file=Path(folder) / name if signer else None,
+                signing=signing,
                 disclosure=disclosure,
-                signed_for_s=_SIGNED_FOR_S,
-                clock=at,
-                **signing,
             )
             return stack.enter_context(closing(provider))
 
@@ -132,7 +131,9 @@ def _disclosure(conduct: Conduct) -> Disclosure | None:
     if conduct.disclose == "names":
         return None
     return Disclosure(
-        _SECRET, client=lambda headers: _ANYBODY, sees_diffs=lambda client: conduct.disclose == "aliases"
+        secret=_SECRET,
+        client=lambda headers: _ANYBODY,
+        sees_diffs=lambda client: conduct.disclose == "aliases",
     )
 
 

@@ -4,14 +4,12 @@ import hashlib
 import hmac
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
 import msgspec
 from msgspec import UNSET
 
 from shelflife.contract import (
-    Counts,
-    Diff,
-    Level,
     Rule,
     RulesChanges,
     Suggestion,
@@ -21,12 +19,15 @@ from shelflife.contract import (
     split_node_id,
 )
 from shelflife.contract.compact import Moved, MovedRules, MovedTable
+from shelflife.contract.messages import Counts
 from shelflife.contract.signed import Statement
-from shelflife.server.errors import UsageError
+from shelflife.server.delta import Diff
+from shelflife.server.errors import BadSetting
 from shelflife.server.state import Face, State, StateVersions
 from shelflife.server.tables import Table
+from shelflife.server.wire import Level
 
-__all__ = ["Aliases", "Disclosure"]
+__all__ = ["Aliases", "ClientFaces", "Disclosure"]
 
 _SHORTEST_SECRET = 16
 _DIGITS = 15
@@ -37,35 +38,46 @@ _MINTED = re.compile(r"(.*-)[0-9a-f]{8}\Z")
 _encode = msgspec.json.Encoder().encode
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Disclosure:
-    """What a provider's clients are shown: aliases of names and keys, different for each of them, and in diffs how many rows and not which."""
+    """What clients are shown: aliases of names and keys, different for each of them, and counts in place of diffs."""
 
-    def __init__(
-        self,
-        secret: str | bytes,
-        *,
-        client: Callable[[Mapping[str, str]], str] | None = None,
-        sees_diffs: Callable[[str], bool] | None = None,
-    ) -> None:
-        """Say who sees what.
+    secret: str | bytes = field(repr=False)
+    """What all aliases are made from, of 16 bytes at least. With the same secret they survive a restart, and every replica has the same."""
 
-        All aliases are made from the `secret`, of 16 bytes at least: with the same one they are the same after a restart and on every replica.
-        `client` names the client whose request has these headers (by lower-case name), by something that the request proves; by default it is a
-        digest of the `Authorization` or `X-API-Key` header, and whoever sends neither is one and the same client. Clients for which `sees_diffs`
-        is true are told which rows changed, in aliases, and can keep the fixes that rest on others; by default there are none.
-        """
-        raw: object = secret.encode() if isinstance(secret, str) else secret
-        if not isinstance(raw, bytes) or len(raw) < _SHORTEST_SECRET:
-            raise UsageError(f"the secret of a disclosure has at least {_SHORTEST_SECRET} bytes")
-        self._secret = raw
-        self.has_named_clients = client is not None
-        """Whether clients keep their names when their credentials change."""
-        self._client = client or _by_credentials
-        self._sees_diffs = sees_diffs or _nobody
-        self._vary = ", ".join(_CREDENTIALS) if client is None else "*"
-        self._faces: tuple[State | None, dict[tuple[str, bool, Level], Face]] = (None, {})
+    client: Callable[[Mapping[str, str]], str] | None = None
+    """Names the client of a request from its headers (by lower-case name), by something that the request proves.
+    By default it is a digest of the `Authorization` or `X-API-Key` header. All who send neither are one client."""
 
-    def face(self, state: State, level: Level, headers: Mapping[str, str]) -> Face:
+    sees_diffs: Callable[[str], bool] | None = None
+    """Whether a client is told which rows changed, in aliases, so that it can keep fixes that rest on others. By default none is."""
+
+    def __post_init__(self) -> None:
+        given: object = self.secret
+        if not isinstance(given, str | bytes) or len(self._raw_secret) < _SHORTEST_SECRET:
+            raise BadSetting(f"the secret of a disclosure has at least {_SHORTEST_SECRET} bytes")
+
+    def aliases(self, client: str) -> "Aliases":
+        """How things are called for a client. An operator can look up here what a client means."""
+        return Aliases(hmac.digest(self._raw_secret, client.encode(errors="surrogateescape"), "sha256"))
+
+    @property
+    def _raw_secret(self) -> bytes:
+        return self.secret.encode() if isinstance(self.secret, str) else self.secret
+
+
+class ClientFaces:
+    """The faces of the current state, one for each client; those of an older state are let go."""
+
+    def __init__(self, disclosure: Disclosure, level: Level) -> None:
+        self._disclosure = disclosure
+        self._level = level
+        self._client = disclosure.client or _by_credentials
+        self._sees_diffs = disclosure.sees_diffs or _nobody
+        self._vary = ", ".join(_CREDENTIALS) if disclosure.client is None else "*"
+        self._faces: tuple[State | None, dict[tuple[str, bool], Face]] = (None, {})
+
+    def face(self, state: State, headers: Mapping[str, str]) -> Face:
         """What a state shows to the client whose request has these headers."""
         client = self._client(headers)
         sees_diffs = self._sees_diffs(client)
@@ -73,17 +85,15 @@ class Disclosure:
         if shown_state is not state:
             faces = {}
             self._faces = state, faces
-        face = faces.get((client, sees_diffs, level))
+        face = faces.get((client, sees_diffs))
         if face is None:
             if len(faces) >= _MOST_FACES:
                 faces.clear()
-            face = _AliasedFace(state, level, self.aliases(client), sees_diffs, self._vary)
-            faces[client, sees_diffs, level] = face
+            aliases = self._disclosure.aliases(client)
+            face = faces[client, sees_diffs] = _AliasedFace(
+                state, self._level, aliases, sees_diffs, self._vary
+            )
         return face
-
-    def aliases(self, client: str) -> "Aliases":
-        """How things are called for a client; for an operator who wants to know what a client means."""
-        return Aliases(hmac.digest(self._secret, client.encode(errors="surrogateescape"), "sha256"))
 
 
 def _by_credentials(headers: Mapping[str, str]) -> str:

@@ -2,6 +2,7 @@
 
 import inspect
 import logging
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 from weakref import WeakSet
@@ -10,8 +11,9 @@ import msgspec
 from msgspec import UNSET
 
 from shelflife.contract import Suggestion, TableVersion, same_json
-from shelflife.contract.names import check_name
-from shelflife.contract.values import fault_of_request, has_odd_number
+from shelflife.contract.names import check_name, shown
+from shelflife.contract.values import DEEPEST_VALUE, fault_in, has_odd_number
+from shelflife.errors import ShelflifeError
 from shelflife.server.errors import MalformedRequest, PolicyFailed, UsageError
 from shelflife.server.operations import Operation, Operations
 from shelflife.server.reads import Reads, Request, Tables
@@ -26,10 +28,12 @@ __all__ = [
     "Rejected",
     "Violation",
     "evaluate",
+    "fault_of_request",
     "fix",
 ]
 
 _log = logging.getLogger("shelflife")
+_PLAIN_NAME = re.compile("[A-Za-z0-9_.-]{1,60}")
 
 
 class Fix(NamedTuple):
@@ -124,7 +128,7 @@ class Violation(NamedTuple):
     suggestion: Suggestion
 
 
-class Refusal(Exception):
+class Refusal(ShelflifeError):
     """A request is refused, with the fixes that would make it pass. Where the app lets it through, it is answered for the app."""
 
     def __init__(self, violations: Iterable[Violation], state: State) -> None:
@@ -175,6 +179,17 @@ def evaluate(
             _check_carried(fields)
             raise PolicyFailed(policy.name, error) from error
     return violations
+
+
+def fault_of_request(fields: Mapping[str, Any]) -> str | None:
+    """Why no suggestion could say that it holds for this request, in one sentence; None when one could."""
+    fault = fault_in(fields, DEEPEST_VALUE)
+    if fault is None:
+        return None
+    if not fault.path:
+        return f"the request {fault.what}"
+    field = fault.path[0]
+    return f"the field {field if _PLAIN_NAME.fullmatch(field) else shown(field)} {fault.what}"
 
 
 def _check_carried(fields: Mapping[str, Any]) -> None:

@@ -3,7 +3,6 @@
 import logging
 import re
 import threading
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
@@ -12,15 +11,15 @@ from typing import Any, overload
 
 import msgspec
 
-from shelflife.contract import Level, ReloadReport, Row, Rule
+from shelflife.contract import ReloadReport, Rule
 from shelflife.contract.merging import merged
 from shelflife.contract.names import shown
 from shelflife.contract.preconditions import Precondition
-from shelflife.server.disclosure import Disclosure
-from shelflife.server.errors import MalformedRequest, PolicyFailed, UnknownTable, UsageError
+from shelflife.server.delta import Row
+from shelflife.server.disclosure import ClientFaces, Disclosure
+from shelflife.server.errors import BadSetting, MalformedRequest, PolicyFailed, UnknownTable, UsageError
 from shelflife.server.feed import Feed
-from shelflife.server.feedback import ErrorForm, Feedback
-from shelflife.server.limits import ReloadLimit
+from shelflife.server.limits import ReloadBudget, ReloadLimits
 from shelflife.server.operations import Operations, operation_name
 from shelflife.server.pins import Pin
 from shelflife.server.policies import (
@@ -35,15 +34,17 @@ from shelflife.server.policies import (
 )
 from shelflife.server.reads import Tables
 from shelflife.server.registry import Registry
-from shelflife.server.signing import Lineage, Signer
+from shelflife.server.signing import Lineage, Signing
 from shelflife.server.state import Face, State
 from shelflife.server.statefile import StateFile
+from shelflife.server.wire import Level, WireFormat
 
 __all__ = ["Provider", "TableSource"]
 
 _log = logging.getLogger("shelflife")
 _MOST_WARNINGS = 1000
-_SHORTEST_SIGNED_S = 60
+_WIRE = WireFormat()
+_LIMITS = ReloadLimits()
 
 TableSource = Callable[[], Mapping[str, Row]]
 """Reads a table from where it lives; called again by `Provider.refresh`."""
@@ -58,58 +59,31 @@ class Provider:
         rules: Iterable[Rule] = (),
         *,
         versions: Mapping[str, str] | None = None,
-        level: int = Level.FINGERPRINT,
-        errors: ErrorForm = "json",
-        paper_only: bool = False,
         admin_token: str | None = None,
         state_file: str | Path | None = None,
-        most_reload_bytes: int = 64 * 1024 * 1024,
-        reloads_per_minute: int | None = None,
-        signer: Signer | None = None,
-        signed_for_s: int = 24 * 3600,
-        clock: Callable[[], float] = time.time,
+        wire: WireFormat = _WIRE,
+        limits: ReloadLimits = _LIMITS,
+        signing: Signing | None = None,
         disclosure: Disclosure | None = None,
     ) -> None:
         """Declare what the API's policies consult.
 
-        `versions` are the tables' first versions; where none is given it is made from the content, so that other
-        rows after a restart are another version. Without an `admin_token` the operator's endpoints are off. With a
-        `state_file` reloads survive a restart; those rows that are declared otherwise than at the last start are set
-        anew, as by a reload, and no others. `reloads_per_minute` bounds the reloads over HTTP that change something.
-        A `signer` vouches for every state that clients ask about, for `signed_for_s` seconds
-        at a time; that needs a `state_file`, for numbers that were given out must survive a restart. With a `disclosure` clients are shown aliases
-        in place of names and keys; to sign as well, it must name its clients by more than their credentials.
+        `versions` are the tables' first versions. Where none is given it is made from the content, so that other rows
+        after a restart are another version. Without an `admin_token` the operator's endpoints are off. With a
+        `state_file` reloads survive a restart: rows that are declared otherwise than at the last start are set
+        anew, as by a reload, and no others. `wire` says what goes on the wire, and `limits` what an operator may
+        send. With `signing` states are signed; that needs a `state_file`, for their numbers must survive a restart.
+        With a `disclosure` clients are shown aliases in place of names and keys.
         """
-        if admin_token is not None and not re.fullmatch(r"[\x21-\x7e]+", admin_token):
-            raise UsageError(
-                "an admin token is printable ASCII without spaces; give None to turn the admin endpoints off"
-            )
-        if errors not in ("json", "problem"):
-            raise UsageError(f"errors are written as json or as problem, not as {errors!r}")
-        try:
-            self.feedback = Feedback(Level(level), errors, paper_only)
-        except ValueError:
-            raise UsageError(f"there is no wire level {level!r}; there are 0, 1, 4, 5 and 6") from None
-        if disclosure is not None and not isinstance(disclosure, Disclosure):
-            raise UsageError(f"a disclosure is a Disclosure(secret), not {type(disclosure).__name__}")
-        if signer is not None and not callable(getattr(signer, "sign", None)):
-            raise UsageError(
-                f"a signer is a SigningKey, not {type(signer).__name__}; see SigningKey.from_file"
-            )
-        if signer is not None and state_file is None:
-            raise UsageError("a signer needs a state file: signed states are numbered across restarts")
-        if signer is not None and self.level == Level.PLAIN_TEXT:
-            raise UsageError("at Level 0 there are no states to sign")
-        if signer is not None and disclosure is not None and not disclosure.has_named_clients:
-            raise UsageError(
-                "to sign, a disclosure needs client=: other credentials would be shown other states of the same number"
-            )
-        if signed_for_s < _SHORTEST_SIGNED_S:
-            raise UsageError(f"states are signed for at least {_SHORTEST_SIGNED_S} s")
+        _check_settings(admin_token, state_file, wire, limits, signing, disclosure)
         self.admin_token = admin_token
-        self.most_reload_bytes = most_reload_bytes
+        self.wire = wire
+        self.level = Level(wire.level)
+        """What goes on the wire."""
+        self.limits = limits
+        self.reload_budget = None if limits.per_minute is None else ReloadBudget(limits.per_minute)
         self.disclosure = disclosure
-        self.reload_limit = None if reloads_per_minute is None else ReloadLimit(reloads_per_minute)
+        self._faces = None if disclosure is None else ClientFaces(disclosure, self.level)
         self._sources = {name: rows for name, rows in tables.items() if callable(rows)}
         rows_by_table = {name: rows() if callable(rows) else rows for name, rows in tables.items()}
         self._state_file = None if state_file is None else StateFile(state_file)
@@ -118,11 +92,9 @@ class Provider:
         try:
             self.registry = Registry(rows_by_table, rules, versions=versions, state_file=self._state_file)
             self.lineage: Lineage | None = None
-            """The signed states, where there is a signer."""
-            if signer is not None and self._state_file is not None:
-                self.lineage = Lineage(
-                    self.registry, self.level, signer, self._state_file, signed_for_s, clock
-                )
+            """The signed states, where states are signed."""
+            if signing is not None and self._state_file is not None:
+                self.lineage = Lineage(self.registry, self.level, signing, self._state_file)
         except BaseException:
             self.close()
             raise
@@ -163,11 +135,6 @@ class Provider:
             self.close()
 
     @property
-    def level(self) -> Level:
-        """What goes on the wire."""
-        return self.feedback.level
-
-    @property
     def state(self) -> State:
         """The state that the request at hand sees; outside of a request, the current one."""
         pin = self.pin
@@ -181,9 +148,7 @@ class Provider:
 
     def face(self, state: State, headers: Mapping[str, str]) -> Face:
         """What a state shows to the client whose request has these headers, by lower-case name."""
-        if self.disclosure is None:
-            return state.face(self.level)
-        return self.disclosure.face(state, self.level, headers)
+        return state.face(self.level) if self._faces is None else self._faces.face(state, headers)
 
     @overload
     def policy(self, function: PolicyFunction, /) -> PolicyFunction: ...
@@ -369,6 +334,39 @@ class Provider:
         if views[0] is not state:
             views = self._views = (state, Tables(state))
         return evaluate(self.policies.concerning(operation), fields, state, views[1])
+
+
+def _check_settings(
+    admin_token: str | None,
+    state_file: str | Path | None,
+    wire: WireFormat,
+    limits: ReloadLimits,
+    signing: Signing | None,
+    disclosure: Disclosure | None,
+) -> None:
+    """Refuse settings of the wrong kind, and those that do not go together."""
+    if admin_token is not None and not re.fullmatch(r"[\x21-\x7e]+", admin_token):
+        raise BadSetting(
+            "an admin token is printable ASCII without spaces; give None to turn the admin endpoints off"
+        )
+    kinds: list[tuple[str, type, object]] = [("wire", WireFormat, wire), ("limits", ReloadLimits, limits)]
+    if signing is not None:
+        kinds.append(("signing", Signing, signing))
+    if disclosure is not None:
+        kinds.append(("disclosure", Disclosure, disclosure))
+    for name, kind, given in kinds:
+        if not isinstance(given, kind):
+            raise BadSetting(f"{name} takes a {kind.__name__}, not {type(given).__name__}")
+    if signing is None:
+        return
+    if state_file is None:
+        raise BadSetting("signing needs a state file: signed states are numbered across restarts")
+    if wire.level == Level.PLAIN_TEXT:
+        raise BadSetting("at Level 0 there are no states to sign")
+    if disclosure is not None and disclosure.client is None:
+        raise BadSetting(
+            "to sign, a disclosure needs client=: other credentials would be shown other states of the same number"
+        )
 
 
 def _fields_of(request: Any) -> Mapping[str, Any]:

@@ -11,12 +11,12 @@ from copy import deepcopy
 from typing import Any
 from weakref import ref
 
-from shelflife.contract import Row, Rule, node_id, same_json
-from shelflife.contract.names import key_of
+from shelflife.contract import Rule, node_id, same_json
 from shelflife.contract.when import WHOLE_REQUEST, as_read, field_path
+from shelflife.server.delta import Row
 from shelflife.server.graph import target_keys
 from shelflife.server.state import State
-from shelflife.server.tables import Table
+from shelflife.server.tables import Table, key_of
 
 __all__ = ["Reads", "Request", "RowView", "TableView", "Tables"]
 

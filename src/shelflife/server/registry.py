@@ -6,13 +6,16 @@ from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from typing import Any
 
-from shelflife.contract import BadRule, Delta, ReloadReport, Row, Rule, RuleSet, RulesReport
-from shelflife.contract.names import check_key, check_version, shown
-from shelflife.server.errors import ReloadRefused, UnknownTable, UsageError, VersionTaken
+from shelflife.contract import ReloadReport, Rule
+from shelflife.contract.messages import RulesReport
+from shelflife.contract.names import check_version, shown
+from shelflife.server.delta import Delta, Row
+from shelflife.server.errors import BadRule, ReloadRefused, UnknownTable, UsageError, VersionTaken
 from shelflife.server.graph import downstream
+from shelflife.server.rules import RuleSet
 from shelflife.server.state import State
 from shelflife.server.statefile import StateFile
-from shelflife.server.tables import RowMap, Table, clean_delta, clean_rows, digest_of
+from shelflife.server.tables import RowMap, Table, check_key, clean_delta, clean_rows, digest_of
 
 __all__ = ["Registry"]
 

@@ -8,10 +8,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from shelflife.contract import Row
-from shelflife.contract.names import key_of, shown
+from shelflife.contract.names import shown
+from shelflife.server.delta import Row
 from shelflife.server.errors import SourceError
 from shelflife.server.provider import TableSource
+from shelflife.server.tables import key_of
 
 __all__ = ["csv_file", "json_file", "sql_query", "toml_file"]
 

@@ -6,27 +6,16 @@ from typing import NamedTuple
 
 import msgspec
 
-from shelflife.contract import (
-    RULES_HEADER,
-    STATE_HEADER,
-    TABLES_HEADER,
-    Changes,
-    ContractState,
-    Diff,
-    Level,
-    Rule,
-    RulesChanges,
-    RuleSet,
-    Suggestion,
-    TableChanges,
-    table_versions_header,
-)
+from shelflife.contract import Changes, ContractState, Rule, RulesChanges, Suggestion, TableChanges
 from shelflife.contract.compact import EPOCH_HEADER, epoch_of, moved_between
 from shelflife.contract.names import split_node_id
 from shelflife.contract.preconditions import Precondition
 from shelflife.contract.signed import Statement
-from shelflife.contract.stamps import quoted
+from shelflife.contract.stamps import RULES_HEADER, STATE_HEADER, TABLES_HEADER, quoted, table_versions_header
+from shelflife.server.delta import Diff
+from shelflife.server.rules import RuleSet
 from shelflife.server.tables import Table
+from shelflife.server.wire import Level
 
 __all__ = ["CompactStamp", "Face", "Stamp", "State", "StateVersions"]
 

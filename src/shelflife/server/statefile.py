@@ -13,10 +13,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from shelflife.contract import ContractError, Delta, Row, Rule, RuleSet
+from shelflife.contract import ContractError, Rule
 from shelflife.contract.signed import Statement
 from shelflife.extras import needing
+from shelflife.server.delta import Delta, Row
 from shelflife.server.errors import StateFileError
+from shelflife.server.rules import RuleSet
 from shelflife.server.state import State
 from shelflife.server.tables import RowMap, Step, Table, digest_of
 

@@ -4,6 +4,8 @@ import itertools
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
+from shelflife.errors import ShelflifeError
+
 __all__ = ["Declined", "Gateway", "GatewayDown", "InProcessGateway", "Order", "Receipt", "StripeGateway"]
 
 _NOT_FOUND = 404
@@ -31,7 +33,7 @@ class Receipt(NamedTuple):
     """All that it tells of it, in the shape of Stripe's subscriptions."""
 
 
-class Declined(Exception):
+class Declined(ShelflifeError):
     """The gateway refuses the payment. Nothing in the request would mend it."""
 
     def __init__(self, code: str, message: str) -> None:
@@ -39,7 +41,7 @@ class Declined(Exception):
         self.code = code
 
 
-class GatewayDown(Exception):
+class GatewayDown(ShelflifeError):
     """The gateway does not answer, or answers nonsense."""
 
 
