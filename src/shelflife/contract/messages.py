@@ -14,7 +14,6 @@ from shelflife.contract.rules import Rule, SentRule
 
 __all__ = [
     "AskFixes",
-    "CacheHint",
     "Changes",
     "ContractState",
     "Counts",
@@ -35,7 +34,7 @@ __all__ = [
     "TableVersion",
 ]
 
-CacheHint = Literal["cacheable", "recompute"]
+_CacheHint = Literal["cacheable", "recompute"]
 
 _Rows = Annotated[
     dict[str, Any], msgspec.Meta(extra_json_schema={"additionalProperties": {"type": "object"}})
@@ -63,7 +62,7 @@ class Suggestion(_Message, frozen=True, kw_only=True):
     parameters: dict[str, Any]
     """What to merge into the request (RFC 7396: a null takes the field away)."""
 
-    cache_hint: CacheHint
+    cache_hint: _CacheHint
     """`cacheable` when it rests on reference tables alone, `recompute` when it must not be kept."""
 
     table: str | UnsetType = UNSET
@@ -156,8 +155,7 @@ class ReloadTable(_Message, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """The new version; without it one is minted when the content really changes."""
 
     def __post_init__(self) -> None:
-        is_change = self.set is not UNSET or self.remove is not UNSET
-        if (self.rows is not UNSET) == is_change:
+        if (self.rows is UNSET) == (self.set is UNSET is self.remove):
             raise BadMessage(
                 "a reload carries either rows (the whole table) or set and remove (a change to it)"
             )
@@ -190,8 +188,7 @@ class ReloadRules(_Message, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Rules to take back, when only a change is sent."""
 
     def __post_init__(self) -> None:
-        is_change = self.add is not UNSET or self.remove is not UNSET
-        if (self.rules is not UNSET) == is_change:
+        if (self.rules is UNSET) == (self.add is UNSET is self.remove):
             raise BadMessage(
                 "a reload carries either rules (all of them) or add and remove (a change to them)"
             )

@@ -14,17 +14,15 @@ from shelflife.integrations.under_contract import (
     UnderContract,
     answer_in_app,
     answer_to,
-    answered,
-    body_from,
     call_of,
     path_below_root,
-    send_answer,
+    serve_call,
     warn_that_it_is_open,
 )
 from shelflife.server import MalformedRequest, PolicyFailed, Provider
 from shelflife.server.endpoints import AdminEndpoints, ContractEndpoints
 from shelflife.server.feedback import Answer
-from shelflife.server.operations import DisclosedFixes, Operation, Operations
+from shelflife.server.operations import Operation, Operations
 from shelflife.server.pins import Pin
 from shelflife.server.policies import Refusal
 
@@ -59,9 +57,7 @@ class ContractPlugin(InitPlugin, ReceiveRoutePlugin):
         self._provider = provider
         self._guards = list(guards or ())
         self._routes = _LitestarRoutes(provider, "" if guards is not None else _REMEDY)
-        disclosed = DisclosedFixes(self._routes.listed, provider.is_checked, fixes)
-        self._endpoints = ContractEndpoints(provider, disclosed)
-        provider.disclose_fixes_of(fixes or ())
+        self._endpoints = ContractEndpoints(provider, provider.disclosed_fixes(self._routes.listed, fixes))
         provider.attach(self._routes.listed)
 
     def on_app_init(self, app_config: AppConfig) -> AppConfig:
@@ -90,9 +86,7 @@ class ContractPlugin(InitPlugin, ReceiveRoutePlugin):
 
         async def answer(request: Request[Any, Any, Any]) -> Response[bytes | None]:
             scope: Any = request.scope
-            told = await answer_in_app(provider, endpoints, scope, path, request.stream())
-            # What is not told is never sent: the feed begins when the app is done with the request.
-            return Response(b"") if told is None else _response(told)
+            return _response(await answer_in_app(provider, endpoints, call_of(scope, path), request.stream()))
 
         methods: Any = endpoints.by_path[path].methods
         handler = HTTPRouteHandler(
@@ -134,16 +128,19 @@ class _LitestarRoutes:
     def listed(self) -> Operations:
         if self._listed is None:
             opaque = [route.path for route in self._all if not isinstance(route, HTTPRoute | WebSocketRoute)]
-            self._listed = Operations(self._operations(), opaque)
+            passed, has_middleware = self._passed(), self._has_middleware()
+            operations: list[Operation] = []
+            guards: dict[str, list[str]] = {}
+            for method, route, handler in self._handlers():
+                more = [name for what, name in _standing_before(handler).items() if what not in passed]
+                is_shown = bool(handler.resolve_include_in_schema()) and method != "OPTIONS"
+                operation = Operation.of_route(
+                    method, route.path, is_guarded=has_middleware or bool(more), is_shown=is_shown
+                )
+                operations.append(operation)
+                guards[operation.name] = more
+            self._listed = Operations(operations, opaque)
             if self._remedy:
-                guards = {
-                    name: [
-                        guard
-                        for what, guard in _standing_before(handler).items()
-                        if what not in self._passed()
-                    ]
-                    for name, handler in self._handlers()
-                }
                 warn_that_it_is_open(self._provider, guards, self._remedy)
         return self._listed
 
@@ -192,20 +189,11 @@ class _LitestarRoutes:
         """What whoever asks the contract has passed."""
         return _standing_before(self.own[0]) if self.own else {}
 
-    def _handlers(self) -> Iterator[tuple[str, HTTPRouteHandler]]:
+    def _handlers(self) -> Iterator[tuple[str, HTTPRoute, HTTPRouteHandler]]:
         for route in self._all:
             if isinstance(route, HTTPRoute):
                 for handler in route.route_handlers:
-                    for method in handler.http_methods:
-                        yield Operation.of_route(str(method), route.path).name, handler
-
-    def _operations(self) -> Iterator[Operation]:
-        passed = self._passed().keys()
-        for name, handler in self._handlers():
-            method, _, template = name.partition(" ")
-            is_guarded = self._has_middleware() or not _standing_before(handler).keys() <= passed
-            is_shown = bool(handler.resolve_include_in_schema()) and method != "OPTIONS"
-            yield Operation.of_route(method, template, is_guarded=is_guarded, is_shown=is_shown)
+                    yield from ((str(method), route, handler) for method in handler.http_methods)
 
 
 def _standing_before(handler: HTTPRouteHandler) -> dict[Any, str]:
@@ -247,8 +235,7 @@ def _admin_handlers(provider: Provider) -> Iterator[ASGIRouteHandler]:
 
     def handler_for(path: str) -> ASGIRouteHandler:
         async def admin(scope: Any, receive: Any, send: Any) -> None:
-            answer = await answered(endpoints, call_of(scope, path), body_from(receive))
-            await send_answer(send, answer, scope["method"])
+            await serve_call(endpoints, call_of(scope, path), receive, send)
 
         return _AdminHandler(path, copy_scope=True, exclude_from_csrf=True)(admin)
 

@@ -20,7 +20,7 @@ from shelflife.contract import BadMessage
 from shelflife.contract.preconditions import PRECONDITION_HEADER, Precondition
 from shelflife.server.endpoints import Call, ContractEndpoints, Endpoints
 from shelflife.server.errors import MalformedRequest, leaves_of
-from shelflife.server.feedback import Answer, error_answer, form_asked_for, refusal_answer, stamped
+from shelflife.server.feedback import JSON, Answer, error_answer, form_asked_for, refusal_answer, stamped
 from shelflife.server.operations import Operations
 from shelflife.server.pins import Listening, Pin
 from shelflife.server.policies import Refusal
@@ -37,12 +37,11 @@ __all__ = [
     "UnderContract",
     "answer_in_app",
     "answer_to",
-    "answered",
     "body_from",
     "call_of",
-    "form_of",
     "path_below_root",
     "send_answer",
+    "serve_call",
     "warn_that_it_is_open",
 ]
 
@@ -78,6 +77,9 @@ _CACHED = frozenset({"GET", "HEAD"})
 
 _BODILESS = frozenset({204, 205, 206, 304})
 """Statuses of responses that have no body, or only a part of one."""
+
+_UNSENT = Answer(200, JSON, b"")
+"""What a handler answers for the feed; it does not leave the app."""
 
 _LARGEST_HELD = 1024 * 1024
 _VERDICT = PRECONDITION_HEADER.lower().encode()
@@ -132,10 +134,10 @@ class UnderContract:
         try:
             pin = self._pin(scope, path)
         except BadMessage as error:
-            refused = error_answer(provider.wire, 400, str(error), form_of(scope, provider))
+            refused = error_answer(provider.wire, 400, str(error), _form_of(scope, provider))
             await send_answer(send, refused, scope["method"])
             return None
-        response = _Response(send, pin, self._routes, scope, path)
+        response = _Response(send, pin, scope["method"], lambda: self._routes.is_stamped(scope, path, pin))
         token = provider.pinned.set(pin)
         try:
             await self.app(scope, receive, response.send)
@@ -158,39 +160,32 @@ class UnderContract:
         """What the request sees; `BadMessage` when it asks for what cannot be understood, and so cannot be kept."""
         provider = self._provider
         state = provider.registry.state
+        pin = Pin(state, state.face(provider.level), lambda: self._routes.name(scope, path))
         if not provider.level:
-            return Pin(state, state.face(provider.level), None, lambda: self._routes.name(scope, path), None)
-        if provider.disclosure is None:
-            face = state.face(provider.level)
-        else:
-            face = provider.face(state, headers_of(scope))
-        stamp: Stamp | CompactStamp = face.stamp
-        precondition = None
-        if wishes := _wishes(scope):
-            if epoch := wishes.get(b"contract-epoch"):
-                stamp = face.compact_stamp(epoch) or stamp
-            grounds = wishes.get(b"contract-precondition")
-            if grounds is not None:
-                precondition = Precondition.from_header(grounds)
-        return Pin(state, face, stamp, lambda: self._routes.name(scope, path), precondition)
+            return pin
+        if provider.disclosure is not None or _asks_something(scope):
+            headers = headers_of(scope)
+            pin.face = provider.face(state, headers)
+            if epoch := headers.get("contract-epoch"):
+                pin.stamp = pin.face.compact_stamp(epoch)
+            if (grounds := headers.get("contract-precondition")) is not None:
+                pin.precondition = Precondition.from_header(grounds)
+        pin.stamp = pin.stamp or pin.face.stamp
+        return pin
 
     def _warn_of_what_went_unheard(self, pin: Pin, response: "_Response") -> None:
         """Warn an operator, once, of an operation that does not do what clients rely on."""
-        if response.was_held:
-            self._provider.warn_once(
-                f"{self._operation_in_words(pin)} answered a refusal of check with 500; let Rejected through, or answer it"
-            )
         is_unjudged = pin.precondition is not None and pin.verdict is None and not pin.is_own_answer
-        if is_unjudged and response.status < _BAD_REQUEST:
-            self._provider.warn_once(
-                f"{self._operation_in_words(pin)} carries requests out without judging their preconditions;"
-                " call check in it first"
-            )
-
-    def _operation_in_words(self, pin: Pin) -> str:
-        """For the log, where a path that a client made up has no place."""
+        if response.was_held:
+            fault = "answered a refusal of check with 500; let Rejected through, or answer it"
+        elif is_unjudged and response.status < _BAD_REQUEST:
+            fault = "carries requests out without judging their preconditions; call check in it first"
+        else:
+            return
         name = pin.find_operation()
-        return name if name is not None and self._provider.has_operation(name) else "an operation"
+        # A path that a client made up has no place in the log.
+        is_known = name is not None and self._provider.has_operation(name)
+        self._provider.warn_once(f"{name if is_known else 'an operation'} {fault}")
 
 
 class _Response:
@@ -200,19 +195,17 @@ class _Response:
     """
 
     __slots__ = (
-        *("_held", "_headers", "_length_at", "_method", "_path", "_pin", "_routes", "_scope", "_send"),
-        *("_start", "has_started", "status", "was_held"),
+        *("_held", "_headers", "_is_stamped", "_length_at", "_method", "_pin", "_send", "_start"),
+        *("has_started", "status", "was_held"),
     )
     _headers: list[tuple[bytes, bytes]]
     _length_at: int
 
-    def __init__(self, send: Send, pin: Pin, routes: Routes, scope: Scope, path: str) -> None:
+    def __init__(self, send: Send, pin: Pin, method: str, is_stamped: Callable[[], bool]) -> None:
         self._send = send
         self._pin = pin
-        self._routes = routes
-        self._scope = scope
-        self._path = path
-        self._method: str = scope["method"]
+        self._method = method
+        self._is_stamped = is_stamped
         self._start: Message | None = None
         self._held: list[Message] | None = None
         """A 500 after a failed check: the app's own when it returns, a framework's when the failure comes out."""
@@ -271,7 +264,7 @@ class _Response:
         if self._pin.has_checked:
             return True
         is_success = 200 <= status < 300 or status == _NOT_MODIFIED
-        return is_success and self._routes.is_stamped(self._scope, self._path, self._pin)
+        return is_success and self._is_stamped()
 
     def _begun(self, start: Message) -> Message | None:
         """The start of a response as it goes out; None while it waits for its body."""
@@ -340,7 +333,7 @@ class _Response:
 
 def answer_to(failure: Exception, provider: Provider, pin: Pin, scope: Scope) -> Answer:
     """The answer to a request whose check has raised this, and whose app has not answered it."""
-    wire, form = provider.wire, form_of(scope, provider)
+    wire, form = provider.wire, _form_of(scope, provider)
     if isinstance(failure, Refusal):
         answer = refusal_answer(wire, failure, form, pin.face, pin.stamp)
         if pin.stamp is not None and pin.stamp.vary and scope["method"] in _CACHED:
@@ -353,25 +346,25 @@ def answer_to(failure: Exception, provider: Provider, pin: Pin, scope: Scope) ->
 
 
 async def answer_in_app(
-    provider: Provider,
-    endpoints: ContractEndpoints,
-    scope: Scope,
-    path: str,
-    body: AsyncIterator[bytes],
-) -> Answer | None:
-    """The answer to a call of an endpoint for clients, by a handler of the app; None when it is for the feed, which is noted in the pin and begins when the app is done."""
-    call, pin = call_of(scope, path), provider.pin
+    provider: Provider, endpoints: ContractEndpoints, call: Call, body: AsyncIterator[bytes]
+) -> Answer:
+    """The answer of a handler of the app to a call of an endpoint for clients. One for the feed is never sent: the pin
+    notes that the feed begins when the app is done."""
+    pin = provider.pin
     if pin is not None:
         pin.is_own_answer = True
-    if endpoints.is_for_the_feed(call):
-        if pin is not None:
+        if endpoints.is_for_the_feed(call):
             pin.listening = Listening(dict(call.headers), call.query)
-        return None
-    return await answered(endpoints, call, body)
+            return _UNSENT
+    return await _answered(endpoints, call, body)
 
 
-async def answered(endpoints: Endpoints, call: Call, body: AsyncIterator[bytes]) -> Answer:
-    """The answer to a call of one of the contract's own endpoints."""
+async def serve_call(endpoints: Endpoints, call: Call, receive: Receive, send: Send) -> None:
+    """Answer a call of one of the contract's own endpoints where no app stands in between."""
+    await send_answer(send, await _answered(endpoints, call, body_from(receive)), call.method)
+
+
+async def _answered(endpoints: Endpoints, call: Call, body: AsyncIterator[bytes]) -> Answer:
     refusal = endpoints.admit(call)
     if refusal is not None:
         return refusal
@@ -442,11 +435,9 @@ async def _live(app: App, provider: Provider, scope: Scope, receive: Receive, se
 
 def _failure_in(error: BaseException, pin: Pin) -> Exception | None:
     """What `check` has raised for this request, when that is all that an app has let through; a task group puts it into a group."""
-    leaves = list(leaves_of(error))
-    if not all(any(leaf is failure for failure in pin.failures) for leaf in leaves):
-        return None
-    first = leaves[0]
-    return first if isinstance(first, Exception) else None
+    by_id = {id(failure): failure for failure in pin.failures}
+    leaves = [by_id.get(id(leaf)) for leaf in leaves_of(error)]
+    return None if None in leaves else leaves[0]
 
 
 def _is_handled(failure: Exception, scope: Scope) -> bool:
@@ -467,21 +458,17 @@ def _is_json(content_type: bytes) -> bool:
     return media_type in (b"application/json", b"application/problem+json") and charsets <= {b"charset=utf-8"}
 
 
-def _wishes(scope: Scope) -> dict[bytes, str] | None:
-    """What a client asks of the contract itself; None, mostly, for nothing. Looked for once, on every request."""
-    wishes: dict[bytes, str] | None = None
-    for name, value in scope["headers"]:
+def _asks_something(scope: Scope) -> bool:
+    """Whether a client asks something of the contract itself. Looked for on every request, and mostly not there."""
+    for name, _ in scope["headers"]:  # noqa: SIM110 - this runs on every request, and `any` takes twice the time
         if name[:9] == b"contract-":
-            wishes = wishes or {}
-            said = value.decode("latin-1")
-            wishes[name] = f"{wishes[name]}, {said}" if name in wishes else said
-    return wishes
+            return True
+    return False
 
 
-def form_of(scope: Scope, provider: Provider) -> ErrorForm:
-    """How an error is written for whoever has made a request."""
-    accept = b",".join(value for name, value in scope["headers"] if name == b"accept")
-    return form_asked_for(accept.decode("latin-1"), provider.wire.errors)
+def _form_of(scope: Scope, provider: Provider) -> ErrorForm:
+    """How an error is written for the client of a request."""
+    return form_asked_for(headers_of(scope).get("accept", ""), provider.wire.errors)
 
 
 async def body_from(receive: Receive) -> AsyncIterator[bytes]:

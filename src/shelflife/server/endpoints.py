@@ -91,6 +91,8 @@ class Endpoints:
         """The refusal of a call, told before its body is read; None when it may go on."""
         try:
             self._authorize(call)
+            if call.path not in self.by_path:
+                raise _CallRefused(404, "there is no such endpoint")
             methods = self.by_path[call.path].methods
             if call.method not in methods:
                 raise _CallRefused(
@@ -139,7 +141,7 @@ class ContractEndpoints(Endpoints):
 
     def is_for_the_feed(self, call: Call) -> bool:
         """Whether a call wants to be told of changes as they happen, and there is room for it; else it is answered."""
-        return _wants_events(call) and not self._provider.feed.is_full
+        return call.path in self.by_path and _wants_events(call) and not self._provider.feed.is_full
 
     def _state(self, call: Call) -> Answer:
         face = self._provider.face(self._provider.state, call.headers)

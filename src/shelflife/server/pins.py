@@ -31,19 +31,21 @@ class Pin:
         self,
         state: State,
         face: Face,
-        stamp: Stamp | CompactStamp | None,
         find_operation: Callable[[], str | None],
-        precondition: Precondition | None,
     ) -> None:
         self.state = state
         self.face = face
-        self.stamp = stamp
+        """What the state shows to the client."""
+
+        self.stamp: Stamp | CompactStamp | None = None
         """What a response carries; None at Level 0."""
 
         self.find_operation = find_operation
         """Which operation the app has found for the request: from when a handler runs; None when it cannot be told."""
 
-        self.precondition = precondition
+        self.precondition: Precondition | None = None
+        """What the client wants to be sure of before the request is carried out."""
+
         self.verdict: Verdict | None = None
         """What the first check has made of the precondition."""
 

@@ -20,7 +20,7 @@ from shelflife.server.disclosure import ClientFaces, Disclosure
 from shelflife.server.errors import BadSetting, MalformedRequest, PolicyFailed, UnknownTable, UsageError
 from shelflife.server.feed import Feed
 from shelflife.server.limits import ReloadBudget, ReloadLimits
-from shelflife.server.operations import Operations, operation_name
+from shelflife.server.operations import DisclosedFixes, Operations, operation_name
 from shelflife.server.pins import Pin
 from shelflife.server.policies import (
     Policies,
@@ -217,14 +217,18 @@ class Provider:
         """Whether an app that has the contract is known to have an operation of this name."""
         return self._operations is not None and name in self._operations
 
-    def is_checked(self, operation: str) -> bool:
+    def disclosed_fixes(
+        self, list_operations: Callable[[], Operations], named: Collection[str] | None
+    ) -> DisclosedFixes:
+        """Of which operations fixes are told to whoever may ask the contract. Those that are named must be there, like
+        those of policies."""
+        self._disclosed = Operations.union([self._disclosed, Operations.named(named or ())])
+        self._is_held = False
+        return DisclosedFixes(list_operations, self._is_checked, named)
+
+    def _is_checked(self, operation: str) -> bool:
         """Whether an operation is known to check its requests."""
         return operation in self._checked or operation in self.policies.operations
-
-    def disclose_fixes_of(self, operations: Collection[str]) -> None:
-        """Note that fixes of these operations are told to whoever may ask the contract; like those of policies they must be there."""
-        self._disclosed = Operations.union([self._disclosed, Operations.named(operations)])
-        self._is_held = False
 
     def hold_policies_to_routes(self) -> None:
         """Before the first request: have every operation that is named be there; else `UsageError`. Cheap when nothing is new since."""

@@ -12,7 +12,7 @@ __all__ = ["message_types", "schema_components"]
 
 def message_types() -> dict[str, type[msgspec.Struct]]:
     """Every message by name."""
-    named = {name: getattr(messages, name) for name in messages.__all__ if name != "CacheHint"}
+    named = {name: getattr(messages, name) for name in messages.__all__}
     return {**named, "Rule": Rule, "SignedStates": SignedStates, "Statement": Statement}
 
 
