@@ -10,11 +10,11 @@ PUBLIC = {
     "shelflife": {"__version__"},
     "shelflife.errors": {"ShelflifeError"},
     "shelflife.contract": set(
-        "AskFixes BadMessage BadName Changes ContractError ContractState ReloadReport Rule RulesChanges Suggestion"
-        " TableChanges TableVersion node_id same_json split_node_id".split()
+        "AskFixes BadMessage Changes ContractError ContractState Rule RulesChanges Suggestion"
+        " TableChanges same_json split_node_id".split()
     ),
     "shelflife.server": set(
-        "BadRow BadRule BadSetting Disclosure Fix Level MalformedRequest PolicyFailed PreconditionFailed Provider Registry Rejected ReloadLimits ReloadRefused Request RowView Rule ServerError Signing SourceError"
+        "BadRow BadRule BadSetting Disclosure Fix Level MalformedRequest PolicyFailed PreconditionFailed Provider Registry Rejected ReloadLimits ReloadRefused ReloadReport Request RowView Rule ServerError Signing SourceError"
         " State StateFile StateFileError TableSource TableView Tables UnknownTable UsageError VersionTaken Violation WireFormat"
         " csv_file fix json_file sql_query toml_file".split()
     ),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shelflife.contract import BadMessage, Suggestion, TableVersion
+from shelflife.contract import BadMessage, Suggestion
 from shelflife.contract.compact import (
     CompactSuggestion,
     Moved,
@@ -18,6 +18,7 @@ from shelflife.contract.compact import (
     epoch_of,
     expanded,
 )
+from shelflife.contract.messages import TableVersion
 from shelflife.server.registry import Registry
 from shelflife.server.wire import Level, WireFormat
 from tests.worlds import KEYS, TABLES, fitting, rows, rows_of, rule_lists, scalars, worlds

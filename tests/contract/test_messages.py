@@ -3,7 +3,9 @@
 import msgspec
 import pytest
 
-from shelflife.contract import BadMessage, Suggestion, TableVersion, node_id, split_node_id
+from shelflife.contract import BadMessage, Suggestion, split_node_id
+from shelflife.contract.messages import TableVersion
+from shelflife.contract.names import node_id
 from shelflife.contract.when import holds
 from shelflife.server.wire import Level, WireFormat
 

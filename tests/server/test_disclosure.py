@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shelflife.client.trust import attestation
-from shelflife.contract import Rule, Suggestion, TableVersion
+from shelflife.contract import Rule, Suggestion
 from shelflife.contract.compact import Moved, Versions, changes_of, epoch_of
+from shelflife.contract.messages import TableVersion
 from shelflife.contract.names import check_name, check_version
 from shelflife.integrations.ed25519 import SigningKey, trust
 from shelflife.server import Disclosure, Provider, Registry, Signing, UsageError

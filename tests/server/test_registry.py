@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from shelflife.contract import BadName, Rule, same_json
+from shelflife.contract import Rule, same_json
+from shelflife.contract.errors import BadName
 from shelflife.server import Registry, ReloadRefused, UnknownTable, UsageError, VersionTaken
 from shelflife.server.delta import Delta
 from shelflife.server.errors import BadRow, BadRule

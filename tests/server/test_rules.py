@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shelflife.contract import BadName, Rule
+from shelflife.contract import Rule
+from shelflife.contract.errors import BadName
 from shelflife.server.errors import BadRule
 from shelflife.server.rules import RuleSet
 from tests.worlds import rule_lists, rules

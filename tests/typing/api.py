@@ -2,7 +2,7 @@
 
 from fastapi import FastAPI
 
-from shelflife.contract import ReloadReport, Rule, Suggestion
+from shelflife.contract import Rule, Suggestion
 from shelflife.integrations.asgi import ContractMiddleware
 from shelflife.integrations.ed25519 import SigningKey
 from shelflife.integrations.fastapi import install
@@ -15,6 +15,7 @@ from shelflife.server import (
     Provider,
     Rejected,
     ReloadLimits,
+    ReloadReport,
     Request,
     Signing,
     Tables,

@@ -17,7 +17,7 @@ with needing("server"):
 
 __all__ = ["install"]
 
-Guard = Callable[[Handler], Handler]
+Decorator = Callable[[Handler], Handler]
 
 
 def install(
@@ -25,7 +25,7 @@ def install(
     provider: Provider,
     *,
     fixes: Collection[str] | None = None,
-    guard: Guard | None = None,
+    guard: Decorator | None = None,
 ) -> None:
     """Give the app the contract: its endpoints as routes, its stamps, and its answer to `provider.check`.
 
@@ -40,7 +40,7 @@ def install(
 class _StarletteRoutes(AppRoutes):
     """The routes of an app. They have no login that could be compared: what has anything before it counts as guarded."""
 
-    def __init__(self, app: Starlette, provider: Provider, guard: Guard | None) -> None:
+    def __init__(self, app: Starlette, provider: Provider, guard: Decorator | None) -> None:
         super().__init__(
             app, provider, "" if guard else "give install a guard, such as requires('authenticated')"
         )

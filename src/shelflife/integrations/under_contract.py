@@ -20,6 +20,7 @@ from shelflife.contract import BadMessage
 from shelflife.contract.preconditions import PRECONDITION_HEADER, Precondition
 from shelflife.server.endpoints import Call, ContractEndpoints, Endpoints
 from shelflife.server.errors import MalformedRequest, leaves_of
+from shelflife.server.feed import Receive, Send
 from shelflife.server.feedback import JSON, Answer, error_answer, form_asked_for, refusal_answer, stamped
 from shelflife.server.operations import Operations
 from shelflife.server.pins import Listening, Pin
@@ -46,9 +47,7 @@ __all__ = [
 ]
 
 Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
+AsgiMessage = MutableMapping[str, Any]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _log = logging.getLogger("shelflife")
@@ -206,14 +205,14 @@ class _Response:
         self._pin = pin
         self._method = method
         self._is_stamped = is_stamped
-        self._start: Message | None = None
-        self._held: list[Message] | None = None
+        self._start: AsgiMessage | None = None
+        self._held: list[AsgiMessage] | None = None
         """A 500 after a failed check: the app's own when it returns, a framework's when the failure comes out."""
         self.status = 0
         self.has_started = False
         self.was_held = False
 
-    async def send(self, message: Message) -> None:
+    async def send(self, message: AsgiMessage) -> None:
         kind = message["type"]
         if kind == "http.response.start":
             self.status = message["status"]
@@ -266,7 +265,7 @@ class _Response:
         is_success = 200 <= status < 300 or status == _NOT_MODIFIED
         return is_success and self._is_stamped()
 
-    def _begun(self, start: Message) -> Message | None:
+    def _begun(self, start: AsgiMessage) -> AsgiMessage | None:
         """The start of a response as it goes out; None while it waits for its body."""
         pin, status = self._pin, self.status
         stamp = pin.stamp if pin.stamp is not None and self._may_be_stamped(status) else None
@@ -285,7 +284,7 @@ class _Response:
         headers += _encoded(stamp)
         return {**start, "headers": headers}
 
-    async def _send_start(self, start: Message, message: Message) -> Message:
+    async def _send_start(self, start: AsgiMessage, message: AsgiMessage) -> AsgiMessage:
         """Send the start that waited for this message; the message as it goes out."""
         stamp, headers, at = self._pin.stamp, self._headers, self._length_at
         assert stamp is not None  # noqa: S101 - a start waits only for a stamp
@@ -412,7 +411,7 @@ async def _live(app: App, provider: Provider, scope: Scope, receive: Receive, se
     """Hold the policies to the app's operations when it has started, and let go of the provider's files when it ends; not before, and not where the app has no such life."""
     has_begun = has_failed = False
 
-    async def sent(message: Message) -> None:
+    async def sent(message: AsgiMessage) -> None:
         nonlocal has_begun, has_failed
         if has_failed:
             return  # what the app says of it comes too late

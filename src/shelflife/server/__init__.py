@@ -4,6 +4,7 @@ Needs the extra `shelflife[server]`.
 """
 
 from shelflife.contract import Rule
+from shelflife.contract.messages import ReloadReport
 from shelflife.server.disclosure import Disclosure
 from shelflife.server.errors import (
     BadRow,
@@ -45,6 +46,7 @@ __all__ = [
     "Rejected",
     "ReloadLimits",
     "ReloadRefused",
+    "ReloadReport",
     "Request",
     "RowView",
     "Rule",

@@ -2,29 +2,21 @@
 
 import hashlib
 import hmac
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
 from msgspec import UNSET
 
-from shelflife.contract import (
-    Rule,
-    RulesChanges,
-    Suggestion,
-    TableChanges,
-    TableVersion,
-    node_id,
-    split_node_id,
-)
+from shelflife.contract import Rule, RulesChanges, Suggestion, TableChanges, split_node_id
 from shelflife.contract.compact import Moved, MovedRules, MovedTable
-from shelflife.contract.messages import Counts
+from shelflife.contract.messages import Counts, TableVersion
+from shelflife.contract.names import node_id
 from shelflife.contract.signed import Statement
 from shelflife.server.delta import Diff
 from shelflife.server.errors import BadSetting
 from shelflife.server.state import Face, State, StateVersions
-from shelflife.server.tables import Table
+from shelflife.server.tables import MINTED_VERSION, Table
 from shelflife.server.wire import Level
 
 __all__ = ["Aliases", "ClientFaces", "Disclosure"]
@@ -34,7 +26,6 @@ _DIGITS = 15
 _MOST_FACES = 1024
 _CREDENTIALS = ("authorization", "x-api-key")
 _ANONYMOUS = ""
-_MINTED = re.compile(r"(.*-)[0-9a-f]{8}\Z")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -144,8 +135,8 @@ class Aliases:
 
     def version(self, table: str, version: str) -> str:
         """A table's version with another digest, where it ends in one: by that the rows could be guessed. Others are as they are."""
-        minted = _MINTED.match(version)
-        return version if minted is None else minted[1] + self._digest("v", table, version).hex()[:8]
+        minted = MINTED_VERSION.match(version)
+        return version if minted is None else f"{minted[1]}-{self._digest('v', table, version).hex()[:8]}"
 
     def fingerprint(self, rules_version: str) -> str:
         """Another fingerprint of the rules: by theirs the names could be guessed."""

@@ -46,7 +46,7 @@ _MOST_QUERIED = 1000
 _LARGEST_QUESTION = 64 * 1024
 _ESCAPED_COLON = re.compile(rb"\\u003[aA]")
 _encode = msgspec.json.Encoder().encode
-Message = TypeVar("Message", bound=msgspec.Struct)
+_Sent = TypeVar("_Sent", bound=msgspec.Struct)
 
 
 class Call(NamedTuple):
@@ -274,7 +274,7 @@ class AdminEndpoints(Endpoints):
         return Answer(200, JSON, _encode(graph_of(state.tables, state.rules)))
 
 
-def read_message(body: bytes, message_type: type[Message]) -> Message:
+def read_message(body: bytes, message_type: type[_Sent]) -> _Sent:
     """A message from outside, strictly: no duplicate member anywhere, nothing unknown, nothing that is not JSON.
 
     Rows are left to their table, which knows what to call them.

@@ -18,7 +18,7 @@ from shelflife.server.endings import hear_of_the_end
 from shelflife.server.registry import Registry
 from shelflife.server.state import Face, State
 
-__all__ = ["Feed"]
+__all__ = ["Feed", "Receive", "Send"]
 
 _log = logging.getLogger("shelflife")
 

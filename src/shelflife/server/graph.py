@@ -7,8 +7,9 @@ costs what it reaches.
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from shelflife.contract import Rule, node_id
+from shelflife.contract import Rule
 from shelflife.contract.messages import Edge, Graph, Node
+from shelflife.contract.names import node_id
 from shelflife.server.delta import Row
 from shelflife.server.rules import RuleSet
 from shelflife.server.tables import Table, key_of

@@ -10,7 +10,8 @@ from weakref import WeakSet
 import msgspec
 from msgspec import UNSET
 
-from shelflife.contract import Suggestion, TableVersion, same_json
+from shelflife.contract import Suggestion, same_json
+from shelflife.contract.messages import TableVersion
 from shelflife.contract.names import check_name, shown
 from shelflife.contract.values import DEEPEST_VALUE, fault_in, has_odd_number
 from shelflife.errors import ShelflifeError

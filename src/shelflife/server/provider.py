@@ -11,8 +11,9 @@ from typing import Any, overload
 
 import msgspec
 
-from shelflife.contract import ReloadReport, Rule
+from shelflife.contract import Rule
 from shelflife.contract.merging import merged
+from shelflife.contract.messages import ReloadReport
 from shelflife.contract.names import shown
 from shelflife.contract.preconditions import Precondition
 from shelflife.server.delta import Row

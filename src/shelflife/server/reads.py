@@ -11,7 +11,8 @@ from copy import deepcopy
 from typing import Any
 from weakref import ref
 
-from shelflife.contract import Rule, node_id, same_json
+from shelflife.contract import Rule, same_json
+from shelflife.contract.names import node_id
 from shelflife.contract.when import WHOLE_REQUEST, as_read, field_path
 from shelflife.server.delta import Row
 from shelflife.server.graph import target_keys

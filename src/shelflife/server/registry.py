@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from typing import Any
 
-from shelflife.contract import ReloadReport, Rule
-from shelflife.contract.messages import RulesReport
+from shelflife.contract import Rule
+from shelflife.contract.messages import ReloadReport, RulesReport
 from shelflife.contract.names import check_version, shown
 from shelflife.server.delta import Delta, Row
 from shelflife.server.errors import BadRule, ReloadRefused, UnknownTable, UsageError, VersionTaken
@@ -15,12 +15,19 @@ from shelflife.server.graph import downstream
 from shelflife.server.rules import RuleSet
 from shelflife.server.state import State
 from shelflife.server.statefile import StateFile
-from shelflife.server.tables import RowMap, Table, check_key, clean_delta, clean_rows, digest_of
+from shelflife.server.tables import (
+    MINTED_VERSION,
+    RowMap,
+    Table,
+    check_key,
+    clean_delta,
+    clean_rows,
+    digest_of_rows,
+)
 
 __all__ = ["Registry"]
 
 _FIRST_NUMBER = "1.0.0"
-_MINTED = re.compile(r"(.*)-[0-9a-f]{8}\Z")
 _LAST_NUMBER = re.compile(r"(\d+)(?!.*\d)")
 _LONGEST_NUMBER = 100
 
@@ -46,7 +53,7 @@ class Registry:
         declared: dict[str, Table] = {}
         for name, rows in tables.items():
             cleaned = RowMap(clean_rows(name, rows))
-            version = versions[name] if name in versions else _minted(_FIRST_NUMBER, digest_of(cleaned))
+            version = versions[name] if name in versions else _minted(_FIRST_NUMBER, digest_of_rows(cleaned))
             declared[name] = Table(name, cleaned, version)
         rule_set = RuleSet(rules)
         _check_tables_of(rule_set, declared)
@@ -202,11 +209,11 @@ def _minted_version(table: Table, delta: Delta) -> str:
     The digest is over the old version and the change, so that a server that restarts without a state file, or another
     replica, never gives one string to two contents.
     """
-    minted = _MINTED.match(table.version)
+    minted = MINTED_VERSION.match(table.version)
     number = minted[1] if minted else table.version
     if not _LAST_NUMBER.search(number) or len(number) > _LONGEST_NUMBER:
         number = _FIRST_NUMBER
-    digest = digest_of({**delta.after, "": {"since": table.version}})
+    digest = digest_of_rows({**delta.after, "": {"since": table.version}})
     while True:
         number = _LAST_NUMBER.sub(lambda last: str(int(last[1]) + 1), number)
         version = _minted(number, digest)

@@ -3,8 +3,9 @@
 import csv
 import json
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +23,8 @@ def json_file(path: str | Path, *, section: str | None = None, key: str | None =
 
     `section` names the member that holds the table, where a file holds several.
     """
-
-    def read() -> Mapping[str, Row]:
-        try:
-            content = json.loads(Path(path).read_text("utf-8"), object_pairs_hook=_without_duplicates)
-        except RecursionError:
-            raise SourceError(f"{path} is nested too deeply") from None
-        except (OSError, ValueError) as error:
-            raise SourceError(f"{path} cannot be read as JSON: {error}") from error
-        return _table_in(content, f"{path}", section, key)
-
-    return read
+    parse = partial(json.loads, object_pairs_hook=_without_duplicates)
+    return lambda: _table_in(_parsed(path, parse, "JSON"), f"{path}", section, key)
 
 
 def toml_file(path: str | Path, *, section: str | None = None, key: str | None = None) -> TableSource:
@@ -40,17 +32,16 @@ def toml_file(path: str | Path, *, section: str | None = None, key: str | None =
 
     `section` names the table that holds them, where a file holds several.
     """
+    return lambda: _table_in(_parsed(path, tomllib.loads, "TOML"), f"{path}", section, key)
 
-    def read() -> Mapping[str, Row]:
-        try:
-            content = tomllib.loads(Path(path).read_text("utf-8"))
-        except RecursionError:
-            raise SourceError(f"{path} is nested too deeply") from None
-        except (OSError, ValueError) as error:
-            raise SourceError(f"{path} cannot be read as TOML: {error}") from error
-        return _table_in(content, f"{path}", section, key)
 
-    return read
+def _parsed(path: str | Path, parse: Callable[[str], Any], language: str) -> Any:
+    try:
+        return parse(Path(path).read_text("utf-8"))
+    except RecursionError:
+        raise SourceError(f"{path} is nested too deeply") from None
+    except (OSError, ValueError) as error:
+        raise SourceError(f"{path} cannot be read as {language}: {error}") from error
 
 
 def csv_file(path: str | Path, *, key: str) -> TableSource:

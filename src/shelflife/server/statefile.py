@@ -20,7 +20,7 @@ from shelflife.server.delta import Delta, Row
 from shelflife.server.errors import StateFileError
 from shelflife.server.rules import RuleSet
 from shelflife.server.state import State
-from shelflife.server.tables import RowMap, Step, Table, digest_of
+from shelflife.server.tables import RowMap, Step, Table, digest_of_rows
 
 with needing("server"):
     from rpds import HashTrieSet
@@ -119,7 +119,7 @@ class StateFile:
                     continue
                 version, digest = known[name]
                 tables[name] = _read_table(connection, name, version)
-                if digest != digest_of(table.rows):
+                if digest != digest_of_rows(table.rows):
                     redeclared[name] = _redeclared(connection, table)
             rules, older_rules, digest = self._read_rules(connection, declared)
             return StoredState(
@@ -132,7 +132,7 @@ class StateFile:
             for name, table in declared.tables.items():
                 _write_declared(connection, name, _redeclared(connection, table))
                 connection.execute(
-                    "update tables set declared = ? where name = ?", (digest_of(table.rows), name)
+                    "update tables set declared = ? where name = ?", (digest_of_rows(table.rows), name)
                 )
             connection.execute("update rules set declared = ?", (declared.rules.version,))
 
@@ -198,7 +198,7 @@ class StateFile:
 
     def _insert_table(self, connection: sqlite3.Connection, table: Table) -> None:
         connection.execute(
-            "insert into tables values (?, ?, ?)", (table.name, table.version, digest_of(table.rows))
+            "insert into tables values (?, ?, ?)", (table.name, table.version, digest_of_rows(table.rows))
         )
         connection.execute("insert into versions values (?, ?)", (table.name, table.version))
         _write_rows(connection, table.name, table.rows)
@@ -278,14 +278,14 @@ def _read_table(connection: sqlite3.Connection, name: str, version: str) -> Tabl
 
 def _redeclared(connection: sqlite3.Connection, table: Table) -> Redeclared:
     known = dict(connection.execute("select key, digest from declared where table_name = ?", (table.name,)))
-    changed = {key: row for key, row in table.rows.items() if known.get(key) != digest_of({key: row})}
+    changed = {key: row for key, row in table.rows.items() if known.get(key) != digest_of_rows({key: row})}
     return Redeclared(changed, [key for key in known if key not in table.rows])
 
 
 def _write_declared(connection: sqlite3.Connection, table: str, redeclared: Redeclared) -> None:
     connection.executemany(
         "insert or replace into declared values (?, ?, ?)",
-        [(table, key, digest_of({key: row})) for key, row in redeclared.rows.items()],
+        [(table, key, digest_of_rows({key: row})) for key, row in redeclared.rows.items()],
     )
     connection.executemany(
         "delete from declared where table_name = ? and key = ?", [(table, key) for key in redeclared.removed]

@@ -1,6 +1,7 @@
 """Tables: named, versioned, immutable at a version, cheap to change."""
 
 import hashlib
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -16,7 +17,20 @@ from shelflife.server.errors import BadRow
 with needing("server"):
     from rpds import HashTrieMap, HashTrieSet
 
-__all__ = ["RowMap", "Step", "Table", "check_key", "clean_delta", "clean_rows", "digest_of", "key_of"]
+__all__ = [
+    "MINTED_VERSION",
+    "RowMap",
+    "Step",
+    "Table",
+    "check_key",
+    "clean_delta",
+    "clean_rows",
+    "digest_of_rows",
+    "key_of",
+]
+
+MINTED_VERSION = re.compile(r"(.*)-[0-9a-f]{8}\Z")
+"""A version that ends in a digest of its content."""
 
 _DEEPEST_ROW = 16
 _LONGEST_KEY = 1024
@@ -156,7 +170,7 @@ class Table:
         return None
 
 
-def digest_of(rows: Mapping[str, Row | None]) -> str:
+def digest_of_rows(rows: Mapping[str, Row | None]) -> str:
     """Tells one content from another, whatever the order of its rows."""
     digest = hashlib.sha256()
     for key in sorted(rows):

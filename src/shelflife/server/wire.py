@@ -6,7 +6,8 @@ from typing import Literal
 
 from msgspec import UNSET, structs
 
-from shelflife.contract import ReloadReport, Suggestion
+from shelflife.contract import Suggestion
+from shelflife.contract.messages import ReloadReport
 from shelflife.server.errors import BadSetting
 
 __all__ = ["ErrorForm", "Level", "WireFormat"]
