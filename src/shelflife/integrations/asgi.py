@@ -54,7 +54,7 @@ class ContractMiddleware(AdminMiddleware):
         self, app: App, provider: Provider, *, operations: Collection[str] | None = None, public: bool = False
     ) -> None:
         routes = _GivenRoutes(provider, operations)
-        provider.attach(routes.listed)
+        provider.apps.attach(routes.listed)
         under_contract = UnderContract(app, provider, routes)
         super().__init__(_public(under_contract, provider) if public else under_contract, provider)
 
@@ -65,7 +65,7 @@ def contract_app(provider: Provider, *, fixes: Collection[str] = ()) -> App:
     `fixes` are the operations whose fixes may be told to whoever may ask here, without making the request.
     """
     operations = Operations.named(fixes)
-    endpoints = ContractEndpoints(provider, provider.disclosed_fixes(lambda: operations, fixes))
+    endpoints = ContractEndpoints(provider, provider.apps.disclosed_fixes(lambda: operations, fixes))
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":

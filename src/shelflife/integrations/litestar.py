@@ -57,8 +57,10 @@ class ContractPlugin(InitPlugin, ReceiveRoutePlugin):
         self._provider = provider
         self._guards = list(guards or ())
         self._routes = _LitestarRoutes(provider, "" if guards is not None else _REMEDY)
-        self._endpoints = ContractEndpoints(provider, provider.disclosed_fixes(self._routes.listed, fixes))
-        provider.attach(self._routes.listed)
+        self._endpoints = ContractEndpoints(
+            provider, provider.apps.disclosed_fixes(self._routes.listed, fixes)
+        )
+        provider.apps.attach(self._routes.listed)
 
     def on_app_init(self, app_config: AppConfig) -> AppConfig:
         """Put everything into the app that is being made."""

@@ -89,11 +89,11 @@ class AppRoutes:
     def install(self, fixes: Collection[str] | None) -> None:
         """Add the contract's routes, put it around all routes, and the operator's endpoints before everything else."""
         app, provider = self._app, self._provider
-        disclosed = provider.disclosed_fixes(lambda: self._listed.operations, fixes)
+        disclosed = provider.apps.disclosed_fixes(lambda: self._listed.operations, fixes)
         endpoints = ContractEndpoints(provider, disclosed)
         for path, endpoint in endpoints.by_path.items():
             self.own.append(self._add(path, endpoint.methods, _handler_of(provider, endpoints, path)))
-        provider.attach(self.listed)
+        provider.apps.attach(self.listed)
         app.router.middleware_stack = UnderContract(app.router.middleware_stack, provider, self)
         build_plain_stack = app.build_middleware_stack
 

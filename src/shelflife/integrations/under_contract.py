@@ -129,7 +129,7 @@ class UnderContract:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> Listening | None:
         provider, path = self._provider, path_below_root(scope)
-        provider.hold_policies_to_routes()
+        provider.apps.hold_policies_to_routes()
         try:
             pin = self._pin(scope, path)
         except BadMessage as error:
@@ -183,8 +183,8 @@ class UnderContract:
             return
         name = pin.find_operation()
         # A path that a client made up has no place in the log.
-        is_known = name is not None and self._provider.has_operation(name)
-        self._provider.warn_once(f"{name if is_known else 'an operation'} {fault}")
+        is_known = name is not None and self._provider.apps.has_operation(name)
+        self._provider.apps.warn_once(f"{name if is_known else 'an operation'} {fault}")
 
 
 class _Response:
@@ -379,7 +379,7 @@ def warn_that_it_is_open(provider: Provider, guards: Mapping[str, Sequence[str]]
     if asking and provider.level:
         operation, names = min(asking.items())
         others = f" (and {len(asking) - 1} more)" if len(asking) > 1 else ""
-        provider.warn_once(
+        provider.apps.warn_once(
             f"{operation}{others} asks for {' and '.join(names)}, and the contract's endpoints do not:"
             f" whoever can reach them is told the tables and their versions; {remedy}"
         )

@@ -1,9 +1,8 @@
 """The provider: everything an API needs to give its fixes a shelf life, in one object."""
 
-import logging
 import re
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from pathlib import Path
@@ -16,12 +15,12 @@ from shelflife.contract.merging import merged
 from shelflife.contract.messages import ReloadReport
 from shelflife.contract.names import shown
 from shelflife.contract.preconditions import Precondition
+from shelflife.server.apps import Apps
 from shelflife.server.delta import Row
 from shelflife.server.disclosure import ClientFaces, Disclosure
 from shelflife.server.errors import BadSetting, MalformedRequest, PolicyFailed, UnknownTable, UsageError
 from shelflife.server.feed import Feed
 from shelflife.server.limits import ReloadBudget, ReloadLimits
-from shelflife.server.operations import DisclosedFixes, Operations, operation_name
 from shelflife.server.pins import Pin
 from shelflife.server.policies import (
     Policies,
@@ -42,8 +41,6 @@ from shelflife.server.wire import Level, WireFormat
 
 __all__ = ["Provider", "TableSource"]
 
-_log = logging.getLogger("shelflife")
-_MOST_WARNINGS = 1000
 _WIRE = WireFormat()
 _LIMITS = ReloadLimits()
 
@@ -106,13 +103,8 @@ class Provider:
         self.feed = Feed(self.registry, self.face)
         self.pinned: ContextVar[Pin | None] = ContextVar("shelflife_pin", default=None)
         """What the request at hand sees; set by the middleware."""
-        self._apps: list[Callable[[], Operations | None]] = []
-        self._disclosed = Operations()
-        self._operations: Operations | None = None
-        self._is_noting_checks = False
-        self._checked: set[str] = set()
-        self._is_held = False
-        self._warned: set[str] = set()
+        self.apps = Apps(self.policies)
+        """The apps that it is installed in."""
 
     def close(self) -> None:
         """Let go of the state file, if there is one. No reload can be written down afterwards."""
@@ -126,7 +118,7 @@ class Provider:
             raise UsageError(
                 "the provider's state file was closed when its app ended; make another provider to start anew"
             )
-        self.hold_policies_to_routes()
+        self.apps.hold_policies_to_routes()
         self._lives += 1
 
     def end_life(self) -> None:
@@ -167,14 +159,14 @@ class Provider:
 
         def register(function: PolicyFunction) -> PolicyFunction:
             self.policies.add(Policy.from_function(function, operation))
-            self._is_held = False
+            self.apps.look_again()
             return function
 
         return register if function is None else register(function)
 
     def violations(self, request: Any, operation: str | None = None) -> list[Violation]:
         """The policies that a request violates, each with its fix. It may be asked anywhere; outside of a request, say for which operation."""
-        return self._violations(_fields_of(request), self._operation(operation, self.pin), self.state)
+        return self._violations(_fields_of(request), self.apps.operation_of(operation, self.pin), self.state)
 
     def fixes_for(self, request: Mapping[str, Any], operation: str, state: State) -> list[Violation]:
         """What would be suggested for a request of which only some fields may be known; a policy that needs more says nothing."""
@@ -199,7 +191,7 @@ class Provider:
         pin.has_checked = True
         try:
             fields = _fields_of(request)
-            concerned = self._operation(operation, pin)
+            concerned = self.apps.operation_of(operation, pin)
             if pin.precondition is not None and pin.verdict is None:
                 self._judge(pin, pin.precondition, fields, concerned)
             violations = self._violations(fields, concerned, pin.state)
@@ -208,56 +200,6 @@ class Provider:
         except (Refusal, MalformedRequest, PolicyFailed) as failure:
             pin.failures.append(failure)
             raise
-
-    def attach(self, list_operations: Callable[[], Operations | None]) -> None:
-        """Note that an app has the contract, and how to list its operations (None: they cannot be listed)."""
-        self._apps.append(list_operations)
-        self._is_held = False
-
-    def has_operation(self, name: str) -> bool:
-        """Whether an app that has the contract is known to have an operation of this name."""
-        return self._operations is not None and name in self._operations
-
-    def disclosed_fixes(
-        self, list_operations: Callable[[], Operations], named: Collection[str] | None
-    ) -> DisclosedFixes:
-        """Of which operations fixes are told to whoever may ask the contract. Those that are named must be there, like
-        those of policies."""
-        self._disclosed = Operations.union([self._disclosed, Operations.named(named or ())])
-        self._is_held = False
-        return DisclosedFixes(list_operations, self._is_checked, named)
-
-    def _is_checked(self, operation: str) -> bool:
-        """Whether an operation is known to check its requests."""
-        return operation in self._checked or operation in self.policies.operations
-
-    def hold_policies_to_routes(self) -> None:
-        """Before the first request: have every operation that is named be there; else `UsageError`. Cheap when nothing is new since."""
-        if self._is_held:
-            return
-        listed = [list_operations() for list_operations in self._apps]
-        operations = None
-        if None not in listed:
-            operations = Operations.union(one for one in listed if one is not None)
-            self._is_noting_checks = not operations.are_all_open
-            self._check_that_there_are(self.policies.operations, "there is a policy for", operations)
-            self._check_that_there_are(self._disclosed, "fixes are to be told of", operations)
-        # At once, and last: other threads may be in a check.
-        self._operations, self._is_held = operations, True
-
-    def _check_that_there_are(self, needed: Operations, why: str, operations: Operations) -> None:
-        for name in (one.name for one in needed if one.name not in operations):
-            if not operations.may_have(name):
-                meant = operations.closest_to(name)
-                hint = f"; is it {meant}?" if meant else ""
-                raise UsageError(f"{why} {name}, and the app has no such route{hint}")
-            self.warn_once(f"{why} {name}, and nobody can see whether the app has such a route")
-
-    def warn_once(self, warning: str) -> None:
-        """Log a warning, and not again. Two threads may both find it new, and say it twice."""
-        if warning not in self._warned and len(self._warned) < _MOST_WARNINGS:
-            self._warned.add(warning)
-            _log.warning("%s", warning)
 
     def refresh(self, table: str, version: str | None = None) -> ReloadReport:
         """Read a table again from its source, and reload it."""
@@ -270,56 +212,15 @@ class Provider:
 
     def _check_outside(self, request: Any, operation: str | None) -> None:
         """A check that knows of no request: right where no app has the contract, as in a test of policies, and a lost context elsewhere."""
-        if self._apps:
+        if self.apps:
             raise UsageError(
                 "check does not know its request here; in a thread of a handler, run it by asyncio.to_thread,"
                 " and outside of a request ask for violations(request, operation)"
             )
         state = self.registry.state
-        violations = self._violations(_fields_of(request), self._operation(operation, None), state)
+        violations = self._violations(_fields_of(request), self.apps.operation_of(operation, None), state)
         if violations:
             raise Rejected(violations, state)
-
-    def _operation(self, given: str | None, pin: Pin | None) -> str | None:
-        """The operation whose policies count; None when no policy is for one alone. What cannot be told is an error: no policy is passed over."""
-        is_for_one = bool(self.policies.operations)
-        if given is not None:
-            operation = operation_name(given)
-            if self._operations is not None and not self._has(operation):
-                raise UsageError(f"a check is for {operation}, and the app has no such route")
-            return operation
-        if not is_for_one and not self._is_noting_checks:
-            return None
-        if pin is None:
-            if is_for_one:
-                raise UsageError(
-                    "some policies are for one operation alone, and no request is at hand that says which:"
-                    " install the provider in an app, or give the operation"
-                )
-            return None
-        found = pin.find_operation()
-        if found is None and is_for_one:
-            raise UsageError(
-                "some policies are for one operation alone, and it cannot be seen which one this request is for:"
-                " give it to check"
-            )
-        if self._operations is None:
-            self._warn_of_unlisted(found)
-        elif found is not None:
-            self._checked.add(found)
-        return found
-
-    def _has(self, operation: str) -> bool:
-        operations = self._operations
-        return operations is not None and (operation in operations or operations.may_have(operation))
-
-    def _warn_of_unlisted(self, operation: str | None) -> None:
-        unseen = [one.name for one in self.policies.operations if one.name != operation]
-        if unseen:
-            self.warn_once(
-                "there are policies for " + ", ".join(unseen) + ", and nobody has looked whether the app has"
-                " such routes, for these cannot be listed; give ContractMiddleware its operations"
-            )
 
     def _judge(
         self, pin: Pin, precondition: Precondition, fields: Mapping[str, Any], operation: str | None
