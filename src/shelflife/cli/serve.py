@@ -43,7 +43,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         "--endorsement",
         action="append",
         metavar="FILE",
-        help="of the signing key by the one before; may be repeated",
+        help="an endorsement of the signing key by the one before; may be repeated",
     )
     parser.add_argument("--errors", choices=["json", "problem"], default="json", help="the form of errors")
     parser.add_argument(

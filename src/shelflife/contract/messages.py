@@ -39,7 +39,7 @@ _CacheHint = Literal["cacheable", "recompute"]
 _Rows = Annotated[
     dict[str, Any], msgspec.Meta(extra_json_schema={"additionalProperties": {"type": "object"}})
 ]
-"""Rows by their keys. What is no row is told by the table, which knows what to call it."""
+"""Rows by their keys. The table says what is wrong with one that is no row."""
 
 
 class _Message(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,8 +72,8 @@ class Suggestion(_Message, frozen=True, kw_only=True):
     """Every table the fix depends on, at its version; takes precedence over `table`. From Level 4 on."""
 
     rows: tuple[str, ...] | UnsetType = UNSET
-    """Every row the fix rests on, as `table:key`, also rows that were looked for and are not there;
-    a bare table name where the whole table was read. Beyond the paper, from Level 4 on."""
+    """Every row the fix rests on, as `table:key`, including rows that were looked for and are not there. A
+    bare table name stands for the whole table. Beyond the paper, from Level 4 on."""
 
     rules: tuple[str, ...] | UnsetType = UNSET
     """Every rule that was followed or looked for, as `table:relation`. Beyond the paper, from Level 4 on."""
@@ -83,7 +83,8 @@ class Suggestion(_Message, frozen=True, kw_only=True):
     A nested field is named by its JSON Pointer without the leading slash. Beyond the paper, from Level 4 on."""
 
     unless: dict[str, tuple[Any, ...]] | UnsetType = UNSET
-    """Request fields with the values that they must not have for the fix to hold. Beyond the paper, from Level 4 on."""
+    """Request fields with the values that they must not have for the fix to hold. Beyond the paper, from
+    Level 4 on."""
 
     def __post_init__(self) -> None:
         if not self.type:
@@ -195,7 +196,8 @@ class ReloadRules(_Message, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class RulesReport(_Message, frozen=True, kw_only=True):
-    """What a reload of the rules did; a rule declared anew with another target or column is in both lists."""
+    """What a reload of the rules did. A rule that was redeclared with another target or column is in both
+    lists."""
 
     old_version: str
     new_version: str
@@ -242,16 +244,16 @@ class ContractState(_Message, frozen=True, kw_only=True):
 
 
 class Counts(_Message, frozen=True, kw_only=True):
-    """How many there are, for a client that is not shown which."""
+    """How many rows or rules changed, for a client that is not shown which."""
 
     added: int
     removed: int
     changed: int | UnsetType = UNSET
-    """Of rows alone; a rule that was redeclared is both added and removed."""
+    """Only for rows. A rule that was redeclared is both added and removed."""
 
 
 class TableChanges(_Message, frozen=True, kw_only=True):
-    """What happened to a table since a version, or that this cannot be told."""
+    """What happened to a table since a version, if that is known."""
 
     since: str
     """The version that was asked about."""
@@ -274,7 +276,7 @@ class TableChanges(_Message, frozen=True, kw_only=True):
 
 
 class RulesChanges(_Message, frozen=True, kw_only=True):
-    """What happened to the rules since a fingerprint, or that this cannot be told."""
+    """What happened to the rules since a fingerprint, if that is known."""
 
     since: str
     version: str

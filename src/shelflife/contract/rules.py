@@ -48,4 +48,5 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, eq=Fal
 
 
 class SentRule(Rule, frozen=True, kw_only=True, omit_defaults=True, eq=False, forbid_unknown_fields=True):
-    """A rule in an operator's message, in which a member that is not known is a mistake. It is the same rule."""
+    """A rule in an operator's message, in which a member that is not known is a mistake. It is the same
+    rule."""

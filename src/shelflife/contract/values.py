@@ -20,10 +20,10 @@ __all__ = [
 ]
 
 DEEPEST_VALUE = 32
-"""How many objects and lists may lie in one another within a request, and within each value that a suggestion names."""
+"""How deep objects and lists may be nested in a request, and in each value that a suggestion names."""
 
 MOST_DIGITS = 4300
-"""Of a whole number; the usual readers of JSON in Python take no longer ones."""
+"""How many digits a whole number may have. Python's usual readers of JSON take no more."""
 
 _TOO_LONG: int = 10**MOST_DIGITS
 _NO_NUMBER = "holds a number that JSON cannot carry"
@@ -46,14 +46,14 @@ class Fault(NamedTuple):
     """The fields and the numbers of list members that lead to it."""
 
     what: str
-    """How a sentence goes on that begins with the name of the value."""
+    """What is wrong with it: the rest of a sentence that begins with the name of the value."""
 
 
 def fault_in(value: Any, deepest: int, *, is_strict: bool = False) -> Fault | None:
     """The first thing in a value that JSON cannot carry; None when all is well.
 
-    Within the value at most `deepest` objects and lists may lie in one another. A type that JSON does not know is left
-    to whoever writes the value; to the strict it is a fault.
+    Objects and lists may be nested at most `deepest` deep. A type that JSON does not know is a fault only when
+    `is_strict`; else it is left to whoever writes the value.
     """
     fault = _fault(value, deepest, is_strict)
     if fault is not None and fault.what is _TOO_DEEP:
@@ -74,7 +74,8 @@ def same_json(one: Any, other: Any) -> bool:
 
 
 def are_packed_alike(one: Any, other: Any) -> bool:
-    """Whether two values are the same at a glance; a no says nothing. Unlike JSON, MessagePack tells NaN from null."""
+    """Whether two values are the same at a glance. They may be the same even if not. Unlike JSON, MessagePack
+    tells NaN from null."""
     try:
         return _pack(one) == _pack(other)
     except OverflowError:  # a whole number of more than 64 bits

@@ -1,6 +1,6 @@
 """The contract around any ASGI app: `ContractMiddleware(app, provider)`.
 
-A middleware knows little of the app, and stands before its login. Where there is a module for your framework, take that.
+A middleware knows little of the app, and stands before its login. If there is a module for your framework, use that.
 """
 
 from collections.abc import Collection

@@ -65,7 +65,8 @@ def install(
 
 
 class _FastAPIRoutes(AppRoutes):
-    """The routes of an app, and how they compare with the contract's: whoever has passed as much may be told as much."""
+    """The routes of an app, and how they compare with the contract's: whoever has passed as much may be told
+    as much."""
 
     def __init__(
         self, app: FastAPI, provider: Provider, dependencies: Sequence[params.Depends] | None
@@ -111,7 +112,7 @@ class _FastAPIRoutes(AppRoutes):
 
 
 def _has_router_of_its_own_kind(route: Any) -> bool:
-    """Whether a router that is included here, or in one that is, may do more than find routes."""
+    """Whether a router that is included here, at any depth, may do more than find routes."""
     router = getattr(route, "original_router", None)
     return router is not None and (
         not is_of_framework_itself(router) or any(map(_has_router_of_its_own_kind, router.routes))
@@ -119,7 +120,8 @@ def _has_router_of_its_own_kind(route: Any) -> bool:
 
 
 def _note_runs(dependant: Dependant, provider: Provider) -> None:
-    """Have it noted when an endpoint is called: from then on a success is its own. Before, it may be that of whoever handles what a login has raised."""
+    """Have it noted when an endpoint is called. From then on a success is its own. Before, it may come from a
+    handler of what a login has raised."""
     call: Any = dependant.call
     noted_for: list[Provider] = getattr(call, "noted_for", [])
     if not noted_for:
@@ -156,7 +158,7 @@ def _demands_in(dependant: Dependant) -> Iterator[tuple[_Demand, str]]:
 
 
 def _name_of(dependency: Any) -> str:
-    """What a dependency is called; nothing for one that yields, which mostly opens something and keeps nobody out."""
+    """The name of a dependency. One that yields has none: it mostly opens something, and keeps nobody out."""
     if inspect.isgeneratorfunction(dependency) or inspect.isasyncgenfunction(dependency):
         return ""
     return getattr(dependency, "__name__", type(dependency).__name__)

@@ -1,6 +1,6 @@
 """The contract inside of a Litestar app: `Litestar(..., plugins=[ContractPlugin(provider)])`.
 
-It is a plugin and no `install(app, provider)`: what holds for a Litestar app is settled when it is made.
+It is a plugin and no `install(app, provider)`, because a Litestar app is settled when it is made.
 """
 
 import inspect
@@ -43,8 +43,10 @@ _REMEDY = "give ContractPlugin the guards that they need, or [] if this is meant
 class ContractPlugin(InitPlugin, ReceiveRoutePlugin):
     """Gives a Litestar app the contract: its endpoints as handlers, its stamps, and its answer to `provider.check`.
 
-    The app's own guards and middleware hold for the contract's endpoints, and so do the `guards` given here; then operations that have not all of them tell no versions. `fixes` are the operations whose fixes are told
-    without the request being made; by default, those before which nothing stands that does not stand before the contract's endpoints too, in an app without middleware.
+    The app's own guards and middleware hold for the contract's endpoints, and so do the `guards` given here. Operations
+    that do not have all of them then tell no versions. `fixes` are the operations whose fixes are told without the
+    request being made. By default these are the ones that ask for no more than the contract's endpoints do, in an app
+    without middleware.
     """
 
     def __init__(
@@ -99,7 +101,7 @@ class ContractPlugin(InitPlugin, ReceiveRoutePlugin):
     def _answer_for_the_app(
         self, request: Request[Any, Any, Any], failure: Exception
     ) -> Response[bytes | None]:
-        """What an unhandled refusal is answered with."""
+        """The answer to a refusal that the app does not handle."""
         pin = self._provider.pin
         if pin is None:
             raise failure
@@ -121,7 +123,8 @@ class _LitestarRoutes:
         self._all: list[BaseRoute] = []
         self._listed: Operations | None = None
         self._stamped: dict[int, bool] = {}
-        """Whether the successes of a handler carry stamps, by its identity; handlers live as long as their app."""
+        """Whether the successes of a handler carry stamps, by its identity. Handlers live as long as their
+        app."""
 
     def add(self, route: BaseRoute) -> None:
         self._all.append(route)
@@ -151,7 +154,7 @@ class _LitestarRoutes:
         if template is not None and isinstance(scope.get("route_handler"), HTTPRouteHandler):
             method = "GET" if scope["method"] == "HEAD" else scope["method"]
             return Operation.of_route(method, template or "/").name
-        # In an app that is mounted, to which Litestar shows what is left of the path.
+        # In a mounted app, to which Litestar shows only the rest of the path.
         whole = {**scope, "path": unquote(scope.get("raw_path", b"").decode("latin-1"))}
         operation = self._provider.policies.operations.find(scope["method"], path_below_root(whole))
         return None if operation is None else operation.name
@@ -166,7 +169,8 @@ class _LitestarRoutes:
         return is_stamped
 
     def _may_be_stamped(self, handler: HTTPRouteHandler) -> bool:
-        """Whether nobody but the handler itself answers with a success, and whoever it answers has passed what the contract asks for."""
+        """Whether a success can only come from the handler itself, and its client has passed all that the
+        contract asks for."""
         has_hook = any(getattr(layer, "before_request", None) for layer in handler.ownership_layers)
         has_own_middleware = any(layer.middleware for layer in handler.ownership_layers[1:])
         app: Any = handler.ownership_layers[0]
@@ -183,12 +187,13 @@ class _LitestarRoutes:
         )
 
     def _has_middleware(self) -> bool:
-        """Whether the app has middleware, which may ask for another thing at each path; a later plugin may have brought it."""
+        """Whether the app has middleware, which may ask for another thing at each path. A later plugin may
+        have added it."""
         app = self.own[0].ownership_layers[0] if self.own else None
         return any(one is not self.under_contract for one in getattr(app, "middleware", ()))
 
     def _passed(self) -> dict[Any, str]:
-        """What whoever asks the contract has passed."""
+        """What stands before the contract's endpoints."""
         return _standing_before(self.own[0]) if self.own else {}
 
     def _handlers(self) -> Iterator[tuple[str, HTTPRoute, HTTPRouteHandler]]:
@@ -199,7 +204,7 @@ class _LitestarRoutes:
 
 
 def _standing_before(handler: HTTPRouteHandler) -> dict[Any, str]:
-    """What stands before a handler, or might; guards have a name, and all else has none."""
+    """What stands before a handler, or might. Guards have a name, and nothing else has one."""
     standing: dict[Any, str] = {}
     for layer in handler.ownership_layers:
         standing |= {("guard", guard): getattr(guard, "__name__", "a guard") for guard in layer.guards or ()}
@@ -223,7 +228,8 @@ def _standing_before(handler: HTTPRouteHandler) -> dict[Any, str]:
 
 
 class _AdminHandler(ASGIRouteHandler):
-    """An operator's endpoint, which no guard and no middleware of the app stands before: it has a token of its own."""
+    """An operator's endpoint. No guard and no middleware of the app stands before it, because it has a token
+    of its own."""
 
     def resolve_guards(self) -> list[Guard]:
         return []

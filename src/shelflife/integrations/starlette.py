@@ -38,7 +38,8 @@ def install(
 
 
 class _StarletteRoutes(AppRoutes):
-    """The routes of an app. They have no login that could be compared: what has anything before it counts as guarded."""
+    """The routes of an app. They have no login that could be compared: what has anything before it counts as
+    guarded."""
 
     def __init__(self, app: Starlette, provider: Provider, guard: Decorator | None) -> None:
         super().__init__(

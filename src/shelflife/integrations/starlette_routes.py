@@ -1,4 +1,5 @@
-"""The routes of a Starlette app, as FastAPI's are too: the contract among them, and what stands before the others."""
+"""The routes of a Starlette app, as FastAPI's are too: the contract among them, and what stands before the
+others."""
 
 import inspect
 import re
@@ -48,22 +49,24 @@ class Found(NamedTuple):
     operation: Operation
     endpoint: Any
     guards: Guards
-    """What stands before the endpoint and not before the contract's, by name. One that keeps nobody out has no name."""
+    """What stands before the endpoint and not before the contract's, by name. One that keeps nobody out has
+    no name."""
 
     is_stamped: bool
     """Whether a success carries stamps though it was not checked."""
 
 
 class _Listed(NamedTuple):
-    """The routes of an app as they were listed last. One value: whoever looks meanwhile sees all of it or nothing."""
+    """The routes of an app as they were listed last. One value: whoever looks meanwhile sees all of it or
+    nothing."""
 
     by_call: dict[tuple[int, str], list[Found]]
     """By the identity of the endpoint, and the method."""
 
     operations: Operations
     seen: dict[int, Any]
-    """Endpoints that need no new listing, by identity: those of these routes, and those that were looked for in
-    vain. They are kept, so that no other gets their identity."""
+    """Endpoints that need no new listing, by identity: those of these routes, and those that were looked for
+    in vain. They are kept, so that no other gets their identity."""
 
     route_count: int
     """How many there were: with another one they are listed anew."""
@@ -73,7 +76,8 @@ class AppRoutes:
     """The routes of an app. That of a request is found by the endpoint that the app itself has chosen."""
 
     def __init__(self, app: Starlette, provider: Provider, remedy: str) -> None:
-        """`remedy` says what to do about operations that ask for more than the contract; empty when that is meant."""
+        """`remedy` says what to do about operations that ask for more than the contract; empty when that is
+        meant."""
         if app.middleware_stack is not None:
             raise UsageError("the contract cannot be installed in an app that serves already")
         if isinstance(app.router.middleware_stack, UnderContract):
@@ -87,7 +91,8 @@ class AppRoutes:
         self._listed = _Listed({}, Operations(), {}, -1)
 
     def install(self, fixes: Collection[str] | None) -> None:
-        """Add the contract's routes, put it around all routes, and the operator's endpoints before everything else."""
+        """Add the contract's routes, put it around all routes, and the operator's endpoints before everything
+        else."""
         app, provider = self._app, self._provider
         disclosed = provider.apps.disclosed_fixes(lambda: self._listed.operations, fixes)
         endpoints = ContractEndpoints(provider, disclosed)
@@ -140,12 +145,13 @@ class AppRoutes:
         raise NotImplementedError
 
     def _parts_of(self, route: BaseRoute) -> Iterator[tuple[Any, BaseRoute, Guards]]:
-        """The routes that one stands for: as they are here, as they were declared, and what else stands before them."""
+        """The routes that one stands for: as they are here, as they were declared, and what else stands
+        before them."""
         yield route, route, ()
 
     def _standing(self, route: Any, declared: Route, guards: Guards) -> tuple[Guards, bool, bool]:
-        """What stands before a route, whether the app shows it as its own, and whether successes that were not checked
-        carry stamps. `guards` stand before it because of where it is."""
+        """What stands before a route, whether the app shows it as its own, and whether successes that were
+        not checked carry stamps. `guards` stand before it because of where it is."""
         raise NotImplementedError
 
     def _walk(
@@ -180,7 +186,8 @@ class AppRoutes:
     def _walk_mounted(
         self, mount: Any, declared: Mount | Host, prefix: str, guards: Guards
     ) -> Iterator[Found | str]:
-        """The operations of a mounted app. Whatever may stand on the way to them counts as a guard of theirs."""
+        """The operations of a mounted app. Whatever may stand on the way to them counts as a guard of
+        theirs."""
         path = prefix + (mount.path or "") if isinstance(declared, Mount) else prefix
         if isinstance(mount.app, StaticFiles):
             return
@@ -192,8 +199,8 @@ class AppRoutes:
         yield from self._walk(mount.routes, path, guards)
 
     def _find(self, scope: Scope, path: str) -> Found | None:
-        """By what the app has chosen. The path decides only between several routes of one endpoint, for the app may
-        understand paths otherwise than we do."""
+        """By what the app has chosen. The path decides only between several routes of one endpoint, for the
+        app may understand paths otherwise than we do."""
         endpoint = scope.get("endpoint")
         if endpoint is None:
             return None  # nothing was found for it, or it did not come as far as the routes
@@ -209,8 +216,8 @@ class AppRoutes:
         return next((one for one in fitting if one.operation.path.match(path)), None)
 
     def _place_own_routes(self) -> None:
-        """Before the first request, put the contract's routes last, so that no request for another has to pass them;
-        but before a route that takes their paths."""
+        """Before the first request, put the contract's routes last, so that no request for another has to
+        pass them; but before a route that takes their paths."""
         if self._are_own_placed:
             return
         self._are_own_placed = True
@@ -237,14 +244,16 @@ def _handler_of(provider: Provider, endpoints: ContractEndpoints, path: str) -> 
 
 
 def _may_take(route: BaseRoute, paths: Iterable[str]) -> bool:
-    """Whether a request for one of these paths may be for a route. Only of a plain one is it known that it is not."""
+    """Whether a request for one of these paths may be for a route. Only of a plain one is it known that it is
+    not."""
     if not is_of_framework_itself(route) or not isinstance(route, Route):
         return True
     return any(route.path_regex.match(path) for path in paths)
 
 
 def guards_of_its_own(route: Route) -> Iterator[str]:
-    """What stands before an endpoint, or might. Only a plain function that a plain route calls has nothing."""
+    """What stands before an endpoint, or might. Only a plain function that a plain route calls has
+    nothing."""
     if type(route) is not Route:
         yield f"a {type(route).__name__}"
     if not inspect.isfunction(route.app):

@@ -1,6 +1,6 @@
 """One request under the contract: it sees one state, its refusal is answered, its response is stamped.
 
-The modules for frameworks put `UnderContract` where it belongs in an app of theirs: next to the routes, inside of every login.
+The modules for frameworks put `UnderContract` where it belongs in an app: next to the routes, inside of every login.
 """
 
 import asyncio
@@ -63,16 +63,17 @@ _BODY_HEADERS = {
     b"digest": "bytes",
     b"content-md5": "bytes",
 }
-"""Headers that tell whether a body may be added to; the last ones vouch for its very bytes."""
+"""Headers that tell whether a body may be added to. The last ones vouch for its very bytes."""
 
 _BAD_REQUEST = 400
 _SERVER_ERROR = 500
 _NOT_MODIFIED = 304
 _UNSTAMPED = frozenset({401, 403, 405, 407, 429})
-"""Statuses by which an app says that somebody may not ask, or not now: such a response tells nothing of the contract."""
+"""Statuses by which an app says that a client may not ask, or not now. Such a response tells nothing of the
+contract."""
 
 _CACHED = frozenset({"GET", "HEAD"})
-"""Methods whose responses a cache may give to another client, who knows another epoch or other aliases."""
+"""Methods whose responses a cache may give to another client, which knows another epoch or other aliases."""
 
 _BODILESS = frozenset({204, 205, 206, 304})
 """Statuses of responses that have no body, or only a part of one."""
@@ -91,14 +92,17 @@ class Routes(Protocol):
         """All operations of the app; None when they cannot be listed."""
 
     def name(self, scope: Scope, path: str) -> str | None:
-        """What the operation of a request is called, from when its handler runs; `path` is its path below the contract's root. None when it cannot be told."""
+        """The name of the operation that a request is for, once its handler runs; None when it cannot be
+        told. `path` is its path below the contract's root."""
 
     def is_stamped(self, scope: Scope, path: str, pin: Pin) -> bool:
-        """Whether a success that was not checked carries stamps: it must be that of an operation of the app's own, and of nothing that stands before one."""
+        """Whether a success that was not checked carries stamps. It must come from an operation of the app's
+        own, and not from something that stands before one."""
 
 
 class UnderContract:
-    """An app whose requests see one state each, whose refusals are answered and whose responses are stamped."""
+    """An app whose requests see one state each, whose refusals are answered and whose responses are
+    stamped."""
 
     def __init__(self, app: App, provider: Provider, routes: Routes) -> None:
         self.app = app
@@ -110,7 +114,7 @@ class UnderContract:
         if scope["type"] == "lifespan":
             await _live(self.app, self._provider, scope, receive, send)
         elif scope["type"] != "http":
-            # What a websocket is asked for is no request; nor is it the one in whose task it may have been begun.
+            # A websocket is no request. Nor is it the request in whose task it may have been begun.
             token = self._provider.pinned.set(None)
             try:
                 await self.app(scope, receive, send)
@@ -119,12 +123,12 @@ class UnderContract:
         elif scope.get(self._key, self) is not self:
             await self.app(scope, receive, send)  # an app around this one has pinned the request
         else:
-            # Told by the scope, and not by what the context holds: a server may begin the task of one request in that
-            # of another, and an app may call itself.
+            # Noted in the scope and not in the context: a server may begin the task of one request in that of
+            # another, and an app may call itself.
             scope[self._key] = self
             listening = await self._serve(scope, receive, send)
             if listening is not None:
-                # Only now: whatever the app holds for a request, such as a database session, it has let go of.
+                # Only now: the app has let go of whatever it holds for a request, such as a database session.
                 await self._provider.feed.stream(*listening, receive, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> Listening | None:
@@ -148,7 +152,7 @@ class UnderContract:
             await response.replace(answer_to(failure, provider, pin, scope))
             return None
         finally:
-            pin.is_over = True  # a task that was begun in the request, and outlives it, has none any more
+            pin.is_over = True  # a task that outlives the request has no request any more
             provider.pinned.reset(token)
         if pin.listening is None:
             await response.release()
@@ -156,7 +160,8 @@ class UnderContract:
         return pin.listening
 
     def _pin(self, scope: Scope, path: str) -> Pin:
-        """What the request sees; `BadMessage` when it asks for what cannot be understood, and so cannot be kept."""
+        """What the request sees. `BadMessage` when its precondition cannot be understood, and so cannot be
+        honoured."""
         provider = self._provider
         state = provider.registry.state
         pin = Pin(state, state.face(provider.level), lambda: self._routes.name(scope, path))
@@ -190,7 +195,7 @@ class UnderContract:
 class _Response:
     """Passes a response on with its stamp. The start of one whose body may be added to waits for that body.
 
-    This runs on every response, so it makes no object and no call that it can do without.
+    This runs on every response, so it makes no object and no call without need.
     """
 
     __slots__ = (
@@ -207,7 +212,8 @@ class _Response:
         self._is_stamped = is_stamped
         self._start: AsgiMessage | None = None
         self._held: list[AsgiMessage] | None = None
-        """A 500 after a failed check: the app's own when it returns, a framework's when the failure comes out."""
+        """A 500 after a failed check: the app's own when it returns, a framework's when the failure comes
+        out."""
         self.status = 0
         self.has_started = False
         self.was_held = False
@@ -256,7 +262,8 @@ class _Response:
     def _may_be_stamped(self, status: int) -> bool:
         """Whether a response of this status may tell of the contract.
 
-        Errors and redirections may be a login's, whatever they look like: they tell of it only to a request that has come as far as `check`.
+        Errors and redirections may come from a login, whatever they look like. They tell of the contract only when the
+        request has come as far as `check`.
         """
         if status in _UNSTAMPED or status >= _SERVER_ERROR or self._pin.is_own_answer:
             return False
@@ -331,7 +338,7 @@ class _Response:
 
 
 def answer_to(failure: Exception, provider: Provider, pin: Pin, scope: Scope) -> Answer:
-    """The answer to a request whose check has raised this, and whose app has not answered it."""
+    """The answer to a request whose check has raised this, for an app that has not handled it."""
     wire, form = provider.wire, _form_of(scope, provider)
     if isinstance(failure, Refusal):
         answer = refusal_answer(wire, failure, form, pin.face, pin.stamp)
@@ -347,8 +354,8 @@ def answer_to(failure: Exception, provider: Provider, pin: Pin, scope: Scope) ->
 async def answer_in_app(
     provider: Provider, endpoints: ContractEndpoints, call: Call, body: AsyncIterator[bytes]
 ) -> Answer:
-    """The answer of a handler of the app to a call of an endpoint for clients. One for the feed is never sent: the pin
-    notes that the feed begins when the app is done."""
+    """The answer of a handler of the app to a call of an endpoint for clients. One for the feed is never
+    sent: the pin notes that the feed begins when the app is done."""
     pin = provider.pin
     if pin is not None:
         pin.is_own_answer = True
@@ -373,7 +380,8 @@ async def _answered(endpoints: Endpoints, call: Call, body: AsyncIterator[bytes]
 
 
 def warn_that_it_is_open(provider: Provider, guards: Mapping[str, Sequence[str]], remedy: str) -> None:
-    """Warn a provider whose operations ask for something that the contract's endpoints do not; `guards` says what, by operation."""
+    """Warn of operations that ask for something that the contract's endpoints do not. `guards` says what, by
+    operation."""
     asking = {operation: sorted(filter(None, names)) for operation, names in guards.items()}
     asking = {operation: names for operation, names in asking.items() if names}
     if asking and provider.level:
@@ -399,7 +407,7 @@ def path_below_root(scope: Scope) -> str:
 
 
 def headers_of(scope: Scope) -> dict[str, str]:
-    """The headers of a request, by lower-case name; those that come several times in one."""
+    """The headers of a request, by lower-case name. One that comes several times is joined."""
     headers: dict[str, str] = {}
     for raw_name, raw_value in scope["headers"]:
         name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
@@ -408,7 +416,8 @@ def headers_of(scope: Scope) -> dict[str, str]:
 
 
 async def _live(app: App, provider: Provider, scope: Scope, receive: Receive, send: Send) -> None:
-    """Hold the policies to the app's operations when it has started, and let go of the provider's files when it ends; not before, and not where the app has no such life."""
+    """Hold the policies to the app's operations when it has started, and close the provider's files when it
+    ends."""
     has_begun = has_failed = False
 
     async def sent(message: AsgiMessage) -> None:
@@ -433,14 +442,15 @@ async def _live(app: App, provider: Provider, scope: Scope, receive: Receive, se
 
 
 def _failure_in(error: BaseException, pin: Pin) -> Exception | None:
-    """What `check` has raised for this request, when that is all that an app has let through; a task group puts it into a group."""
+    """What `check` has raised for this request, if nothing else came out of the app. A task group puts it
+    into a group."""
     by_id = {id(failure): failure for failure in pin.failures}
     leaves = [by_id.get(id(leaf)) for leaf in leaves_of(error)]
     return None if None in leaves else leaves[0]
 
 
 def _is_handled(failure: Exception, scope: Scope) -> bool:
-    """Whether an app of Starlette's kind has a handler of its own for this, which it asks further out."""
+    """Whether a Starlette app has a handler of its own for this, which it calls further out."""
     by_type, _ = scope.get("starlette.exception_handlers", ({}, {}))
     return any(kind in by_type for kind in type(failure).__mro__[:-3])
 
@@ -458,7 +468,8 @@ def _is_json(content_type: bytes) -> bool:
 
 
 def _asks_something(scope: Scope) -> bool:
-    """Whether a client asks something of the contract itself. Looked for on every request, and mostly not there."""
+    """Whether a client asks something of the contract itself. Looked for on every request, and mostly not
+    there."""
     for name, _ in scope["headers"]:  # noqa: SIM110 - this runs on every request, and `any` takes twice the time
         if name[:9] == b"contract-":
             return True

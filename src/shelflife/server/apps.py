@@ -1,4 +1,5 @@
-"""The apps that have the contract: which operations they have, and which of these are known to check their requests."""
+"""The apps that have the contract: which operations they have, and which of these are known to check their
+requests."""
 
 import logging
 from collections.abc import Callable, Collection
@@ -36,7 +37,7 @@ class Apps:
         self.look_again()
 
     def look_again(self) -> None:
-        """Have policies held to routes before the next request, for something is new."""
+        """Something is new: hold policies to routes again before the next request."""
         self._is_held = False
 
     def has_operation(self, name: str) -> bool:
@@ -46,15 +47,15 @@ class Apps:
     def disclosed_fixes(
         self, list_operations: Callable[[], Operations], named: Collection[str] | None
     ) -> DisclosedFixes:
-        """Of which operations fixes are told to whoever may ask the contract. Like the operations of policies, those
-        that are named must be there."""
+        """The operations whose fixes are told to whoever may ask the contract. Like the operations of
+        policies, those that are named must be there."""
         self._disclosed = Operations.union([self._disclosed, Operations.named(named or ())])
         self.look_again()
         return DisclosedFixes(list_operations, self._is_checked, named)
 
     def hold_policies_to_routes(self) -> None:
-        """Before the first request, check that every operation that is named is there; else `UsageError`. Cheap when
-        nothing is new since."""
+        """Before the first request, check that every operation that is named is there; else `UsageError`.
+        Cheap when nothing is new since."""
         if self._is_held:
             return
         listed = [list_operations() for list_operations in self._listings]
@@ -68,8 +69,8 @@ class Apps:
         self._operations, self._is_held = operations, True
 
     def operation_of(self, given: str | None, pin: Pin | None) -> str | None:
-        """The operation whose policies count; None when no policy is for one alone. One that cannot be told is an
-        error, so that no policy is passed over."""
+        """The operation whose policies count; None when no policy is for one alone. One that cannot be told
+        is an error, so that no policy is passed over."""
         is_for_one = bool(self._policies.operations)
         if given is not None:
             operation = operation_name(given)

@@ -17,7 +17,7 @@ Row = dict[str, Any]
 """The values of one row: a JSON object."""
 
 _COMPARED_AT_ONCE = 128
-"""Most rows of a new content are as they were, and comparing many at once is cheaper than one by one."""
+"""Most rows of a new content have not changed, and it is cheaper to compare many at once than one by one."""
 
 
 class Diff(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,13 +117,13 @@ class Delta(msgspec.Struct, frozen=True):
         )
 
     def then(self, later: "Delta") -> "Delta":
-        """This and then `later` as one; what was changed and changed back is gone from it."""
+        """This delta and then `later` as one. What was changed and changed back is left out."""
         before = {**later.before, **self.before}
         after = {**self.after, **later.after}
         return Delta.of(before, after)
 
     def applied_to(self, rows: Mapping[str, Row]) -> dict[str, Row]:
-        """`rows` after the delta. The reference by which faster ways are tested."""
+        """`rows` after the delta. Faster ways are tested against this one."""
         result = dict(rows)
         for key, row in self.after.items():
             if row is None:

@@ -1,4 +1,4 @@
-"""No more than is needed: a face that shows each client aliases of its own, and counts in place of lists."""
+"""Disclosing no more than is needed: each client sees aliases of its own, and counts in place of lists."""
 
 import hashlib
 import hmac
@@ -31,17 +31,21 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Disclosure:
-    """What clients are shown: aliases of names and keys, different for each of them, and counts in place of diffs."""
+    """What clients are shown: aliases of names and keys, different for each of them, and counts in place of
+    diffs."""
 
     secret: str | bytes = field(repr=False)
-    """What all aliases are made from, of 16 bytes at least. With the same secret they survive a restart, and every replica has the same."""
+    """What all aliases are made from, 16 bytes at least. The same secret gives the same aliases, after a
+    restart and on every replica."""
 
     client: Callable[[Mapping[str, str]], str] | None = None
-    """Names the client of a request from its headers (by lower-case name), by something that the request proves.
-    By default it is a digest of the `Authorization` or `X-API-Key` header. All who send neither are one client."""
+    """Names the client from the headers of its request (by lower-case name), by something that the request
+    proves. By default it is a digest of the `Authorization` or `X-API-Key` header. All who send neither are
+    one client."""
 
     sees_diffs: Callable[[str], bool] | None = None
-    """Whether a client is told which rows changed, in aliases, so that it can keep fixes that rest on others. By default none is."""
+    """Whether a client is told which rows changed, in aliases. It can then keep fixes that rest on other
+    rows. By default no client is."""
 
     def __post_init__(self) -> None:
         given: object = self.secret
@@ -49,7 +53,7 @@ class Disclosure:
             raise BadSetting(f"the secret of a disclosure has at least {_SHORTEST_SECRET} bytes")
 
     def aliases(self, client: str) -> "Aliases":
-        """How things are called for a client. An operator can look up here what a client means."""
+        """What things are called for a client. An operator can look up here what a client means."""
         return Aliases(hmac.digest(self._raw_secret, client.encode(errors="surrogateescape"), "sha256"))
 
     @property
@@ -58,7 +62,7 @@ class Disclosure:
 
 
 class ClientFaces:
-    """The faces of the current state, one for each client; those of an older state are let go."""
+    """The faces of the current state, one for each client. Those of an older state are dropped."""
 
     def __init__(self, disclosure: Disclosure, level: Level) -> None:
         self._disclosure = disclosure
@@ -99,7 +103,8 @@ def _nobody(client: str) -> bool:
 
 
 class Aliases:
-    """How tables, rows and rules are called for one client: always the same, and nothing that tells their names."""
+    """What tables, rows and rules are called for one client. An alias never changes, and does not tell the
+    name."""
 
     __slots__ = ("_key",)
 
@@ -134,16 +139,17 @@ class Aliases:
         )
 
     def version(self, table: str, version: str) -> str:
-        """A table's version with another digest, where it ends in one: by that the rows could be guessed. Others are as they are."""
+        """A table's version. Where it ends in a digest, it gets another one: from the real digest the rows
+        could be guessed."""
         minted = MINTED_VERSION.match(version)
         return version if minted is None else f"{minted[1]}-{self._digest('v', table, version).hex()[:8]}"
 
     def fingerprint(self, rules_version: str) -> str:
-        """Another fingerprint of the rules: by theirs the names could be guessed."""
+        """Another fingerprint of the rules: from the real one the names could be guessed."""
         return self._digest("f", rules_version).hex()[: len(rules_version)]
 
     def lineage(self, lineage: str) -> str:
-        """Another name of a lineage: what this client is shown of it is shown to no other."""
+        """Another name for a lineage, because no other client is shown the same statements."""
         return self._digest("l", lineage).hex()[: len(lineage)]
 
     def _alias(self, kind: str, *names: str) -> str:
@@ -163,7 +169,7 @@ class _AliasedFace(Face):
         self._sees_diffs = sees_diffs
         by_alias = {aliases.table(name): table for name, table in state.tables.items()}
         self._table_by_alias = {alias: by_alias[alias] for alias in sorted(by_alias)}
-        """In the order of the aliases, for that of the tables would tell how they were declared."""
+        """In the order of the aliases: that of the tables would tell how they were declared."""
         self._alias_by_table = {table.name: alias for alias, table in self._table_by_alias.items()}
         self._worded_versions: dict[tuple[str, str], str] = {}
         super().__init__(state, level, vary)
@@ -192,7 +198,8 @@ class _AliasedFace(Face):
         )
 
     def _without_history(self, statement: Statement) -> Statement:
-        """The state that a statement is about, in the client's words; it may have had tables that are gone."""
+        """The state that a statement is about, in the client's words. It may have had tables that are gone
+        now."""
         rules_version, aliases = statement.rules_version, self._aliases
         return msgspec.structs.replace(
             statement,
@@ -248,7 +255,8 @@ class _AliasedFace(Face):
         return StateVersions(worded, self._aliases.fingerprint(versions.rules))
 
     def _worded_version(self, table: str, version: str) -> str:
-        """A version in the client's words; states that follow each other have most of theirs in common."""
+        """A version in the client's words. They are kept, because consecutive states share most of their
+        versions."""
         worded = self._worded_versions.get((table, version))
         if worded is None:
             worded = self._worded_versions[table, version] = self._aliases.version(table, version)
@@ -283,7 +291,7 @@ class _AliasedFace(Face):
         return shown, tuple(sorted(map(self._aliases.row, affected)))
 
     def _plain_diff_since(self, name: str, since: str) -> tuple[Diff, tuple[str, ...]] | None:
-        """What changed since a version in the client's words, in the server's."""
+        """What changed, in the server's words, since a version that is in the client's."""
         table = self._table_by_alias.get(name)
         if table is None:
             return None

@@ -88,7 +88,7 @@ class Endpoints:
         """The endpoints that are on."""
 
     def admit(self, call: Call) -> Answer | None:
-        """The refusal of a call, told before its body is read; None when it may go on."""
+        """The refusal of a call, before its body is read; None when it may go on."""
         try:
             self._authorize(call)
             if call.path not in self.by_path:
@@ -126,10 +126,10 @@ class Endpoints:
 
 
 class ContractEndpoints(Endpoints):
-    """What clients may ask. Who they are is for the app to decide, whose routes these are."""
+    """What clients may ask. These are routes of the app, so the app decides who may ask."""
 
     def __init__(self, provider: Provider, disclosed: Callable[[str], str | None]) -> None:
-        """`disclosed` gives the operation that a client names, when its fixes may be told; else None."""
+        """`disclosed` turns what a client asks for into an operation whose fixes may be told; else None."""
         super().__init__(provider, _LARGEST_QUESTION)
         self._disclosed = disclosed
         if provider.level > Level.PLAIN_TEXT:
@@ -140,7 +140,7 @@ class ContractEndpoints(Endpoints):
             self.by_path[SIGNED_PATH] = Endpoint(_READ, self._signed)
 
     def is_for_the_feed(self, call: Call) -> bool:
-        """Whether a call wants to be told of changes as they happen, and there is room for it; else it is answered."""
+        """Whether a call asks for the change feed, and there is room for another listener."""
         return call.path in self.by_path and _wants_events(call) and not self._provider.feed.is_full
 
     def _state(self, call: Call) -> Answer:
@@ -186,7 +186,7 @@ class ContractEndpoints(Endpoints):
         asked = read_message(call.body, AskFixes)
         operation = self._disclosed(asked.operation)
         if operation is None:
-            raise _CallRefused(404, "fixes of this operation are told only to who makes the request itself")
+            raise _CallRefused(404, "fixes of this operation are told only to clients that make the request")
         state = self._provider.state
         rejected = Rejected(self._provider.fixes_for(asked.request, operation, state), state)
         face = self._provider.face(state, call.headers)
@@ -204,7 +204,7 @@ class ContractEndpoints(Endpoints):
 
 
 class AdminEndpoints(Endpoints):
-    """What an operator may do, with a token that has nothing to do with the app's own login."""
+    """What an operator may do. The token for it has nothing to do with the app's own login."""
 
     def __init__(self, provider: Provider) -> None:
         super().__init__(provider, provider.limits.most_bytes, "; send a change instead")
@@ -236,7 +236,7 @@ class AdminEndpoints(Endpoints):
 
     @contextmanager
     def _within_limit(self) -> Iterator[None]:
-        """A reload counts when it changes something; one too many is refused before it begins."""
+        """A reload counts when it changes something. One too many is refused before it begins."""
         budget = self._provider.reload_budget
         if budget is None:
             yield
@@ -293,9 +293,10 @@ def read_message(body: bytes, message_type: type[_Sent]) -> _Sent:
 
 
 def _tree_of(body: bytes) -> Any:
-    """What a body holds. Each member has a colon of its own: one that got lost was a member that is there twice.
+    """What a body holds.
 
-    The slow way says what is wrong where the quick one cannot, and where colons are written as escapes.
+    Each member has a colon of its own, so a colon that got lost belonged to a member that is there twice. The slow way
+    says what is wrong. It is also taken where colons are written as escapes.
     """
     with suppress(msgspec.DecodeError, UnicodeDecodeError):
         tree = msgspec.json.decode(body)
@@ -328,7 +329,7 @@ def _members_once(members: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _whole_number(digits: str) -> int:
-    """The number, or where that is too long to be read any that is too long."""
+    """The number. One that is too long to be read becomes any number that is too long."""
     return int(digits) if len(digits) <= MOST_DIGITS else 10**MOST_DIGITS
 
 
@@ -343,7 +344,7 @@ def _names_tag(if_none_match: str, tag: str) -> bool:
 
 
 def _digest(token: str) -> bytes:
-    """Equal lengths for the comparison in constant time, whatever was sent."""
+    """The same length for any token, so that the comparison takes constant time."""
     return hashlib.sha256(token.encode(errors="surrogateescape")).digest()
 
 

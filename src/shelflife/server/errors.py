@@ -74,7 +74,8 @@ class StateFileError(ServerError):
 
 
 class MalformedRequest(ServerError):
-    """A request holds what JSON cannot carry, so no suggestion could be for it. The message names the field."""
+    """A request holds what JSON cannot carry, so no suggestion could be for it. The message names the
+    field."""
 
 
 class PolicyFailed(ServerError):

@@ -40,7 +40,8 @@ def refusal_answer(
     stamp: Stamp | CompactStamp | None = None,
     status: int | None = None,
 ) -> Answer:
-    """The answer to a request that is refused: the fixes as the face shows them, with its full stamp or the one given."""
+    """The answer to a refused request: the fixes as the face shows them, and its full stamp or the one
+    given."""
     if status is None:
         status = _PRECONDITION_FAILED if isinstance(refusal, PreconditionFailed) else _REJECTED
     if wire.level == Level.PLAIN_TEXT:
@@ -63,7 +64,7 @@ def refusal_answer(
 def error_answer(
     wire: WireFormat, status: int, sentence: str, form: ErrorForm, headers: tuple[tuple[str, str], ...] = ()
 ) -> Answer:
-    """An answer that is an error, in one sentence, and tells nothing of the contract."""
+    """An error in one sentence, which tells nothing of the contract."""
     if wire.level == Level.PLAIN_TEXT:
         return Answer(status, PLAIN_TEXT, f"{sentence}\n".encode(), headers)
     if form == "problem":
@@ -73,7 +74,7 @@ def error_answer(
 
 
 class _Own(msgspec.Struct):
-    """The members of a body that are ours. What else is there is checked for its syntax, and skipped."""
+    """The members of a body that are ours. The syntax of all others is checked, and they are skipped."""
 
     table_versions: msgspec.Raw = _ABSENT
     rules_version: msgspec.Raw = _ABSENT
@@ -84,13 +85,14 @@ _read_own = msgspec.json.Decoder(_Own).decode
 
 
 def _title(status: int) -> str:
-    """What a status is called since RFC 9110; Python 3.11 has older words for two of them."""
+    """The name of a status in RFC 9110. Python 3.11 has older names for two of them."""
     newer = {413: "Content Too Large", 422: "Unprocessable Content"}
     return newer.get(status) or HTTPStatus(status).phrase
 
 
 def stamped(body: bytes, members: bytes) -> bytes:
-    """A JSON object with these members added at its end; b"" when the body is not one object, or has them already."""
+    """A JSON object with these members added at its end; b"" when the body is no object, or has them
+    already."""
     if not (body[:1] == b"{" and body[-1:] == b"}"):
         body = body.strip(b" \t\r\n")
         if not (body[:1] == b"{" and body[-1:] == b"}"):
@@ -109,7 +111,7 @@ def stamped(body: bytes, members: bytes) -> bytes:
 
 
 def form_asked_for(accept: str, default: ErrorForm) -> ErrorForm:
-    """The form that an Accept header prefers; the provider's own where it does not say."""
+    """The form that an Accept header prefers, or the default where it prefers none."""
     quality = {JSON: 0.0, PROBLEM_JSON: 0.0}
     for part in accept.split(","):
         media_type, *parameters = (piece.strip().lower() for piece in part.split(";"))

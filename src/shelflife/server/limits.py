@@ -1,4 +1,5 @@
-"""How large reloads may be, and how frequent: what a stolen token or a runaway job can make clients forget."""
+"""How large reloads may be, and how frequent: what a stolen token or a runaway job can make clients
+forget."""
 
 import threading
 import time

@@ -68,8 +68,8 @@ class Provider:
 
         `versions` are the tables' first versions. Where none is given it is made from the content, so that other rows
         after a restart are another version. Without an `admin_token` the operator's endpoints are off. With a
-        `state_file` reloads survive a restart: rows that are declared otherwise than at the last start are set
-        anew, as by a reload, and no others. `wire` says what goes on the wire, and `limits` what an operator may
+        `state_file` reloads survive a restart: only rows whose declaration has changed since the last start are set
+        anew, as by a reload. `wire` says what goes on the wire, and `limits` what an operator may
         send. With `signing` states are signed; that needs a `state_file`, for their numbers must survive a restart.
         With a `disclosure` clients are shown aliases in place of names and keys.
         """
@@ -98,7 +98,8 @@ class Provider:
             raise
         self.policies = Policies()
         self._views = (self.registry.state, Tables(self.registry.state))
-        """What policies see of a state at first. Kept in the state itself it would keep that alive in a cycle."""
+        """What policies see of a state at first. It is not kept in the state, because the cycle would keep
+        that alive."""
         self._refreshing = threading.Lock()
         self.feed = Feed(self.registry, self.face)
         self.pinned: ContextVar[Pin | None] = ContextVar("shelflife_pin", default=None)
@@ -113,7 +114,7 @@ class Provider:
             self._is_closed = True
 
     def begin_life(self) -> None:
-        """An app that has the contract starts: have every operation that is named be there."""
+        """An app that has the contract starts. Every operation that is named must be there."""
         if self._is_closed:
             raise UsageError(
                 "the provider's state file was closed when its app ended; make another provider to start anew"
@@ -152,9 +153,10 @@ class Provider:
     ) -> PolicyFunction | Callable[[PolicyFunction], PolicyFunction]:
         """Make a function a policy, for every checked request or for those of one operation.
 
-        It gets the request's fields and the tables, and returns a `fix(...)`, or None when all is well. The first line of its
-        docstring is what a person is told, at Level 0 and in the `detail` of a problem. An operation is a method and the path of a route as it is
-        declared, as in `POST /orders/{id}`. What stands in the path for `id` is no field of the request: a policy sees what `check` is given.
+        It gets the request's fields and the tables, and returns a `fix(...)`, or None when all is well. The first line
+        of its docstring is what a person is told, at Level 0 and in the `detail` of a problem. An operation is a method
+        and the path of a route as it is declared, as in `POST /orders/{id}`. What stands in the path for `id` is no
+        field of the request: a policy sees what `check` is given.
         """
 
         def register(function: PolicyFunction) -> PolicyFunction:
@@ -165,11 +167,13 @@ class Provider:
         return register if function is None else register(function)
 
     def violations(self, request: Any, operation: str | None = None) -> list[Violation]:
-        """The policies that a request violates, each with its fix. It may be asked anywhere; outside of a request, say for which operation."""
+        """The policies that a request violates, each with its fix. Outside of a request, say for which
+        operation."""
         return self._violations(_fields_of(request), self.apps.operation_of(operation, self.pin), self.state)
 
     def fixes_for(self, request: Mapping[str, Any], operation: str, state: State) -> list[Violation]:
-        """What would be suggested for a request of which only some fields may be known; a policy that needs more says nothing."""
+        """What would be suggested for a request of which some fields may be unknown. A policy that needs
+        those says nothing."""
         violations: list[Violation] = []
         for policy in self.policies.concerning(operation):
             with suppress(MalformedRequest, PolicyFailed):
@@ -177,12 +181,13 @@ class Provider:
         return violations
 
     def check(self, request: Any, operation: str | None = None) -> None:
-        """Raise `Rejected` when the request violates a policy; where the app lets that through, it is answered for the app.
+        """Raise `Rejected` when the request violates a policy. It is answered for an app that does not handle it.
 
-        The request is a mapping, or a pydantic model, dataclass or msgspec struct. Of a pydantic model, policies see
-        what the client sent, by its wire names: a field left at its default is absent. The operation is that of the request at hand; give it only where
-        the app's routes cannot be seen. The first check of a request also judges its precondition, and raises `PreconditionFailed`. Call it when it is clear who is asking,
-        and before anything is done.
+        Call it when it is clear who is asking, and before anything is done. The request is a mapping, or a pydantic
+        model, dataclass or msgspec struct. Of a pydantic model, policies see what the client sent, by its wire names: a
+        field left at its default is absent. The operation is that of the request at hand; give it only where the app's
+        routes cannot be seen. The first check of a request also judges its precondition, and raises
+        `PreconditionFailed`.
         """
         pin = self.pin
         if pin is None:
@@ -211,7 +216,8 @@ class Provider:
             return self.registry.reload_table(table, self._sources[table](), version=version)
 
     def _check_outside(self, request: Any, operation: str | None) -> None:
-        """A check that knows of no request: right where no app has the contract, as in a test of policies, and a lost context elsewhere."""
+        """A check without a request. It is right where no app has the contract, as in a test of policies;
+        else a context got lost."""
         if self.apps:
             raise UsageError(
                 "check does not know its request here; in a thread of a handler, run it by asyncio.to_thread,"
@@ -225,7 +231,7 @@ class Provider:
     def _judge(
         self, pin: Pin, precondition: Precondition, fields: Mapping[str, Any], operation: str | None
     ) -> None:
-        """Hold a request to its precondition; the fixes are for the request as it was without memory."""
+        """Hold a request to its precondition. The fixes are for the request as it was without memory."""
         if pin.face.meets(precondition):
             pin.verdict = "met"
             return
@@ -276,7 +282,8 @@ def _check_settings(
 
 
 def _fields_of(request: Any) -> Mapping[str, Any]:
-    """The fields of whatever a handler gives to a check: a JSON value that has none is its client's mistake, and anything else the handler's."""
+    """The fields of what a handler gives to a check. A JSON value without fields is the client's mistake, all
+    else the handler's."""
     if type(request) is dict:
         return request
     if request is None or isinstance(request, str | int | float | list):

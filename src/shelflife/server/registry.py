@@ -35,7 +35,7 @@ _LONGEST_NUMBER = 100
 class Registry:
     """Holds the current state and swaps it whole.
 
-    Readers take `state` once and work on that; they never wait. Reloads come one after another; each is written to the
+    Readers take `state` once and work on that, and never wait. Reloads come one after another. Each is written to the
     state file, if there is one, before anybody sees it.
     """
 
@@ -164,7 +164,8 @@ class Registry:
         )
 
     def _take_up(self, state_file: StateFile, explicit_versions: Mapping[str, str]) -> None:
-        """Go on from the file; rows and rules that are declared otherwise than at the last start count as a reload."""
+        """Go on from the file. Rows and rules whose declaration has changed since the last start count as a
+        reload."""
         declared = self.state
         with state_file.at_once():
             stored = state_file.open(declared)
@@ -233,7 +234,7 @@ def _check_tables_of(rules: RuleSet, tables: Mapping[str, Table]) -> None:
 
 
 def _check_columns_of(rules: Iterable[Rule], tables: Mapping[str, Table]) -> None:
-    """Of a table without rows it cannot be said which columns it has."""
+    """Refuse rules by a column that no row has. A table without rows may have any column."""
     for rule in rules:
         rows = tables[rule.from_table].rows
         if rule.via is not None and rows and not any(rule.via in row for row in rows.values()):

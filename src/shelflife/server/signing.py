@@ -1,4 +1,4 @@
-"""Vouching for states: one signature for each that a client has asked about, each statement going on from the one before."""
+"""Vouching for states: each statement is signed once, and names the one before."""
 
 import base64
 import secrets
@@ -23,18 +23,19 @@ __all__ = ["Lineage", "Signer", "Signing"]
 _SHORTEST_VALID_S = 60
 
 MOST_STATEMENTS = 64
-"""A client that is further behind is told the newest state alone, and not what has moved since."""
+"""A client that is further behind is told only the newest state, and not what has moved."""
 
 _MOST_SIGNED = 256
-"""Signatures are kept for so many texts; with aliases each client has its own."""
+"""How many signatures are kept. With aliases each client has texts of its own."""
 
 _LARGEST_MOVE = 64 * 1024
 _LARGEST_ANSWER = 256 * 1024
-"""Of statements, in characters; a client reads no more than a few times that."""
+"""How many characters of statements one answer has. A client reads no more than a few times that."""
 
 
 class Signer(Protocol):
-    """A private key. The one there is, `shelflife.integrations.ed25519.SigningKey`, comes with the extra `signed`."""
+    """A private key. The one there is, `shelflife.integrations.ed25519.SigningKey`, comes with the extra
+    `signed`."""
 
     @property
     def key(self) -> str:
@@ -42,7 +43,7 @@ class Signer(Protocol):
 
     @property
     def endorsements(self) -> tuple[Endorsement, ...]:
-        """By which earlier keys have named the one that takes their place."""
+        """The endorsements by which earlier keys name their successors."""
 
     def sign(self, message: bytes) -> bytes:
         """The signature."""
@@ -73,7 +74,7 @@ class Signing:
 class Lineage:
     """The statements of one provider, in the order of its states.
 
-    A statement is written to the state file before anybody sees it: whatever happens, no two states ever bear the same number.
+    A statement is written to the state file before anybody sees it. So no two states ever have the same number.
     """
 
     def __init__(self, registry: Registry, level: Level, signing: Signing, state_file: StateFile) -> None:
@@ -86,7 +87,10 @@ class Lineage:
         self._signed: dict[str, SignedText] = {}
 
     def answer(self, since: int | None, face: Face) -> SignedStates:
-        """The statements after a number that a client has, as far as they are kept, in the client's words; the newest is always there."""
+        """The statements after the number that a client has, in the client's words.
+
+        The newest is always among them. Where some are not kept any more, it is the only one.
+        """
         with self._lock:
             self._go_on()
             kept = self._statements
@@ -103,7 +107,7 @@ class Lineage:
             )
 
     def _go_on(self) -> None:
-        """See to it that the newest statement is of the current state, and will hold for a while."""
+        """Make sure that the newest statement is about the current state, and will hold for a while."""
         state, newest = self._registry.state, self._statements[-1] if self._statements else None
         now = int(self._signing.clock())
         stamp = state.face(self._level).stamp.message
@@ -128,7 +132,7 @@ class Lineage:
         self._statements = [*kept, statement][-MOST_STATEMENTS:]
 
     def _moved(self, newest: Statement, state: State) -> Moved | None:
-        """What has moved since the last statement; None when that is too long to be told every client."""
+        """What has moved since the last statement; None when that is too long to tell every client."""
         current = state.table_versions
         versions = {
             table: version

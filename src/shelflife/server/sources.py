@@ -1,4 +1,4 @@
-"""Where tables come from: files and databases. Each function gives a source that can be read again."""
+"""Tables from files and databases. Each function gives a source that can be read again."""
 
 import csv
 import json
@@ -45,7 +45,8 @@ def _parsed(path: str | Path, parse: Callable[[str], Any], language: str) -> Any
 
 
 def csv_file(path: str | Path, *, key: str) -> TableSource:
-    """A table in a CSV file with a header line; `key` is the column that holds the keys. All values are text."""
+    """A table in a CSV file with a header line; `key` is the column that holds the keys. All values are
+    text."""
 
     def read() -> Mapping[str, Row]:
         try:

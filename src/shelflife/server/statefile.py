@@ -1,7 +1,7 @@
 """The state file: reloads that survive a restart, and a kill in the middle of one.
 
-One SQLite file, one transaction a reload, one process at a time: the file stays locked while it is open. The rows are written as
-they change, so the work follows the change and not the table.
+One SQLite file, one transaction a reload, one process at a time: the file stays locked while it is open. Only rows
+that change are written, so the work follows the change and not the table.
 """
 
 import sqlite3
@@ -58,7 +58,7 @@ _decode_rule_sets = msgspec.json.Decoder(tuple[tuple[Rule, ...], ...]).decode
 
 
 class Redeclared(NamedTuple):
-    """What the code declares otherwise than at the last start."""
+    """How what the code declares differs from the last start."""
 
     rows: dict[str, Row]
     removed: list[str]
@@ -69,7 +69,7 @@ class StoredState(NamedTuple):
 
     state: State
     redeclared_tables: dict[str, "Redeclared"]
-    """Tables whose declared content is not what it was when the file was last opened, and how it differs."""
+    """Tables whose declared content has changed since the file was last opened, and how."""
     are_rules_redeclared: bool
 
 
@@ -165,13 +165,13 @@ class StateFile:
             )
 
     def statements(self) -> list[Statement]:
-        """What was said of the newest states, oldest first."""
+        """The statements about the newest states, oldest first."""
         with self._failing("read"), self._transaction() as connection:
             stored = connection.execute("select statement from statements order by sequence")
             return [_decode_statement(statement) for (statement,) in stored]
 
     def write_statement(self, statement: Statement, most: int) -> None:
-        """Keep what is said of a state, and the newest of what was said before, `most` in all."""
+        """Keep a statement and the newest ones before it, `most` in all."""
         with self._failing("written"), self._transaction() as connection:
             connection.execute(
                 "insert or replace into statements values (?, ?)", (statement.sequence, _encode(statement))

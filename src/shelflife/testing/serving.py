@@ -48,7 +48,7 @@ class _Server(uvicorn.Server):
         self.up.set()
 
     def run_to_its_end(self, listener: socket.socket) -> None:
-        """Serve until told to end; uvicorn leaves by `SystemExit` when the app does not start."""
+        """Serve until told to end. uvicorn raises `SystemExit` when the app does not start."""
         try:
             self.run(sockets=[listener])
         except SystemExit:
@@ -85,7 +85,8 @@ class _Noting:
 def serving(app: Any, *, port: int = 0, **options: Any) -> Iterator[str]:
     """Serve an ASGI app on loopback and give its address, e.g. `http://127.0.0.1:49152`.
 
-    Its start and end are played too. An app that does not start is a `ServingError` that says why. The options are uvicorn's.
+    The app's start and end are part of it. An app that does not start is a `ServingError` that says why. The options are
+    uvicorn's.
     """
     with listening_on("127.0.0.1", port) as listener:
         address = f"http://127.0.0.1:{listener.getsockname()[1]}"

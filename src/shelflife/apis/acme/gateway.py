@@ -30,7 +30,7 @@ class Receipt(NamedTuple):
     id: str
     status: str
     details: dict[str, Any]
-    """All that it tells of it, in the shape of Stripe's subscriptions."""
+    """All details, in the shape of Stripe's subscriptions."""
 
 
 class Declined(ShelflifeError):
@@ -70,7 +70,7 @@ _A_MONTH_S = 30 * 24 * 3600
 
 
 def _subscription(number: int, order: Order) -> dict[str, Any]:
-    """A subscription with as much to it as a gateway tells of a real one. Times are made up from its number."""
+    """A subscription with as many details as a real gateway gives. Its times are made from its number."""
     begins_at = _OPENED_AT + 60 * number
     price = {
         "id": f"price_{order.plan}_{order.amount}",
