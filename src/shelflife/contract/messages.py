@@ -196,8 +196,7 @@ class ReloadRules(_Message, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class RulesReport(_Message, frozen=True, kw_only=True):
-    """What a reload of the rules did. A rule that was redeclared with another target or column is in both
-    lists."""
+    """What a reload of the rules did. A rule that was redeclared is in both lists."""
 
     old_version: str
     new_version: str

@@ -48,5 +48,4 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, eq=Fal
 
 
 class SentRule(Rule, frozen=True, kw_only=True, omit_defaults=True, eq=False, forbid_unknown_fields=True):
-    """A rule in an operator's message, in which a member that is not known is a mistake. It is the same
-    rule."""
+    """The same rule in an operator's message, where an unknown member is a mistake."""
