@@ -42,18 +42,14 @@ _Rows = Annotated[
 """Rows by their keys. The table says what is wrong with one that is no row."""
 
 
-class _Message(msgspec.Struct, frozen=True, kw_only=True):
-    """What all messages share: frozen, made by keyword."""
-
-
-class TableVersion(_Message, frozen=True, kw_only=True):
+class TableVersion(msgspec.Struct, frozen=True, kw_only=True):
     """One member of a dependency vector."""
 
     table: str
     version: str
 
 
-class Suggestion(_Message, frozen=True, kw_only=True):
+class Suggestion(msgspec.Struct, frozen=True, kw_only=True):
     """The typed fix for one violated policy."""
 
     type: str
@@ -100,13 +96,13 @@ class Suggestion(_Message, frozen=True, kw_only=True):
         return (self.table,) if self.table else ()
 
 
-class RecoveryFeedback(_Message, frozen=True, kw_only=True):
+class RecoveryFeedback(msgspec.Struct, frozen=True, kw_only=True):
     """All the fixes for one rejected request."""
 
     suggestions: tuple[Suggestion, ...]
 
 
-class Rejection(_Message, frozen=True, kw_only=True):
+class Rejection(msgspec.Struct, frozen=True, kw_only=True):
     """The body of a request that a policy refused, from Level 1 on."""
 
     success: Literal[False]
@@ -118,7 +114,7 @@ class Rejection(_Message, frozen=True, kw_only=True):
     """The fingerprint of the rules. From Level 6 on."""
 
 
-class Problem(_Message, frozen=True, kw_only=True, omit_defaults=True):
+class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The same as `application/problem+json` (RFC 9457); the contract's members are its extensions."""
 
     type: str = "about:blank"
@@ -131,7 +127,7 @@ class Problem(_Message, frozen=True, kw_only=True, omit_defaults=True):
     rules_version: str | UnsetType = UNSET
 
 
-class ErrorMessage(_Message, frozen=True, kw_only=True):
+class ErrorMessage(msgspec.Struct, frozen=True, kw_only=True):
     """An error of the contract's own endpoints."""
 
     success: Literal[False] = False
@@ -139,7 +135,7 @@ class ErrorMessage(_Message, frozen=True, kw_only=True):
     """One sentence that says what is wrong."""
 
 
-class ReloadTable(_Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ReloadTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of `POST /admin/reload-table`: the whole table, or a change to it."""
 
     table: str
@@ -162,7 +158,7 @@ class ReloadTable(_Message, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             )
 
 
-class ReloadReport(_Message, frozen=True, kw_only=True):
+class ReloadReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a reload did."""
 
     table: str
@@ -176,7 +172,7 @@ class ReloadReport(_Message, frozen=True, kw_only=True):
     From Level 5 on."""
 
 
-class ReloadRules(_Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ReloadRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of `POST /admin/reload-rules`: all the rules, or a change to them."""
 
     rules: tuple[SentRule, ...] | UnsetType = UNSET
@@ -195,7 +191,7 @@ class ReloadRules(_Message, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             )
 
 
-class RulesReport(_Message, frozen=True, kw_only=True):
+class RulesReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a reload of the rules did. A rule that was redeclared is in both lists."""
 
     old_version: str
@@ -204,7 +200,7 @@ class RulesReport(_Message, frozen=True, kw_only=True):
     removed: tuple[Rule, ...]
 
 
-class AskFixes(_Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class AskFixes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of `POST /contract/fixes`: what would the server suggest for this request?"""
 
     operation: str
@@ -212,7 +208,7 @@ class AskFixes(_Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The request, or as much of it as is known."""
 
 
-class Node(_Message, frozen=True, kw_only=True):
+class Node(msgspec.Struct, frozen=True, kw_only=True):
     """A row in the graph."""
 
     table: str
@@ -220,7 +216,7 @@ class Node(_Message, frozen=True, kw_only=True):
     version: str
 
 
-class Edge(_Message, frozen=True, kw_only=True):
+class Edge(msgspec.Struct, frozen=True, kw_only=True):
     """A tie between two rows that a rule makes from a value."""
 
     from_node: str = field(name="from")
@@ -228,21 +224,21 @@ class Edge(_Message, frozen=True, kw_only=True):
     relation: str
 
 
-class Graph(_Message, frozen=True, kw_only=True):
+class Graph(msgspec.Struct, frozen=True, kw_only=True):
     """The answer of `GET /admin/graph`."""
 
     nodes: dict[str, Node]
     edges: tuple[Edge, ...]
 
 
-class ContractState(_Message, frozen=True, kw_only=True):
+class ContractState(msgspec.Struct, frozen=True, kw_only=True):
     """The answer of `GET /contract/state`."""
 
     table_versions: dict[str, str]
     rules_version: str | UnsetType = UNSET
 
 
-class Counts(_Message, frozen=True, kw_only=True):
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
     """How many rows or rules changed, for a client that is not shown which."""
 
     added: int
@@ -251,7 +247,7 @@ class Counts(_Message, frozen=True, kw_only=True):
     """Only for rows. A rule that was redeclared is both added and removed."""
 
 
-class TableChanges(_Message, frozen=True, kw_only=True):
+class TableChanges(msgspec.Struct, frozen=True, kw_only=True):
     """What happened to a table since a version, if that is known."""
 
     since: str
@@ -274,7 +270,7 @@ class TableChanges(_Message, frozen=True, kw_only=True):
     """In place of the lists, for a client that is not shown keys; `known` is then false."""
 
 
-class RulesChanges(_Message, frozen=True, kw_only=True):
+class RulesChanges(msgspec.Struct, frozen=True, kw_only=True):
     """What happened to the rules since a fingerprint, if that is known."""
 
     since: str
@@ -286,7 +282,7 @@ class RulesChanges(_Message, frozen=True, kw_only=True):
     """In place of the lists, for a client that is not shown them; `known` is then false."""
 
 
-class Changes(_Message, frozen=True, kw_only=True):
+class Changes(msgspec.Struct, frozen=True, kw_only=True):
     """The answer of `GET /contract/changes`."""
 
     tables: dict[str, TableChanges]

@@ -59,9 +59,8 @@ class ContractPlugin(InitPlugin, ReceiveRoutePlugin):
         self._provider = provider
         self._guards = list(guards or ())
         self._routes = _LitestarRoutes(provider, "" if guards is not None else _REMEDY)
-        self._endpoints = ContractEndpoints(
-            provider, provider.apps.disclosed_fixes(self._routes.listed, fixes)
-        )
+        disclosed = provider.apps.disclosed_fixes(self._routes.listed, fixes)
+        self._endpoints = ContractEndpoints(provider, disclosed)
         provider.apps.attach(self._routes.listed)
 
     def on_app_init(self, app_config: AppConfig) -> AppConfig:
