@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from shelflife.contract import ReloadReport
+from shelflife.server import ReloadReport
 
 __all__ = ["CHANGED_COUNT", "TABLE", "Rows", "changed", "check_report", "discounts", "spread_keys"]
 

@@ -9,9 +9,8 @@ from fastapi import FastAPI
 
 from benchmarks.discounts import TABLE, changed, check_report, discounts, spread_keys
 from benchmarks.processes import served
-from shelflife.contract import ReloadReport
 from shelflife.integrations.fastapi import install
-from shelflife.server import Provider
+from shelflife.server import Provider, ReloadReport
 
 __all__ = ["Answered", "reloads_over_http"]
 

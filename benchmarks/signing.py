@@ -14,7 +14,7 @@ import msgspec
 from benchmarks.figures import Figure, median_figure
 from shelflife.client import Exchange, Memory, Reply
 from shelflife.integrations.ed25519 import SigningKey, trust
-from shelflife.server import Provider
+from shelflife.server import Provider, Signing
 
 __all__ = ["measure"]
 
@@ -37,7 +37,7 @@ def _measured(table_count: int, state_count: int, folder: Path) -> Iterator[Figu
     provider = Provider(
         {f"table_{number}": {"k": {"n": 0}} for number in range(table_count)},
         state_file=folder / "state.db",
-        signer=key,
+        signing=Signing(signer=key),
     )
     server = _Server(provider)
     signed, plain = server.memory(key), server.memory(None)

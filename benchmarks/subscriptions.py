@@ -131,7 +131,7 @@ def _check_by_hand(wanted: Subscription) -> None:
 
 def _provider(table_count: int) -> Provider:
     others = (f"reference_table_{number:03d}" for number in range(len(TABLES), table_count))
-    return Provider({**TABLES, **{name: {"only": {"value": 1}} for name in others}}, [ASSIGNED_BY], level=6)
+    return Provider({**TABLES, **{name: {"only": {"value": 1}} for name in others}}, [ASSIGNED_BY])
 
 
 def contract_app(table_count: int) -> FastAPI:

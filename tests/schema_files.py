@@ -3,9 +3,21 @@
 import json
 from pathlib import Path
 
-from shelflife.contract.schemas import message_schema, message_types
+import msgspec
+
+from shelflife.server.schemas import message_types
 
 FOLDER = Path(__file__).parents[1] / "docs" / "schemas"
+
+
+def message_schema(name):
+    """One message's schema as a document of its own."""
+    _, components = msgspec.json.schema_components(
+        [message_types()[name]], schema_hook=None, ref_template="#/$defs/{name}"
+    )
+    own = components.pop(name)
+    document = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": name, **own}
+    return {**document, "$defs": components} if components else document
 
 
 def schema_texts():

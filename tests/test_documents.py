@@ -9,11 +9,10 @@ import pytest
 
 from shelflife.apis.acme import ROTATED_CODES, acme_app, acme_provider
 from shelflife.client import Event
-from shelflife.contract.schemas import message_schema
 from tests.calling import ADMIN, TOKEN, calling
 from tests.document_programs import DOCUMENTS, NOT_RUN, ROOT, document_programs
 from tests.module_table import ARCHITECTURE, PACKAGE, modules, with_its_table
-from tests.schema_files import FOLDER, schema_texts
+from tests.schema_files import FOLDER, message_schema, schema_texts
 
 
 def spec_sentences():

@@ -8,15 +8,14 @@ import pytest
 
 PUBLIC = {
     "shelflife": {"__version__"},
+    "shelflife.errors": {"ShelflifeError"},
     "shelflife.contract": set(
-        "RULES_HEADER STATE_HEADER TABLES_HEADER AskFixes BadMessage BadName BadRow BadRule CacheHint Changes ContractError"
-        " ContractState Counts Delta Diff Edge ErrorMessage Graph Level Node Problem RecoveryFeedback Rejection ReloadReport"
-        " ReloadRules ReloadTable Row Rule RuleSet RulesChanges RulesReport Suggestion TableChanges TableVersion"
-        " node_id same_json split_node_id table_versions_from_header table_versions_header".split()
+        "AskFixes BadMessage Changes ContractError ContractState Rule RulesChanges Suggestion"
+        " TableChanges same_json split_node_id".split()
     ),
     "shelflife.server": set(
-        "Disclosure Fix Level MalformedRequest PolicyFailed PreconditionFailed Provider Registry Rejected ReloadRefused Request RowView Rule ServerError SourceError"
-        " State StateFile StateFileError TableSource TableView Tables UnknownTable UsageError VersionTaken Violation"
+        "BadRow BadRule BadSetting Disclosure Fix Level MalformedRequest PolicyFailed PreconditionFailed Provider Registry Rejected ReloadLimits ReloadRefused ReloadReport Request RowView Rule ServerError Signing SourceError"
+        " State StateFile StateFileError TableSource TableView Tables UnknownTable UsageError VersionTaken Violation WireFormat"
         " csv_file fix json_file sql_query toml_file".split()
     ),
     "shelflife.client": set(
@@ -30,7 +29,7 @@ PUBLIC = {
     "shelflife.integrations.httpx": {"AsyncMemoryTransport", "MemoryTransport"},
     "shelflife.integrations.httpx2": {"AsyncMemoryTransport", "MemoryTransport"},
     "shelflife.integrations.fastapi": {"install"},
-    "shelflife.testing": {"serving"},
+    "shelflife.testing": {"ServingError", "serving"},
     "shelflife.apis.acme": {"ROTATED_CODES", "acme_app", "acme_provider"},
     "shelflife.apis.recipes": {"ROTATED_BRANDS", "recipes_app", "recipes_provider"},
     "shelflife.lab": set(

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 
 from hypothesis import strategies as st
 
-from shelflife.contract import Row, Rule
+from shelflife.contract import Rule
 from shelflife.server import Registry
+from shelflife.server.delta import Row
 
 KEYS = ["a", "b", "c", "d"]
 TABLES = ["t0", "t1", "t2"]

@@ -9,6 +9,7 @@ import pytest
 from shelflife.apis.acme import ROTATED_CODES, acme_app, acme_provider
 from shelflife.apis.acme.app import TABLES
 from shelflife.apis.acme.gateway import Declined, GatewayDown
+from shelflife.server import WireFormat
 from tests.calling import ADMIN, TOKEN, calling
 
 LISTINGS = Path(__file__).with_name("listings")
@@ -49,7 +50,7 @@ def in_excerpt(answer, printed):
 
 @pytest.mark.spec("2.2", "3.1", "3.2")
 def test_the_listing_of_level_1_comes_out_as_printed():
-    with acme(level=1) as client:
+    with acme(wire=WireFormat(level=1)) as client:
         response = subscribe(client, **BY_DEBIT)
     assert response.status_code == 422
     assert in_excerpt(response.json(), listing(1)) == listing(1)
@@ -58,7 +59,7 @@ def test_the_listing_of_level_1_comes_out_as_printed():
 
 @pytest.mark.spec("2.3", "3.5", "4.8")
 def test_the_listing_of_level_4_comes_out_as_printed():
-    with acme(level=4, paper_only=True) as client:
+    with acme(wire=WireFormat(level=4, paper_only=True)) as client:
         [suggestion] = subscribe(client, **BY_DEBIT).json()["recovery_feedback"]["suggestions"]
     assert suggestion == listing(4)
     assert list(suggestion) == list(listing(4))
@@ -66,7 +67,7 @@ def test_the_listing_of_level_4_comes_out_as_printed():
 
 @pytest.mark.spec("2.3", "2.6", "4.1", "4.3", "4.4")
 def test_what_goes_beyond_the_listing_of_level_4_is_added_to_it():
-    with acme(level=4) as client:
+    with acme(wire=WireFormat(level=4)) as client:
         [suggestion] = subscribe(client, **BY_DEBIT).json()["recovery_feedback"]["suggestions"]
     assert suggestion == listing(4) | {
         "rows": ["recommended_credit_token:plan_enterprise_annual", "token_funding_map:acme_pm_visa_debit"],
@@ -86,7 +87,7 @@ def test_the_promo_fix_holds_for_any_other_code_or_none():
 
 @pytest.mark.spec("2.4", "8.1")
 def test_the_listing_of_level_5_is_in_a_graph_of_23_nodes_and_20_edges():
-    with acme(level=5) as client:
+    with acme(wire=WireFormat(level=5)) as client:
         graph = client.get("/admin/graph", headers=ADMIN).json()
     assert (len(graph["nodes"]), len(graph["edges"])) == (23, 20)
     assert listing(5)["nodes"].items() <= graph["nodes"].items()
@@ -95,7 +96,7 @@ def test_the_listing_of_level_5_is_in_a_graph_of_23_nodes_and_20_edges():
 
 @pytest.mark.spec("2.5", "5.1")
 def test_the_listing_of_level_6_comes_out_as_printed_but_for_our_fingerprint():
-    with acme(level=6) as client:
+    with acme(wire=WireFormat(level=6)) as client:
         response = subscribe(client, **WANTED)
     answer = response.json()
     assert response.status_code == 201
@@ -109,7 +110,7 @@ def test_the_listing_of_level_6_comes_out_as_printed_but_for_our_fingerprint():
 def test_each_level_adds_only_its_own_members_to_the_one_below():
     answers = {}
     for level in (1, 4, 5, 6):
-        with acme(level=level, paper_only=True) as client:
+        with acme(wire=WireFormat(level=level, paper_only=True)) as client:
             answers[level] = subscribe(client, **BY_DEBIT).json()
     four = dict(answers[4])
     [suggestion] = four["recovery_feedback"]["suggestions"]
@@ -121,7 +122,7 @@ def test_each_level_adds_only_its_own_members_to_the_one_below():
 
 @pytest.mark.spec("2.1")
 def test_at_level_0_a_rejection_is_a_sentence():
-    with acme(level=0) as client:
+    with acme(wire=WireFormat(level=0)) as client:
         response = subscribe(client, **BY_DEBIT)
     assert (response.status_code, response.headers["content-type"]) == (422, "text/plain; charset=utf-8")
     assert response.text == "This plan must be paid by credit.\n"
@@ -236,7 +237,7 @@ def test_removing_a_rule_takes_its_table_out_of_the_vector_and_adding_one_puts_a
     ],
 )
 def test_the_provider_chooses_the_form_and_accept_may_override_it(errors, accept, form):
-    with acme(errors=errors) as client:
+    with acme(wire=WireFormat(errors=errors)) as client:
         response = client.post("/subscriptions", json=GOVERNED, headers={"Accept": accept})
     assert response.headers["content-type"] == form
     answer = response.json()

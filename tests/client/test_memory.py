@@ -21,6 +21,7 @@ from shelflife.client.events import (
 from shelflife.client.sqlite import SqliteStore
 from shelflife.client.stores import StoreError
 from shelflife.lab.arms import ARMS, KeepsNothing
+from shelflife.server import WireFormat
 from shelflife.testing import serving
 from tests.acme_world import (
     CONTROL,
@@ -200,9 +201,9 @@ def test_a_version_that_is_too_old_for_the_server_evicts_the_table(agent, provid
 
 
 @pytest.mark.spec("3.6")
-@pytest.mark.parametrize("options", [{"level": 1}, {"level": 4, "paper_only": True}])
-def test_a_server_that_says_less_is_remembered_more_coarsely_and_never_too_long(options):
-    provider = acme_provider(**options)
+@pytest.mark.parametrize("wire", [WireFormat(level=1), WireFormat(level=4, paper_only=True)])
+def test_a_server_that_says_less_is_remembered_more_coarsely_and_never_too_long(wire):
+    provider = acme_provider(wire=wire)
     with serving(acme_app(provider)) as address, Agent(address) as agent:
         learn(agent, GOVERNED, FUNDING_1)
         assert knows(agent, GOVERNED) == [{"promo_code": "SUMMERSALE25"}]

@@ -116,7 +116,7 @@ def test_the_server_says_what_it_would_suggest_and_carries_nothing_out(address):
             assert nothing.status_code == 404
             assert nothing.json() == {
                 "success": False,
-                "error": "fixes of this operation are told only to who makes the request itself",
+                "error": "fixes of this operation are told only to clients that make the request",
             }
         for body in (b"{", b"[]", json.dumps({"request": {}}).encode()):
             assert http.post("/contract/fixes", content=body).status_code in (400, 422)

@@ -29,6 +29,7 @@ from shelflife.client.in_process import InProcessStore
 from shelflife.contract.signed import statement_input
 from shelflife.integrations.ed25519 import SigningKey, trust
 from shelflife.integrations.httpx2 import MemoryTransport
+from shelflife.server import Signing
 from shelflife.testing import serving
 from tests.acme_world import FREE, GOVERNED, rotate
 from tests.client.agents import Agent, only_get, posting
@@ -64,7 +65,7 @@ class Wire:
 
 @pytest.fixture
 def provider(tmp_path, clock):
-    provider = acme_provider(state_file=tmp_path / "state.db", signer=KEY, clock=clock)
+    provider = acme_provider(state_file=tmp_path / "state.db", signing=Signing(signer=KEY, clock=clock))
     yield provider
     provider.close()
 
@@ -120,7 +121,7 @@ def test_exact_with_signed_states_too(
     tmp_path_factory, world, world_address, http, content, declared, program_list, requests, rounds
 ):
     path = tmp_path_factory.mktemp("signed") / "state.db"
-    world.make(content, declared, program_list, state_file=path, signer=KEY)
+    world.make(content, declared, program_list, state_file=path, signing=Signing(signer=KEY))
     with_keys = trust({world_address: [KEY.key]})
     agent = Agent(world_address, "POST /x", http=http, trust=with_keys)
     try:
@@ -148,7 +149,7 @@ def test_whoever_sits_on_the_wire_can_evict_nothing_that_stands(
     tmp_path_factory, world, world_address, http, content, declared, program_list, requests, rounds
 ):
     path = tmp_path_factory.mktemp("signed") / "state.db"
-    world.make(content, declared, program_list, state_file=path, signer=KEY)
+    world.make(content, declared, program_list, state_file=path, signing=Signing(signer=KEY))
     agent = Agent(world_address, "POST /x", http=http, trust=trust({world_address: [KEY.key]}))
     wire = Wire(agent)
     states = [world.provider.state]
@@ -296,12 +297,12 @@ def test_frozen(agent, wire, provider, clock):
 def test_rolled_back_and_forked(tmp_path, store, clock):
     """Two servers with one key that have gone apart, behind one name."""
     for name in ("one.db", "two.db"):
-        provider = acme_provider(state_file=tmp_path / "first.db", signer=KEY, clock=clock)
+        provider = acme_provider(state_file=tmp_path / "first.db", signing=Signing(signer=KEY, clock=clock))
         provider.lineage.answer(None, provider.face(provider.state, {}))
         provider.close()
         shutil.copy(tmp_path / "first.db", tmp_path / name)
-    one = acme_provider(state_file=tmp_path / "one.db", signer=KEY, clock=clock)
-    two = acme_provider(state_file=tmp_path / "two.db", signer=KEY, clock=clock)
+    one = acme_provider(state_file=tmp_path / "one.db", signing=Signing(signer=KEY, clock=clock))
+    two = acme_provider(state_file=tmp_path / "two.db", signing=Signing(signer=KEY, clock=clock))
     behind = [acme_app(one)]
 
     async def app(scope, receive, send):

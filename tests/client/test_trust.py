@@ -18,7 +18,7 @@ from shelflife.contract.compact import Moved
 from shelflife.contract.signed import statement_input
 from shelflife.contract.versions import Versions
 from shelflife.integrations.ed25519 import KeyFileError, SigningKey, trust
-from shelflife.server import Provider
+from shelflife.server import Provider, Signing
 from tests.client.agents import Clock
 
 ORIGIN = "https://api.example:443"
@@ -32,7 +32,9 @@ class Server:
     def __init__(self, path, key, clock):
         self.path, self.key, self.clock = path, key, clock
         self.provider = Provider(
-            {"codes": {key: {"n": 0} for key in KEYS}}, state_file=path, signer=key, clock=clock
+            {"codes": {key: {"n": 0} for key in KEYS}},
+            state_file=path,
+            signing=Signing(signer=key, clock=clock),
         )
 
     def __enter__(self):

@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shelflife.contract import BadMessage, Level, Suggestion, TableVersion
+from shelflife.contract import BadMessage, Suggestion
 from shelflife.contract.compact import CompactSuggestion, Moved, changes_of, compacted, expanded
+from shelflife.contract.messages import TableVersion
 from shelflife.contract.versions import Versions
 from shelflife.server.registry import Registry
+from shelflife.server.wire import Level, WireFormat
 from tests.worlds import KEYS, TABLES, fitting, rows, rows_of, rule_lists, scalars, worlds
 
 versions = st.dictionaries(st.sampled_from([*TABLES, "u", "v"]), st.sampled_from(["1", "2", "3-ab"]))
@@ -122,7 +124,7 @@ def test_a_compact_suggestion_leaves_out_what_follows():
     }
     plain = msgspec.structs.replace(suggestion, unless=msgspec.UNSET)
     assert as_sent(compacted(plain, TABLE_NAMES))["unless"] == {}
-    coarse = suggestion.at_level(Level.STAMPS)
+    coarse = WireFormat(level=Level.STAMPS).suggestion(suggestion)
     assert as_sent(compacted(coarse, TABLE_NAMES)) == {
         "type": "T",
         "parameters": {"promo": "P"},

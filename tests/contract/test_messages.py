@@ -3,8 +3,11 @@
 import msgspec
 import pytest
 
-from shelflife.contract import BadMessage, Level, Suggestion, TableVersion, node_id, split_node_id
+from shelflife.contract import BadMessage, Suggestion, split_node_id
+from shelflife.contract.messages import TableVersion
+from shelflife.contract.names import node_id
 from shelflife.contract.when import holds
+from shelflife.server.wire import Level, WireFormat
 
 FUNDING = Suggestion(
     type="USE_REQUIRED_FUNDING_TYPE",
@@ -22,6 +25,10 @@ FUNDING = Suggestion(
 )
 
 
+def at(level, **wire):
+    return WireFormat(level=level, **wire).suggestion(FUNDING)
+
+
 def members(suggestion):
     return set(msgspec.to_builtins(suggestion))
 
@@ -29,15 +36,15 @@ def members(suggestion):
 @pytest.mark.spec("2.6", "2.3")
 def test_each_level_adds_only_its_own_members():
     paper = {"type", "parameters", "cache_hint", "table"}
-    assert members(FUNDING.at_level(Level.STAMPS)) == paper
-    assert members(FUNDING.at_level(Level.VECTORS)) == paper | {"tables", "rows", "rules", "when", "unless"}
-    assert FUNDING.at_level(Level.GRAPH) == FUNDING.at_level(Level.VECTORS)
-    assert FUNDING.at_level(Level.FINGERPRINT) == FUNDING.at_level(Level.VECTORS)
+    assert members(at(Level.STAMPS)) == paper
+    assert members(at(Level.VECTORS)) == paper | {"tables", "rows", "rules", "when", "unless"}
+    assert at(Level.GRAPH) == at(Level.VECTORS)
+    assert at(Level.FINGERPRINT) == at(Level.VECTORS)
 
 
 @pytest.mark.spec("4.8")
 def test_the_members_beyond_the_paper_can_be_left_out():
-    assert members(FUNDING.at_level(Level.VECTORS, paper_only=True)) == {
+    assert members(at(Level.VECTORS, paper_only=True)) == {
         "type",
         "parameters",
         "cache_hint",
@@ -49,7 +56,7 @@ def test_the_members_beyond_the_paper_can_be_left_out():
 @pytest.mark.spec("3.6")
 def test_the_vector_takes_precedence_over_the_scalar():
     assert FUNDING.depends_on == ("token_funding_map", "recommended_credit_token")
-    assert FUNDING.at_level(Level.STAMPS).depends_on == ("recommended_credit_token",)
+    assert at(Level.STAMPS).depends_on == ("recommended_credit_token",)
 
 
 def test_a_recompute_fix_depends_on_no_table():

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shelflife.contract import BadMessage, table_versions_from_header, table_versions_header
-from shelflife.contract.stamps import quoted, unquoted
+from shelflife.contract import BadMessage
+from shelflife.contract.stamps import quoted, table_versions_from_header, table_versions_header, unquoted
 
 names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_.-]{0,20}", fullmatch=True)
 versions = st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), min_size=1, max_size=20)

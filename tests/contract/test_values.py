@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 
 from shelflife.contract.names import shown
-from shelflife.contract.values import DEEPEST_VALUE, Fault, fault_in, fault_of_request
+from shelflife.contract.values import DEEPEST_VALUE, Fault, fault_in
+from shelflife.server.policies import fault_of_request
 from tests.contract.odd_values import odd
 
 

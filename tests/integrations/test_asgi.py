@@ -14,11 +14,11 @@ from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 
-from shelflife.contract import table_versions_from_header
+from shelflife.contract.stamps import table_versions_from_header
 from shelflife.integrations.asgi import ContractMiddleware
 from shelflife.integrations.fastapi import install
 from shelflife.integrations.starlette import install as install_in_starlette
-from shelflife.server import Provider, Rejected, fix
+from shelflife.server import Provider, Rejected, WireFormat, fix
 from tests.calling import calling
 
 VERSIONS = {"plans": "1.0.0", "codes": "2"}
@@ -274,7 +274,7 @@ def test_an_app_may_send_no_headers_at_all():
 @pytest.mark.spec("2.1")
 def test_at_level_0_nothing_of_the_contract_is_on_the_wire():
     makes = (lambda: JSONResponse({"a": 1}), lambda: PlainTextResponse("x"))
-    with calling(answering(*makes, level=0)) as client:
+    with calling(answering(*makes, wire=WireFormat(level=0))) as client:
         for path in ("/0", "/1"):
             response = client.get(path)
             assert not any(name.startswith("contract-") for name in response.headers)
@@ -286,7 +286,9 @@ def test_at_level_0_nothing_of_the_contract_is_on_the_wire():
 @pytest.mark.spec("2.2", "2.5", "2.6")
 @pytest.mark.parametrize("level", [1, 4, 5])
 def test_below_level_6_there_is_no_fingerprint(level):
-    with calling(answering(lambda: JSONResponse({}), lambda: JSONResponse([]), level=level)) as client:
+    with calling(
+        answering(lambda: JSONResponse({}), lambda: JSONResponse([]), wire=WireFormat(level=level))
+    ) as client:
         assert client.get("/0").json() == {"table_versions": VERSIONS}
         assert "contract-rules" not in client.get("/1").headers
 
@@ -311,7 +313,10 @@ def test_a_policy_that_raises_is_logged_and_answered_with_500_that_leaks_nothing
     def secretive(request, tables):
         raise RuntimeError("the password is hunter2")
 
-    with caplog.at_level(logging.ERROR, "shelflife"), calling(failing_app(secretive, level=level)) as client:
+    with (
+        caplog.at_level(logging.ERROR, "shelflife"),
+        calling(failing_app(secretive, wire=WireFormat(level=level))) as client,
+    ):
         response = client.post("/orders", json={})
     assert response.status_code == 500
     assert response.headers["content-type"] == kind

@@ -96,7 +96,9 @@ def named():
 @pytest.fixture(scope="module")
 def disclosure():
     return Disclosure(
-        "a secret of the provider", client=lambda headers: headers[CLIENT], sees_diffs=lambda client: True
+        secret="a secret of the provider",
+        client=lambda headers: headers[CLIENT],
+        sees_diffs=lambda client: True,
     )
 
 

@@ -16,7 +16,7 @@ from shelflife.contract.compact import EPOCH_HEADER
 from shelflife.contract.preconditions import PRECONDITION_HEADER, Precondition
 from shelflife.contract.versions import Versions
 from shelflife.integrations.fastapi import install
-from shelflife.server import Disclosure, Provider, fix
+from shelflife.server import Disclosure, Provider, WireFormat, fix
 from shelflife.testing import serving
 from tests.calling import ADMIN, TOKEN, calling
 from tests.integrations.event_streams import LISTENING, events
@@ -204,8 +204,8 @@ def digests(provider):
     errors=st.sampled_from(["json", "problem"]),
 )
 def test_no_byte_of_any_response_tells_a_name_or_a_key(rounds, level, sees_diffs, errors):
-    disclosure = Disclosure(SECRET, sees_diffs=lambda client: sees_diffs)
-    provider, app = shop(disclosure, level=level, errors=errors)
+    disclosure = Disclosure(secret=SECRET, sees_diffs=lambda client: sees_diffs)
+    provider, app = shop(disclosure, wire=WireFormat(level=level, errors=errors))
     with serving(app) as address, both(address) as clients:
         for history, plan in rounds:
             asking = [client.all_there_is(plan) for client in clients]
@@ -238,7 +238,7 @@ def test_without_a_disclosure_the_same_requests_tell_them():
 
 @pytest.mark.spec("14.9")
 def test_an_operator_reads_the_providers_own_names():
-    _, app = shop(Disclosure(SECRET))
+    _, app = shop(Disclosure(secret=SECRET))
     with calling(app, headers=ADMIN) as client:
         graph = client.get("/admin/graph").json()
         assert "HiddenCodes:HiddenKeyOne" in graph["nodes"]
@@ -248,7 +248,7 @@ def test_an_operator_reads_the_providers_own_names():
 
 @pytest.mark.spec("14.4")
 def test_a_client_that_knows_the_state_is_told_so():
-    provider, app = shop(Disclosure(SECRET))
+    provider, app = shop(Disclosure(secret=SECRET))
     with calling(app, headers={"X-API-Key": "ada"}) as client:
         first = client.get("/contract/state")
         told = first.json()
@@ -264,7 +264,7 @@ def test_a_client_that_knows_the_state_is_told_so():
 
 @pytest.mark.spec("14.10")
 def test_caches_are_told_what_the_names_depend_on():
-    _, app = shop(Disclosure(SECRET))
+    _, app = shop(Disclosure(secret=SECRET))
     with calling(app) as client:
         for path in (
             "/things",
@@ -279,7 +279,7 @@ def test_caches_are_told_what_the_names_depend_on():
         compact = client.get("/things", headers={EPOCH_HEADER: epoch})
         assert compact.headers["vary"] == "contract-epoch, authorization, x-api-key"
         assert "vary" not in client.post("/orders", json={}).headers
-    _, app = shop(Disclosure(SECRET, client=lambda headers: headers.get("x-account", "")))
+    _, app = shop(Disclosure(secret=SECRET, client=lambda headers: headers.get("x-account", "")))
     with calling(app) as client:
         assert client.get("/things").headers["vary"] == "*"
         state = client.get("/contract/state", headers={"X-Account": "ada"})
@@ -287,7 +287,7 @@ def test_caches_are_told_what_the_names_depend_on():
 
 
 def test_the_header_with_the_grounds_is_understood_in_aliases_only():
-    provider, app = shop(Disclosure(SECRET))
+    provider, app = shop(Disclosure(secret=SECRET))
     with calling(app, headers={"Authorization": "Bearer ada"}) as client:
         told = client.post("/orders", json=GOVERNED).json()
         [suggestion] = told["recovery_feedback"]["suggestions"]
@@ -331,7 +331,7 @@ class Remembering:
 @pytest.mark.spec("14.6", "14.7")
 @pytest.mark.parametrize(("sees_diffs", "kept"), [(False, set()), (True, {"gold", "tin"})])
 def test_a_memory_that_is_told_counts_drops_the_table_and_keeps_it_over_a_benign_bump(sees_diffs, kept):
-    provider, app = shop(Disclosure(SECRET, sees_diffs=lambda client: sees_diffs))
+    provider, app = shop(Disclosure(secret=SECRET, sees_diffs=lambda client: sees_diffs))
     with calling(app, headers={"Authorization": "Bearer ada"}) as client:
         agent = Remembering(client)
         for plan in KEY_OF:
@@ -351,7 +351,7 @@ def test_a_memory_outlives_a_restart_of_the_server():
     memory = Memory()
     held = []
     for _ in range(2):
-        _, app = shop(Disclosure(SECRET, sees_diffs=lambda client: True))
+        _, app = shop(Disclosure(secret=SECRET, sees_diffs=lambda client: True))
         with calling(app, headers={"Authorization": "Bearer ada"}) as client:
             agent = Remembering(client)
             agent.memory, agent.origin = memory, "http://shop:80"
@@ -361,7 +361,7 @@ def test_a_memory_outlives_a_restart_of_the_server():
 
 
 def test_the_document_for_anybody_does_not_list_the_tables():
-    _, app = shop(Disclosure(SECRET))
+    _, app = shop(Disclosure(secret=SECRET))
     with calling(app) as client:
         document = client.get("/openapi.json").text
     assert "/admin/reload-table" in document

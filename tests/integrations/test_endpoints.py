@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.applications import Starlette
 
-from shelflife.contract import ReloadRules, ReloadTable, Rule
+from shelflife.contract import Rule
+from shelflife.contract.messages import ReloadRules, ReloadTable
 from shelflife.integrations.starlette import install
-from shelflife.server import Provider
+from shelflife.server import Provider, ReloadLimits, WireFormat
 from shelflife.server.endpoints import AdminEndpoints, Call, ContractEndpoints
 from tests.calling import ADMIN, TOKEN, calling
 
@@ -23,7 +24,7 @@ def contract(**options):
     settings = {
         "admin_token": TOKEN,
         "versions": dict.fromkeys(TABLES, "1.0.0"),
-        "most_reload_bytes": 100_000,
+        "limits": ReloadLimits(most_bytes=100_000),
     }
     return Provider(TABLES, [TIE], **(settings | options))
 
@@ -97,7 +98,7 @@ def test_the_graph_shows_nodes_and_edges(client):
 @pytest.mark.spec("2.4")
 @pytest.mark.parametrize("level", [1, 4])
 def test_below_level_5_there_is_no_graph_and_nothing_downstream(level):
-    with calling(app_of(contract(level=level)), headers=ADMIN) as client:
+    with calling(app_of(contract(wire=WireFormat(level=level))), headers=ADMIN) as client:
         assert client.get("/admin/graph").status_code == 404
         report = reload(client, table="codes", set={"growth": {"code": "WINTER"}})
         assert "affected_downstream" not in report.json()

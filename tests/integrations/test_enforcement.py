@@ -20,7 +20,7 @@ from starlette.testclient import TestClient
 from shelflife.integrations.asgi import ContractMiddleware
 from shelflife.integrations.fastapi import install
 from shelflife.integrations.litestar import ContractPlugin
-from shelflife.server import PreconditionFailed, Provider, Rejected, UsageError, fix
+from shelflife.server import PreconditionFailed, Provider, Rejected, UsageError, WireFormat, fix
 from shelflife.testing import serving
 from tests.calling import calling
 from tests.integrations.checked import (
@@ -272,7 +272,7 @@ def test_a_refusal_in_a_background_task_is_no_second_response():
 def test_what_an_app_makes_of_a_refusal_that_it_handles_is_what_the_client_gets(
     status, framework, level, caplog
 ):
-    provider = provider_for(level=level)
+    provider = provider_for(wire=WireFormat(level=level))
 
     def paid():
         with contextlib.suppress(Rejected):
@@ -477,7 +477,7 @@ def test_requests_at_the_same_time_do_not_see_each_others_failures():
     ],
 )
 def test_what_json_cannot_carry_is_the_clients_mistake(framework, level, value, fault):
-    provider = Provider({"codes": {"growth": {"code": "A"}}}, level=level)
+    provider = Provider({"codes": {"growth": {"code": "A"}}}, wire=WireFormat(level=level))
 
     @provider.policy
     def whatever_it_is(request, tables):

@@ -205,7 +205,7 @@ def test_a_response_that_breaks_off_does_so_for_the_caller_where_it_did(library)
 
 
 def test_an_upload_is_not_read(library):
-    class Wire(library.BaseTransport):
+    class WireFormat(library.BaseTransport):
         def handle_request(self, request):
             assert read == []
             assert b"".join(request.stream) == b"{}"
@@ -218,7 +218,7 @@ def test_an_upload_is_not_read(library):
     for headers in (JSON, {"content-type": "video/mp4"}):
         read = []
         memory = Memory()
-        with library.Client(transport=memory_transport(memory, Wire(), guard=Guard())) as client:
+        with library.Client(transport=memory_transport(memory, WireFormat(), guard=Guard())) as client:
             client.post("http://h/x", content=upload(), headers=headers)
         assert known(memory) == {"t": "1"}
 

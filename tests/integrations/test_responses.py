@@ -18,7 +18,7 @@ from shelflife.integrations.asgi import ContractMiddleware, contract_app
 from shelflife.integrations.fastapi import install
 from shelflife.integrations.litestar import ContractPlugin
 from shelflife.integrations.starlette import install as install_in_starlette
-from shelflife.server import Provider, Rejected
+from shelflife.server import Provider, Rejected, WireFormat
 from shelflife.server.endpoints import CHANGES_PATH, Call, ContractEndpoints
 from shelflife.server.feed import Feed
 from tests.calling import calling
@@ -179,7 +179,7 @@ def test_what_a_precondition_takes_out_may_not_be_too_deep(depth):
 
 @pytest.mark.spec("6.1", "6.2")
 def test_every_error_has_the_form_that_was_chosen():
-    provider = provider_for(errors="problem", admin_token="t")
+    provider = provider_for(wire=WireFormat(errors="problem"), admin_token="t")
     app = ContractMiddleware(contract_app(provider), provider)
     with calling(app) as client:
         answers = [

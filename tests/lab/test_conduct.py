@@ -23,6 +23,7 @@ from shelflife.lab.scenarios import load
 from shelflife.lab.scores import Wire, as_json, is_whole, score_of
 from shelflife.lab.spec import PLAIN, Conduct, Consume, RunSpec
 from shelflife.lab.wire import contract_bytes_in, contract_header_bytes
+from shelflife.server import WireFormat
 from shelflife.testing import serving
 from tests.lab.planners import Babbling, Counting
 from tests.lab.played_runs import attempts_of, played, recorded, records_of
@@ -154,7 +155,7 @@ def test_the_bytes_of_the_contract_are_what_a_response_has_more_than_without_it(
     epoch = {"contract-epoch": acme_provider().state.face(6).epoch}
     bodies = []
     for level, headers in ((0, {}), (6, {}), (6, epoch)):
-        app = acme_app(acme_provider(level=level))
+        app = acme_app(acme_provider(wire=WireFormat(level=level)))
         with serving(app) as address, httpx2.Client(base_url=address, trust_env=False) as http:
             bodies.append(http.post("/subscriptions", json=wanted, headers=headers).content)
     bare, full, compact = bodies

@@ -9,13 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shelflife.client.trust import attestation
-from shelflife.contract import Level, Rule, Suggestion, TableVersion
+from shelflife.contract import Rule, Suggestion
 from shelflife.contract.compact import Moved, changes_of
+from shelflife.contract.messages import TableVersion
 from shelflife.contract.names import check_name, check_version
 from shelflife.contract.versions import Versions
 from shelflife.integrations.ed25519 import SigningKey, trust
-from shelflife.server import Disclosure, Provider, Registry, UsageError
+from shelflife.server import Disclosure, Provider, Registry, Signing, UsageError
+from shelflife.server.disclosure import ClientFaces
 from shelflife.server.state import Face
+from shelflife.server.wire import Level
 
 SECRET = "a secret of the provider"
 TIE = Rule(from_table="codes", to_table="promos", relation="needs", via="code")
@@ -32,11 +35,11 @@ def registry(**versions):
 
 
 def seen_by_all(secret=SECRET):
-    return Disclosure(secret, client=lambda headers: headers["client"], sees_diffs=lambda client: True)
+    return Disclosure(secret=secret, client=lambda headers: headers["client"], sees_diffs=lambda client: True)
 
 
 def face_of(reg, disclosure, client="ada"):
-    return disclosure.face(reg.state, LEVEL, {"client": client})
+    return ClientFaces(disclosure, LEVEL).face(reg.state, {"client": client})
 
 
 def versions_in(face):
@@ -46,7 +49,7 @@ def versions_in(face):
 @pytest.mark.parametrize("secret", ["", "fifteen letters", b"\0" * 15, 32, None])
 def test_a_short_secret_is_refused(secret):
     with pytest.raises(UsageError, match="16 bytes"):
-        Disclosure(secret)
+        Disclosure(secret=secret)
 
 
 @pytest.mark.spec("14.11")
@@ -59,9 +62,13 @@ def test_each_client_is_shown_signed_states_in_its_own_words(tmp_path, sees_diff
 
     def provide(tables):
         disclosure = Disclosure(
-            SECRET, client=lambda headers: headers["authorization"], sees_diffs=lambda client: sees_diffs
+            secret=SECRET,
+            client=lambda headers: headers["authorization"],
+            sees_diffs=lambda client: sees_diffs,
         )
-        return Provider(tables, state_file=tmp_path / "state.db", signer=key, disclosure=disclosure)
+        return Provider(
+            tables, state_file=tmp_path / "state.db", signing=Signing(signer=key), disclosure=disclosure
+        )
 
     held = {}
     versions = {}
@@ -101,22 +108,22 @@ def test_each_client_is_shown_signed_states_in_its_own_words(tmp_path, sees_diff
 
 
 def test_to_sign_clients_must_keep_their_names(tmp_path):
-    options = {"state_file": tmp_path / "state.db", "signer": SigningKey.new()}
+    options = {"state_file": tmp_path / "state.db", "signing": Signing(signer=SigningKey.new())}
     with pytest.raises(UsageError, match="a disclosure needs client="):
-        Provider({}, disclosure=Disclosure(SECRET), **options)
-    Provider({}, disclosure=Disclosure(SECRET, client=str), **options).close()
+        Provider({}, disclosure=Disclosure(secret=SECRET), **options)
+    Provider({}, disclosure=Disclosure(secret=SECRET, client=str), **options).close()
 
 
 @pytest.mark.spec("14.1", "14.2")
 @given(st.text(), names, names, keys)
 def test_aliases_are_names_that_last_and_that_each_client_has_for_itself(client, table, other, key):
-    aliases = Disclosure(SECRET).aliases(client)
+    aliases = Disclosure(secret=SECRET).aliases(client)
     for alias in (aliases.table(table), aliases.key(table, key), aliases.rule_id(f"{table}:r")[17:]):
         assert check_name(alias) == alias
         assert len(alias) == 16
-    assert aliases.table(table) == Disclosure(SECRET.encode()).aliases(client).table(table)
-    assert aliases.table(table) != Disclosure(SECRET + "!").aliases(client).table(table)
-    assert aliases.table(table) != Disclosure(SECRET).aliases(client + "!").table(table)
+    assert aliases.table(table) == Disclosure(secret=SECRET.encode()).aliases(client).table(table)
+    assert aliases.table(table) != Disclosure(secret=SECRET + "!").aliases(client).table(table)
+    assert aliases.table(table) != Disclosure(secret=SECRET).aliases(client + "!").table(table)
     assert (aliases.table(table) == aliases.table(other)) == (table == other)
     assert (aliases.key(table, key) == aliases.key(other, key)) == (table == other)
     assert aliases.row(table) == aliases.table(table)
@@ -125,7 +132,7 @@ def test_aliases_are_names_that_last_and_that_each_client_has_for_itself(client,
 
 @pytest.mark.spec("14.3")
 def test_a_digest_is_another_for_each_client_and_a_given_version_is_as_it_was_given():
-    one, other = (Disclosure(SECRET).aliases(client) for client in "ab")
+    one, other = (Disclosure(secret=SECRET).aliases(client) for client in "ab")
     digests = {aliases.version("t", "1.0.3-9f3c21ab") for aliases in (one, other)}
     assert len({*digests, "1.0.3-9f3c21ab"}) == 3
     assert all(check_version(version).startswith("1.0.3-") for version in digests)
@@ -173,11 +180,11 @@ def test_the_order_of_tables_does_not_tell_how_they_were_declared():
 
 @pytest.mark.spec("14.2")
 def test_by_default_a_client_is_who_has_these_credentials():
-    reg, disclosure = registry(), Disclosure(SECRET)
+    reg, faces = registry(), ClientFaces(Disclosure(secret=SECRET), LEVEL)
 
     def tables(**headers):
         headers = {name.replace("_", "-"): value for name, value in headers.items()}
-        return frozenset(versions_in(disclosure.face(reg.state, LEVEL, headers)))
+        return frozenset(versions_in(faces.face(reg.state, headers)))
 
     anonymous = tables()
     assert tables(accept="*/*") == anonymous
@@ -253,13 +260,13 @@ def test_rules_are_told_and_asked_about_in_aliases():
 @pytest.mark.spec("14.6", "14.7")
 def test_who_does_not_see_diffs_is_told_how_many():
     reg = registry(codes="1", promos="1")
-    disclosure = Disclosure(SECRET)
-    codes = versions_in(disclosure.face(reg.state, LEVEL, ADA)).keys()
-    first = disclosure.face(reg.state, LEVEL, ADA)
+    faces = ClientFaces(Disclosure(secret=SECRET), LEVEL)
+    codes = versions_in(faces.face(reg.state, ADA)).keys()
+    first = faces.face(reg.state, ADA)
     reg.reload_table("codes", {"growth": {"code": "WINTER"}, "new": {}, "newer": {}}, version="2")
     reg.reload_table("promos", set={}, version="2")
     reg.reload_rules([])
-    face = disclosure.face(reg.state, LEVEL, ADA)
+    face = faces.face(reg.state, ADA)
     told = face.changes_since(dict.fromkeys(codes, "1"), first.stamp.message.rules_version)
     same, other = sorted(msgspec.to_builtins(told)["tables"].values(), key=len, reverse=True)
     assert other == {
@@ -292,12 +299,12 @@ def test_who_does_not_see_diffs_is_told_how_many():
 @pytest.mark.spec("14.6", "14.7")
 def test_the_compact_form_counts_too():
     reg = registry(codes="1", promos="1")
-    disclosure = Disclosure(SECRET)
-    first = disclosure.face(reg.state, LEVEL, ADA)
+    faces = ClientFaces(Disclosure(secret=SECRET), LEVEL)
+    first = faces.face(reg.state, ADA)
     reg.reload_table("codes", {"growth": {"code": "WINTER"}}, version="2")
     reg.reload_table("promos", set={}, version="2")
     reg.reload_rules([])
-    face = disclosure.face(reg.state, LEVEL, ADA)
+    face = faces.face(reg.state, ADA)
     moved = msgspec.json.decode(b"{" + face.compact_stamp(first.epoch).members + b"}")["epoch"]
     assert sorted(moved["tables"].values(), key=len) == [
         {"version": "2"},
@@ -317,32 +324,34 @@ def test_the_compact_form_counts_too():
 @pytest.mark.spec("14.8")
 def test_a_precondition_is_judged_by_row_also_for_who_does_not_see_diffs():
     reg = registry()
-    disclosure = Disclosure(SECRET, client=lambda headers: "ada")
+    disclosure = Disclosure(secret=SECRET, client=lambda headers: "ada")
+    faces = ClientFaces(disclosure, LEVEL)
     aliases = disclosure.aliases("ada")
-    first = disclosure.face(reg.state, LEVEL, {})
+    first = faces.face(reg.state, {})
     reg.reload_table("codes", set={"growth": {"code": "WINTER"}})
-    face = disclosure.face(reg.state, LEVEL, {})
+    face = faces.face(reg.state, {})
     assert face.has_moved(first.epoch, [aliases.row("codes:growth")], [])
     assert not face.has_moved(first.epoch, [aliases.row("codes:scale")], [aliases.rule_id("codes:needs")])
 
 
 def test_a_face_is_made_once_for_a_client_and_a_state():
-    reg, disclosure = registry(), Disclosure(SECRET)
-    face = disclosure.face(reg.state, LEVEL, ADA)
-    assert disclosure.face(reg.state, LEVEL, BOB) is not face
-    assert disclosure.face(reg.state, LEVEL, ADA) is face
+    reg, faces = registry(), ClientFaces(Disclosure(secret=SECRET), LEVEL)
+    face = faces.face(reg.state, ADA)
+    assert faces.face(reg.state, BOB) is not face
+    assert faces.face(reg.state, ADA) is face
     reg.reload_table("codes", set={"growth": {}})
-    assert disclosure.face(reg.state, LEVEL, ADA) is not face
+    assert faces.face(reg.state, ADA) is not face
 
 
 def test_who_may_see_diffs_is_asked_each_time():
     reg, trusted = registry(codes="1"), set()
-    disclosure = Disclosure(SECRET, client=lambda headers: "ada", sees_diffs=trusted.__contains__)
+    disclosure = Disclosure(secret=SECRET, client=lambda headers: "ada", sees_diffs=trusted.__contains__)
+    faces = ClientFaces(disclosure, LEVEL)
     reg.reload_table("codes", set={"growth": {}}, version="2")
     asked = {disclosure.aliases("ada").table("codes"): "1"}
 
     def is_told():
-        [told] = disclosure.face(reg.state, LEVEL, {}).changes_since(asked, None).tables.values()
+        [told] = faces.face(reg.state, {}).changes_since(asked, None).tables.values()
         return told.known
 
     before = is_told()
@@ -358,10 +367,10 @@ def face_count():
 def test_only_so_many_faces_are_kept_and_none_of_a_state_that_has_passed():
     most = 1024
     before = face_count()
-    reg, disclosure = registry(), Disclosure(SECRET)
+    reg, faces = registry(), ClientFaces(Disclosure(secret=SECRET), LEVEL)
     for number in range(3 * most + 1):
-        disclosure.face(reg.state, LEVEL, {"authorization": str(number)})
+        faces.face(reg.state, {"authorization": str(number)})
     assert 1 <= face_count() - before <= most
     reg.reload_table("codes", set={"growth": {}})
-    disclosure.face(reg.state, LEVEL, ADA)
+    faces.face(reg.state, ADA)
     assert face_count() - before == 1

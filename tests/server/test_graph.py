@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shelflife.contract import Rule, node_id
+from shelflife.contract import Rule
+from shelflife.contract.names import node_id
 from shelflife.server import Registry
 from shelflife.server.graph import downstream, graph_of
 from tests.worlds import KEYS, TABLES, fitting, grown, rule_lists, worlds

@@ -3,14 +3,14 @@
 import pytest
 
 from shelflife.apis.acme import ROTATED_CODES, acme_app, acme_provider
-from shelflife.server import Provider, UsageError
-from shelflife.server.limits import ReloadLimit
+from shelflife.server import ReloadLimits, UsageError
+from shelflife.server.limits import ReloadBudget
 from tests.calling import ADMIN, TOKEN, calling
 
 
 def test_a_burst_is_allowed_and_then_it_trickles():
     now = [0.0]
-    limit = ReloadLimit(3, clock=lambda: now[0])
+    limit = ReloadBudget(3, clock=lambda: now[0])
     assert [limit.wait_s() for _ in range(3)] == [0, 0, 0]
     assert limit.wait_s() == pytest.approx(20)
     now[0] = 19.0
@@ -24,12 +24,12 @@ def test_a_burst_is_allowed_and_then_it_trickles():
 
 def test_no_reload_at_all_is_no_limit():
     with pytest.raises(UsageError, match="at least one reload a minute"):
-        Provider({}, reloads_per_minute=0)
+        ReloadLimits(per_minute=0)
 
 
 @pytest.mark.spec("7.13")
 def test_one_reload_too_many_is_refused_and_changes_nothing():
-    provider = acme_provider(admin_token=TOKEN, reloads_per_minute=2)
+    provider = acme_provider(admin_token=TOKEN, limits=ReloadLimits(per_minute=2))
     with calling(acme_app(provider), headers=ADMIN) as client:
 
         def reload(**change):

@@ -5,6 +5,7 @@ import functools
 import gc
 import json
 import math
+import re
 import threading
 
 import msgspec
@@ -12,13 +13,28 @@ import pytest
 from pydantic import BaseModel, Field
 
 from shelflife.client.reading import read_contract
-from shelflife.contract import Level
 from shelflife.contract.when import holds
 from shelflife.integrations.asgi import ContractMiddleware, contract_app
-from shelflife.server import PolicyFailed, Provider, Rejected, Rule, State, UnknownTable, UsageError, fix
+from shelflife.integrations.ed25519 import SigningKey
+from shelflife.server import (
+    Disclosure,
+    PolicyFailed,
+    Provider,
+    Rejected,
+    ReloadLimits,
+    Rule,
+    Signing,
+    State,
+    UnknownTable,
+    UsageError,
+    WireFormat,
+    fix,
+)
 from shelflife.server.errors import MalformedRequest
-from shelflife.server.feedback import Answer, Feedback
+from shelflife.server.feedback import Answer, error_answer, refusal_answer
+from shelflife.server.wire import Level
 
+KEY = SigningKey.new()
 PLANS = {"basic": {"promo": "P1"}}
 
 
@@ -180,9 +196,7 @@ def test_a_client_reads_the_condition_of_the_deepest_request_that_is_not_refused
     request = {"plan": "basic", "n": nested(32)}
     [violation] = provider_with(reads_it_whole).violations(request)
     state = provider_with().state
-    answer = Feedback(Level.FINGERPRINT).refusal(
-        Rejected([violation], state), "json", state.face(Level.FINGERPRINT)
-    )
+    answer = refusal_answer(WireFormat(), Rejected([violation], state), "json", state.face(Level.FINGERPRINT))
     contract = read_contract(answer.body, {"content-type": "application/json"})
     assert not contract.faults
     assert contract.suggestions[0].when == {"": request}
@@ -200,7 +214,7 @@ def test_a_whole_number_of_more_than_64_bits_is_a_condition_like_any_other(numbe
 def test_the_answer_to_such_a_request_says_what_is_wrong_and_bears_no_stamps():
     error = MalformedRequest("the field n holds a number that JSON cannot carry: NaN")
     answers = [
-        Feedback(Level(level)).error(400, str(error), form)
+        error_answer(WireFormat(level=level), 400, str(error), form)
         for level, form in [(0, "json"), (1, "json"), (6, "json"), (6, "problem")]
     ]
     text, first, last, problem = answers
@@ -404,17 +418,57 @@ def test_a_source_is_read_again_on_refresh():
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    ("make", "sentence"),
     [
-        ({"level": 2}, "there is no wire level 2; there are 0, 1, 4, 5 and 6"),
-        ({"admin_token": ""}, "an admin token is printable ASCII without spaces"),
-        ({"admin_token": "tök"}, "an admin token is printable ASCII without spaces"),
-        ({"errors": "xml"}, "errors are written as json or as problem, not as 'xml'"),
+        (lambda: WireFormat(level=2), "there is no wire level 2; there are 0, 1, 4, 5 and 6"),
+        (lambda: WireFormat(level="6"), "there is no wire level '6'; there are 0, 1, 4, 5 and 6"),
+        (lambda: WireFormat(errors="xml"), "errors are written as json or as problem, not as 'xml'"),
+        (lambda: ReloadLimits(most_bytes=0), "a reload must be allowed at least one byte, not 0"),
+        (lambda: ReloadLimits(per_minute=0), "at least one reload a minute must be allowed, not 0"),
+        (lambda: Signing(signer=KEY, valid_s=59), "states are signed for at least 60 s, not 59"),
+        (
+            lambda: Signing(signer="signing.pem"),
+            "a signer is a SigningKey, not str; see SigningKey.from_file",
+        ),
+        (lambda: Disclosure(secret="short"), "the secret of a disclosure has at least 16 bytes"),
+        (
+            lambda: Provider({}, admin_token=""),
+            "an admin token is printable ASCII without spaces; give None to turn the admin endpoints off",
+        ),
+        (
+            lambda: Provider({}, admin_token="tök"),
+            "an admin token is printable ASCII without spaces; give None to turn the admin endpoints off",
+        ),
+        (lambda: Provider({}, wire=6), "wire takes a WireFormat, not int"),
+        (lambda: Provider({}, wire=None), "wire takes a WireFormat, not NoneType"),
+        (lambda: Provider({}, limits=6), "limits takes a ReloadLimits, not int"),
+        (lambda: Provider({}, signing=KEY), "signing takes a Signing, not SigningKey"),
+        (lambda: Provider({}, disclosure="secret"), "disclosure takes a Disclosure, not str"),
+        (
+            lambda: Provider({}, signing=Signing(signer=KEY)),
+            "signing needs a state file: signed states are numbered across restarts",
+        ),
+        (
+            lambda: Provider(
+                {}, signing=Signing(signer=KEY), state_file="unmade.db", wire=WireFormat(level=0)
+            ),
+            "at Level 0 there are no states to sign",
+        ),
     ],
 )
-def test_wrong_options_are_refused_in_one_sentence(options, sentence):
-    with pytest.raises(UsageError, match=sentence):
-        Provider({}, **options)
+def test_a_wrong_setting_is_refused_in_one_sentence(make, sentence):
+    with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$") as refused:
+        make()
+    assert isinstance(refused.value, UsageError)
+
+
+@pytest.mark.parametrize(
+    "made", [WireFormat(), ReloadLimits(), Signing(signer=KEY), Disclosure(secret=b"s" * 16)]
+)
+def test_settings_cannot_be_changed_afterwards_and_tell_no_secret(made):
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(made, dataclasses.fields(made)[0].name, None)
+    assert "ssss" not in repr(made)
 
 
 @pytest.mark.parametrize("function", [lambda: None, lambda request: None, lambda a, b, c: None])

@@ -10,10 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from shelflife.contract import BadName, BadRow, BadRule, Delta, Level, Rule, same_json
+from shelflife.contract import Rule, same_json
+from shelflife.contract.errors import BadName
 from shelflife.server import Registry, ReloadRefused, UnknownTable, UsageError, VersionTaken
+from shelflife.server.delta import Delta
+from shelflife.server.errors import BadRow, BadRule
 from shelflife.server.statefile import StateFile
 from shelflife.server.tables import RowMap
+from shelflife.server.wire import Level
 from tests.worlds import TABLES, fitting, rows, rule_lists, tables, worlds
 
 TIE = Rule(from_table="codes", to_table="promos", relation="needs", via="code")

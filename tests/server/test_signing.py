@@ -7,11 +7,12 @@ import pytest
 
 from shelflife.apis.acme import acme_app, acme_provider
 from shelflife.client.reading import changes_in, read_signed_states, read_statement
-from shelflife.contract import Level, Rule
+from shelflife.contract import Rule
 from shelflife.contract.signed import statement_input
 from shelflife.contract.versions import Versions
 from shelflife.integrations.ed25519 import SigningKey, is_signed_by
-from shelflife.server import Provider, StateFileError, UsageError
+from shelflife.server import Provider, Signing, StateFileError, UsageError, WireFormat
+from shelflife.server.wire import Level
 from tests.calling import calling
 
 TABLES = {"codes": {"growth": {"code": "SUMMER"}, "scale": {"code": "SCALE"}}, "promos": {"SUMMER": {}}}
@@ -50,8 +51,9 @@ def key():
 def provide(tmp_path, clock, key):
     made = []
 
-    def provide(**options):
-        settings = {"state_file": tmp_path / "state.db", "signer": key, "clock": clock} | options
+    def provide(*, valid_s=DAY_S, **options):
+        signing = Signing(signer=key, clock=clock, valid_s=valid_s)
+        settings = {"state_file": tmp_path / "state.db", "signing": signing} | options
         made.append(Provider(TABLES, **settings))
         return made[-1]
 
@@ -108,7 +110,7 @@ def test_rules_are_told_too_and_below_level_6_they_are_not(provide, tmp_path):
     provider.registry.reload_rules([Rule(from_table="codes", to_table="promos", relation="needs")])
     (second,) = statements_of(provider)
     assert [rule.id for rule in second.moved.rules.added] == ["codes:needs"]
-    coarse = provide(level=Level.VECTORS, state_file=tmp_path / "coarse.db")
+    coarse = provide(wire=WireFormat(level=Level.VECTORS), state_file=tmp_path / "coarse.db")
     assert statements_of(coarse)[0].rules_version is None
 
 
@@ -159,14 +161,14 @@ def test_a_clock_that_was_wrong_for_a_while_is_believed_again_once_it_is_right(p
 
 
 @pytest.mark.spec("15.6")
-@pytest.mark.parametrize("signed_for_s", [60, DAY_S, 30 * DAY_S])
-def test_a_statement_has_time_left_whatever_the_server_signed_for_before(provide, clock, signed_for_s):
-    provider = provide(signed_for_s=60)
+@pytest.mark.parametrize("valid_s", [60, DAY_S, 30 * DAY_S])
+def test_a_statement_has_time_left_whatever_the_server_signed_for_before(provide, clock, valid_s):
+    provider = provide(valid_s=60)
     statements_of(provider)
     provider.close()
     clock.now += 31
-    (statement,) = statements_of(provide(signed_for_s=signed_for_s))
-    assert statement.expires_at == clock.now + signed_for_s
+    (statement,) = statements_of(provide(valid_s=valid_s))
+    assert statement.expires_at == clock.now + valid_s
 
 
 def test_a_statement_that_was_made_anew_is_so_after_a_restart(provide, clock, key):
@@ -260,20 +262,20 @@ def test_a_number_that_cannot_be_written_down_is_not_given_out(provide):
     assert statements_of(provide(), since=1)[0].sequence == 2
 
 
-def test_signing_needs_a_state_file_and_some_time(key, tmp_path):
+def test_signing_needs_a_state_file_and_some_time(key):
     with pytest.raises(UsageError, match="needs a state file"):
-        Provider(TABLES, signer=key)
+        Provider(TABLES, signing=Signing(signer=key))
     with pytest.raises(UsageError, match="a signer is a SigningKey, not str"):
-        Provider(TABLES, signer="signing.pem", state_file=tmp_path / "state.db")
-    with pytest.raises(UsageError, match=r"a disclosure is a Disclosure\(secret\), not str"):
+        Signing(signer="signing.pem")
+    with pytest.raises(UsageError, match="disclosure takes a Disclosure, not str"):
         Provider(TABLES, disclosure="a secret of sixteen bytes")
     with pytest.raises(UsageError, match="at least 60 s"):
-        Provider(TABLES, signer=key, state_file=tmp_path / "state.db", signed_for_s=59)
+        Signing(signer=key, valid_s=59)
 
 
 @pytest.mark.spec("15.1")
 def test_over_http_and_only_where_states_are_signed(key, tmp_path):
-    provider = acme_provider(state_file=tmp_path / "state.db", signer=key)
+    provider = acme_provider(state_file=tmp_path / "state.db", signing=Signing(signer=key))
     with calling(acme_app(provider)) as client:
         answer = client.get("/contract/signed")
         assert answer.headers["cache-control"] == "no-store"

@@ -10,8 +10,9 @@ import sys
 
 import pytest
 
-from shelflife.contract import Level, Rule, same_json
+from shelflife.contract import Rule, same_json
 from shelflife.server import Provider, Registry, StateFile, StateFileError
+from shelflife.server.wire import Level
 from tests.processes import started
 
 CODES = {"growth": {"code": "SUMMER"}, "scale": {"code": "SCALE"}}

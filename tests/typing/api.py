@@ -6,8 +6,9 @@ from typing import Literal
 
 from fastapi import FastAPI
 
-from shelflife.contract import Level, ReloadReport, Rule, Suggestion
+from shelflife.contract import Rule, Suggestion
 from shelflife.integrations.asgi import ContractMiddleware
+from shelflife.integrations.ed25519 import SigningKey
 from shelflife.integrations.fastapi import install
 from shelflife.lab import (
     Message,
@@ -23,7 +24,22 @@ from shelflife.lab import (
     play,
     score_of,
 )
-from shelflife.server import Disclosure, Fix, Provider, Rejected, Request, Tables, csv_file, fix, sql_query
+from shelflife.server import (
+    Disclosure,
+    Fix,
+    Level,
+    Provider,
+    Rejected,
+    ReloadLimits,
+    ReloadReport,
+    Request,
+    Signing,
+    Tables,
+    WireFormat,
+    csv_file,
+    fix,
+    sql_query,
+)
 
 provider = Provider(
     {
@@ -32,11 +48,13 @@ provider = Provider(
         "promos": sql_query(lambda: None, "select id, percent from promos", key="id"),
     },
     [Rule(from_table="codes", to_table="promos", relation="needs", via="code")],
-    level=Level.FINGERPRINT,
-    errors="problem",
     admin_token="token",
+    state_file="state.db",
+    wire=WireFormat(level=Level.FINGERPRINT, errors="problem"),
+    limits=ReloadLimits(most_bytes=1024, per_minute=6),
+    signing=Signing(signer=SigningKey.new(), valid_s=3600),
     disclosure=Disclosure(
-        "a secret of the provider",
+        secret="a secret of the provider",
         client=lambda headers: headers.get("x-account", ""),
         sees_diffs=lambda client: client == "ada",
     ),

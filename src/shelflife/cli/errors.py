@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from shelflife.errors import ShelflifeError
+
 __all__ = ["CommandError", "needing"]
 
 
-class CommandError(Exception):
+class CommandError(ShelflifeError):
     """What went wrong and what to do about it, in one sentence."""
 
 

@@ -37,7 +37,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         "endorse",
         help="let a new key take the place of an old one",
         description="Print an endorsement of the new key by the old one. Given to the server with the new key, clients that"
-        " have pinned the old key follow, and take nothing from the old one any more.",
+        " have pinned the old key follow, and then accept nothing from the old one.",
     )
     endorse.add_argument("old", type=Path, metavar="OLD", help="the file with the key that goes")
     endorse.add_argument("new", type=Path, metavar="NEW", help="the file with the key that comes")

@@ -43,7 +43,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         "--endorsement",
         action="append",
         metavar="FILE",
-        help="of the signing key by the one before; may be repeated",
+        help="an endorsement of the signing key by the one before; may be repeated",
     )
     parser.add_argument("--errors", choices=["json", "problem"], default="json", help="the form of errors")
     parser.add_argument(
@@ -63,14 +63,14 @@ def run(options: argparse.Namespace) -> None:
 
         from shelflife.apis.acme import acme_app, acme_provider
         from shelflife.apis.recipes import recipes_app, recipes_provider
-        from shelflife.server import ServerError
+        from shelflife.server import ServerError, Signing, WireFormat
     token = options.admin_token or os.environ.get(_TOKEN_VARIABLE)
+    signer = _signer(options)
     settings: dict[str, Any] = {
-        "level": options.level,
         "admin_token": token,
         "state_file": options.state,
-        "errors": options.errors,
-        "signer": _signer(options),
+        "wire": WireFormat(level=options.level, errors=options.errors),
+        "signing": Signing(signer=signer) if signer else None,
     }
     try:
         if options.api == "acme":
@@ -88,8 +88,8 @@ def run(options: argparse.Namespace) -> None:
         host, port = listener.getsockname()[:2]
         admin = "on" if token else "off: no admin token"
         print(f"{app.title} on http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
-        if settings["signer"] is not None:
-            print(f"States are signed by {settings['signer'].key}", flush=True)
+        if signer is not None:
+            print(f"States are signed by {signer.key}", flush=True)
         print(f"Level {options.level}, admin endpoints {admin}; docs at /docs. Ctrl-C ends it.", flush=True)
         server = uvicorn.Server(
             uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=3)

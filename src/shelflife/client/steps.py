@@ -14,6 +14,7 @@ from shelflife.client.reading import Contract, read_changes, read_state
 from shelflife.client.strategies import RULES, STANDING, Change, Strategy
 from shelflife.contract import BadMessage, Changes, Suggestion
 from shelflife.contract.versions import Versions
+from shelflife.errors import ShelflifeError
 
 __all__ = [
     "Disposal",
@@ -145,7 +146,7 @@ class Told(NamedTuple):
     """Where a key must vouch for the state: for what it does, now."""
 
 
-class Distrust(Exception):
+class Distrust(ShelflifeError):
     """What a server says of its state is not to be believed: one sentence."""
 
 

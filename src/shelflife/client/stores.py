@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from shelflife.client.entries import Entry, Knowledge, Root, Shape
+from shelflife.errors import ShelflifeError
 
 __all__ = ["MOST_SHAPES", "Filed", "Known", "Store", "StoreError", "Write", "Written"]
 
@@ -11,7 +12,7 @@ MOST_SHAPES = 64
 """Of one operation: each costs every recall a look, and an honest server has about as many as policies."""
 
 
-class StoreError(Exception):
+class StoreError(ShelflifeError):
     """The store cannot do it. To a memory this is a miss and a warning."""
 
 

@@ -5,7 +5,8 @@ from typing import Literal, NamedTuple, Protocol
 
 from shelflife.client.entries import Entry
 from shelflife.client.events import Reason
-from shelflife.contract import RulesChanges, TableChanges, node_id
+from shelflife.contract import RulesChanges, TableChanges
+from shelflife.contract.names import node_id
 
 __all__ = ["EXACT", "RULES", "Change", "Exact", "Filing", "Forgetting", "Revision", "Strategy"]
 

@@ -1,78 +1,31 @@
-"""The protocol: values and pure functions. No I/O, clock, chance or async; it knows nobody."""
+"""The protocol: values and pure functions. No I/O, clock, chance or async; it knows nobody.
 
-from shelflife.contract.delta import Delta, Diff, Row, same_json
-from shelflife.contract.errors import BadMessage, BadName, BadRow, BadRule, ContractError
-from shelflife.contract.levels import Level
+Here are the names that both sides use. The other messages are in `shelflife.contract.messages`.
+"""
+
+from shelflife.contract.errors import BadMessage, ContractError
 from shelflife.contract.messages import (
     AskFixes,
-    CacheHint,
     Changes,
     ContractState,
-    Counts,
-    Edge,
-    ErrorMessage,
-    Graph,
-    Node,
-    Problem,
-    RecoveryFeedback,
-    Rejection,
-    ReloadReport,
-    ReloadRules,
-    ReloadTable,
     RulesChanges,
-    RulesReport,
     Suggestion,
     TableChanges,
-    TableVersion,
 )
-from shelflife.contract.names import node_id, split_node_id
-from shelflife.contract.rules import Rule, RuleSet
-from shelflife.contract.stamps import (
-    RULES_HEADER,
-    STATE_HEADER,
-    TABLES_HEADER,
-    table_versions_from_header,
-    table_versions_header,
-)
+from shelflife.contract.names import split_node_id
+from shelflife.contract.rules import Rule
+from shelflife.contract.values import same_json
 
 __all__ = [
-    "RULES_HEADER",
-    "STATE_HEADER",
-    "TABLES_HEADER",
     "AskFixes",
     "BadMessage",
-    "BadName",
-    "BadRow",
-    "BadRule",
-    "CacheHint",
     "Changes",
     "ContractError",
     "ContractState",
-    "Counts",
-    "Delta",
-    "Diff",
-    "Edge",
-    "ErrorMessage",
-    "Graph",
-    "Level",
-    "Node",
-    "Problem",
-    "RecoveryFeedback",
-    "Rejection",
-    "ReloadReport",
-    "ReloadRules",
-    "ReloadTable",
-    "Row",
     "Rule",
-    "RuleSet",
     "RulesChanges",
-    "RulesReport",
     "Suggestion",
     "TableChanges",
-    "TableVersion",
-    "node_id",
     "same_json",
     "split_node_id",
-    "table_versions_from_header",
-    "table_versions_header",
 ]

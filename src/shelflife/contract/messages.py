@@ -10,12 +10,10 @@ import msgspec
 from msgspec import UNSET, UnsetType, field
 
 from shelflife.contract.errors import BadMessage
-from shelflife.contract.levels import Level
 from shelflife.contract.rules import Rule, SentRule
 
 __all__ = [
     "AskFixes",
-    "CacheHint",
     "Changes",
     "ContractState",
     "Counts",
@@ -36,26 +34,22 @@ __all__ = [
     "TableVersion",
 ]
 
-CacheHint = Literal["cacheable", "recompute"]
+_CacheHint = Literal["cacheable", "recompute"]
 
 _Rows = Annotated[
     dict[str, Any], msgspec.Meta(extra_json_schema={"additionalProperties": {"type": "object"}})
 ]
-"""Rows by their keys. What is no row is told by the table, which knows what to call it."""
+"""Rows by their keys. The table says what is wrong with one that is no row."""
 
 
-class _Message(msgspec.Struct, frozen=True, kw_only=True):
-    """What all messages share: frozen, made by keyword."""
-
-
-class TableVersion(_Message, frozen=True, kw_only=True):
+class TableVersion(msgspec.Struct, frozen=True, kw_only=True):
     """One member of a dependency vector."""
 
     table: str
     version: str
 
 
-class Suggestion(_Message, frozen=True, kw_only=True):
+class Suggestion(msgspec.Struct, frozen=True, kw_only=True):
     """The typed fix for one violated policy."""
 
     type: str
@@ -64,7 +58,7 @@ class Suggestion(_Message, frozen=True, kw_only=True):
     parameters: dict[str, Any]
     """What to merge into the request (RFC 7396: a null takes the field away)."""
 
-    cache_hint: CacheHint
+    cache_hint: _CacheHint
     """`cacheable` when it rests on reference tables alone, `recompute` when it must not be kept."""
 
     table: str | UnsetType = UNSET
@@ -74,8 +68,8 @@ class Suggestion(_Message, frozen=True, kw_only=True):
     """Every table the fix depends on, at its version; takes precedence over `table`. From Level 4 on."""
 
     rows: tuple[str, ...] | UnsetType = UNSET
-    """Every row the fix rests on, as `table:key`, also rows that were looked for and are not there;
-    a bare table name where the whole table was read. Beyond the paper, from Level 4 on."""
+    """Every row the fix rests on, as `table:key`, including rows that were looked for and are not there. A
+    bare table name stands for the whole table. Beyond the paper, from Level 4 on."""
 
     rules: tuple[str, ...] | UnsetType = UNSET
     """Every rule that was followed or looked for, as `table:relation`. Beyond the paper, from Level 4 on."""
@@ -85,7 +79,8 @@ class Suggestion(_Message, frozen=True, kw_only=True):
     A nested field is named by its JSON Pointer without the leading slash. Beyond the paper, from Level 4 on."""
 
     unless: dict[str, tuple[Any, ...]] | UnsetType = UNSET
-    """Request fields with the values that they must not have for the fix to hold. Beyond the paper, from Level 4 on."""
+    """Request fields with the values that they must not have for the fix to hold. Beyond the paper, from
+    Level 4 on."""
 
     def __post_init__(self) -> None:
         if not self.type:
@@ -100,23 +95,14 @@ class Suggestion(_Message, frozen=True, kw_only=True):
             return tuple(dependency.table for dependency in self.tables)
         return (self.table,) if self.table else ()
 
-    def at_level(self, level: Level, *, paper_only: bool = False) -> "Suggestion":
-        """What of it goes on the wire at this level."""
-        hidden: dict[str, UnsetType] = {}
-        if level < Level.VECTORS or paper_only:
-            hidden = dict.fromkeys(("rows", "rules", "when", "unless"), UNSET)
-        if level < Level.VECTORS:
-            hidden["tables"] = UNSET
-        return msgspec.structs.replace(self, **hidden) if hidden else self
 
-
-class RecoveryFeedback(_Message, frozen=True, kw_only=True):
+class RecoveryFeedback(msgspec.Struct, frozen=True, kw_only=True):
     """All the fixes for one rejected request."""
 
     suggestions: tuple[Suggestion, ...]
 
 
-class Rejection(_Message, frozen=True, kw_only=True):
+class Rejection(msgspec.Struct, frozen=True, kw_only=True):
     """The body of a request that a policy refused, from Level 1 on."""
 
     success: Literal[False]
@@ -128,7 +114,7 @@ class Rejection(_Message, frozen=True, kw_only=True):
     """The fingerprint of the rules. From Level 6 on."""
 
 
-class Problem(_Message, frozen=True, kw_only=True, omit_defaults=True):
+class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The same as `application/problem+json` (RFC 9457); the contract's members are its extensions."""
 
     type: str = "about:blank"
@@ -141,7 +127,7 @@ class Problem(_Message, frozen=True, kw_only=True, omit_defaults=True):
     rules_version: str | UnsetType = UNSET
 
 
-class ErrorMessage(_Message, frozen=True, kw_only=True):
+class ErrorMessage(msgspec.Struct, frozen=True, kw_only=True):
     """An error of the contract's own endpoints."""
 
     success: Literal[False] = False
@@ -149,7 +135,7 @@ class ErrorMessage(_Message, frozen=True, kw_only=True):
     """One sentence that says what is wrong."""
 
 
-class ReloadTable(_Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ReloadTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of `POST /admin/reload-table`: the whole table, or a change to it."""
 
     table: str
@@ -166,14 +152,13 @@ class ReloadTable(_Message, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """The new version; without it one is minted when the content really changes."""
 
     def __post_init__(self) -> None:
-        is_change = self.set is not UNSET or self.remove is not UNSET
-        if (self.rows is not UNSET) == is_change:
+        if (self.rows is UNSET) == (self.set is UNSET is self.remove):
             raise BadMessage(
                 "a reload carries either rows (the whole table) or set and remove (a change to it)"
             )
 
 
-class ReloadReport(_Message, frozen=True, kw_only=True):
+class ReloadReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a reload did."""
 
     table: str
@@ -186,14 +171,8 @@ class ReloadReport(_Message, frozen=True, kw_only=True):
     """The nodes that lie downstream of the changed and removed rows in the graph as it was before.
     From Level 5 on."""
 
-    def at_level(self, level: Level) -> "ReloadReport":
-        """What of it goes on the wire at this level."""
-        if level >= Level.GRAPH:
-            return self
-        return msgspec.structs.replace(self, affected_downstream=UNSET)
 
-
-class ReloadRules(_Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ReloadRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of `POST /admin/reload-rules`: all the rules, or a change to them."""
 
     rules: tuple[SentRule, ...] | UnsetType = UNSET
@@ -206,15 +185,14 @@ class ReloadRules(_Message, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Rules to take back, when only a change is sent."""
 
     def __post_init__(self) -> None:
-        is_change = self.add is not UNSET or self.remove is not UNSET
-        if (self.rules is not UNSET) == is_change:
+        if (self.rules is UNSET) == (self.add is UNSET is self.remove):
             raise BadMessage(
                 "a reload carries either rules (all of them) or add and remove (a change to them)"
             )
 
 
-class RulesReport(_Message, frozen=True, kw_only=True):
-    """What a reload of the rules did; a rule declared anew with another target or column is in both lists."""
+class RulesReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a reload of the rules did. A rule that was redeclared is in both lists."""
 
     old_version: str
     new_version: str
@@ -222,7 +200,7 @@ class RulesReport(_Message, frozen=True, kw_only=True):
     removed: tuple[Rule, ...]
 
 
-class AskFixes(_Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class AskFixes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of `POST /contract/fixes`: what would the server suggest for this request?"""
 
     operation: str
@@ -230,7 +208,7 @@ class AskFixes(_Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The request, or as much of it as is known."""
 
 
-class Node(_Message, frozen=True, kw_only=True):
+class Node(msgspec.Struct, frozen=True, kw_only=True):
     """A row in the graph."""
 
     table: str
@@ -238,7 +216,7 @@ class Node(_Message, frozen=True, kw_only=True):
     version: str
 
 
-class Edge(_Message, frozen=True, kw_only=True):
+class Edge(msgspec.Struct, frozen=True, kw_only=True):
     """A tie between two rows that a rule makes from a value."""
 
     from_node: str = field(name="from")
@@ -246,31 +224,31 @@ class Edge(_Message, frozen=True, kw_only=True):
     relation: str
 
 
-class Graph(_Message, frozen=True, kw_only=True):
+class Graph(msgspec.Struct, frozen=True, kw_only=True):
     """The answer of `GET /admin/graph`."""
 
     nodes: dict[str, Node]
     edges: tuple[Edge, ...]
 
 
-class ContractState(_Message, frozen=True, kw_only=True):
+class ContractState(msgspec.Struct, frozen=True, kw_only=True):
     """The answer of `GET /contract/state`."""
 
     table_versions: dict[str, str]
     rules_version: str | UnsetType = UNSET
 
 
-class Counts(_Message, frozen=True, kw_only=True):
-    """How many there are, for a client that is not shown which."""
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """How many rows or rules changed, for a client that is not shown which."""
 
     added: int
     removed: int
     changed: int | UnsetType = UNSET
-    """Of rows alone; a rule that was redeclared is both added and removed."""
+    """Only for rows. A rule that was redeclared is both added and removed."""
 
 
-class TableChanges(_Message, frozen=True, kw_only=True):
-    """What happened to a table since a version, or that this cannot be told."""
+class TableChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened to a table since a version, if that is known."""
 
     since: str
     """The version that was asked about."""
@@ -292,8 +270,8 @@ class TableChanges(_Message, frozen=True, kw_only=True):
     """In place of the lists, for a client that is not shown keys; `known` is then false."""
 
 
-class RulesChanges(_Message, frozen=True, kw_only=True):
-    """What happened to the rules since a fingerprint, or that this cannot be told."""
+class RulesChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened to the rules since a fingerprint, if that is known."""
 
     since: str
     version: str
@@ -304,7 +282,7 @@ class RulesChanges(_Message, frozen=True, kw_only=True):
     """In place of the lists, for a client that is not shown them; `known` is then false."""
 
 
-class Changes(_Message, frozen=True, kw_only=True):
+class Changes(msgspec.Struct, frozen=True, kw_only=True):
     """The answer of `GET /contract/changes`."""
 
     tables: dict[str, TableChanges]

@@ -1,27 +1,24 @@
-"""How things are called on the wire: table names, row keys, versions and `table:key`."""
+"""How things are called on the wire: tables, relations, versions and `table:key`."""
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
 
-from shelflife.contract.errors import BadName, BadRow
+from shelflife.contract.errors import BadName
 
 __all__ = [
     "check_column",
-    "check_key",
     "check_name",
     "check_nodes",
     "check_stamps",
     "check_version",
     "is_unicode",
-    "key_of",
     "node_id",
+    "shown",
     "split_node_id",
 ]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}\Z")
 _VERSION = re.compile(r"[\x20-\x7e]{1,128}\Z")
-_LONGEST_KEY = 1024
 _LONGEST_SHOWN = 60
 
 
@@ -69,19 +66,6 @@ def check_nodes(nodes: Iterable[str]) -> None:
         check_name(split_node_id(node)[0])
 
 
-def check_key(key: object, table: str) -> str:
-    """The key, when a row may have it; else `BadRow`."""
-    if not isinstance(key, str):
-        raise BadRow(f"a key of table {table} is {shown(key)}; keys are strings")
-    if not key:
-        raise BadRow(f"a key of table {table} is empty")
-    if len(key) > _LONGEST_KEY:
-        raise BadRow(f"a key of table {table} is longer than {_LONGEST_KEY} characters")
-    if not is_unicode(key):
-        raise BadRow(f"the key {shown(key)} of table {table} is not valid Unicode")
-    return key
-
-
 def check_column(column: object) -> str:
     """The column, when it is a string that is valid Unicode; else `BadName`."""
     if not isinstance(column, str) or not is_unicode(column):
@@ -96,15 +80,6 @@ def is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def key_of(value: Any) -> str | None:
-    """The row key that a value stands for: a string itself, an integer its digits, else none."""
-    if isinstance(value, str):
-        return value or None
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    return None
 
 
 def node_id(table: str, key: str) -> str:

@@ -1,28 +1,30 @@
 """What JSON can carry from one end of the wire to the other, and what is wrong with what it cannot."""
 
 import math
-import re
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Any, NamedTuple
 
-from shelflife.contract.names import is_unicode, shown
+import msgspec
+
+from shelflife.contract.names import is_unicode
 
 __all__ = [
     "DEEPEST_VALUE",
     "MOST_DIGITS",
     "Fault",
+    "are_packed_alike",
     "fault_in",
-    "fault_of_request",
     "has_odd_number",
     "is_carried",
+    "same_json",
 ]
 
 DEEPEST_VALUE = 32
-"""How many objects and lists may lie in one another within a request, and within each value that a suggestion names."""
+"""How deep objects and lists may be nested in a request, and in each value that a suggestion names."""
 
 MOST_DIGITS = 4300
-"""Of a whole number; the usual readers of JSON in Python take no longer ones."""
+"""How many digits a whole number may have. Python's usual readers of JSON take no more."""
 
 _TOO_LONG: int = 10**MOST_DIGITS
 _NO_NUMBER = "holds a number that JSON cannot carry"
@@ -31,7 +33,11 @@ _TOO_DEEP = "is nested deeper than {} levels"
 _OF_JSON = frozenset({str, int, float, bool, type(None)})
 _LISTS = (list, tuple)
 _WRITTEN_AS_LISTS = (*_LISTS, set, frozenset)
-_PLAIN_NAME = re.compile("[A-Za-z0-9_.-]{1,60}")
+_SAME_WHEN_EQUAL = {str, type(None)}
+"""Types whose values are the same as JSON when they are equal; most values are of these."""
+
+_encode_sorted = msgspec.json.Encoder(order="sorted").encode
+_pack = msgspec.msgpack.Encoder(order="sorted").encode
 
 
 class Fault(NamedTuple):
@@ -41,14 +47,14 @@ class Fault(NamedTuple):
     """The fields and the numbers of list members that lead to it."""
 
     what: str
-    """How a sentence goes on that begins with the name of the value."""
+    """What is wrong with it: the rest of a sentence that begins with the name of the value."""
 
 
 def fault_in(value: Any, deepest: int, *, is_strict: bool = False) -> Fault | None:
     """The first thing in a value that JSON cannot carry; None when all is well.
 
-    Within the value at most `deepest` objects and lists may lie in one another. A type that JSON does not know is left
-    to whoever writes the value; to the strict it is a fault.
+    Objects and lists may be nested at most `deepest` deep. A type that JSON does not know is a fault only when
+    `is_strict`; else it is left to whoever writes the value.
     """
     fault = _fault(value, deepest, is_strict)
     if fault is not None and fault.what is _TOO_DEEP:
@@ -56,15 +62,25 @@ def fault_in(value: Any, deepest: int, *, is_strict: bool = False) -> Fault | No
     return fault
 
 
-def fault_of_request(fields: Mapping[str, Any]) -> str | None:
-    """Why no suggestion could say that it holds for this request, in one sentence; None when one could."""
-    fault = fault_in(fields, DEEPEST_VALUE)
-    if fault is None:
-        return None
-    if not fault.path:
-        return f"the request {fault.what}"
-    field = fault.path[0]
-    return f"the field {field if _PLAIN_NAME.fullmatch(field) else shown(field)} {fault.what}"
+def same_json(one: Any, other: Any) -> bool:
+    """Whether two JSON values are the same, whatever the order of their fields."""
+    if type(one) in _SAME_WHEN_EQUAL and type(other) in _SAME_WHEN_EQUAL:
+        return bool(one == other)
+    if are_packed_alike(one, other):
+        return True
+    encoded = _encode_sorted(one)
+    if encoded != _encode_sorted(other):
+        return False
+    return b"null" not in encoded or not (has_odd_number(one) or has_odd_number(other))
+
+
+def are_packed_alike(one: Any, other: Any) -> bool:
+    """Whether two values are the same at a glance. They may be the same even if not. Unlike JSON, MessagePack
+    tells NaN from null."""
+    try:
+        return _pack(one) == _pack(other)
+    except OverflowError:  # a whole number of more than 64 bits
+        return False
 
 
 def is_carried(operation: str, fields: Mapping[str, Any]) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shelflife.contract.delta import same_json
+from shelflife.contract.values import same_json
 
 __all__ = ["WHOLE_REQUEST", "as_read", "field_path", "holds", "value_at"]
 

@@ -1,6 +1,6 @@
 """The contract around any ASGI app: `ContractMiddleware(app, provider)`.
 
-A middleware knows little of the app, and stands before its login. Where there is a module for your framework, take that.
+A middleware knows little of the app, and stands before its login. If there is a module for your framework, use that.
 """
 
 from collections.abc import Collection
@@ -12,23 +12,18 @@ from shelflife.integrations.under_contract import (
     Send,
     UnderContract,
     answer_in_app,
-    answered,
     body_from,
     call_of,
-    form_of,
     path_below_root,
     send_answer,
+    serve_call,
 )
 from shelflife.server.endpoints import AdminEndpoints, ContractEndpoints
-from shelflife.server.feedback import JSON, Answer
-from shelflife.server.operations import DisclosedFixes, Operations, is_operation
+from shelflife.server.operations import Operations, is_operation
 from shelflife.server.pins import Pin
 from shelflife.server.provider import Provider
 
 __all__ = ["AdminMiddleware", "ContractMiddleware", "contract_app"]
-
-_NOT_SENT = Answer(200, JSON, b"")
-"""What a handler answers for the feed; it does not leave the app."""
 
 
 class AdminMiddleware:
@@ -39,34 +34,29 @@ class AdminMiddleware:
         self._endpoints = AdminEndpoints(provider)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or "/admin/" not in scope["path"]:
-            await self.app(scope, receive, send)
-        elif (path := path_below_root(scope)) in self._endpoints.by_path:
-            answer = await answered(self._endpoints, call_of(scope, path), body_from(receive))
-            await send_answer(send, answer, scope["method"])
-        else:
-            await self.app(scope, receive, send)
+        if scope["type"] == "http" and "/admin/" in scope["path"]:
+            path = path_below_root(scope)
+            if path in self._endpoints.by_path:
+                return await serve_call(self._endpoints, call_of(scope, path), receive, send)
+        return await self.app(scope, receive, send)
 
 
-class ContractMiddleware:
+class ContractMiddleware(AdminMiddleware):
     """Gives the contract to any ASGI app: the operator's endpoints, the answers to `provider.check`, the stamps.
 
-    The endpoints for clients are not among them, for a middleware stands before the app's own login: mount `contract_app` where that holds, or say that they are `public`. `operations` are
-    those of the app, as `POST /orders/{id}`: policies are held to them, and successful responses of theirs are stamped. Without them only responses to requests that were checked are.
+    The endpoints for clients are not among them, for a middleware stands before the app's own login: mount
+    `contract_app` where that holds, or say that they are `public`. `operations` are those of the app, as
+    `POST /orders/{id}`: policies are held to them, and their successful responses are stamped. Without them, only
+    responses to requests that were checked are.
     """
 
     def __init__(
         self, app: App, provider: Provider, *, operations: Collection[str] | None = None, public: bool = False
     ) -> None:
         routes = _GivenRoutes(provider, operations)
-        provider.attach(routes.listed)
-        under_contract: App = UnderContract(app, provider, routes)
-        if public:
-            under_contract = _Public(under_contract, provider)
-        self._app = AdminMiddleware(under_contract, provider)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app(scope, receive, send)
+        provider.apps.attach(routes.listed)
+        under_contract = UnderContract(app, provider, routes)
+        super().__init__(_public(under_contract, provider) if public else under_contract, provider)
 
 
 def contract_app(provider: Provider, *, fixes: Collection[str] = ()) -> App:
@@ -75,58 +65,45 @@ def contract_app(provider: Provider, *, fixes: Collection[str] = ()) -> App:
     `fixes` are the operations whose fixes may be told to whoever may ask here, without making the request.
     """
     operations = Operations.named(fixes)
-    provider.disclose_fixes_of(fixes)
-    disclosed = DisclosedFixes(lambda: operations, provider.is_checked, fixes)
-    return _EndpointsApp(provider, ContractEndpoints(provider, disclosed))
+    endpoints = ContractEndpoints(provider, provider.apps.disclosed_fixes(lambda: operations, fixes))
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            path = "/contract" + path_below_root(scope).removeprefix("/contract")
+            await _answer(provider, endpoints, path, scope, receive, send)
+
+    return answer
 
 
-class _EndpointsApp:
-    """Answers calls to the endpoints for clients, wherever it is mounted."""
+def _public(app: App, provider: Provider) -> App:
+    """The endpoints for clients before an app, with all fixes told."""
 
-    def __init__(self, provider: Provider, endpoints: ContractEndpoints) -> None:
-        self._provider = provider
-        self._endpoints = endpoints
+    def disclosed(asked: str) -> str | None:
+        operation = provider.policies.operations.find_named(asked)
+        if operation is not None:
+            return operation.name
+        return asked if is_operation(asked) else None
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
-        path = "/contract" + path_below_root(scope).removeprefix("/contract")
-        if path not in self._endpoints.by_path:
-            feedback = self._provider.feedback
-            answer: Answer | None = feedback.error(
-                404, "there is no such endpoint", form_of(scope, self._provider)
-            )
+    endpoints = ContractEndpoints(provider, disclosed)
+
+    async def answer_first(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and (path := path_below_root(scope)) in endpoints.by_path:
+            await _answer(provider, endpoints, path, scope, receive, send)
         else:
-            answer = await answer_in_app(self._provider, self._endpoints, scope, path, body_from(receive))
-        if answer is not None:
-            await send_answer(send, answer, scope["method"])
-        elif self._provider.pin is None:
-            call = call_of(scope, path)
-            await self._provider.feed.stream(call.headers, call.query, receive, send)
-        else:
-            await send_answer(send, _NOT_SENT, scope["method"])
+            await app(scope, receive, send)
+
+    return answer_first
 
 
-class _Public:
-    """Answers the endpoints for clients before the app, and tells all fixes."""
-
-    def __init__(self, app: App, provider: Provider) -> None:
-        def disclosed(asked: str) -> str | None:
-            operation = provider.policies.operations.find_named(asked)
-            if operation is not None:
-                return operation.name
-            return asked if is_operation(asked) else None
-
-        endpoints = ContractEndpoints(provider, disclosed)
-        self._app = app
-        self._paths = endpoints.by_path
-        self._answering = _EndpointsApp(provider, endpoints)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and path_below_root(scope) in self._paths:
-            await self._answering(scope, receive, send)
-        else:
-            await self._app(scope, receive, send)
+async def _answer(
+    provider: Provider, endpoints: ContractEndpoints, path: str, scope: Scope, receive: Receive, send: Send
+) -> None:
+    call = call_of(scope, path)
+    if provider.pin is None and endpoints.is_for_the_feed(call):
+        await provider.feed.stream(call.headers, call.query, receive, send)
+    else:
+        answer = await answer_in_app(provider, endpoints, call, body_from(receive))
+        await send_answer(send, answer, call.method)
 
 
 class _GivenRoutes:

@@ -1,6 +1,6 @@
 """Ed25519 keys, by `cryptography`: signing at the server, pinning at the client. Needs the extra `signed`.
 
-At the server: `Provider(..., state_file="state.db", signer=SigningKey.from_file("signing.pem"))`; at the client:
+At the server: `Provider(..., state_file="state.db", signing=Signing(signer=SigningKey.from_file("signing.pem")))`; at the client:
 `Memory(trust=trust({"https://api.example": ["ed25519:..."]}))`.
 """
 
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from shelflife.client.trust import Trust
 from shelflife.contract.signed import MOST_ENDORSEMENTS, Endorsement, endorsement_input
+from shelflife.errors import ShelflifeError
 from shelflife.extras import needing
 
 with needing("signed"):
@@ -30,8 +31,8 @@ _PREFIX = "ed25519:"
 _OWNER_ONLY = 0o600
 
 
-class KeyFileError(Exception):
-    """A file is not what holds a signing key or an endorsement of it, or cannot be written: one sentence."""
+class KeyFileError(ShelflifeError):
+    """A file holds no usable key or endorsement, or cannot be written. The message is one sentence."""
 
 
 class SigningKey:
@@ -43,12 +44,12 @@ class SigningKey:
         self.key = _PREFIX + base64.b64encode(raw).decode()
         """The public key, for clients to pin."""
         self.endorsements = tuple(endorsements)
-        """By which earlier keys name this one, or one on the way to it."""
+        """The endorsements by which earlier keys name this one, or one on the way to it."""
         _check_endorsements(self.key, self.endorsements)
 
     @classmethod
     def new(cls) -> "SigningKey":
-        """A key that is drawn now."""
+        """A new random key."""
         return cls(Ed25519PrivateKey.generate())
 
     @classmethod
@@ -85,7 +86,7 @@ class SigningKey:
         return self._private.sign(message)
 
     def endorse(self, key: str) -> Endorsement:
-        """Say that another key takes the place of this one: clients that have pinned this one follow."""
+        """Name another key as the successor of this one. Clients that have pinned this one follow."""
         if key == self.key:
             raise KeyFileError("a key cannot take its own place")
         signature = self.sign(endorsement_input(key, self.key))
@@ -93,7 +94,7 @@ class SigningKey:
 
 
 def _check_endorsements(key: str, endorsements: Sequence[Endorsement]) -> None:
-    """Refuse what would lead no client to this key, or away from it."""
+    """Refuse endorsements that would lead no client to this key, or would lead clients away from it."""
     if len(endorsements) > MOST_ENDORSEMENTS:
         raise KeyFileError(f"a key has at most {MOST_ENDORSEMENTS} endorsements")
     for one in endorsements:
@@ -116,5 +117,5 @@ def is_signed_by(key: str, message: bytes, signature: str) -> bool:
 
 
 def trust(pins: Mapping[str, Collection[str]]) -> Trust:
-    """Trust in these keys, by origin: what is not signed by one of them changes nothing in a memory."""
+    """Trust in these keys, by origin. What is not signed by one of them changes nothing in a memory."""
     return Trust(pins, is_signed_by)

@@ -1,6 +1,6 @@
 """The contract inside a Litestar app: `Litestar(..., plugins=[ContractPlugin(provider)])`.
 
-It is a plugin and no `install(app, provider)`: what holds for a Litestar app is settled when it is made.
+It is a plugin and no `install(app, provider)`, because a Litestar app is settled when it is made.
 """
 
 import inspect
@@ -14,17 +14,15 @@ from shelflife.integrations.under_contract import (
     UnderContract,
     answer_in_app,
     answer_to,
-    answered,
-    body_from,
     call_of,
     path_below_root,
-    send_answer,
+    serve_call,
     warn_that_it_is_open,
 )
 from shelflife.server import MalformedRequest, PolicyFailed, Provider
 from shelflife.server.endpoints import AdminEndpoints, ContractEndpoints
 from shelflife.server.feedback import Answer
-from shelflife.server.operations import DisclosedFixes, Operation, Operations
+from shelflife.server.operations import Operation, Operations
 from shelflife.server.pins import Pin
 from shelflife.server.policies import Refusal
 
@@ -45,8 +43,10 @@ _REMEDY = "give ContractPlugin the guards that they need, or [] if this is meant
 class ContractPlugin(InitPlugin, ReceiveRoutePlugin):
     """Gives a Litestar app the contract: its endpoints as handlers, its stamps, and its answer to `provider.check`.
 
-    The app's own guards and middleware hold for the contract's endpoints, and so do the `guards` given here; then operations that have not all of them tell no versions. `fixes` are the operations whose fixes are told
-    without the request being made; by default, those before which nothing stands that does not stand before the contract's endpoints too, in an app without middleware.
+    The app's own guards and middleware hold for the contract's endpoints, and so do the `guards` given here. Operations
+    that do not have all of them then tell no versions. `fixes` are the operations whose fixes are told without the
+    request being made. By default these are the ones that ask for no more than the contract's endpoints do, in an app
+    without middleware.
     """
 
     def __init__(
@@ -59,10 +59,9 @@ class ContractPlugin(InitPlugin, ReceiveRoutePlugin):
         self._provider = provider
         self._guards = list(guards or ())
         self._routes = _LitestarRoutes(provider, "" if guards is not None else _REMEDY)
-        disclosed = DisclosedFixes(self._routes.listed, provider.is_checked, fixes)
+        disclosed = provider.apps.disclosed_fixes(self._routes.listed, fixes)
         self._endpoints = ContractEndpoints(provider, disclosed)
-        provider.disclose_fixes_of(fixes or ())
-        provider.attach(self._routes.listed)
+        provider.apps.attach(self._routes.listed)
 
     def on_app_init(self, app_config: AppConfig) -> AppConfig:
         """Put everything into the app that is being made."""
@@ -90,9 +89,7 @@ class ContractPlugin(InitPlugin, ReceiveRoutePlugin):
 
         async def answer(request: Request[Any, Any, Any]) -> Response[bytes | None]:
             scope: Any = request.scope
-            told = await answer_in_app(provider, endpoints, scope, path, request.stream())
-            # What is not told is never sent: the feed begins when the app is done with the request.
-            return Response(b"") if told is None else _response(told)
+            return _response(await answer_in_app(provider, endpoints, call_of(scope, path), request.stream()))
 
         methods: Any = endpoints.by_path[path].methods
         handler = HTTPRouteHandler(
@@ -103,7 +100,7 @@ class ContractPlugin(InitPlugin, ReceiveRoutePlugin):
     def _answer_for_the_app(
         self, request: Request[Any, Any, Any], failure: Exception
     ) -> Response[bytes | None]:
-        """What an unhandled refusal is answered with."""
+        """The answer to a refusal that the app does not handle."""
         pin = self._provider.pin
         if pin is None:
             raise failure
@@ -125,7 +122,8 @@ class _LitestarRoutes:
         self._all: list[BaseRoute] = []
         self._listed: Operations | None = None
         self._stamped: dict[int, bool] = {}
-        """Whether the successes of a handler carry stamps, by its identity; handlers live as long as their app."""
+        """Whether the successes of a handler carry stamps, by its identity. Handlers live as long as their
+        app."""
 
     def add(self, route: BaseRoute) -> None:
         self._all.append(route)
@@ -134,16 +132,19 @@ class _LitestarRoutes:
     def listed(self) -> Operations:
         if self._listed is None:
             opaque = [route.path for route in self._all if not isinstance(route, HTTPRoute | WebSocketRoute)]
-            self._listed = Operations(self._operations(), opaque)
+            passed, has_middleware = self._passed(), self._has_middleware()
+            operations: list[Operation] = []
+            guards: dict[str, list[str]] = {}
+            for method, route, handler in self._handlers():
+                more = [name for what, name in _standing_before(handler).items() if what not in passed]
+                is_shown = bool(handler.resolve_include_in_schema()) and method != "OPTIONS"
+                operation = Operation.of_route(
+                    method, route.path, is_guarded=has_middleware or bool(more), is_shown=is_shown
+                )
+                operations.append(operation)
+                guards[operation.name] = more
+            self._listed = Operations(operations, opaque)
             if self._remedy:
-                guards = {
-                    name: [
-                        guard
-                        for what, guard in _standing_before(handler).items()
-                        if what not in self._passed()
-                    ]
-                    for name, handler in self._handlers()
-                }
                 warn_that_it_is_open(self._provider, guards, self._remedy)
         return self._listed
 
@@ -152,7 +153,7 @@ class _LitestarRoutes:
         if template is not None and isinstance(scope.get("route_handler"), HTTPRouteHandler):
             method = "GET" if scope["method"] == "HEAD" else scope["method"]
             return Operation.of_route(method, template or "/").name
-        # In an app that is mounted, to which Litestar shows what is left of the path.
+        # In a mounted app, to which Litestar shows only the rest of the path.
         whole = {**scope, "path": unquote(scope.get("raw_path", b"").decode("latin-1"))}
         operation = self._provider.policies.operations.find(scope["method"], path_below_root(whole))
         return None if operation is None else operation.name
@@ -167,7 +168,8 @@ class _LitestarRoutes:
         return is_stamped
 
     def _may_be_stamped(self, handler: HTTPRouteHandler) -> bool:
-        """Whether nobody but the handler itself answers with a success, and whoever it answers has passed what the contract asks for."""
+        """Whether a success can only come from the handler itself, and its client has passed all that the
+        contract asks for."""
         has_hook = any(getattr(layer, "before_request", None) for layer in handler.ownership_layers)
         has_own_middleware = any(layer.middleware for layer in handler.ownership_layers[1:])
         app: Any = handler.ownership_layers[0]
@@ -184,32 +186,24 @@ class _LitestarRoutes:
         )
 
     def _has_middleware(self) -> bool:
-        """Whether the app has middleware, which may ask for another thing at each path; a later plugin may have brought it."""
+        """Whether the app has middleware, which may ask for another thing at each path. A later plugin may
+        have added it."""
         app = self.own[0].ownership_layers[0] if self.own else None
         return any(one is not self.under_contract for one in getattr(app, "middleware", ()))
 
     def _passed(self) -> dict[Any, str]:
-        """What whoever asks the contract has passed."""
+        """What stands before the contract's endpoints."""
         return _standing_before(self.own[0]) if self.own else {}
 
-    def _handlers(self) -> Iterator[tuple[str, HTTPRouteHandler]]:
+    def _handlers(self) -> Iterator[tuple[str, HTTPRoute, HTTPRouteHandler]]:
         for route in self._all:
             if isinstance(route, HTTPRoute):
                 for handler in route.route_handlers:
-                    for method in handler.http_methods:
-                        yield Operation.of_route(str(method), route.path).name, handler
-
-    def _operations(self) -> Iterator[Operation]:
-        passed = self._passed().keys()
-        for name, handler in self._handlers():
-            method, _, template = name.partition(" ")
-            is_guarded = self._has_middleware() or not _standing_before(handler).keys() <= passed
-            is_shown = bool(handler.resolve_include_in_schema()) and method != "OPTIONS"
-            yield Operation.of_route(method, template, is_guarded=is_guarded, is_shown=is_shown)
+                    yield from ((str(method), route, handler) for method in handler.http_methods)
 
 
 def _standing_before(handler: HTTPRouteHandler) -> dict[Any, str]:
-    """What stands before a handler, or might; guards have a name, and all else has none."""
+    """What stands before a handler, or might. Guards have a name, and nothing else has one."""
     standing: dict[Any, str] = {}
     for layer in handler.ownership_layers:
         standing |= {("guard", guard): getattr(guard, "__name__", "a guard") for guard in layer.guards or ()}
@@ -233,7 +227,8 @@ def _standing_before(handler: HTTPRouteHandler) -> dict[Any, str]:
 
 
 class _AdminHandler(ASGIRouteHandler):
-    """An operator's endpoint, which no guard and no middleware of the app stands before: it has a token of its own."""
+    """An operator's endpoint. No guard and no middleware of the app stands before it, because it has a token
+    of its own."""
 
     def resolve_guards(self) -> list[Guard]:
         return []
@@ -247,8 +242,7 @@ def _admin_handlers(provider: Provider) -> Iterator[ASGIRouteHandler]:
 
     def handler_for(path: str) -> ASGIRouteHandler:
         async def admin(scope: Any, receive: Any, send: Any) -> None:
-            answer = await answered(endpoints, call_of(scope, path), body_from(receive))
-            await send_answer(send, answer, scope["method"])
+            await serve_call(endpoints, call_of(scope, path), receive, send)
 
         return _AdminHandler(path, copy_scope=True, exclude_from_csrf=True)(admin)
 

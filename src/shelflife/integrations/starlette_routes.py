@@ -1,30 +1,33 @@
-"""The routes of a Starlette app, as FastAPI's are too: which operation a request is for, and what stands before it."""
+"""The routes of a Starlette app, as FastAPI's are too: the contract among them, and what stands before the
+others."""
 
 import inspect
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from shelflife.extras import needing
-from shelflife.integrations.under_contract import Scope, UnderContract, warn_that_it_is_open
-from shelflife.server import Provider
-from shelflife.server.operations import DisclosedFixes, Operation, Operations
+from shelflife.integrations.asgi import AdminMiddleware
+from shelflife.integrations.under_contract import (
+    Scope,
+    UnderContract,
+    answer_in_app,
+    call_of,
+    warn_that_it_is_open,
+)
+from shelflife.server import Provider, UsageError
+from shelflife.server.endpoints import ContractEndpoints
+from shelflife.server.operations import Operation, Operations
 from shelflife.server.pins import Pin
 
 with needing("server"):
     from starlette.applications import Starlette
-    from starlette.routing import BaseRoute, Host, Mount, Route, Router, compile_path
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.routing import BaseRoute, Host, Mount, Route, Router, WebSocketRoute, compile_path
     from starlette.staticfiles import StaticFiles
 
-__all__ = [
-    "AppRoutes",
-    "Found",
-    "Opaque",
-    "decorators_of",
-    "guards_of_its_own",
-    "is_of_framework_itself",
-    "list_mounted",
-]
+__all__ = ["AppRoutes", "Guards", "Handler", "decorators_of", "guards_of_its_own", "is_of_framework_itself"]
 
 _ANY_METHOD = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _MOST_UNKNOWN = 1000
@@ -34,108 +37,100 @@ _LETS_EVERYBODY_IN = (
 )
 """Middleware that is no login. Any other may ask for something, and for another thing at another path."""
 
+Handler = Callable[[Request], Any]
+
+Guards = tuple[str, ...]
+"""What stands before an endpoint, by name."""
+
 
 class Found(NamedTuple):
-    """A route of an app, or of one that is mounted in it."""
+    """An operation of an app, or of one that is mounted in it."""
 
-    template: str
-    methods: Collection[str] | None
-    """None when the endpoint takes any."""
-
+    operation: Operation
     endpoint: Any
-    guards: tuple[str, ...]
-    """What stands before the endpoint and not before the contract's, by name; one that keeps nobody out has none."""
+    guards: Guards
+    """What stands before the endpoint and not before the contract's, by name. One that keeps nobody out has
+    no name."""
 
-    is_shown: bool
-    is_stamped: Callable[[Pin], bool]
+    is_stamped: bool
     """Whether a success carries stamps though it was not checked."""
-
-    def operations(self, *, is_guarded: bool) -> Iterator[Operation]:
-        """Its operations: one for each method."""
-        path: re.Pattern[str] = compile_path(self.template)[0]
-        for method in self.methods or _ANY_METHOD:
-            if method != "HEAD":  # a GET by another name
-                yield Operation.of_route(
-                    method,
-                    self.template,
-                    path,
-                    is_guarded=is_guarded or bool(self.guards),
-                    is_shown=self.is_shown,
-                )
-
-
-class Opaque(NamedTuple):
-    """A part of an app whose own routes cannot be seen."""
-
-    path: str
-
-
-Listing = Callable[[Iterable[BaseRoute]], Iterator[Found | Opaque]]
 
 
 class _Listed(NamedTuple):
-    """The routes of an app as they were listed last. One value, so that whoever looks at it meanwhile sees all of it or nothing."""
+    """The routes of an app as they were listed last. One value: whoever looks meanwhile sees all of it or
+    nothing."""
 
-    by_endpoint: dict[int, list[tuple[Operation, Found]]]
-    by_method: dict[tuple[int, str], list[tuple[Operation, Found]]]
+    by_call: dict[tuple[int, str], list[Found]]
+    """By the identity of the endpoint, and the method."""
+
     operations: Operations
-    unknown: dict[int, Any]
-    """Endpoints that are none of these, by identity; kept, so that no other gets it."""
+    seen: dict[int, Any]
+    """Endpoints that need no new listing, by identity: those of these routes, and those that were looked for
+    in vain. They are kept, so that no other gets their identity."""
 
     route_count: int
     """How many there were: with another one they are listed anew."""
 
 
 class AppRoutes:
-    """The routes of an app, found by the endpoint that the app itself has chosen for a request."""
+    """The routes of an app. That of a request is found by the endpoint that the app itself has chosen."""
 
-    def __init__(self, app: Starlette, provider: Provider, listing: Listing, remedy: str) -> None:
-        """`remedy` says what to do about operations that ask for more than the contract; empty when that is meant."""
+    def __init__(self, app: Starlette, provider: Provider, remedy: str) -> None:
+        """`remedy` says what to do about operations that ask for more than the contract; empty when that is
+        meant."""
+        if app.middleware_stack is not None:
+            raise UsageError("the contract cannot be installed in an app that serves already")
+        if isinstance(app.router.middleware_stack, UnderContract):
+            raise UsageError("a contract is installed in this app already; an app has one provider")
+        self.own: list[Any] = []
+        """The contract's."""
         self._app = app
         self._provider = provider
-        self._listing = listing
         self._remedy = remedy
-        self._own: list[Route] = []
-        self._listed = _Listed({}, {}, Operations(), {}, -1)
+        self._are_own_placed = False
+        self._listed = _Listed({}, Operations(), {}, -1)
 
-    def add_own(self, route: BaseRoute) -> None:
-        """Note a route of the contract's; it is put where it belongs when all others are there."""
-        if isinstance(route, Route):
-            self._own.append(route)
+    def install(self, fixes: Collection[str] | None) -> None:
+        """Add the contract's routes, put it around all routes, and the operator's endpoints before everything
+        else."""
+        app, provider = self._app, self._provider
+        disclosed = provider.apps.disclosed_fixes(lambda: self._listed.operations, fixes)
+        endpoints = ContractEndpoints(provider, disclosed)
+        for path, endpoint in endpoints.by_path.items():
+            self.own.append(self._add(path, endpoint.methods, _handler_of(provider, endpoints, path)))
+        provider.apps.attach(self.listed)
+        app.router.middleware_stack = UnderContract(app.router.middleware_stack, provider, self)
+        build_plain_stack = app.build_middleware_stack
 
-    def disclosed(self, fixes: Collection[str] | None) -> DisclosedFixes:
-        """Of which operations fixes are told to whoever may ask the contract."""
-        self._provider.disclose_fixes_of(fixes or ())
-        return DisclosedFixes(lambda: self._listed.operations, self._provider.is_checked, fixes)
+        def build_middleware_stack() -> AdminMiddleware:
+            return AdminMiddleware(build_plain_stack(), provider)
+
+        # Unless somebody else has done the same before: then more than is listed stands before the app.
+        build_middleware_stack.is_of_the_contract = inspect.ismethod(build_plain_stack)  # type: ignore[attr-defined]
+        app.build_middleware_stack = build_middleware_stack  # type: ignore[method-assign]
 
     def listed(self) -> Operations:
         """All operations, as the app is now."""
         self._place_own_routes()
-        found = list(self._listing(self._app.routes))
-        is_guarded = _has_middleware_of_its_own(self._app)
-        by_endpoint: dict[int, list[tuple[Operation, Found]]] = {}
-        for route in found:
-            if isinstance(route, Found):
-                pairs = by_endpoint.setdefault(id(route.endpoint), [])
-                pairs += ((operation, route) for operation in route.operations(is_guarded=is_guarded))
-        all_pairs = [pair for pairs in by_endpoint.values() for pair in pairs]
-        opaque = (route.path for route in found if isinstance(route, Opaque))
-        operations = Operations((operation for operation, _ in all_pairs), opaque)
-        by_method: dict[tuple[int, str], list[tuple[Operation, Found]]] = {}
-        for endpoint, pairs in by_endpoint.items():
-            for pair in pairs:
-                for method in pair[0].methods:
-                    by_method.setdefault((endpoint, method), []).append(pair)
-        self._listed = _Listed(by_endpoint, by_method, operations, {}, len(self._app.router.routes))
+        walked = list(self._walk(self._app.routes))
+        found = [one for one in walked if isinstance(one, Found)]
+        opaque = (one for one in walked if isinstance(one, str))
+        operations = Operations((one.operation for one in found), opaque)
+        by_call: dict[tuple[int, str], list[Found]] = {}
+        for one in found:
+            for method in one.operation.methods:
+                by_call.setdefault((id(one.endpoint), method), []).append(one)
+        seen = {id(one.endpoint): one.endpoint for one in found}
+        self._listed = _Listed(by_call, operations, seen, len(self._app.router.routes))
         if self._remedy:
-            guards = {operation.name: route.guards for operation, route in all_pairs}
+            guards = {one.operation.name: one.guards for one in found}
             warn_that_it_is_open(self._provider, guards, self._remedy)
         return operations
 
     def name(self, scope: Scope, path: str) -> str | None:
         found = self._find(scope, path)
         if found is not None:
-            return found[0].name
+            return found.operation.name
         # In a part of the app that cannot be seen, or before a mounted app has found its route: what is listed may not be
         # what the app chooses, so that only a policy's own path counts.
         operation = self._provider.policies.operations.guess(scope["method"], path)
@@ -143,70 +138,122 @@ class AppRoutes:
 
     def is_stamped(self, scope: Scope, path: str, pin: Pin) -> bool:
         found = self._find(scope, path)
-        return found is not None and found[1].is_shown and found[1].is_stamped(pin)
+        return found is not None and found.is_stamped
 
-    def _find(self, scope: Scope, path: str) -> tuple[Operation, Found] | None:
-        """By what the app has chosen. The path decides only between several routes of one endpoint: the app may understand paths otherwise than we."""
+    def _add(self, path: str, methods: Sequence[str], handler: Handler) -> BaseRoute:
+        """Make a route of the contract's one of the app's own."""
+        raise NotImplementedError
+
+    def _parts_of(self, route: BaseRoute) -> Iterator[tuple[Any, BaseRoute, Guards]]:
+        """The routes that one stands for: as they are here, as they were declared, and what else stands
+        before them."""
+        yield route, route, ()
+
+    def _standing(self, route: Any, declared: Route, guards: Guards) -> tuple[Guards, bool, bool]:
+        """What stands before a route, whether the app shows it as its own, and whether successes that were
+        not checked carry stamps. `guards` stand before it because of where it is."""
+        raise NotImplementedError
+
+    def _walk(
+        self, routes: Iterable[BaseRoute], prefix: str = "", guards: Guards = ()
+    ) -> Iterator[Found | str]:
+        """The operations of all routes, also of mounted apps, and the paths of parts that cannot be seen."""
+        for one in routes:
+            for route, declared, more in self._parts_of(one):
+                before = (*guards, *more)
+                if isinstance(declared, Route):
+                    if not any(declared is own for own in self.own):
+                        standing = self._standing(route, declared, before)
+                        yield from self._operations_of(route, prefix + (route.path or ""), *standing)
+                elif isinstance(declared, Mount | Host):
+                    yield from self._walk_mounted(route, declared, prefix, before)
+                elif not isinstance(declared, WebSocketRoute):
+                    yield prefix
+
+    def _operations_of(
+        self, route: Any, template: str, guards: Guards, is_shown: bool, is_stamped: bool
+    ) -> Iterator[Found]:
+        """One operation for each method of a route."""
+        path: re.Pattern[str] = compile_path(template)[0]
+        is_guarded = bool(guards) or _has_middleware_of_its_own(self._app)
+        for method in route.methods or _ANY_METHOD:
+            if method != "HEAD":  # a GET by another name
+                operation = Operation.of_route(
+                    method, template, path, is_guarded=is_guarded, is_shown=is_shown
+                )
+                yield Found(operation, route.endpoint, guards, is_shown and is_stamped)
+
+    def _walk_mounted(
+        self, mount: Any, declared: Mount | Host, prefix: str, guards: Guards
+    ) -> Iterator[Found | str]:
+        """The operations of a mounted app. Whatever may stand on the way to them counts as a guard of
+        theirs."""
+        path = prefix + (mount.path or "") if isinstance(declared, Mount) else prefix
+        if isinstance(mount.app, StaticFiles):
+            return
+        if not mount.routes:
+            yield path
+            return
+        if type(declared) not in (Mount, Host) or not _is_plain(mount.app):
+            guards = (*guards, f"the middleware of {path or 'a mounted app'}")
+        yield from self._walk(mount.routes, path, guards)
+
+    def _find(self, scope: Scope, path: str) -> Found | None:
+        """By what the app has chosen. The path decides only between several routes of one endpoint, for the
+        app may understand paths otherwise than we do."""
         endpoint = scope.get("endpoint")
         if endpoint is None:
             return None  # nothing was found for it, or it did not come as far as the routes
         listed = self._listed
-        if listed.route_count != len(self._app.router.routes):
-            self.listed()
-            listed = self._listed
-        pairs = listed.by_endpoint.get(id(endpoint))
-        if pairs is None and id(endpoint) not in listed.unknown and len(listed.unknown) < _MOST_UNKNOWN:
+        is_new = id(endpoint) not in listed.seen and len(listed.seen) < len(listed.by_call) + _MOST_UNKNOWN
+        if is_new or listed.route_count != len(self._app.router.routes):
             self.listed()  # a route may have been added
             listed = self._listed
-            pairs = listed.by_endpoint.get(id(endpoint))
-            if pairs is None:
-                listed.unknown[id(endpoint)] = endpoint
-        fitting = listed.by_method.get((id(endpoint), scope["method"]), ())
+            listed.seen[id(endpoint)] = endpoint
+        fitting = listed.by_call.get((id(endpoint), scope["method"]), ())
         if len(fitting) == 1:
             return fitting[0]
-        return next((pair for pair in fitting if pair[0].path.match(path)), None)
+        return next((one for one in fitting if one.operation.path.match(path)), None)
 
     def _place_own_routes(self) -> None:
-        """Once, before the first request: the contract's routes come last, so that no request for another has to pass them; but before one that takes their paths."""
-        own, self._own = self._own, []
-        if not own:
+        """Before the first request, put the contract's routes last, so that no request for another has to
+        pass them; but before a route that takes their paths."""
+        if self._are_own_placed:
             return
+        self._are_own_placed = True
         routes = self._app.router.routes
-        others = [route for route in routes if not any(route is one for one in own)]
-        paths = [one.path for one in own]
+        others = [route for route in routes if not any(route is one for one in self.own)]
+        paths = [one.path for one in self.own]
         taken = (index for index, route in enumerate(others) if _may_take(route, paths))
         at = next(taken, len(others))
-        routes[:] = [*others[:at], *own, *others[at:]]
+        routes[:] = [*others[:at], *self.own, *others[at:]]
+
+
+def _handler_of(provider: Provider, endpoints: ContractEndpoints, path: str) -> Handler:
+    """What answers calls to one of the contract's endpoints."""
+
+    async def answer(request: Request) -> Response:
+        # By the request's own stream: a login may have read the body before.
+        call = call_of(request.scope, path)
+        told = await answer_in_app(provider, endpoints, call, request.stream())
+        media_type = None if told.status == 304 else told.content_type
+        return Response(told.body, told.status, dict(told.headers), media_type)
+
+    answer.__name__ = path.rpartition("/")[2]
+    return answer
 
 
 def _may_take(route: BaseRoute, paths: Iterable[str]) -> bool:
-    """Whether a request for one of these paths may be for a route: only of a plain one is it known that it is not."""
+    """Whether a request for one of these paths may be for a route. Only of a plain one is it known that it is
+    not."""
     if not is_of_framework_itself(route) or not isinstance(route, Route):
         return True
     return any(route.path_regex.match(path) for path in paths)
 
 
-def list_mounted(
-    kind: Mount | Host,
-    mount: Any,
-    prefix: str,
-    guards: tuple[str, ...],
-    list_them: Callable[..., Iterator[Found | Opaque]],
-) -> Iterator[Found | Opaque]:
-    """The routes of a mounted app; `mount` says where it is, which for an included router is not in the route itself. Whatever may stand on the way to them counts as a guard of theirs."""
-    path = prefix + (mount.path or "") if isinstance(kind, Mount) else prefix
-    if isinstance(mount.app, StaticFiles):
-        return
-    if not mount.routes:
-        yield Opaque(path)
-        return
-    if type(kind) not in (Mount, Host) or not _is_plain(mount.app):
-        guards = (*guards, f"the middleware of {path or 'a mounted app'}")
-    yield from list_them(mount.routes, path, guards)
-
-
 def guards_of_its_own(route: Route) -> Iterator[str]:
-    """What stands before an endpoint, or might: only a plain function that is called by a plain route has nothing."""
+    """What stands before an endpoint, or might. Only a plain function that a plain route calls has
+    nothing."""
     if type(route) is not Route:
         yield f"a {type(route).__name__}"
     if not inspect.isfunction(route.app):
@@ -215,13 +262,13 @@ def guards_of_its_own(route: Route) -> Iterator[str]:
 
 
 def decorators_of(endpoint: Any) -> Iterator[str]:
-    """What is wrapped around the function that answers; one that does not say so cannot be seen."""
+    """What is wrapped around the function that answers. A wrapper that does not say so cannot be seen."""
     if not inspect.isroutine(endpoint) or hasattr(endpoint, "__wrapped__"):
         yield "a decorator"
 
 
 def _is_plain(app: Any) -> bool:
-    """Whether a mounted app has no middleware, and is none: a contract of its own is none."""
+    """Whether a mounted app has no middleware, and is none. A contract of its own does not count."""
     if not is_of_framework_itself(app) or not isinstance(app, Router | Starlette):
         return False
     router = getattr(app, "router", app)
@@ -248,7 +295,7 @@ def is_of_framework_itself(part: Any) -> bool:
 
 
 def _has_stack(stack: Any) -> bool:
-    """Whether a router calls something before its own routes; the contract does not count."""
+    """Whether a router calls something before its own routes. The contract does not count."""
     if isinstance(stack, UnderContract):
         stack = stack.app
     return not inspect.ismethod(stack)

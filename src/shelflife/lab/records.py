@@ -8,6 +8,7 @@ from typing import Any, BinaryIO, Final, Literal
 
 import msgspec
 
+from shelflife.errors import ShelflifeError
 from shelflife.lab.scenarios import Split
 from shelflife.lab.spec import RunSpec
 
@@ -37,7 +38,7 @@ FORMAT: Final = 1
 """The number of this format of records. Files of another are refused."""
 
 
-class RecordsError(Exception):
+class RecordsError(ShelflifeError):
     """Records cannot be written or read: one sentence for people."""
 
 

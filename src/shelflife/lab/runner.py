@@ -16,6 +16,7 @@ import msgspec
 import shelflife
 from shelflife.client import EXACT, SqliteStore, Store, Strategy
 from shelflife.client.reading import read_state
+from shelflife.errors import ShelflifeError
 from shelflife.lab.agents import Agent, Surroundings
 from shelflife.lab.apis import APIS
 from shelflife.lab.arms import ARMS, OF_USERS, KeepsNothing
@@ -37,7 +38,7 @@ _SAYS_NOTHING = 0
 _NOT_TO_BE_FOLLOWED = ("bumps", "pins", "lies")
 
 
-class LabError(Exception):
+class LabError(ShelflifeError):
     """A run cannot be played: one sentence for people."""
 
 

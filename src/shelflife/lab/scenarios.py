@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from shelflife.contract import Rule
+from shelflife.errors import ShelflifeError
 from shelflife.lab.toml_lines import TomlLines
 
 __all__ = [
@@ -33,7 +34,7 @@ Hostile = Literal["injects", "bumps", "pins", "lies", "tells"]
 _BY_NAME = resources.files("shelflife.lab") / "streams"
 
 
-class ScenarioError(Exception):
+class ScenarioError(ShelflifeError):
     """A manifest is wrong: one sentence a problem, each with the line where that is known."""
 
     def __init__(self, name: str, problems: list[str]) -> None:

@@ -17,7 +17,7 @@ from shelflife.lab.hostile import Reader, bumping, holding_back, injecting
 from shelflife.lab.records import Disclosed, Drifted
 from shelflife.lab.scenarios import Scenario
 from shelflife.lab.spec import Conduct, RunSpec
-from shelflife.server import Disclosure, Provider
+from shelflife.server import Disclosure, Provider, Signing, WireFormat
 
 __all__ = ["EpisodeClock", "Server", "guard_of", "server_of"]
 
@@ -90,14 +90,13 @@ def server_of(spec: RunSpec, scenario: Scenario) -> Iterator[Server]:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="shelflife-lab-")) if signer else ""
 
         def provided(name: str, at: Callable[[], float]) -> Provider:
-            signing = {"signer": signer, "state_file": Path(folder) / name} if signer else {}
+            signing = Signing(signer=signer, valid_s=_SIGNED_FOR_S, clock=at) if signer else None
             provider = api.provider(
-                level=spec.level,
+                wire=WireFormat(level=spec.level),
                 admin_token=admin_token,
+                state_file=Path(folder) / name if signer else None,
+                signing=signing,
                 disclosure=disclosure,
-                signed_for_s=_SIGNED_FOR_S,
-                clock=at,
-                **signing,
             )
             return stack.enter_context(closing(provider))
 
@@ -135,7 +134,9 @@ def _disclosure(conduct: Conduct) -> Disclosure | None:
     if conduct.disclose == "names":
         return None
     return Disclosure(
-        _SECRET, client=lambda headers: _ANYBODY, sees_diffs=lambda client: conduct.disclose == "aliases"
+        secret=_SECRET,
+        client=lambda headers: _ANYBODY,
+        sees_diffs=lambda client: conduct.disclose == "aliases",
     )
 
 

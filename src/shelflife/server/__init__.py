@@ -3,9 +3,13 @@
 Needs the extra `shelflife[server]`.
 """
 
-from shelflife.contract import Level, Rule
+from shelflife.contract import Rule
+from shelflife.contract.messages import ReloadReport
 from shelflife.server.disclosure import Disclosure
 from shelflife.server.errors import (
+    BadRow,
+    BadRule,
+    BadSetting,
     MalformedRequest,
     PolicyFailed,
     ReloadRefused,
@@ -16,15 +20,21 @@ from shelflife.server.errors import (
     UsageError,
     VersionTaken,
 )
+from shelflife.server.limits import ReloadLimits
 from shelflife.server.policies import Fix, PreconditionFailed, Rejected, Violation, fix
 from shelflife.server.provider import Provider, TableSource
 from shelflife.server.reads import Request, RowView, Tables, TableView
 from shelflife.server.registry import Registry
+from shelflife.server.signing import Signing
 from shelflife.server.sources import csv_file, json_file, sql_query, toml_file
 from shelflife.server.state import State
 from shelflife.server.statefile import StateFile
+from shelflife.server.wire import Level, WireFormat
 
 __all__ = [
+    "BadRow",
+    "BadRule",
+    "BadSetting",
     "Disclosure",
     "Fix",
     "Level",
@@ -34,11 +44,14 @@ __all__ = [
     "Provider",
     "Registry",
     "Rejected",
+    "ReloadLimits",
     "ReloadRefused",
+    "ReloadReport",
     "Request",
     "RowView",
     "Rule",
     "ServerError",
+    "Signing",
     "SourceError",
     "State",
     "StateFile",
@@ -50,6 +63,7 @@ __all__ = [
     "UsageError",
     "VersionTaken",
     "Violation",
+    "WireFormat",
     "csv_file",
     "fix",
     "json_file",

@@ -2,70 +2,77 @@
 
 import hashlib
 import hmac
-import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
 import msgspec
 from msgspec import UNSET
 
-from shelflife.contract import (
-    Counts,
-    Diff,
-    Level,
-    Rule,
-    RulesChanges,
-    Suggestion,
-    TableChanges,
-    TableVersion,
-    node_id,
-    split_node_id,
-)
+from shelflife.contract import Rule, RulesChanges, Suggestion, TableChanges, split_node_id
 from shelflife.contract.compact import Moved, MovedRules, MovedTable
+from shelflife.contract.messages import Counts, TableVersion
+from shelflife.contract.names import node_id
 from shelflife.contract.signed import Statement
-from shelflife.server.errors import UsageError
+from shelflife.server.delta import Diff
+from shelflife.server.errors import BadSetting
 from shelflife.server.state import Face, State, StateVersions
-from shelflife.server.tables import Table
+from shelflife.server.tables import MINTED_VERSION, Table
+from shelflife.server.wire import Level
 
-__all__ = ["Aliases", "Disclosure"]
+__all__ = ["Aliases", "ClientFaces", "Disclosure"]
 
 _SHORTEST_SECRET = 16
 _DIGITS = 15
 _MOST_FACES = 1024
 _CREDENTIALS = ("authorization", "x-api-key")
 _ANONYMOUS = ""
-_MINTED = re.compile(r"(.*-)[0-9a-f]{8}\Z")
 _encode = msgspec.json.Encoder().encode
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Disclosure:
-    """What a provider's clients are shown: aliases of names and keys, different for each of them, and in diffs how many rows and not which."""
+    """What clients are shown: aliases of names and keys, different for each of them, and counts in place of
+    diffs."""
 
-    def __init__(
-        self,
-        secret: str | bytes,
-        *,
-        client: Callable[[Mapping[str, str]], str] | None = None,
-        sees_diffs: Callable[[str], bool] | None = None,
-    ) -> None:
-        """Say who sees what.
+    secret: str | bytes = field(repr=False)
+    """What all aliases are made from, 16 bytes at least. The same secret gives the same aliases, after a
+    restart and on every replica."""
 
-        All aliases are made from the `secret`, of 16 bytes at least: with the same one they are the same after a restart and on every replica.
-        `client` names the client whose request has these headers (by lower-case name), by something that the request proves; by default it is a
-        digest of the `Authorization` or `X-API-Key` header, and whoever sends neither is one and the same client. Clients for which `sees_diffs`
-        is true are told which rows changed, in aliases, and can keep the fixes that rest on others; by default there are none.
-        """
-        raw: object = secret.encode() if isinstance(secret, str) else secret
-        if not isinstance(raw, bytes) or len(raw) < _SHORTEST_SECRET:
-            raise UsageError(f"the secret of a disclosure has at least {_SHORTEST_SECRET} bytes")
-        self._secret = raw
-        self.has_named_clients = client is not None
-        """Whether clients keep their names when their credentials change."""
-        self._client = client or _by_credentials
-        self._sees_diffs = sees_diffs or _nobody
-        self._vary = ", ".join(_CREDENTIALS) if client is None else "*"
-        self._faces: tuple[State | None, dict[tuple[str, bool, Level], Face]] = (None, {})
+    client: Callable[[Mapping[str, str]], str] | None = None
+    """Names the client from the headers of its request (by lower-case name), by something that the request
+    proves. By default it is a digest of the `Authorization` or `X-API-Key` header. All who send neither are
+    one client."""
 
-    def face(self, state: State, level: Level, headers: Mapping[str, str]) -> Face:
+    sees_diffs: Callable[[str], bool] | None = None
+    """Whether a client is told which rows changed, in aliases. It can then keep fixes that rest on other
+    rows. By default no client is."""
+
+    def __post_init__(self) -> None:
+        given: object = self.secret
+        if not isinstance(given, str | bytes) or len(self._raw_secret) < _SHORTEST_SECRET:
+            raise BadSetting(f"the secret of a disclosure has at least {_SHORTEST_SECRET} bytes")
+
+    def aliases(self, client: str) -> "Aliases":
+        """What things are called for a client. An operator can look up here what a client means."""
+        return Aliases(hmac.digest(self._raw_secret, client.encode(errors="surrogateescape"), "sha256"))
+
+    @property
+    def _raw_secret(self) -> bytes:
+        return self.secret.encode() if isinstance(self.secret, str) else self.secret
+
+
+class ClientFaces:
+    """The faces of the current state, one for each client. Those of an older state are dropped."""
+
+    def __init__(self, disclosure: Disclosure, level: Level) -> None:
+        self._disclosure = disclosure
+        self._level = level
+        self._client = disclosure.client or _by_credentials
+        self._sees_diffs = disclosure.sees_diffs or _nobody
+        self._vary = ", ".join(_CREDENTIALS) if disclosure.client is None else "*"
+        self._faces: tuple[State | None, dict[tuple[str, bool], Face]] = (None, {})
+
+    def face(self, state: State, headers: Mapping[str, str]) -> Face:
         """What a state shows to the client whose request has these headers."""
         client = self._client(headers)
         sees_diffs = self._sees_diffs(client)
@@ -73,17 +80,15 @@ class Disclosure:
         if shown_state is not state:
             faces = {}
             self._faces = state, faces
-        face = faces.get((client, sees_diffs, level))
+        face = faces.get((client, sees_diffs))
         if face is None:
             if len(faces) >= _MOST_FACES:
                 faces.clear()
-            face = _AliasedFace(state, level, self.aliases(client), sees_diffs, self._vary)
-            faces[client, sees_diffs, level] = face
+            aliases = self._disclosure.aliases(client)
+            face = faces[client, sees_diffs] = _AliasedFace(
+                state, self._level, aliases, sees_diffs, self._vary
+            )
         return face
-
-    def aliases(self, client: str) -> "Aliases":
-        """How things are called for a client; for an operator who wants to know what a client means."""
-        return Aliases(hmac.digest(self._secret, client.encode(errors="surrogateescape"), "sha256"))
 
 
 def _by_credentials(headers: Mapping[str, str]) -> str:
@@ -98,7 +103,8 @@ def _nobody(client: str) -> bool:
 
 
 class Aliases:
-    """How tables, rows and rules are called for one client: always the same, and nothing that tells their names."""
+    """What tables, rows and rules are called for one client. An alias never changes, and does not tell the
+    name."""
 
     __slots__ = ("_key",)
 
@@ -133,16 +139,17 @@ class Aliases:
         )
 
     def version(self, table: str, version: str) -> str:
-        """A table's version with another digest, where it ends in one: by that the rows could be guessed. Others are as they are."""
-        minted = _MINTED.match(version)
-        return version if minted is None else minted[1] + self._digest("v", table, version).hex()[:8]
+        """A table's version. Where it ends in a digest, it gets another one: from the real digest the rows
+        could be guessed."""
+        minted = MINTED_VERSION.match(version)
+        return version if minted is None else f"{minted[1]}-{self._digest('v', table, version).hex()[:8]}"
 
     def fingerprint(self, rules_version: str) -> str:
-        """Another fingerprint of the rules: by theirs the names could be guessed."""
+        """Another fingerprint of the rules: from the real one the names could be guessed."""
         return self._digest("f", rules_version).hex()[: len(rules_version)]
 
     def lineage(self, lineage: str) -> str:
-        """Another name of a lineage: what this client is shown of it is shown to no other."""
+        """Another name for a lineage, because no other client is shown the same statements."""
         return self._digest("l", lineage).hex()[: len(lineage)]
 
     def _alias(self, kind: str, *names: str) -> str:
@@ -162,7 +169,7 @@ class _AliasedFace(Face):
         self._sees_diffs = sees_diffs
         by_alias = {aliases.table(name): table for name, table in state.tables.items()}
         self._table_by_alias = {alias: by_alias[alias] for alias in sorted(by_alias)}
-        """In the order of the aliases, for that of the tables would tell how they were declared."""
+        """In the order of the aliases: that of the tables would tell how they were declared."""
         self._alias_by_table = {table.name: alias for alias, table in self._table_by_alias.items()}
         self._worded_versions: dict[tuple[str, str], str] = {}
         super().__init__(state, level, vary)
@@ -191,7 +198,8 @@ class _AliasedFace(Face):
         )
 
     def _without_history(self, statement: Statement) -> Statement:
-        """The state that a statement is about, in the client's words; it may have had tables that are gone."""
+        """The state that a statement is about, in the client's words. It may have had tables that are gone
+        now."""
         rules_version, aliases = statement.rules_version, self._aliases
         return msgspec.structs.replace(
             statement,
@@ -247,7 +255,8 @@ class _AliasedFace(Face):
         return StateVersions(worded, self._aliases.fingerprint(versions.rules))
 
     def _worded_version(self, table: str, version: str) -> str:
-        """A version in the client's words; states that follow each other have most of theirs in common."""
+        """A version in the client's words. They are kept, because consecutive states share most of their
+        versions."""
         worded = self._worded_versions.get((table, version))
         if worded is None:
             worded = self._worded_versions[table, version] = self._aliases.version(table, version)
@@ -282,7 +291,7 @@ class _AliasedFace(Face):
         return shown, tuple(sorted(map(self._aliases.row, affected)))
 
     def _plain_diff_since(self, name: str, since: str) -> tuple[Diff, tuple[str, ...]] | None:
-        """What changed since a version in the client's words, in the server's."""
+        """What changed, in the server's words, since a version that is in the client's."""
         table = self._table_by_alias.get(name)
         if table is None:
             return None

@@ -1,7 +1,7 @@
 """Listening for the signals that tell a process to end.
 
-A server that is told to end waits for its open responses and tells the app nothing meanwhile; it would wait for an endless one for ever. So the endless ones
-hear the signal as well. Whoever handled it before goes on to do so.
+A server that is told to end waits for its open responses, and does not tell the app. It would wait for ever for an
+endless one. So endless responses hear the signal themselves. Whoever handled it before still does.
 """
 
 import asyncio
@@ -19,17 +19,20 @@ _Handler = Callable[[int, FrameType | None], Any]
 _OnEnd = Callable[[asyncio.AbstractEventLoop], None]
 
 _handlers: dict[int, _Handler] = {}
-"""What handles each signal in the place of whoever did before."""
+"""What handles each signal now, before it calls the handler that was there."""
 
 _on_end: tuple[WeakMethod[_OnEnd], ...] = ()
-"""Never changed, only replaced: a signal comes at any moment, also in the middle of a change."""
+"""Never changed, only replaced: a signal may come at any moment, even in the middle of a change."""
 
 
 def hear_of_the_end(on_end: _OnEnd) -> None:
-    """Call this method in the running event loop, with the loop, when a signal tells the process to end. To ask again costs little and changes nothing."""
+    """Call this method with the running event loop when a signal tells the process to end.
+
+    Asking again costs little and changes nothing.
+    """
     global _on_end
     if threading.current_thread() is not threading.main_thread():
-        return  # signals come to the main thread alone; a server elsewhere is ended in another way
+        return  # only the main thread gets signals; a server in another thread is ended in another way
     method = WeakMethod(on_end)
     if method not in _on_end:
         _on_end = (*(one for one in _on_end if one() is not None), method)
@@ -47,7 +50,7 @@ def _notifying(handler: _Handler) -> _Handler:
             for method in _on_end:
                 on_end = method()
                 if on_end is not None:
-                    # Not at once: the code that the signal interrupts may hold a lock that is needed.
+                    # Not right now: the code that the signal interrupts may hold a lock that this needs.
                     loop.call_soon_threadsafe(on_end, loop)
         handler(number, frame)
 

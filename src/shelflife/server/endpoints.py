@@ -12,26 +12,24 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from shelflife.contract import (
-    AskFixes,
-    BadMessage,
-    ContractError,
-    Level,
-    ReloadRules,
-    ReloadTable,
-)
+from shelflife.contract import AskFixes, BadMessage, ContractError
+from shelflife.contract.messages import ReloadRules, ReloadTable
 from shelflife.contract.names import shown
-from shelflife.contract.values import MOST_DIGITS, fault_in, fault_of_request
+from shelflife.contract.values import MOST_DIGITS, fault_in
 from shelflife.server.errors import (
+    BadRow,
+    BadRule,
     ReloadRefused,
+    ServerError,
     StateFileError,
     UnknownTable,
     VersionTaken,
 )
-from shelflife.server.feedback import JSON, Answer, form_asked_for
+from shelflife.server.feedback import JSON, Answer, error_answer, form_asked_for, refusal_answer
 from shelflife.server.graph import graph_of
-from shelflife.server.policies import Rejected
+from shelflife.server.policies import Rejected, fault_of_request
 from shelflife.server.provider import Provider
+from shelflife.server.wire import Level
 
 __all__ = ["AdminEndpoints", "Call", "ContractEndpoints", "Endpoints", "read_message"]
 
@@ -48,7 +46,7 @@ _MOST_QUERIED = 1000
 _LARGEST_QUESTION = 64 * 1024
 _ESCAPED_COLON = re.compile(rb"\\u003[aA]")
 _encode = msgspec.json.Encoder().encode
-Message = TypeVar("Message", bound=msgspec.Struct)
+_Sent = TypeVar("_Sent", bound=msgspec.Struct)
 
 
 class Call(NamedTuple):
@@ -62,7 +60,7 @@ class Call(NamedTuple):
     body: bytes = b""
 
 
-class _Refusal(Exception):
+class _CallRefused(ServerError):
     """The answer is an error."""
 
     def __init__(self, status: int, error: str, headers: tuple[tuple[str, str], ...] = ()) -> None:
@@ -90,18 +88,20 @@ class Endpoints:
         """The endpoints that are on."""
 
     def admit(self, call: Call) -> Answer | None:
-        """The refusal of a call, told before its body is read; None when it may go on."""
+        """The refusal of a call, before its body is read; None when it may go on."""
         try:
             self._authorize(call)
+            if call.path not in self.by_path:
+                raise _CallRefused(404, "there is no such endpoint")
             methods = self.by_path[call.path].methods
             if call.method not in methods:
-                raise _Refusal(
+                raise _CallRefused(
                     405, f"{call.path} takes {' and '.join(methods)}", (("Allow", ", ".join(methods)),)
                 )
             length = call.headers.get("content-length", "")
             if re.fullmatch("[0-9]{1,18}", length) and int(length) > self.most_bytes:
-                raise _Refusal(413, self._too_large)
-        except _Refusal as refusal:
+                raise _CallRefused(413, self._too_large)
+        except _CallRefused as refusal:
             return self._refused(call, refusal)
         return None
 
@@ -109,27 +109,27 @@ class Endpoints:
         """Carry out an admitted call."""
         try:
             if len(call.body) > self.most_bytes:
-                raise _Refusal(413, self._too_large)
+                raise _CallRefused(413, self._too_large)
             return self.by_path[call.path].handler(call)
-        except _Refusal as refusal:
+        except _CallRefused as refusal:
             return self._refused(call, refusal)
-        except (ContractError, ReloadRefused, StateFileError) as error:
-            return self._refused(call, _Refusal(_status_of(error), str(error)))
+        except (ContractError, BadRow, BadRule, ReloadRefused, StateFileError) as error:
+            return self._refused(call, _CallRefused(_status_of(error), str(error)))
 
     def _authorize(self, call: Call) -> None:
         """Refuse a call that may not be made."""
 
-    def _refused(self, call: Call, refusal: _Refusal) -> Answer:
-        feedback = self._provider.feedback
-        form = form_asked_for(call.headers.get("accept", ""), feedback.error_form)
-        return feedback.error(refusal.status, str(refusal), form, refusal.headers)
+    def _refused(self, call: Call, refusal: _CallRefused) -> Answer:
+        wire = self._provider.wire
+        form = form_asked_for(call.headers.get("accept", ""), wire.errors)
+        return error_answer(wire, refusal.status, str(refusal), form, refusal.headers)
 
 
 class ContractEndpoints(Endpoints):
-    """What clients may ask. Who they are is for the app to decide, whose routes these are."""
+    """What clients may ask. These are routes of the app, so the app decides who may ask."""
 
     def __init__(self, provider: Provider, disclosed: Callable[[str], str | None]) -> None:
-        """`disclosed` gives the operation that a client names, when its fixes may be told; else None."""
+        """`disclosed` turns what a client asks for into an operation whose fixes may be told; else None."""
         super().__init__(provider, _LARGEST_QUESTION)
         self._disclosed = disclosed
         if provider.level > Level.PLAIN_TEXT:
@@ -140,8 +140,8 @@ class ContractEndpoints(Endpoints):
             self.by_path[SIGNED_PATH] = Endpoint(_READ, self._signed)
 
     def is_for_the_feed(self, call: Call) -> bool:
-        """Whether a call wants to be told of changes as they happen, and there is room for it; else it is answered."""
-        return _wants_events(call) and not self._provider.feed.is_full
+        """Whether a call asks for the change feed, and there is room for another listener."""
+        return call.path in self.by_path and _wants_events(call) and not self._provider.feed.is_full
 
     def _state(self, call: Call) -> Answer:
         face = self._provider.face(self._provider.state, call.headers)
@@ -157,25 +157,25 @@ class ContractEndpoints(Endpoints):
 
     def _changes(self, call: Call) -> Answer:
         if _wants_events(call):
-            raise _Refusal(503, "there are too many listeners; try again later", (("Retry-After", "30"),))
+            raise _CallRefused(503, "there are too many listeners; try again later", (("Retry-After", "30"),))
         versions: dict[str, str] = {}
         rules_version: str | None = None
         try:
             query = parse_qsl(call.query, keep_blank_values=True, max_num_fields=_MOST_QUERIED)
         except ValueError:
-            raise _Refusal(400, f"the query has more than {_MOST_QUERIED} parameters") from None
+            raise _CallRefused(400, f"the query has more than {_MOST_QUERIED} parameters") from None
         for name, value in query:
             if name == "since":
                 table, colon, version = value.partition(":")
                 if not colon or not table or not version:
-                    raise _Refusal(400, "ask with since=table:version, once for each table")
+                    raise _CallRefused(400, "ask with since=table:version, once for each table")
                 versions[table] = version
             elif name == "rules":
                 rules_version = value
             else:
-                raise _Refusal(400, f"there is no parameter {shown(name)}; there are since and rules")
+                raise _CallRefused(400, f"there is no parameter {shown(name)}; there are since and rules")
         if not versions and rules_version is None:
-            raise _Refusal(400, "ask with since=table:version or rules=fingerprint")
+            raise _CallRefused(400, "ask with since=table:version or rules=fingerprint")
         face = self._provider.face(self._provider.state, call.headers)
         headers: tuple[tuple[str, str], ...] = (("Cache-Control", "no-store"),)
         if face.stamp.vary:
@@ -186,28 +186,28 @@ class ContractEndpoints(Endpoints):
         asked = read_message(call.body, AskFixes)
         operation = self._disclosed(asked.operation)
         if operation is None:
-            raise _Refusal(404, "fixes of this operation are told only to who makes the request itself")
+            raise _CallRefused(404, "fixes of this operation are told only to clients that make the request")
         state = self._provider.state
         rejected = Rejected(self._provider.fixes_for(asked.request, operation, state), state)
         face = self._provider.face(state, call.headers)
-        return self._provider.feedback.refusal(rejected, "json", face, status=200)
+        return refusal_answer(self._provider.wire, rejected, "json", face, status=200)
 
     def _signed(self, call: Call) -> Answer:
         since = [value for name, value in parse_qsl(call.query) if name == "since"]
         if since and not re.fullmatch("[0-9]{1,18}", since[-1]):
-            raise _Refusal(400, "ask with since=N, the number of the last statement that is known")
+            raise _CallRefused(400, "ask with since=N, the number of the last statement that is known")
         if self._provider.lineage is None:
-            raise _Refusal(404, "states are not signed here")
+            raise _CallRefused(404, "states are not signed here")
         face = self._provider.face(self._provider.state, call.headers)
         answer = self._provider.lineage.answer(int(since[-1]) if since else None, face)
         return Answer(200, JSON, _encode(answer), (("Cache-Control", "no-store"),))
 
 
 class AdminEndpoints(Endpoints):
-    """What an operator may do, with a token that has nothing to do with the app's own login."""
+    """What an operator may do. The token for it has nothing to do with the app's own login."""
 
     def __init__(self, provider: Provider) -> None:
-        super().__init__(provider, provider.most_reload_bytes, "; send a change instead")
+        super().__init__(provider, provider.limits.most_bytes, "; send a change instead")
         if provider.admin_token is not None:
             self.by_path[RELOAD_TABLE_PATH] = Endpoint(("POST",), self._reload_table)
             self.by_path[RELOAD_RULES_PATH] = Endpoint(("POST",), self._reload_rules)
@@ -217,7 +217,7 @@ class AdminEndpoints(Endpoints):
         scheme, _, token = call.headers.get("authorization", "").partition(" ")
         is_right = hmac.compare_digest(_digest(token.strip()), _digest(self._provider.admin_token or ""))
         if scheme.lower() != "bearer" or not is_right:
-            raise _Refusal(
+            raise _CallRefused(
                 401, "this endpoint needs the admin token as bearer token", (("WWW-Authenticate", "Bearer"),)
             )
 
@@ -232,18 +232,18 @@ class AdminEndpoints(Endpoints):
                 remove=message.remove or (),
                 version=message.version,
             )
-        return Answer(200, JSON, _encode(report.at_level(self._provider.level)))
+        return Answer(200, JSON, _encode(self._provider.wire.report(report)))
 
     @contextmanager
     def _within_limit(self) -> Iterator[None]:
-        """A reload counts when it changes something; one too many is refused before it begins."""
-        limit = self._provider.reload_limit
-        if limit is None:
+        """A reload counts when it changes something. One too many is refused before it begins."""
+        budget = self._provider.reload_budget
+        if budget is None:
             yield
             return
-        if wait_s := limit.wait_s():
+        if wait_s := budget.wait_s():
             seconds = math.ceil(wait_s)
-            raise _Refusal(
+            raise _CallRefused(
                 429,
                 f"there were too many reloads; try again in {seconds} s",
                 (("Retry-After", str(seconds)),),
@@ -253,7 +253,7 @@ class AdminEndpoints(Endpoints):
             yield
         finally:
             if self._provider.registry.state is before:
-                limit.give_back()
+                budget.give_back()
 
     def _reload_rules(self, call: Call) -> Answer:
         message = read_message(call.body, ReloadRules)
@@ -267,14 +267,14 @@ class AdminEndpoints(Endpoints):
 
     def _graph(self, call: Call) -> Answer:
         if self._provider.level < Level.GRAPH:
-            raise _Refusal(
+            raise _CallRefused(
                 404, f"the graph starts at Level 5; this server is at Level {self._provider.level}"
             )
         state = self._provider.state
         return Answer(200, JSON, _encode(graph_of(state.tables, state.rules)))
 
 
-def read_message(body: bytes, message_type: type[Message]) -> Message:
+def read_message(body: bytes, message_type: type[_Sent]) -> _Sent:
     """A message from outside, strictly: no duplicate member anywhere, nothing unknown, nothing that is not JSON.
 
     Rows are left to their table, which knows what to call them.
@@ -293,9 +293,10 @@ def read_message(body: bytes, message_type: type[Message]) -> Message:
 
 
 def _tree_of(body: bytes) -> Any:
-    """What a body holds. Each member has a colon of its own: one that got lost was a member that is there twice.
+    """What a body holds.
 
-    The slow way says what is wrong where the quick one cannot, and where colons are written as escapes.
+    Each member has a colon of its own, so a colon that got lost belonged to a member that is there twice. The slow way
+    says what is wrong. It is also taken where colons are written as escapes.
     """
     with suppress(msgspec.DecodeError, UnicodeDecodeError):
         tree = msgspec.json.decode(body)
@@ -328,7 +329,7 @@ def _members_once(members: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _whole_number(digits: str) -> int:
-    """The number, or where that is too long to be read any that is too long."""
+    """The number. One that is too long to be read becomes any number that is too long."""
     return int(digits) if len(digits) <= MOST_DIGITS else 10**MOST_DIGITS
 
 
@@ -343,7 +344,7 @@ def _names_tag(if_none_match: str, tag: str) -> bool:
 
 
 def _digest(token: str) -> bytes:
-    """Equal lengths for the comparison in constant time, whatever was sent."""
+    """The same length for any token, so that the comparison takes constant time."""
     return hashlib.sha256(token.encode(errors="surrogateescape")).digest()
 
 

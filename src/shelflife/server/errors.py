@@ -1,21 +1,14 @@
-"""The errors of the server side.
+"""The errors of the server side. `shelflife.errors` draws the whole tree; refusals are in `policies`."""
 
-ServerError
-├── UsageError            the provider's own code or set-up is wrong: when it is made, when its app starts, in a check
-├── SourceError           a file or query does not give a table
-├── ReloadRefused         an operator's reload is wrong; nothing has changed
-│   ├── UnknownTable
-│   └── VersionTaken      the version string already stands for other content
-├── StateFileError        the state file cannot be read or written; nothing has changed
-├── MalformedRequest      a policy refuses a request that holds what JSON cannot carry: the client's mistake
-└── PolicyFailed          a policy raised, or returned what is not a fix: the provider's bug
+from collections.abc import Iterator
 
-Refusal                   no error of ours: a request is refused (see `policies`)
-├── Rejected              it violates a policy
-└── PreconditionFailed    what its remembered values rest on has moved
-"""
+from shelflife.contract.names import shown
+from shelflife.errors import ShelflifeError
 
 __all__ = [
+    "BadRow",
+    "BadRule",
+    "BadSetting",
     "MalformedRequest",
     "PolicyFailed",
     "ReloadRefused",
@@ -28,21 +21,29 @@ __all__ = [
     "leaves_of",
 ]
 
-from collections.abc import Iterator
 
-from shelflife.contract.names import shown
-
-
-class ServerError(Exception):
+class ServerError(ShelflifeError):
     """Any error of the server side. The message is one sentence."""
 
 
 class UsageError(ServerError):
-    """The provider's own code or set-up is wrong."""
+    """The provider's own code or set-up is wrong: when it is made, when its app starts, or in a check."""
+
+
+class BadSetting(UsageError, ValueError):
+    """A setting has a value that it cannot have."""
 
 
 class SourceError(ServerError):
     """A file or a query does not give a table."""
+
+
+class BadRow(ServerError, ValueError):
+    """A key or a row that a table cannot hold."""
+
+
+class BadRule(ServerError, ValueError):
+    """A rule that contradicts another, or names what is not there."""
 
 
 class ReloadRefused(ServerError):
@@ -50,7 +51,7 @@ class ReloadRefused(ServerError):
 
 
 class UnknownTable(ReloadRefused):
-    """A reload of a table that is not loaded."""
+    """There is no such table."""
 
     def __init__(self, table: object) -> None:
         super().__init__(f"there is no table called {shown(table)}")
@@ -58,7 +59,7 @@ class UnknownTable(ReloadRefused):
 
 
 class VersionTaken(ReloadRefused):
-    """A version string that already stands for other content of the same table."""
+    """A version that already stands for other content of the same table."""
 
     def __init__(self, table: str, version: str) -> None:
         super().__init__(
@@ -73,11 +74,12 @@ class StateFileError(ServerError):
 
 
 class MalformedRequest(ServerError):
-    """A request that no suggestion could be for: it holds what JSON cannot carry. The message names the field."""
+    """A request holds what JSON cannot carry, so no suggestion could be for it. The message names the
+    field."""
 
 
 class PolicyFailed(ServerError):
-    """A policy raised, or returned what is not a fix. The cause is for the log, never for the wire."""
+    """A policy raised, or returned what is no fix. The cause is for the log, never for the wire."""
 
     def __init__(self, policy: str, cause: Exception) -> None:
         super().__init__(f"the policy {policy} failed: {type(cause).__name__}: {cause}")
@@ -85,7 +87,7 @@ class PolicyFailed(ServerError):
 
 
 def leaves_of(error: BaseException) -> Iterator[BaseException]:
-    """The errors in a group, at any depth; an error that is no group is its own."""
+    """The errors in a group, at any depth. An error that is no group is its own."""
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
             yield from leaves_of(inner)

@@ -1,7 +1,7 @@
 """The change feed: server-sent events that tell every listener what has moved, as soon as it has.
 
-A listener is told what lies between the state that it knows and the current one, never a queue of steps: one that is slow
-misses nothing and gets nothing twice, and a thousand of them cost the encoding of one (or, where each has aliases of its own, of one each).
+A listener is told the difference between the state that it knows and the current one, never a queue of steps. A slow
+one misses nothing and gets nothing twice. A thousand listeners cost one encoding; with aliases, one each.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from shelflife.server.endings import hear_of_the_end
 from shelflife.server.registry import Registry
 from shelflife.server.state import Face, State
 
-__all__ = ["Feed"]
+__all__ = ["Feed", "Receive", "Send"]
 
 _log = logging.getLogger("shelflife")
 
@@ -73,12 +73,15 @@ class Feed:
         return self.listener_count >= _MOST_LISTENERS
 
     async def stream(self, headers: Mapping[str, str], query: str, receive: Receive, send: Send) -> None:
-        """Tell one listener, until it goes away or the process is told to end; `headers` are those of its request, by lower-case name."""
+        """Tell one listener of changes until it leaves, or the process is told to end.
+
+        `headers` are those of its request, by lower-case name.
+        """
         loop, listener = asyncio.get_running_loop(), _Listener()
         hear_of_the_end(self.end_listeners)
         with self._lock:
             self._listeners.setdefault(loop, set()).add(listener)
-            # A signal may have come since the server took this request on: who comes after it is not kept either.
+            # A signal may have come since the server accepted this request. Late listeners are not kept either.
             listener.is_to_end = loop in self._ended
         telling = asyncio.create_task(self._tell(headers, _known_by(headers, query), listener, send))
         leaving = asyncio.create_task(_gone(receive))
@@ -100,7 +103,7 @@ class Feed:
     ) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         while not listener.is_to_end:
-            # Before the state is looked at: what moves from here on is seen now, or sets it again.
+            # Cleared before the state is read: a change after this is either seen now, or sets it again.
             listener.moved.clear()
             face = self._face_of(self._registry.state, headers)
             part = b": still here\n\n" if face.epoch == known else _event(face, known)
@@ -123,7 +126,7 @@ class Feed:
             listener.moved.set()
 
     def end_listeners(self, loop: asyncio.AbstractEventLoop) -> None:
-        """The process is told to end: so are all feeds on this loop, and those that are still to come."""
+        """End all feeds on this loop, and those that are still to come: the process was told to end."""
         with self._lock:
             self._ended.add(loop)
         for listener in self._listeners_on(loop):
@@ -150,7 +153,7 @@ async def _gone(receive: Receive) -> None:
 
 
 def _known_by(headers: Mapping[str, str], query: str) -> str | None:
-    """The epoch that a listener says it knows; None when it says none."""
+    """The epoch that a listener says it knows, if any."""
     said = headers.get("last-event-id") or headers.get(_EPOCH)
     if said is None:
         asked = parse_qs(query).get("known")

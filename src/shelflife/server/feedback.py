@@ -1,19 +1,17 @@
 """What goes on the wire about a request, at the configured level."""
 
 from http import HTTPStatus
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
-from shelflife.contract import ErrorMessage, Level, Problem
 from shelflife.contract.compact import compacted
+from shelflife.contract.messages import ErrorMessage, Problem
 from shelflife.server.policies import PreconditionFailed, Refusal
 from shelflife.server.state import CompactStamp, Face, Stamp
+from shelflife.server.wire import ErrorForm, Level, WireFormat
 
-__all__ = ["Answer", "ErrorForm", "Feedback", "form_asked_for", "stamped"]
-
-ErrorForm = Literal["json", "problem"]
-"""How errors are written: the paper's JSON, or `application/problem+json` with the same members."""
+__all__ = ["Answer", "error_answer", "form_asked_for", "refusal_answer", "stamped"]
 
 JSON = "application/json"
 PROBLEM_JSON = "application/problem+json"
@@ -34,58 +32,49 @@ class Answer(NamedTuple):
     headers: tuple[tuple[str, str], ...] = ()
 
 
-class Feedback(NamedTuple):
-    """How a provider's answers are written."""
+def refusal_answer(
+    wire: WireFormat,
+    refusal: Refusal,
+    form: ErrorForm,
+    face: Face,
+    stamp: Stamp | CompactStamp | None = None,
+    status: int | None = None,
+) -> Answer:
+    """The answer to a refused request: the fixes as the face shows them, and its full stamp or the one
+    given."""
+    if status is None:
+        status = _PRECONDITION_FAILED if isinstance(refusal, PreconditionFailed) else _REJECTED
+    if wire.level == Level.PLAIN_TEXT:
+        return Answer(status, PLAIN_TEXT, "\n".join((*refusal.sentences, "")).encode())
+    stamp = stamp or face.stamp
+    suggestions = [face.suggestion(wire.suggestion(suggestion)) for suggestion in refusal.suggestions]
+    told = (
+        [compacted(one, face.stamp.message.table_versions) for one in suggestions]
+        if stamp.is_compact
+        else suggestions
+    )
+    members = b'"success":false,"recovery_feedback":{"suggestions":' + _encode(told) + b"}"
+    if form == "problem":
+        problem = Problem(title=_title(status), status=status, detail=" ".join(refusal.sentences))
+        members = _encode(problem)[1:-1] + b"," + members
+    body = b"{" + members + b"," + stamp.members + b"}"
+    return Answer(status, PROBLEM_JSON if form == "problem" else JSON, body)
 
-    level: Level
-    error_form: ErrorForm = "json"
-    paper_only: bool = False
-    """Leave out the members that the paper does not know."""
 
-    def refusal(
-        self,
-        refusal: Refusal,
-        form: ErrorForm,
-        face: Face,
-        stamp: Stamp | CompactStamp | None = None,
-        status: int | None = None,
-    ) -> Answer:
-        """The answer to a request that is refused: the fixes as the state's face shows them, with a stamp if not of the full form."""
-        if status is None:
-            status = _PRECONDITION_FAILED if isinstance(refusal, PreconditionFailed) else _REJECTED
-        if self.level == Level.PLAIN_TEXT:
-            return Answer(status, PLAIN_TEXT, "\n".join((*refusal.sentences, "")).encode())
-        stamp = stamp or face.stamp
-        suggestions = [
-            face.suggestion(suggestion.at_level(self.level, paper_only=self.paper_only))
-            for suggestion in refusal.suggestions
-        ]
-        told = (
-            [compacted(one, face.stamp.message.table_versions) for one in suggestions]
-            if stamp.is_compact
-            else suggestions
-        )
-        members = b'"success":false,"recovery_feedback":{"suggestions":' + _encode(told) + b"}"
-        if form == "problem":
-            problem = Problem(title=_title(status), status=status, detail=" ".join(refusal.sentences))
-            members = _encode(problem)[1:-1] + b"," + members
-        body = b"{" + members + b"," + stamp.members + b"}"
-        return Answer(status, PROBLEM_JSON if form == "problem" else JSON, body)
-
-    def error(
-        self, status: int, sentence: str, form: ErrorForm, headers: tuple[tuple[str, str], ...] = ()
-    ) -> Answer:
-        """An answer that is an error, in one sentence, and tells nothing of the contract."""
-        if self.level == Level.PLAIN_TEXT:
-            return Answer(status, PLAIN_TEXT, f"{sentence}\n".encode(), headers)
-        if form == "problem":
-            problem = Problem(title=_title(status), status=status, detail=sentence)
-            return Answer(status, PROBLEM_JSON, _encode(problem), headers)
-        return Answer(status, JSON, _encode(ErrorMessage(error=sentence)), headers)
+def error_answer(
+    wire: WireFormat, status: int, sentence: str, form: ErrorForm, headers: tuple[tuple[str, str], ...] = ()
+) -> Answer:
+    """An error in one sentence, which tells nothing of the contract."""
+    if wire.level == Level.PLAIN_TEXT:
+        return Answer(status, PLAIN_TEXT, f"{sentence}\n".encode(), headers)
+    if form == "problem":
+        problem = Problem(title=_title(status), status=status, detail=sentence)
+        return Answer(status, PROBLEM_JSON, _encode(problem), headers)
+    return Answer(status, JSON, _encode(ErrorMessage(error=sentence)), headers)
 
 
 class _Own(msgspec.Struct):
-    """The members of a body that are ours. What else is there is checked for its syntax, and skipped."""
+    """The members of a body that are ours. The syntax of all others is checked, and they are skipped."""
 
     table_versions: msgspec.Raw = _ABSENT
     rules_version: msgspec.Raw = _ABSENT
@@ -96,13 +85,14 @@ _read_own = msgspec.json.Decoder(_Own).decode
 
 
 def _title(status: int) -> str:
-    """What a status is called since RFC 9110; Python 3.11 has older words for two of them."""
+    """The name of a status in RFC 9110. Python 3.11 has older names for two of them."""
     newer = {413: "Content Too Large", 422: "Unprocessable Content"}
     return newer.get(status) or HTTPStatus(status).phrase
 
 
 def stamped(body: bytes, members: bytes) -> bytes:
-    """A JSON object with these members added at its end; b"" when the body is not one object, or has them already."""
+    """A JSON object with these members added at its end; b"" when the body is no object, or has them
+    already."""
     if not (body[:1] == b"{" and body[-1:] == b"}"):
         body = body.strip(b" \t\r\n")
         if not (body[:1] == b"{" and body[-1:] == b"}"):
@@ -121,7 +111,7 @@ def stamped(body: bytes, members: bytes) -> bytes:
 
 
 def form_asked_for(accept: str, default: ErrorForm) -> ErrorForm:
-    """The form that an Accept header prefers; the provider's own where it does not say."""
+    """The form that an Accept header prefers, or the default where it prefers none."""
     quality = {JSON: 0.0, PROBLEM_JSON: 0.0}
     for part in accept.split(","):
         media_type, *parameters = (piece.strip().lower() for piece in part.split(";"))

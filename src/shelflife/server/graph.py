@@ -7,9 +7,12 @@ costs what it reaches.
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from shelflife.contract import Edge, Graph, Node, Row, Rule, RuleSet, node_id
-from shelflife.contract.names import key_of
-from shelflife.server.tables import Table
+from shelflife.contract import Rule
+from shelflife.contract.messages import Edge, Graph, Node
+from shelflife.contract.names import node_id
+from shelflife.server.delta import Row
+from shelflife.server.rules import RuleSet
+from shelflife.server.tables import Table, key_of
 
 __all__ = ["downstream", "graph_of", "target_keys"]
 

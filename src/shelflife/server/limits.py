@@ -1,20 +1,37 @@
-"""How often an operator may reload: a bound on how much a stolen token, or a runaway job, can make clients forget."""
+"""How large reloads may be, and how frequent: what a stolen token or a runaway job can make clients
+forget."""
 
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from shelflife.server.errors import UsageError
+from shelflife.server.errors import BadSetting
 
-__all__ = ["ReloadLimit"]
+__all__ = ["ReloadBudget", "ReloadLimits"]
 
 
-class ReloadLimit:
-    """So many reloads in any stretch of a minute; a burst of them may come at once."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReloadLimits:
+    """What an operator may send over HTTP. Code that calls the registry has no limits."""
+
+    most_bytes: int = 64 * 1024 * 1024
+    """How large the body of one reload may be."""
+
+    per_minute: int | None = None
+    """How many reloads that change something may come in any stretch of a minute; None for any number."""
+
+    def __post_init__(self) -> None:
+        if self.most_bytes < 1:
+            raise BadSetting(f"a reload must be allowed at least one byte, not {self.most_bytes}")
+        if self.per_minute is not None and self.per_minute < 1:
+            raise BadSetting(f"at least one reload a minute must be allowed, not {self.per_minute}")
+
+
+class ReloadBudget:
+    """What is left of the reloads of a minute. A burst of them may come at once."""
 
     def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
-        if per_minute < 1:
-            raise UsageError(f"at least one reload a minute must be allowed, not {per_minute}")
         self._per_minute = per_minute
         self._clock = clock
         self._lock = threading.Lock()
@@ -22,7 +39,7 @@ class ReloadLimit:
         self._seen_at = clock()
 
     def wait_s(self) -> float:
-        """Take one; 0 when it may go on, else for how many seconds nothing may."""
+        """Take one: 0 when it may go on, else the seconds until one is left."""
         with self._lock:
             now = self._clock()
             self._left = min(
@@ -35,6 +52,6 @@ class ReloadLimit:
             return 0.0
 
     def give_back(self) -> None:
-        """What was taken was not needed: nothing changed."""
+        """Return one that was not needed, because nothing changed."""
         with self._lock:
             self._left = min(float(self._per_minute), self._left + 1)

@@ -1,6 +1,6 @@
 """Operations: a method and the template of a route, below the contract's root, as in `POST /orders/{id}`.
 
-Which operation a request is for decides which policies count. So what cannot be told is None, and never passed over.
+The operation of a request decides which policies count. So one that cannot be told is None, and never passed over.
 """
 
 import re
@@ -26,7 +26,8 @@ _SPARE_SLASHES = re.compile(r"/{2,}|(?<=.)[/\s]+\Z")
 
 
 def operation_name(text: object) -> str:
-    """The name of an operation in its one spelling: `{id}` for a parameter, whatever type it is given; else `UsageError`."""
+    """The name of an operation in its one spelling, with `{id}` for a parameter of any type; else
+    `UsageError`."""
     if not isinstance(text, str) or not _NAME.fullmatch(text):
         raise UsageError(
             f"{shown(text)} is no operation; write a method and the path of a route, as in 'POST /orders/{{id}}'"
@@ -56,7 +57,8 @@ class Operation(NamedTuple):
     """What the paths of requests for it look like."""
 
     is_guarded: bool = True
-    """Whether something stands before it that does not stand before the contract's endpoints too, or might."""
+    """Whether something stands before it, or might, that does not stand before the contract's endpoints
+    too."""
 
     is_shown: bool = True
     """Whether the app shows it as its own, in its schema."""
@@ -74,7 +76,8 @@ class Operation(NamedTuple):
         return cls(_spelled(f"{method.upper()} {template}"), path or _pattern(template), **flags)
 
     def merged_with(self, other: "Operation") -> "Operation":
-        """Two routes of one name, as of two hosts: what holds for one must be taken to hold for the other."""
+        """One operation for two routes of one name, as of two hosts. What one of them demands counts for
+        both."""
         return self._replace(
             is_guarded=self.is_guarded or other.is_guarded, is_shown=self.is_shown and other.is_shown
         )
@@ -127,7 +130,7 @@ class Operations:
 
     @property
     def are_all_open(self) -> bool:
-        """Whether nothing guards any of them, and none may be hidden."""
+        """Whether none is guarded, and none can be hidden."""
         return not self._opaque and not any(one.is_guarded for one in self)
 
     def may_have(self, name: str) -> bool:
@@ -140,17 +143,19 @@ class Operations:
         return next(iter(get_close_matches(name, self._by_name, 1)), None)
 
     def find(self, method: str, path: str) -> Operation | None:
-        """The operation that a request is for, also when it is written with slashes or white space too many, which some frameworks pass over."""
+        """The operation that a request is for. Extra slashes and white space do not count, as in some
+        frameworks."""
         fitting = self._by_name.get(f"{_read(method)} {path}") or self._fitting(method, path)
         return fitting or self._fitting(method, _SPARE_SLASHES.sub(_one_slash, path) or "/")
 
     def has_like(self, path: str) -> bool:
-        """Whether there is one whose path differs in no more than how it is written."""
+        """Whether there is one whose path is the same but for its spelling."""
         written = _SPARE_SLASHES.sub(_one_slash, path).casefold()
         return any(name.partition(" ")[2].casefold() == written for name in self._by_name)
 
     def guess(self, method: str, path: str) -> Operation | None:
-        """The operation that a request is likely for, where nobody knows what the app makes of its path; None when it may be another."""
+        """The operation that a request is probably for, where nobody knows how the app reads its path; None
+        when it may be another."""
         for reading in (path, _SPARE_SLASHES.sub(_one_slash, path) or "/"):
             exact = self._by_name.get(f"{_read(method)} {reading}")
             if exact is not None:
@@ -158,7 +163,8 @@ class Operations:
         return None if self.has_like(path) else self.find(method, path)
 
     def find_named(self, text: str) -> Operation | None:
-        """The operation that a client means: by its name, or by the method and path of a request for it. A query does not count."""
+        """The operation that a client means, by its name or by the method and path of a request. A query does
+        not count."""
         method, _, path = text.partition("?")[0].partition(" ")
         return self.find(method, path)
 
@@ -167,9 +173,10 @@ class Operations:
 
 
 class DisclosedFixes:
-    """Of which operations fixes are told to whoever may ask the contract: those that are named; else those that nothing of their own guards.
+    """The operations whose fixes are told to whoever may ask the contract.
 
-    Policies for every operation are as open as the most open operation. So where any is guarded, an operation has to be known to check its requests.
+    These are the ones that are named, or else the ones that nothing of their own guards. Policies for every operation
+    are as open as the most open operation. So where any is guarded, an operation must be known to check its requests.
     """
 
     def __init__(

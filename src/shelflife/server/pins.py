@@ -31,21 +31,24 @@ class Pin:
         self,
         state: State,
         face: Face,
-        stamp: Stamp | CompactStamp | None,
         find_operation: Callable[[], str | None],
-        precondition: Precondition | None,
     ) -> None:
         self.state = state
         self.face = face
-        self.stamp = stamp
+        """What the state shows to the client."""
+
+        self.stamp: Stamp | CompactStamp | None = None
         """What a response carries; None at Level 0."""
 
         self.find_operation = find_operation
-        """Which operation the app has found for the request: from when a handler runs; None when it cannot be told."""
+        """Names the operation that the app has found for the request, once a handler runs; None when it
+        cannot be told."""
 
-        self.precondition = precondition
+        self.precondition: Precondition | None = None
+        """What the client wants to be sure of before the request is carried out."""
+
         self.verdict: Verdict | None = None
-        """What the first check has made of the precondition."""
+        """The verdict of the first check on the precondition."""
 
         self.has_checked = False
         """Whether the request has come as far as `check`: the app has decided who is asking."""
@@ -54,13 +57,13 @@ class Pin:
         """Whether the app's own endpoint has been called, in frameworks where that can be seen."""
 
         self.is_over = False
-        """Whether the request has been answered: a task that goes on after it has none."""
+        """Whether the request has been answered. A task that outlives it has no request."""
 
         self.failures: list[Exception] = []
-        """What `check` has raised. Those that the app does not handle are answered for it."""
+        """What `check` has raised. A failure that the app does not handle is answered for it."""
 
         self.is_own_answer = False
         """Whether the response at hand is the contract's own, and needs no stamp."""
 
         self.listening: Listening | None = None
-        """Set by the endpoint of the feed: what follows once the app is done."""
+        """Set by the endpoint of the feed, which begins once the app is done."""

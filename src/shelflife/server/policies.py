@@ -2,6 +2,7 @@
 
 import inspect
 import logging
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 from weakref import WeakSet
@@ -9,9 +10,11 @@ from weakref import WeakSet
 import msgspec
 from msgspec import UNSET
 
-from shelflife.contract import Suggestion, TableVersion, same_json
-from shelflife.contract.names import check_name
-from shelflife.contract.values import fault_of_request, has_odd_number
+from shelflife.contract import Suggestion, same_json
+from shelflife.contract.messages import TableVersion
+from shelflife.contract.names import check_name, shown
+from shelflife.contract.values import DEEPEST_VALUE, fault_in, has_odd_number
+from shelflife.errors import ShelflifeError
 from shelflife.server.errors import MalformedRequest, PolicyFailed, UsageError
 from shelflife.server.operations import Operation, Operations
 from shelflife.server.reads import Reads, Request, Tables
@@ -26,10 +29,12 @@ __all__ = [
     "Rejected",
     "Violation",
     "evaluate",
+    "fault_of_request",
     "fix",
 ]
 
 _log = logging.getLogger("shelflife")
+_PLAIN_NAME = re.compile("[A-Za-z0-9_.-]{1,60}")
 
 
 class Fix(NamedTuple):
@@ -42,7 +47,8 @@ class Fix(NamedTuple):
 def fix(type: str, parameters: Mapping[str, Any] | None = None, /, **fields: Any) -> Fix:
     """A fix of this type that sets these request fields; None takes a field away.
 
-    The type is a name, such as `USE_REQUIRED_PROMO`: clients leave out any other. Fields whose names are no Python names go in `parameters`.
+    The type is a name, such as `USE_REQUIRED_PROMO`; clients ignore a fix of any other type. Fields whose names are no
+    Python names go in `parameters`.
     """
     check_name(type, "suggestion")
     return Fix(type, {**(parameters or {}), **fields})
@@ -52,7 +58,7 @@ PolicyFunction = Callable[[Request, Tables], Fix | None]
 
 
 _unsteady: WeakSet[PolicyFunction] = WeakSet()
-"""Policies of which it was said that they do not say the same twice."""
+"""Policies that a warning has named, because they do not say the same twice."""
 
 
 class Policy(NamedTuple):
@@ -124,8 +130,9 @@ class Violation(NamedTuple):
     suggestion: Suggestion
 
 
-class Refusal(Exception):
-    """A request is refused, with the fixes that would make it pass. Where the app lets it through, it is answered for the app."""
+class Refusal(ShelflifeError):
+    """A request is refused, with the fixes that would make it pass. It is answered for an app that does not
+    handle it."""
 
     def __init__(self, violations: Iterable[Violation], state: State) -> None:
         self.violations = tuple(violations)
@@ -148,7 +155,8 @@ class Rejected(Refusal):
 
 
 class PreconditionFailed(Refusal):
-    """What the request's remembered values rest on has moved. No `Rejected`: whoever handles that did not ask about this."""
+    """What the request's remembered values rest on has moved. It is no `Rejected`: a handler for that expects
+    violations."""
 
 
 def evaluate(
@@ -156,10 +164,9 @@ def evaluate(
 ) -> list[Violation]:
     """Run the policies against a request on one state.
 
-    `PolicyFailed` when one of them has a bug, `MalformedRequest` when one refuses or fails for a request that holds what JSON cannot carry:
-    a good request is not looked at for that. `views` are that state's tables without a record, where they are at hand.
-
-    A policy that returns a fix runs once more, under a record of its reads.
+    Raises `PolicyFailed` when one of them has a bug, and `MalformedRequest` when one refuses or fails for a request that
+    holds what JSON cannot carry. A good request is not searched for that. `views` are the state's tables without a
+    record, where they are at hand. A policy that returns a fix runs once more, under a record of its reads.
     """
     violations = []
     request, tables = Request(fields), views or Tables(state)
@@ -177,6 +184,17 @@ def evaluate(
     return violations
 
 
+def fault_of_request(fields: Mapping[str, Any]) -> str | None:
+    """Why no suggestion could say that it holds for this request, in one sentence; None when one could."""
+    fault = fault_in(fields, DEEPEST_VALUE)
+    if fault is None:
+        return None
+    if not fault.path:
+        return f"the request {fault.what}"
+    field = fault.path[0]
+    return f"the field {field if _PLAIN_NAME.fullmatch(field) else shown(field)} {fault.what}"
+
+
 def _check_carried(fields: Mapping[str, Any]) -> None:
     why = fault_of_request(fields)
     if why is not None:
@@ -186,7 +204,7 @@ def _check_carried(fields: Mapping[str, Any]) -> None:
 def _suggestion(policy: Policy, found: Fix, fields: Mapping[str, Any], state: State) -> Suggestion:
     """The suggestion of a fix that was found, with what the policy reads when it runs again, under a record.
 
-    Should it say something else then, it reads what is not on record: what it has found counts, and is not to be kept.
+    If it says something else then, it reads what is not on record. Its first word counts, and is not to be kept.
     """
     parameters = _parameters(found)
     reads = Reads()
@@ -195,7 +213,7 @@ def _suggestion(policy: Policy, found: Fix, fields: Mapping[str, Any], state: St
         is_steady = (
             again is not None and again.type == found.type and same_json(_parameters(again), parameters)
         )
-    except Exception:  # noqa: BLE001 - that it fails now is something else than what it said
+    except Exception:  # noqa: BLE001 - to fail now is to say something else
         is_steady = False
     if not is_steady and reads.untracked is None:
         _warn_of(policy)
@@ -217,7 +235,7 @@ def _suggestion(policy: Policy, found: Fix, fields: Mapping[str, Any], state: St
         when=reads.when,
         unless=unless or UNSET,
     )
-    msgspec.json.encode(suggestion)  # what cannot go on the wire is found out here, not in the answer
+    msgspec.json.encode(suggestion)  # what cannot go on the wire fails here, and not in the answer
     return suggestion
 
 
@@ -232,7 +250,7 @@ def _parameters(result: Fix) -> dict[str, Any]:
 
 
 def _warn_of(policy: Policy) -> None:
-    """Say once of a policy that its fixes are of no use to anybody's memory."""
+    """Warn once that no memory can use the fixes of a policy."""
     if policy.function not in _unsteady:
         _unsteady.add(policy.function)
         _log.warning(

@@ -1,10 +1,8 @@
 """The provider: everything an API needs to give its fixes a shelf life, in one object."""
 
-import logging
 import re
 import threading
-import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from pathlib import Path
@@ -12,16 +10,17 @@ from typing import Any, overload
 
 import msgspec
 
-from shelflife.contract import Level, ReloadReport, Row, Rule
+from shelflife.contract import Rule
 from shelflife.contract.merging import merged
+from shelflife.contract.messages import ReloadReport
 from shelflife.contract.names import shown
 from shelflife.contract.preconditions import Precondition
-from shelflife.server.disclosure import Disclosure
-from shelflife.server.errors import MalformedRequest, PolicyFailed, UnknownTable, UsageError
+from shelflife.server.apps import Apps
+from shelflife.server.delta import Row
+from shelflife.server.disclosure import ClientFaces, Disclosure
+from shelflife.server.errors import BadSetting, MalformedRequest, PolicyFailed, UnknownTable, UsageError
 from shelflife.server.feed import Feed
-from shelflife.server.feedback import ErrorForm, Feedback
-from shelflife.server.limits import ReloadLimit
-from shelflife.server.operations import Operations, operation_name
+from shelflife.server.limits import ReloadBudget, ReloadLimits
 from shelflife.server.pins import Pin
 from shelflife.server.policies import (
     Policies,
@@ -35,15 +34,15 @@ from shelflife.server.policies import (
 )
 from shelflife.server.reads import Tables
 from shelflife.server.registry import Registry
-from shelflife.server.signing import Lineage, Signer
+from shelflife.server.signing import Lineage, Signing
 from shelflife.server.state import Face, State
 from shelflife.server.statefile import StateFile
+from shelflife.server.wire import Level, WireFormat
 
 __all__ = ["Provider", "TableSource"]
 
-_log = logging.getLogger("shelflife")
-_MOST_WARNINGS = 1000
-_SHORTEST_SIGNED_S = 60
+_WIRE = WireFormat()
+_LIMITS = ReloadLimits()
 
 TableSource = Callable[[], Mapping[str, Row]]
 """Reads a table from where it lives; called again by `Provider.refresh`."""
@@ -58,58 +57,31 @@ class Provider:
         rules: Iterable[Rule] = (),
         *,
         versions: Mapping[str, str] | None = None,
-        level: int = Level.FINGERPRINT,
-        errors: ErrorForm = "json",
-        paper_only: bool = False,
         admin_token: str | None = None,
         state_file: str | Path | None = None,
-        most_reload_bytes: int = 64 * 1024 * 1024,
-        reloads_per_minute: int | None = None,
-        signer: Signer | None = None,
-        signed_for_s: int = 24 * 3600,
-        clock: Callable[[], float] = time.time,
+        wire: WireFormat = _WIRE,
+        limits: ReloadLimits = _LIMITS,
+        signing: Signing | None = None,
         disclosure: Disclosure | None = None,
     ) -> None:
         """Declare what the API's policies consult.
 
-        `versions` are the tables' first versions; where none is given it is made from the content, so that other
-        rows after a restart are another version. Without an `admin_token` the operator's endpoints are off. With a
-        `state_file` reloads survive a restart; those rows that are declared otherwise than at the last start are set
-        anew, as by a reload, and no others. `reloads_per_minute` bounds the reloads over HTTP that change something.
-        A `signer` vouches for every state that clients ask about, for `signed_for_s` seconds
-        at a time; that needs a `state_file`, for numbers that were given out must survive a restart. With a `disclosure` clients are shown aliases
-        in place of names and keys; to sign as well, it must name its clients by more than their credentials.
+        `versions` are the tables' first versions. Where none is given it is made from the content, so that other rows
+        after a restart are another version. Without an `admin_token` the operator's endpoints are off. With a
+        `state_file` reloads survive a restart: only rows whose declaration has changed since the last start are set
+        anew, as by a reload. `wire` says what goes on the wire, and `limits` what an operator may
+        send. With `signing` states are signed; that needs a `state_file`, for their numbers must survive a restart.
+        With a `disclosure` clients are shown aliases in place of names and keys.
         """
-        if admin_token is not None and not re.fullmatch(r"[\x21-\x7e]+", admin_token):
-            raise UsageError(
-                "an admin token is printable ASCII without spaces; give None to turn the admin endpoints off"
-            )
-        if errors not in ("json", "problem"):
-            raise UsageError(f"errors are written as json or as problem, not as {errors!r}")
-        try:
-            self.feedback = Feedback(Level(level), errors, paper_only)
-        except ValueError:
-            raise UsageError(f"there is no wire level {level!r}; there are 0, 1, 4, 5 and 6") from None
-        if disclosure is not None and not isinstance(disclosure, Disclosure):
-            raise UsageError(f"a disclosure is a Disclosure(secret), not {type(disclosure).__name__}")
-        if signer is not None and not callable(getattr(signer, "sign", None)):
-            raise UsageError(
-                f"a signer is a SigningKey, not {type(signer).__name__}; see SigningKey.from_file"
-            )
-        if signer is not None and state_file is None:
-            raise UsageError("a signer needs a state file: signed states are numbered across restarts")
-        if signer is not None and self.level == Level.PLAIN_TEXT:
-            raise UsageError("at Level 0 there are no states to sign")
-        if signer is not None and disclosure is not None and not disclosure.has_named_clients:
-            raise UsageError(
-                "to sign, a disclosure needs client=: other credentials would be shown other states of the same number"
-            )
-        if signed_for_s < _SHORTEST_SIGNED_S:
-            raise UsageError(f"states are signed for at least {_SHORTEST_SIGNED_S} s")
+        _check_settings(admin_token, state_file, wire, limits, signing, disclosure)
         self.admin_token = admin_token
-        self.most_reload_bytes = most_reload_bytes
+        self.wire = wire
+        self.level = Level(wire.level)
+        """What goes on the wire."""
+        self.limits = limits
+        self.reload_budget = None if limits.per_minute is None else ReloadBudget(limits.per_minute)
         self.disclosure = disclosure
-        self.reload_limit = None if reloads_per_minute is None else ReloadLimit(reloads_per_minute)
+        self._faces = None if disclosure is None else ClientFaces(disclosure, self.level)
         self._sources = {name: rows for name, rows in tables.items() if callable(rows)}
         rows_by_table = {name: rows() if callable(rows) else rows for name, rows in tables.items()}
         self._state_file = None if state_file is None else StateFile(state_file)
@@ -118,28 +90,22 @@ class Provider:
         try:
             self.registry = Registry(rows_by_table, rules, versions=versions, state_file=self._state_file)
             self.lineage: Lineage | None = None
-            """The signed states, where there is a signer."""
-            if signer is not None and self._state_file is not None:
-                self.lineage = Lineage(
-                    self.registry, self.level, signer, self._state_file, signed_for_s, clock
-                )
+            """The signed states, where states are signed."""
+            if signing is not None and self._state_file is not None:
+                self.lineage = Lineage(self.registry, self.level, signing, self._state_file)
         except BaseException:
             self.close()
             raise
         self.policies = Policies()
         self._views = (self.registry.state, Tables(self.registry.state))
-        """What policies see of a state at first. Kept in the state itself it would keep that alive in a cycle."""
+        """What policies see of a state at first. It is not kept in the state, because the cycle would keep
+        that alive."""
         self._refreshing = threading.Lock()
         self.feed = Feed(self.registry, self.face)
         self.pinned: ContextVar[Pin | None] = ContextVar("shelflife_pin", default=None)
         """What the request at hand sees; set by the middleware."""
-        self._apps: list[Callable[[], Operations | None]] = []
-        self._disclosed = Operations()
-        self._operations: Operations | None = None
-        self._is_noting_checks = False
-        self._checked: set[str] = set()
-        self._is_held = False
-        self._warned: set[str] = set()
+        self.apps = Apps(self.policies)
+        """The apps that it is installed in."""
 
     def close(self) -> None:
         """Let go of the state file, if there is one. No reload can be written down afterwards."""
@@ -148,12 +114,12 @@ class Provider:
             self._is_closed = True
 
     def begin_life(self) -> None:
-        """An app that has the contract starts: have every operation that is named be there."""
+        """An app that has the contract starts. Every operation that is named must be there."""
         if self._is_closed:
             raise UsageError(
                 "the provider's state file was closed when its app ended; make another provider to start anew"
             )
-        self.hold_policies_to_routes()
+        self.apps.hold_policies_to_routes()
         self._lives += 1
 
     def end_life(self) -> None:
@@ -161,11 +127,6 @@ class Provider:
         self._lives -= 1
         if self._lives <= 0:
             self.close()
-
-    @property
-    def level(self) -> Level:
-        """What goes on the wire."""
-        return self.feedback.level
 
     @property
     def state(self) -> State:
@@ -181,9 +142,7 @@ class Provider:
 
     def face(self, state: State, headers: Mapping[str, str]) -> Face:
         """What a state shows to the client whose request has these headers, by lower-case name."""
-        if self.disclosure is None:
-            return state.face(self.level)
-        return self.disclosure.face(state, self.level, headers)
+        return state.face(self.level) if self._faces is None else self._faces.face(state, headers)
 
     @overload
     def policy(self, function: PolicyFunction, /) -> PolicyFunction: ...
@@ -194,24 +153,27 @@ class Provider:
     ) -> PolicyFunction | Callable[[PolicyFunction], PolicyFunction]:
         """Make a function a policy, for every checked request or for those of one operation.
 
-        It gets the request's fields and the tables, and returns a `fix(...)`, or None when all is well. The first line of its
-        docstring is what a person is told, at Level 0 and in the `detail` of a problem. An operation is a method and the path of a route as it is
-        declared, as in `POST /orders/{id}`. What stands in the path for `id` is no field of the request: a policy sees what `check` is given.
+        It gets the request's fields and the tables, and returns a `fix(...)`, or None when all is well. The first line
+        of its docstring is what a person is told, at Level 0 and in the `detail` of a problem. An operation is a method
+        and the path of a route as it is declared, as in `POST /orders/{id}`. What stands in the path for `id` is no
+        field of the request: a policy sees what `check` is given.
         """
 
         def register(function: PolicyFunction) -> PolicyFunction:
             self.policies.add(Policy.from_function(function, operation))
-            self._is_held = False
+            self.apps.look_again()
             return function
 
         return register if function is None else register(function)
 
     def violations(self, request: Any, operation: str | None = None) -> list[Violation]:
-        """The policies that a request violates, each with its fix. It may be asked anywhere; outside of a request, say for which operation."""
-        return self._violations(_fields_of(request), self._operation(operation, self.pin), self.state)
+        """The policies that a request violates, each with its fix. Outside of a request, say for which
+        operation."""
+        return self._violations(_fields_of(request), self.apps.operation_of(operation, self.pin), self.state)
 
     def fixes_for(self, request: Mapping[str, Any], operation: str, state: State) -> list[Violation]:
-        """What would be suggested for a request of which only some fields may be known; a policy that needs more says nothing."""
+        """What would be suggested for a request of which some fields may be unknown. A policy that needs
+        those says nothing."""
         violations: list[Violation] = []
         for policy in self.policies.concerning(operation):
             with suppress(MalformedRequest, PolicyFailed):
@@ -219,12 +181,13 @@ class Provider:
         return violations
 
     def check(self, request: Any, operation: str | None = None) -> None:
-        """Raise `Rejected` when the request violates a policy; where the app lets that through, it is answered for the app.
+        """Raise `Rejected` when the request violates a policy. It is answered for an app that does not handle it.
 
-        The request is a mapping, or a pydantic model, dataclass or msgspec struct. Of a pydantic model, policies see
-        what the client sent, by its wire names: a field left at its default is absent. The operation is that of the request at hand; give it only where
-        the app's routes cannot be seen. The first check of a request also judges its precondition, and raises `PreconditionFailed`. Call it when it is clear who is asking,
-        and before anything is done.
+        Call it when it is clear who is asking, and before anything is done. The request is a mapping, or a pydantic
+        model, dataclass or msgspec struct. Of a pydantic model, policies see what the client sent, by its wire names: a
+        field left at its default is absent. The operation is that of the request at hand; give it only where the app's
+        routes cannot be seen. The first check of a request also judges its precondition, and raises
+        `PreconditionFailed`.
         """
         pin = self.pin
         if pin is None:
@@ -233,7 +196,7 @@ class Provider:
         pin.has_checked = True
         try:
             fields = _fields_of(request)
-            concerned = self._operation(operation, pin)
+            concerned = self.apps.operation_of(operation, pin)
             if pin.precondition is not None and pin.verdict is None:
                 self._judge(pin, pin.precondition, fields, concerned)
             violations = self._violations(fields, concerned, pin.state)
@@ -242,52 +205,6 @@ class Provider:
         except (Refusal, MalformedRequest, PolicyFailed) as failure:
             pin.failures.append(failure)
             raise
-
-    def attach(self, list_operations: Callable[[], Operations | None]) -> None:
-        """Note that an app has the contract, and how to list its operations (None: they cannot be listed)."""
-        self._apps.append(list_operations)
-        self._is_held = False
-
-    def has_operation(self, name: str) -> bool:
-        """Whether an app that has the contract is known to have an operation of this name."""
-        return self._operations is not None and name in self._operations
-
-    def is_checked(self, operation: str) -> bool:
-        """Whether an operation is known to check its requests."""
-        return operation in self._checked or operation in self.policies.operations
-
-    def disclose_fixes_of(self, operations: Collection[str]) -> None:
-        """Note that fixes of these operations are told to whoever may ask the contract; like those of policies they must be there."""
-        self._disclosed = Operations.union([self._disclosed, Operations.named(operations)])
-        self._is_held = False
-
-    def hold_policies_to_routes(self) -> None:
-        """Before the first request: have every operation that is named be there; else `UsageError`. Cheap when nothing is new since."""
-        if self._is_held:
-            return
-        listed = [list_operations() for list_operations in self._apps]
-        operations = None
-        if None not in listed:
-            operations = Operations.union(one for one in listed if one is not None)
-            self._is_noting_checks = not operations.are_all_open
-            self._check_that_there_are(self.policies.operations, "there is a policy for", operations)
-            self._check_that_there_are(self._disclosed, "fixes are to be told of", operations)
-        # At once, and last: other threads may be in a check.
-        self._operations, self._is_held = operations, True
-
-    def _check_that_there_are(self, needed: Operations, why: str, operations: Operations) -> None:
-        for name in (one.name for one in needed if one.name not in operations):
-            if not operations.may_have(name):
-                meant = operations.closest_to(name)
-                hint = f"; is it {meant}?" if meant else ""
-                raise UsageError(f"{why} {name}, and the app has no such route{hint}")
-            self.warn_once(f"{why} {name}, and nobody can see whether the app has such a route")
-
-    def warn_once(self, warning: str) -> None:
-        """Log a warning, and not again. Two threads may both find it new, and say it twice."""
-        if warning not in self._warned and len(self._warned) < _MOST_WARNINGS:
-            self._warned.add(warning)
-            _log.warning("%s", warning)
 
     def refresh(self, table: str, version: str | None = None) -> ReloadReport:
         """Read a table again from its source, and reload it."""
@@ -299,62 +216,22 @@ class Provider:
             return self.registry.reload_table(table, self._sources[table](), version=version)
 
     def _check_outside(self, request: Any, operation: str | None) -> None:
-        """A check that knows of no request: right where no app has the contract, as in a test of policies, and a lost context elsewhere."""
-        if self._apps:
+        """A check without a request. It is right where no app has the contract, as in a test of policies;
+        else a context got lost."""
+        if self.apps:
             raise UsageError(
                 "check does not know its request here; in a thread of a handler, run it by asyncio.to_thread,"
                 " and outside of a request ask for violations(request, operation)"
             )
         state = self.registry.state
-        violations = self._violations(_fields_of(request), self._operation(operation, None), state)
+        violations = self._violations(_fields_of(request), self.apps.operation_of(operation, None), state)
         if violations:
             raise Rejected(violations, state)
-
-    def _operation(self, given: str | None, pin: Pin | None) -> str | None:
-        """The operation whose policies count; None when no policy is for one alone. What cannot be told is an error: no policy is passed over."""
-        is_for_one = bool(self.policies.operations)
-        if given is not None:
-            operation = operation_name(given)
-            if self._operations is not None and not self._has(operation):
-                raise UsageError(f"a check is for {operation}, and the app has no such route")
-            return operation
-        if not is_for_one and not self._is_noting_checks:
-            return None
-        if pin is None:
-            if is_for_one:
-                raise UsageError(
-                    "some policies are for one operation alone, and no request is at hand that says which:"
-                    " install the provider in an app, or give the operation"
-                )
-            return None
-        found = pin.find_operation()
-        if found is None and is_for_one:
-            raise UsageError(
-                "some policies are for one operation alone, and it cannot be seen which one this request is for:"
-                " give it to check"
-            )
-        if self._operations is None:
-            self._warn_of_unlisted(found)
-        elif found is not None:
-            self._checked.add(found)
-        return found
-
-    def _has(self, operation: str) -> bool:
-        operations = self._operations
-        return operations is not None and (operation in operations or operations.may_have(operation))
-
-    def _warn_of_unlisted(self, operation: str | None) -> None:
-        unseen = [one.name for one in self.policies.operations if one.name != operation]
-        if unseen:
-            self.warn_once(
-                "there are policies for " + ", ".join(unseen) + ", and nobody has looked whether the app has"
-                " such routes, for these cannot be listed; give ContractMiddleware its operations"
-            )
 
     def _judge(
         self, pin: Pin, precondition: Precondition, fields: Mapping[str, Any], operation: str | None
     ) -> None:
-        """Hold a request to its precondition; the fixes are for the request as it was without memory."""
+        """Hold a request to its precondition. The fixes are for the request as it was without memory."""
         if pin.face.meets(precondition):
             pin.verdict = "met"
             return
@@ -371,8 +248,42 @@ class Provider:
         return evaluate(self.policies.concerning(operation), fields, state, views[1])
 
 
+def _check_settings(
+    admin_token: str | None,
+    state_file: str | Path | None,
+    wire: WireFormat,
+    limits: ReloadLimits,
+    signing: Signing | None,
+    disclosure: Disclosure | None,
+) -> None:
+    """Refuse settings of the wrong kind, and those that do not go together."""
+    if admin_token is not None and not re.fullmatch(r"[\x21-\x7e]+", admin_token):
+        raise BadSetting(
+            "an admin token is printable ASCII without spaces; give None to turn the admin endpoints off"
+        )
+    kinds: list[tuple[str, type, object]] = [("wire", WireFormat, wire), ("limits", ReloadLimits, limits)]
+    if signing is not None:
+        kinds.append(("signing", Signing, signing))
+    if disclosure is not None:
+        kinds.append(("disclosure", Disclosure, disclosure))
+    for name, kind, given in kinds:
+        if not isinstance(given, kind):
+            raise BadSetting(f"{name} takes a {kind.__name__}, not {type(given).__name__}")
+    if signing is None:
+        return
+    if state_file is None:
+        raise BadSetting("signing needs a state file: signed states are numbered across restarts")
+    if wire.level == Level.PLAIN_TEXT:
+        raise BadSetting("at Level 0 there are no states to sign")
+    if disclosure is not None and disclosure.client is None:
+        raise BadSetting(
+            "to sign, a disclosure needs client=: other credentials would be shown other states of the same number"
+        )
+
+
 def _fields_of(request: Any) -> Mapping[str, Any]:
-    """The fields of whatever a handler gives to a check: a JSON value that has none is its client's mistake, and anything else the handler's."""
+    """The fields of what a handler gives to a check. A JSON value without fields is the client's mistake, all
+    else the handler's."""
     if type(request) is dict:
         return request
     if request is None or isinstance(request, str | int | float | list):

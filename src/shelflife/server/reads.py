@@ -1,9 +1,10 @@
 """What a policy sees, and the record of what it looked at.
 
 A policy is a pure function of the values that these views hand out, so the record is complete: when nothing in it
-has changed, the policy would say the same again. The same views without a record serve the first look at a request: a policy
-runs under a record only when it has found something, because most requests are good. Views hand out copies of lists and objects, with everything in sorted order,
-so that neither a policy's mistake nor the way a value came about can leak into a result.
+has changed, the policy would say the same again. The first look at a request is through the same views without a
+record, because most requests are good. Only a policy that has found something runs again under a record. Views hand
+out copies of lists and objects, in sorted order. So neither a policy's mistake nor the way a value came about can leak
+into a result.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,12 +12,13 @@ from copy import deepcopy
 from typing import Any
 from weakref import ref
 
-from shelflife.contract import Row, Rule, node_id, same_json
-from shelflife.contract.names import key_of
+from shelflife.contract import Rule, same_json
+from shelflife.contract.names import node_id
 from shelflife.contract.when import WHOLE_REQUEST, as_read, field_path
+from shelflife.server.delta import Row
 from shelflife.server.graph import target_keys
 from shelflife.server.state import State
-from shelflife.server.tables import Table
+from shelflife.server.tables import Table, key_of
 
 __all__ = ["Reads", "Request", "RowView", "TableView", "Tables"]
 
@@ -210,7 +212,8 @@ class RowView(Mapping[str, Any]):
         return f"<row {node_id(self.table, self.key)} {self._row!r}>"
 
     def follow(self, relation: str) -> "RowView | None":
-        """The row that this one leads to by the relation: None when no such rule is declared, or no row is there."""
+        """The row that this one leads to by the relation: None when no such rule is declared, or no row is
+        there."""
         if self._reads is not None:
             return next(self._followed(relation), None)
         if relation not in self._leads_to:

@@ -6,18 +6,28 @@ from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from typing import Any
 
-from shelflife.contract import BadRule, Delta, ReloadReport, Row, Rule, RuleSet, RulesReport
-from shelflife.contract.names import check_key, check_version, shown
-from shelflife.server.errors import ReloadRefused, UnknownTable, UsageError, VersionTaken
+from shelflife.contract import Rule
+from shelflife.contract.messages import ReloadReport, RulesReport
+from shelflife.contract.names import check_version, shown
+from shelflife.server.delta import Delta, Row
+from shelflife.server.errors import BadRule, ReloadRefused, UnknownTable, UsageError, VersionTaken
 from shelflife.server.graph import downstream
+from shelflife.server.rules import RuleSet
 from shelflife.server.state import State
 from shelflife.server.statefile import StateFile
-from shelflife.server.tables import RowMap, Table, clean_delta, clean_rows, digest_of
+from shelflife.server.tables import (
+    MINTED_VERSION,
+    RowMap,
+    Table,
+    check_key,
+    clean_delta,
+    clean_rows,
+    digest_of_rows,
+)
 
 __all__ = ["Registry"]
 
 _FIRST_NUMBER = "1.0.0"
-_MINTED = re.compile(r"(.*)-[0-9a-f]{8}\Z")
 _LAST_NUMBER = re.compile(r"(\d+)(?!.*\d)")
 _LONGEST_NUMBER = 100
 
@@ -25,7 +35,7 @@ _LONGEST_NUMBER = 100
 class Registry:
     """Holds the current state and swaps it whole.
 
-    Readers take `state` once and work on that; they never wait. Reloads come one after another; each is written to the
+    Readers take `state` once and work on that, and never wait. Reloads come one after another. Each is written to the
     state file, if there is one, before anybody sees it.
     """
 
@@ -43,7 +53,7 @@ class Registry:
         declared: dict[str, Table] = {}
         for name, rows in tables.items():
             cleaned = RowMap(clean_rows(name, rows))
-            version = versions[name] if name in versions else _minted(_FIRST_NUMBER, digest_of(cleaned))
+            version = versions[name] if name in versions else _minted(_FIRST_NUMBER, digest_of_rows(cleaned))
             declared[name] = Table(name, cleaned, version)
         rule_set = RuleSet(rules)
         _check_tables_of(rule_set, declared)
@@ -154,7 +164,8 @@ class Registry:
         )
 
     def _take_up(self, state_file: StateFile, explicit_versions: Mapping[str, str]) -> None:
-        """Go on from the file; rows and rules that are declared otherwise than at the last start count as a reload."""
+        """Go on from the file. Rows and rules whose declaration has changed since the last start count as a
+        reload."""
         declared = self.state
         with state_file.at_once():
             stored = state_file.open(declared)
@@ -199,11 +210,11 @@ def _minted_version(table: Table, delta: Delta) -> str:
     The digest is over the old version and the change, so that a server that restarts without a state file, or another
     replica, never gives one string to two contents.
     """
-    minted = _MINTED.match(table.version)
+    minted = MINTED_VERSION.match(table.version)
     number = minted[1] if minted else table.version
     if not _LAST_NUMBER.search(number) or len(number) > _LONGEST_NUMBER:
         number = _FIRST_NUMBER
-    digest = digest_of({**delta.after, "": {"since": table.version}})
+    digest = digest_of_rows({**delta.after, "": {"since": table.version}})
     while True:
         number = _LAST_NUMBER.sub(lambda last: str(int(last[1]) + 1), number)
         version = _minted(number, digest)
@@ -223,7 +234,7 @@ def _check_tables_of(rules: RuleSet, tables: Mapping[str, Table]) -> None:
 
 
 def _check_columns_of(rules: Iterable[Rule], tables: Mapping[str, Table]) -> None:
-    """Of a table without rows it cannot be said which columns it has."""
+    """Refuse rules by a column that no row has. A table without rows may have any column."""
     for rule in rules:
         rows = tables[rule.from_table].rows
         if rule.via is not None and rows and not any(rule.via in row for row in rows.values()):

@@ -3,33 +3,39 @@
 import base64
 import secrets
 import threading
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
 
-from shelflife.contract import Level
 from shelflife.contract.compact import Moved, moved_between
 from shelflife.contract.signed import Endorsement, SignedStates, SignedText, Statement, statement_input
+from shelflife.server.errors import BadSetting
 from shelflife.server.registry import Registry
 from shelflife.server.state import Face, State
 from shelflife.server.statefile import StateFile
+from shelflife.server.wire import Level
 
-__all__ = ["Lineage", "Signer"]
+__all__ = ["Lineage", "Signer", "Signing"]
+
+_SHORTEST_VALID_S = 60
 
 MOST_STATEMENTS = 64
-"""A client that is further behind is told the newest state alone, and not what has moved since."""
+"""A client that is further behind is told only the newest state, and not what has moved."""
 
 _MOST_SIGNED = 256
-"""Signatures are kept for so many texts; with aliases each client has its own."""
+"""How many signatures are kept. With aliases each client has texts of its own."""
 
 _LARGEST_MOVE = 64 * 1024
 _LARGEST_ANSWER = 256 * 1024
-"""Of statements, in characters; a client reads no more than a few times that."""
+"""How many characters of statements one answer has. A client reads no more than a few times that."""
 
 
 class Signer(Protocol):
-    """A private key. The one there is, `shelflife.integrations.ed25519.SigningKey`, comes with the extra `signed`."""
+    """A private key. The one there is, `shelflife.integrations.ed25519.SigningKey`, comes with the extra
+    `signed`."""
 
     @property
     def key(self) -> str:
@@ -37,39 +43,54 @@ class Signer(Protocol):
 
     @property
     def endorsements(self) -> tuple[Endorsement, ...]:
-        """By which earlier keys have named the one that takes their place."""
+        """The endorsements by which earlier keys name their successors."""
 
     def sign(self, message: bytes) -> bytes:
         """The signature."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Signing:
+    """How a provider vouches for the states that clients ask about."""
+
+    signer: Signer
+    """The private key."""
+
+    valid_s: int = 24 * 3600
+    """For how many seconds a statement holds; a minute at least."""
+
+    clock: Callable[[], float] = time.time
+    """The time of day, in seconds since 1970."""
+
+    def __post_init__(self) -> None:
+        if not callable(getattr(self.signer, "sign", None)):
+            raise BadSetting(
+                f"a signer is a SigningKey, not {type(self.signer).__name__}; see SigningKey.from_file"
+            )
+        if self.valid_s < _SHORTEST_VALID_S:
+            raise BadSetting(f"states are signed for at least {_SHORTEST_VALID_S} s, not {self.valid_s}")
+
+
 class Lineage:
     """The statements of one provider, in the order of its states.
 
-    A statement is written to the state file before anybody sees it: whatever happens, no two states ever bear the same number.
+    A statement is written to the state file before anybody sees it. So no two states ever have the same number.
     """
 
-    def __init__(
-        self,
-        registry: Registry,
-        level: Level,
-        signer: Signer,
-        state_file: StateFile,
-        valid_s: int,
-        clock: Callable[[], float],
-    ) -> None:
+    def __init__(self, registry: Registry, level: Level, signing: Signing, state_file: StateFile) -> None:
         self._registry = registry
         self._level = level
-        self._signer = signer
+        self._signing = signing
         self._state_file = state_file
-        self._valid_s = valid_s
-        self._clock = clock
         self._lock = threading.Lock()
         self._statements = state_file.statements()
         self._signed: dict[str, SignedText] = {}
 
     def answer(self, since: int | None, face: Face) -> SignedStates:
-        """The statements after a number that a client has, as far as they are kept, in the client's words; the newest is always there."""
+        """The statements after the number that a client has, in the client's words.
+
+        The newest is always among them. Where some are not kept any more, it is the only one.
+        """
         with self._lock:
             self._go_on()
             kept = self._statements
@@ -82,19 +103,19 @@ class Lineage:
                 for index, statement in enumerate(kept[first:], start=first)
             ]
             return SignedStates(
-                statements=tuple(map(self._signed_text, told)), endorsements=self._signer.endorsements
+                statements=tuple(map(self._signed_text, told)), endorsements=self._signing.signer.endorsements
             )
 
     def _go_on(self) -> None:
-        """See to it that the newest statement is of the current state, and will hold for a while."""
+        """Make sure that the newest statement is about the current state, and will hold for a while."""
         state, newest = self._registry.state, self._statements[-1] if self._statements else None
-        now = int(self._clock())
+        now = int(self._signing.clock())
         stamp = state.face(self._level).stamp.message
         rules_version = stamp.rules_version or None
         if newest and (newest.table_versions, newest.rules_version) == (stamp.table_versions, rules_version):
             if newest.made_at <= now < (newest.made_at + newest.expires_at) // 2:
                 return
-            statement = msgspec.structs.replace(newest, made_at=now, expires_at=now + self._valid_s)
+            statement = msgspec.structs.replace(newest, made_at=now, expires_at=now + self._signing.valid_s)
         else:
             statement = Statement(
                 lineage=newest.lineage if newest else secrets.token_hex(16),
@@ -104,14 +125,14 @@ class Lineage:
                 previous=newest.versions.digest if newest else None,
                 moved=self._moved(newest, state) if newest else None,
                 made_at=now,
-                expires_at=now + self._valid_s,
+                expires_at=now + self._signing.valid_s,
             )
         self._state_file.write_statement(statement, MOST_STATEMENTS)
         kept = [one for one in self._statements if one.sequence != statement.sequence]
         self._statements = [*kept, statement][-MOST_STATEMENTS:]
 
     def _moved(self, newest: Statement, state: State) -> Moved | None:
-        """What has moved since the last statement; None when that is too long to be told every client."""
+        """What has moved since the last statement; None when that is too long to tell every client."""
         current = state.table_versions
         versions = {
             table: version
@@ -128,7 +149,7 @@ class Lineage:
         if signed is None:
             if len(self._signed) >= _MOST_SIGNED:
                 self._signed.clear()
-            signature = base64.b64encode(self._signer.sign(statement_input(text))).decode()
-            signed = SignedText(statement=text, key=self._signer.key, signature=signature)
+            signature = base64.b64encode(self._signing.signer.sign(statement_input(text))).decode()
+            signed = SignedText(statement=text, key=self._signing.signer.key, signature=signature)
             self._signed[text] = signed
         return signed

@@ -1,17 +1,19 @@
-"""Where tables come from: files and databases. Each function gives a source that can be read again."""
+"""Tables from files and databases. Each function gives a source that can be read again."""
 
 import csv
 import json
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from shelflife.contract import Row
-from shelflife.contract.names import key_of, shown
+from shelflife.contract.names import shown
+from shelflife.server.delta import Row
 from shelflife.server.errors import SourceError
 from shelflife.server.provider import TableSource
+from shelflife.server.tables import key_of
 
 __all__ = ["csv_file", "json_file", "sql_query", "toml_file"]
 
@@ -21,17 +23,8 @@ def json_file(path: str | Path, *, section: str | None = None, key: str | None =
 
     `section` names the member that holds the table, where a file holds several.
     """
-
-    def read() -> Mapping[str, Row]:
-        try:
-            content = json.loads(Path(path).read_text("utf-8"), object_pairs_hook=_without_duplicates)
-        except RecursionError:
-            raise SourceError(f"{path} is nested too deeply") from None
-        except (OSError, ValueError) as error:
-            raise SourceError(f"{path} cannot be read as JSON: {error}") from error
-        return _table_in(content, f"{path}", section, key)
-
-    return read
+    parse = partial(json.loads, object_pairs_hook=_without_duplicates)
+    return lambda: _table_in(_parsed(path, parse, "JSON"), f"{path}", section, key)
 
 
 def toml_file(path: str | Path, *, section: str | None = None, key: str | None = None) -> TableSource:
@@ -39,21 +32,21 @@ def toml_file(path: str | Path, *, section: str | None = None, key: str | None =
 
     `section` names the table that holds them, where a file holds several.
     """
+    return lambda: _table_in(_parsed(path, tomllib.loads, "TOML"), f"{path}", section, key)
 
-    def read() -> Mapping[str, Row]:
-        try:
-            content = tomllib.loads(Path(path).read_text("utf-8"))
-        except RecursionError:
-            raise SourceError(f"{path} is nested too deeply") from None
-        except (OSError, ValueError) as error:
-            raise SourceError(f"{path} cannot be read as TOML: {error}") from error
-        return _table_in(content, f"{path}", section, key)
 
-    return read
+def _parsed(path: str | Path, parse: Callable[[str], Any], language: str) -> Any:
+    try:
+        return parse(Path(path).read_text("utf-8"))
+    except RecursionError:
+        raise SourceError(f"{path} is nested too deeply") from None
+    except (OSError, ValueError) as error:
+        raise SourceError(f"{path} cannot be read as {language}: {error}") from error
 
 
 def csv_file(path: str | Path, *, key: str) -> TableSource:
-    """A table in a CSV file with a header line; `key` is the column that holds the keys. All values are text."""
+    """A table in a CSV file with a header line; `key` is the column that holds the keys. All values are
+    text."""
 
     def read() -> Mapping[str, Row]:
         try:

@@ -1,4 +1,5 @@
-"""One consistent state of the world: what a request sees from start to end, and the face that it shows to clients."""
+"""One consistent state of the world: what a request sees from start to end, and the face that it shows to
+clients."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -6,28 +7,17 @@ from typing import NamedTuple
 
 import msgspec
 
-from shelflife.contract import (
-    RULES_HEADER,
-    STATE_HEADER,
-    TABLES_HEADER,
-    Changes,
-    ContractState,
-    Diff,
-    Level,
-    Rule,
-    RulesChanges,
-    RuleSet,
-    Suggestion,
-    TableChanges,
-    table_versions_header,
-)
+from shelflife.contract import Changes, ContractState, Rule, RulesChanges, Suggestion, TableChanges
 from shelflife.contract.compact import EPOCH_HEADER, moved_between
 from shelflife.contract.names import split_node_id
 from shelflife.contract.preconditions import Precondition
 from shelflife.contract.signed import Statement
-from shelflife.contract.stamps import quoted
+from shelflife.contract.stamps import RULES_HEADER, STATE_HEADER, TABLES_HEADER, quoted, table_versions_header
 from shelflife.contract.versions import Versions
+from shelflife.server.delta import Diff
+from shelflife.server.rules import RuleSet
 from shelflife.server.tables import Table
+from shelflife.server.wire import Level
 
 __all__ = ["CompactStamp", "Face", "Stamp", "State", "StateVersions"]
 
@@ -35,7 +25,7 @@ _LONGEST_HEADER = 4096
 _MOST_RULE_SETS = 256
 _MOST_EPOCHS = 64
 _COST_OF_A_QUESTION = 1024
-"""What a client that gets the full form has to send and receive in bytes, about, to learn what changed."""
+"""About how many bytes a client that gets the full form sends and receives to learn what changed."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -52,7 +42,7 @@ class Stamp:
         self.members = _encode(message)[1:-1]
         """The members as they stand in a JSON object, without the braces."""
         self.tag = hashlib.sha256(self.members).hexdigest()[:16]
-        """Names the state: the same versions, the same tag, on any replica."""
+        """Names the state. The same versions have the same tag, on any replica."""
         self.headers = [(STATE_HEADER, quoted(self.tag))]
         """The same for a response whose body is left alone."""
         table_versions = table_versions_header(message.table_versions)
@@ -93,8 +83,9 @@ class StateVersions(NamedTuple):
 class Face:
     """What a state shows to clients at one level, and what it makes of what they ask.
 
-    All that goes in or comes out is in the client's words. Here these are the server's own; `disclosure` has a face that speaks in aliases.
-    It holds parts of the state and not the state, which holds it: so both go when the state goes.
+    All that goes in or comes out is in the client's words. Here these are the server's own; `disclosure` has a face that
+    speaks in aliases. The state holds its face. So the face holds parts of the state and not the state, and both are
+    freed together.
     """
 
     __slots__ = (
@@ -116,7 +107,8 @@ class Face:
         """The state's name in the compact form."""
 
     def compact_stamp(self, epoch: str) -> CompactStamp | None:
-        """What a response carries to a client that knows an epoch; None when the client needs the full form."""
+        """What a response carries to a client that knows an epoch; None when the client needs the full
+        form."""
         stamp = self._compact_stamps.get(epoch)
         if stamp is None:
             if epoch == self.epoch:
@@ -137,7 +129,7 @@ class Face:
         return statement
 
     def has_moved(self, epoch: str, rows: Iterable[str], rules: Iterable[str]) -> bool:
-        """Whether one of these rows or rules is another one than at an epoch, or may be."""
+        """Whether one of these rows or rules has changed since an epoch, or may have."""
         if epoch == self.epoch:
             return False
         known = self._at_epoch(epoch)

@@ -1,7 +1,7 @@
 """The state file: reloads that survive a restart, and a kill in the middle of one.
 
-One SQLite file, one transaction a reload, one process at a time: the file stays locked while it is open. The rows are written as
-they change, so the work follows the change and not the table.
+One SQLite file, one transaction a reload, one process at a time: the file stays locked while it is open. Only rows
+that change are written, so the work follows the change and not the table.
 """
 
 import sqlite3
@@ -13,12 +13,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from shelflife.contract import ContractError, Delta, Row, Rule, RuleSet
+from shelflife.contract import ContractError, Rule
 from shelflife.contract.signed import Statement
 from shelflife.extras import needing
+from shelflife.server.delta import Delta, Row
 from shelflife.server.errors import StateFileError
+from shelflife.server.rules import RuleSet
 from shelflife.server.state import State
-from shelflife.server.tables import RowMap, Step, Table, digest_of
+from shelflife.server.tables import RowMap, Step, Table, digest_of_rows
 
 with needing("server"):
     from rpds import HashTrieSet
@@ -56,7 +58,7 @@ _decode_rule_sets = msgspec.json.Decoder(tuple[tuple[Rule, ...], ...]).decode
 
 
 class Redeclared(NamedTuple):
-    """What the code declares otherwise than at the last start."""
+    """How what the code declares differs from the last start."""
 
     rows: dict[str, Row]
     removed: list[str]
@@ -67,7 +69,7 @@ class StoredState(NamedTuple):
 
     state: State
     redeclared_tables: dict[str, "Redeclared"]
-    """Tables whose declared content is not what it was when the file was last opened, and how it differs."""
+    """Tables whose declared content has changed since the file was last opened, and how."""
     are_rules_redeclared: bool
 
 
@@ -117,7 +119,7 @@ class StateFile:
                     continue
                 version, digest = known[name]
                 tables[name] = _read_table(connection, name, version)
-                if digest != digest_of(table.rows):
+                if digest != digest_of_rows(table.rows):
                     redeclared[name] = _redeclared(connection, table)
             rules, older_rules, digest = self._read_rules(connection, declared)
             return StoredState(
@@ -130,7 +132,7 @@ class StateFile:
             for name, table in declared.tables.items():
                 _write_declared(connection, name, _redeclared(connection, table))
                 connection.execute(
-                    "update tables set declared = ? where name = ?", (digest_of(table.rows), name)
+                    "update tables set declared = ? where name = ?", (digest_of_rows(table.rows), name)
                 )
             connection.execute("update rules set declared = ?", (declared.rules.version,))
 
@@ -163,13 +165,13 @@ class StateFile:
             )
 
     def statements(self) -> list[Statement]:
-        """What was said of the newest states, oldest first."""
+        """The statements about the newest states, oldest first."""
         with self._failing("read"), self._transaction() as connection:
             stored = connection.execute("select statement from statements order by sequence")
             return [_decode_statement(statement) for (statement,) in stored]
 
     def write_statement(self, statement: Statement, most: int) -> None:
-        """Keep what is said of a state, and the newest of what was said before, `most` in all."""
+        """Keep a statement and the newest ones before it, `most` in all."""
         with self._failing("written"), self._transaction() as connection:
             connection.execute(
                 "insert or replace into statements values (?, ?)", (statement.sequence, _encode(statement))
@@ -196,7 +198,7 @@ class StateFile:
 
     def _insert_table(self, connection: sqlite3.Connection, table: Table) -> None:
         connection.execute(
-            "insert into tables values (?, ?, ?)", (table.name, table.version, digest_of(table.rows))
+            "insert into tables values (?, ?, ?)", (table.name, table.version, digest_of_rows(table.rows))
         )
         connection.execute("insert into versions values (?, ?)", (table.name, table.version))
         _write_rows(connection, table.name, table.rows)
@@ -276,14 +278,14 @@ def _read_table(connection: sqlite3.Connection, name: str, version: str) -> Tabl
 
 def _redeclared(connection: sqlite3.Connection, table: Table) -> Redeclared:
     known = dict(connection.execute("select key, digest from declared where table_name = ?", (table.name,)))
-    changed = {key: row for key, row in table.rows.items() if known.get(key) != digest_of({key: row})}
+    changed = {key: row for key, row in table.rows.items() if known.get(key) != digest_of_rows({key: row})}
     return Redeclared(changed, [key for key in known if key not in table.rows])
 
 
 def _write_declared(connection: sqlite3.Connection, table: str, redeclared: Redeclared) -> None:
     connection.executemany(
         "insert or replace into declared values (?, ?, ?)",
-        [(table, key, digest_of({key: row})) for key, row in redeclared.rows.items()],
+        [(table, key, digest_of_rows({key: row})) for key, row in redeclared.rows.items()],
     )
     connection.executemany(
         "delete from declared where table_name = ? and key = ?", [(table, key) for key in redeclared.removed]

@@ -1,23 +1,39 @@
 """Tables: named, versioned, immutable at a version, cheap to change."""
 
 import hashlib
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 import msgspec
 
-from shelflife.contract import BadRow, Delta, Row
-from shelflife.contract.names import check_key, check_name, check_version, shown
+from shelflife.contract.names import check_name, check_version, is_unicode, shown
 from shelflife.contract.values import fault_in
 from shelflife.extras import needing
+from shelflife.server.delta import Delta, Row
+from shelflife.server.errors import BadRow
 
 with needing("server"):
     from rpds import HashTrieMap, HashTrieSet
 
-__all__ = ["RowMap", "Step", "Table", "clean_delta", "clean_rows", "digest_of"]
+__all__ = [
+    "MINTED_VERSION",
+    "RowMap",
+    "Step",
+    "Table",
+    "check_key",
+    "clean_delta",
+    "clean_rows",
+    "digest_of_rows",
+    "key_of",
+]
+
+MINTED_VERSION = re.compile(r"(.*)-[0-9a-f]{8}\Z")
+"""A version that ends in a digest of its content."""
 
 _DEEPEST_ROW = 16
+_LONGEST_KEY = 1024
 _PLAIN = frozenset({str, int, bool, type(None)})
 _MOST_STEPS = 256
 _MOST_REMEMBERED_ROWS = 100_000
@@ -154,7 +170,7 @@ class Table:
         return None
 
 
-def digest_of(rows: Mapping[str, Row | None]) -> str:
+def digest_of_rows(rows: Mapping[str, Row | None]) -> str:
     """Tells one content from another, whatever the order of its rows."""
     digest = hashlib.sha256()
     for key in sorted(rows):
@@ -195,6 +211,28 @@ def clean_delta(table: str, rows: RowMap, new_rows: Mapping[str, Any]) -> Delta:
     present = {key: row for key, row in rough.after.items() if key in new_rows}
     absent = [key for key in rough.after if key not in new_rows]
     return Delta.setting(rows, clean_rows(table, present), absent)
+
+
+def check_key(key: object, table: str) -> str:
+    """The key, when a row may have it; else `BadRow`."""
+    if not isinstance(key, str):
+        raise BadRow(f"a key of table {table} is {shown(key)}; keys are strings")
+    if not key:
+        raise BadRow(f"a key of table {table} is empty")
+    if len(key) > _LONGEST_KEY:
+        raise BadRow(f"a key of table {table} is longer than {_LONGEST_KEY} characters")
+    if not is_unicode(key):
+        raise BadRow(f"the key {shown(key)} of table {table} is not valid Unicode")
+    return key
+
+
+def key_of(value: Any) -> str | None:
+    """The row key that a value stands for: a string itself, an integer its digits, else none."""
+    if isinstance(value, str):
+        return value or None
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return None
 
 
 def _clean_row(table: str, key: str, row: Any) -> Row:

@@ -1,5 +1,5 @@
 """What you need to test against the contract yourself."""
 
-from shelflife.testing.serving import serving
+from shelflife.testing.serving import ServingError, serving
 
-__all__ = ["serving"]
+__all__ = ["ServingError", "serving"]

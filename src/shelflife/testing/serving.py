@@ -6,17 +6,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from shelflife.errors import ShelflifeError
 from shelflife.extras import needing
 from shelflife.server.errors import leaves_of
 
 with needing("server"):
     import uvicorn
 
-__all__ = ["listening_on", "serving"]
+__all__ = ["ServingError", "listening_on", "serving"]
 
 _LONGEST_START_S = 30.0
 _QUIET = {"log_level": "critical", "timeout_graceful_shutdown": 1}
 """An open stream does not keep a server from ending."""
+
+
+class ServingError(ShelflifeError, RuntimeError):
+    """An app does not start, or not in time."""
 
 
 def listening_on(host: str, port: int) -> socket.socket:
@@ -43,7 +48,7 @@ class _Server(uvicorn.Server):
         self.up.set()
 
     def run_to_its_end(self, listener: socket.socket) -> None:
-        """Serve until told to end; uvicorn leaves by `SystemExit` when the app does not start."""
+        """Serve until told to end. uvicorn raises `SystemExit` when the app does not start."""
         try:
             self.run(sockets=[listener])
         except SystemExit:
@@ -80,7 +85,8 @@ class _Noting:
 def serving(app: Any, *, port: int = 0, **options: Any) -> Iterator[str]:
     """Serve an ASGI app on loopback and give its address, e.g. `http://127.0.0.1:49152`.
 
-    Its start and end are played too. An app that does not start is a `RuntimeError` that says why. The options are uvicorn's.
+    The app's start and end are part of it. An app that does not start is a `ServingError` that says why. The options are
+    uvicorn's.
     """
     with listening_on("127.0.0.1", port) as listener:
         address = f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -92,9 +98,9 @@ def serving(app: Any, *, port: int = 0, **options: Any) -> Iterator[str]:
         thread.start()
         try:
             if not server.up.wait(_LONGEST_START_S):
-                raise RuntimeError(f"no server started on {address} within {_LONGEST_START_S:.0f} s")
+                raise ServingError(f"no server started on {address} within {_LONGEST_START_S:.0f} s")
             if server.should_exit:
-                raise RuntimeError(f"the app did not start: {noting.failure or 'it does not say why'}")
+                raise ServingError(f"the app did not start: {noting.failure or 'it does not say why'}")
             yield address
         finally:
             server.should_exit = True

@@ -4,6 +4,8 @@ import itertools
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
+from shelflife.errors import ShelflifeError
+
 __all__ = ["Declined", "Gateway", "GatewayDown", "InProcessGateway", "Order", "Receipt", "StripeGateway"]
 
 _NOT_FOUND = 404
@@ -28,10 +30,10 @@ class Receipt(NamedTuple):
     id: str
     status: str
     details: dict[str, Any]
-    """All that it tells of it, in the shape of Stripe's subscriptions."""
+    """All details, in the shape of Stripe's subscriptions."""
 
 
-class Declined(Exception):
+class Declined(ShelflifeError):
     """The gateway refuses the payment. Nothing in the request would mend it."""
 
     def __init__(self, code: str, message: str) -> None:
@@ -39,7 +41,7 @@ class Declined(Exception):
         self.code = code
 
 
-class GatewayDown(Exception):
+class GatewayDown(ShelflifeError):
     """The gateway does not answer, or answers nonsense."""
 
 
@@ -68,7 +70,7 @@ _A_MONTH_S = 30 * 24 * 3600
 
 
 def _subscription(number: int, order: Order) -> dict[str, Any]:
-    """A subscription with as much to it as a gateway tells of a real one. Times are made up from its number."""
+    """A subscription with as many details as a real gateway gives. Its times are made from its number."""
     begins_at = _OPENED_AT + 60 * number
     price = {
         "id": f"price_{order.plan}_{order.amount}",

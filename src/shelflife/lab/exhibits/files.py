@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from shelflife.errors import ShelflifeError
 from shelflife.lab.exhibits.collection import Collection, exhibit_keys
 from shelflife.lab.exhibits.figures import figure_keys, figures_of
 from shelflife.lab.exhibits.markup import as_csv, as_latex, as_markdown
@@ -17,7 +18,7 @@ _TABLE_SUFFIXES = ("md", "csv", "tex")
 _FIGURE_SUFFIXES = ("svg", "png")
 
 
-class ExhibitsError(Exception):
+class ExhibitsError(ShelflifeError):
     """Exhibits cannot be written: one sentence for people."""
 
 

@@ -5,6 +5,8 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from shelflife.errors import ShelflifeError
+
 __all__ = ["Message", "Planner", "PlannerError", "Proposal", "Usage"]
 
 
@@ -34,7 +36,7 @@ class Proposal(msgspec.Struct, frozen=True):
     """The model that the vendor says it served; None for simulated planners."""
 
 
-class PlannerError(Exception):
+class PlannerError(ShelflifeError):
     """The planner cannot answer: one sentence for people."""
 
 

@@ -9,41 +9,15 @@ from typing import Any, Self
 
 import msgspec
 
-from shelflife.contract.values import has_odd_number
+from shelflife.contract.values import are_packed_alike, same_json
 
-__all__ = ["Delta", "Diff", "Row", "same_json"]
+__all__ = ["Delta", "Diff", "Row"]
 
 Row = dict[str, Any]
 """The values of one row: a JSON object."""
 
 _COMPARED_AT_ONCE = 128
-"""Most rows of a new content are as they were, and comparing many at once is cheaper than one by one."""
-
-_PLAIN = {str, type(None)}
-"""Types whose values are the same as JSON when they are equal; most values are of these."""
-
-_encode_sorted = msgspec.json.Encoder(order="sorted").encode
-_pack = msgspec.msgpack.Encoder(order="sorted").encode
-
-
-def same_json(one: Any, other: Any) -> bool:
-    """Whether two JSON values are the same, whatever the order of their fields."""
-    if type(one) in _PLAIN and type(other) in _PLAIN:
-        return bool(one == other)
-    if _are_packed_alike(one, other):
-        return True
-    encoded = _encode_sorted(one)
-    if encoded != _encode_sorted(other):
-        return False
-    return b"null" not in encoded or not (has_odd_number(one) or has_odd_number(other))
-
-
-def _are_packed_alike(one: Any, other: Any) -> bool:
-    """Whether two values are the same at a glance; a no says nothing. Unlike JSON, MessagePack tells NaN from null."""
-    try:
-        return _pack(one) == _pack(other)
-    except OverflowError:  # a whole number of more than 64 bits
-        return False
+"""Most rows of a new content have not changed, and it is cheaper to compare many at once than one by one."""
 
 
 class Diff(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,7 +72,7 @@ class Delta(msgspec.Struct, frozen=True):
         items = iter(new.items())
         while chunk := list(islice(items, _COMPARED_AT_ONCE)):
             old_rows = [look_up(key) for key, _ in chunk]
-            if None not in old_rows and _are_packed_alike(old_rows, [row for _, row in chunk]):
+            if None not in old_rows and are_packed_alike(old_rows, [row for _, row in chunk]):
                 continue
             for (key, row), old_row in zip(chunk, old_rows, strict=True):
                 if old_row is None:
@@ -143,13 +117,13 @@ class Delta(msgspec.Struct, frozen=True):
         )
 
     def then(self, later: "Delta") -> "Delta":
-        """This and then `later` as one; what was changed and changed back is gone from it."""
+        """This delta and then `later` as one. What was changed and changed back is left out."""
         before = {**later.before, **self.before}
         after = {**self.after, **later.after}
         return Delta.of(before, after)
 
     def applied_to(self, rows: Mapping[str, Row]) -> dict[str, Row]:
-        """`rows` after the delta. The reference by which faster ways are tested."""
+        """`rows` after the delta. Faster ways are tested against this one."""
         result = dict(rows)
         for key, row in self.after.items():
             if row is None:

@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shelflife.contract import BadName, BadRule, Rule, RuleSet
+from shelflife.contract import Rule
+from shelflife.contract.errors import BadName
+from shelflife.server.errors import BadRule
+from shelflife.server.rules import RuleSet
 from tests.worlds import rule_lists, rules
 
 RECOGNITION = Rule(from_table="codes", to_table="promos", relation="requires_recognition")

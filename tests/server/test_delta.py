@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shelflife.contract import Delta, Diff, same_json
+from shelflife.contract import same_json
+from shelflife.server.delta import Delta, Diff
 from tests.worlds import scalars, tables, values
 
 

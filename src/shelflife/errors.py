@@ -1,0 +1,41 @@
+"""The one root of all errors of the package, and the whole tree below it.
+
+ShelflifeError
+├── ContractError             something is not a valid piece of the protocol
+│   ├── BadName               the wire cannot carry how a table, relation or version is spelled
+│   └── BadMessage            a message, a header or a query does not have its documented form
+├── ServerError               something is wrong on the server side
+│   ├── UsageError            the provider's own code or set-up is wrong
+│   │   └── BadSetting        a setting has a value that it cannot have
+│   ├── SourceError           a file or a query does not give a table
+│   ├── BadRow                a table cannot hold such a key or row
+│   ├── BadRule               a rule contradicts another, or names what is not there
+│   ├── ReloadRefused         an operator's reload is wrong; nothing has changed
+│   │   ├── UnknownTable      there is no such table
+│   │   └── VersionTaken      the version already stands for other content
+│   ├── StateFileError        the state file cannot be read or written; nothing has changed
+│   ├── MalformedRequest      a request holds what JSON cannot carry: the client's mistake
+│   ├── PolicyFailed          a policy raised, or returned what is no fix: the provider's bug
+│   └── _CallRefused          an endpoint of the contract answers with an error
+├── Refusal                   a request is refused, with the fixes that would make it pass
+│   ├── Rejected              it violates a policy
+│   └── PreconditionFailed    what its remembered values rest on has moved
+├── StoreError                a memory's store cannot do what it is asked to do
+├── Distrust                  what a server says of its state is not to be believed
+├── KeyFileError              a file holds no usable key or endorsement, or cannot be written
+├── ServingError              an app does not start on loopback
+├── Declined                  Acme's gateway refuses a payment
+├── GatewayDown               Acme's gateway does not answer
+├── LabError                  a run cannot be played
+├── PlannerError              a planner cannot answer
+├── RecordsError              records cannot be written or read
+├── ScenarioError             a manifest is wrong
+├── ExhibitsError             exhibits cannot be written
+└── CommandError              a command cannot do what it is asked to do
+"""
+
+__all__ = ["ShelflifeError"]
+
+
+class ShelflifeError(Exception):
+    """Any error of this package. The message says what is wrong in one sentence."""

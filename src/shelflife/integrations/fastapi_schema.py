@@ -1,0 +1,145 @@
+"""The contract in the OpenAPI document of a FastAPI app."""
+
+from typing import Any
+
+from shelflife.server import Level, Provider
+from shelflife.server.endpoints import (
+    CHANGES_PATH,
+    FIXES_PATH,
+    GRAPH_PATH,
+    RELOAD_RULES_PATH,
+    RELOAD_TABLE_PATH,
+    SIGNED_PATH,
+    STATE_PATH,
+    AdminEndpoints,
+)
+from shelflife.server.schemas import schema_components
+
+__all__ = ["ENDPOINTS", "show_contract"]
+
+_STATUSES = {
+    "304": "Nothing has moved",
+    "400": "Malformed",
+    "401": "A wrong token",
+    "404": "There is no such table, or no such operation whose fixes are told",
+    "409": "The version stands for other content",
+    "413": "Too large",
+    "422": "The body does not fit",
+    "429": "Too many reloads",
+    "503": "The state file cannot be written",
+}
+_RELOAD_ERRORS = "400 401 404 409 413 422 429 503"
+
+
+def show_contract(document: dict[str, Any], provider: Provider) -> None:
+    """Write the contract into the app's document, which anybody may read: nothing in it is of the tables."""
+    components = document.setdefault("components", {})
+    schemas = components.setdefault("schemas", {})
+    paths = document.get("paths", {})
+    for path in paths.keys() - ENDPOINTS.keys():
+        for operation in paths[path].values():
+            if isinstance(operation, dict) and "responses" in operation:
+                _show_answers(operation, provider, schemas)
+    if provider.level == Level.PLAIN_TEXT:
+        return
+    for name, schema in schema_components().items():
+        schemas.setdefault(name, schema)
+    for path, endpoint in AdminEndpoints(provider).by_path.items():
+        if path != GRAPH_PATH or provider.level >= Level.GRAPH:
+            operation = {**ENDPOINTS[path], "security": [{"AdminToken": []}]}
+            paths[path] = {endpoint.methods[0].lower(): operation}
+            components.setdefault("securitySchemes", {})["AdminToken"] = {"type": "http", "scheme": "bearer"}
+
+
+def _show_answers(operation: dict[str, Any], provider: Provider, schemas: dict[str, Any]) -> None:
+    responses = operation["responses"]
+    is_plain_text = provider.level == Level.PLAIN_TEXT
+    for status, response in responses.items():
+        media = response.get("content", {}).get("application/json")
+        if media and status.startswith("2") and not is_plain_text and _is_object(media["schema"], schemas):
+            media["schema"] = {"allOf": [media["schema"], _ref("ContractState")]}
+    if "requestBody" not in operation:
+        return
+    refused = responses.setdefault("422", {"content": {}})
+    content = refused.setdefault("content", {})
+    if is_plain_text:
+        refused["description"] = "The request violates a policy"
+        content["text/plain"] = {"schema": {"type": "string"}}
+        return
+    refused["description"] = "The request is malformed, or violates a policy"
+    malformed = content.get("application/json", {}).get("schema")
+    either = {"anyOf": [_ref("Rejection"), malformed]} if malformed else _ref("Rejection")
+    content |= {
+        "application/json": {"schema": either},
+        "application/problem+json": {"schema": _ref("Problem")},
+    }
+
+
+def _is_object(schema: dict[str, Any], schemas: dict[str, Any]) -> bool:
+    if "$ref" in schema:
+        schema = schemas.get(schema["$ref"].rpartition("/")[2], {})
+    return schema.get("type") == "object"
+
+
+def _ref(name: str) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _reload(message: str, whole: str, *change: str) -> dict[str, Any]:
+    """A message with either the member that is the whole, or at least one of those that are a change."""
+    is_change = {"anyOf": [{"required": [member]} for member in change]}
+    return {"allOf": [_ref(message), {"oneOf": [{"required": [whole]}, is_change]}]}
+
+
+def _parameter(name: str, description: str, place: str = "query", **schema: Any) -> dict[str, Any]:
+    return {"name": name, "in": place, "description": description, "schema": {"type": "string", **schema}}
+
+
+_EPOCHS = [
+    _parameter("If-None-Match", "The ETag of the state that is known", "header"),
+    _parameter("known", "Its epoch"),
+]
+_VERSIONS = [
+    _parameter(
+        "since",
+        "table:version, once for each table",
+        type="array",
+        items={"type": "string", "pattern": "^[^:]+:.+$"},
+    ),
+    _parameter("rules", "The rules_version that is known"),
+]
+_NUMBERS: dict[str, Any] = {"type": "integer", "minimum": 0, "maximum": 10**18 - 1}
+_SEQUENCE = [_parameter("since", "The number of the last statement that is known", **_NUMBERS)]
+_RELOAD_TABLE = _reload("ReloadTable", "rows", "set", "remove")
+_RELOAD_RULES = _reload("ReloadRules", "rules", "add", "remove")
+
+
+def _operation(path: str, summary: str, answer: str, others: str, **request: Any) -> dict[str, Any]:
+    """An endpoint of the contract's own, by what it answers with, and other statuses that it may have."""
+    forms = {"application/json": "ErrorMessage", "application/problem+json": "Problem"}
+    error = {"content": {form: {"schema": _ref(message)} for form, message in forms.items()}}
+    told = {"description": summary, "content": {"application/json": {"schema": _ref(answer)}}}
+    responses: dict[str, Any] = {"200": told}
+    for status in others.split():
+        responses[status] = {"description": _STATUSES[status], **(error if status >= "400" else {})}
+    if "body" in request:
+        content = {"application/json": {"schema": request.pop("body")}}
+        request["requestBody"] = {"required": True, "content": content}
+    _, tag, name = path.split("/")
+    operation_id = f"{tag}_{name.replace('-', '_')}"
+    return {"operationId": operation_id, "tags": [tag], "summary": summary, "responses": responses, **request}
+
+
+ENDPOINTS = {
+    operation[0]: _operation(*operation, **request)
+    for operation, request in (
+        ((STATE_PATH, "The current versions", "ContractState", "304"), {"parameters": _EPOCHS}),
+        ((CHANGES_PATH, "What changed since some versions", "Changes", "400"), {"parameters": _VERSIONS}),
+        ((FIXES_PATH, "The fixes of a request", "Rejection", "400 404 413 422"), {"body": _ref("AskFixes")}),
+        ((SIGNED_PATH, "The signed state", "SignedStates", "400 503"), {"parameters": _SEQUENCE}),
+        ((RELOAD_TABLE_PATH, "Reload a table", "ReloadReport", _RELOAD_ERRORS), {"body": _RELOAD_TABLE}),
+        ((RELOAD_RULES_PATH, "Reload the rules", "RulesReport", _RELOAD_ERRORS), {"body": _RELOAD_RULES}),
+        ((GRAPH_PATH, "Show the graph", "Graph", "401"), {}),
+    )
+}
+"""The contract's own endpoints, by path, as OpenAPI operations."""

@@ -1,0 +1,126 @@
+"""The apps that have the contract: which operations they have, and which of these are known to check their
+requests."""
+
+import logging
+from collections.abc import Callable, Collection
+
+from shelflife.server.errors import UsageError
+from shelflife.server.operations import DisclosedFixes, Operations, operation_name
+from shelflife.server.pins import Pin
+from shelflife.server.policies import Policies
+
+__all__ = ["Apps"]
+
+_log = logging.getLogger("shelflife")
+_MOST_WARNINGS = 1000
+
+
+class Apps:
+    """What a provider knows of the apps that it is installed in."""
+
+    def __init__(self, policies: Policies) -> None:
+        self._policies = policies
+        self._listings: list[Callable[[], Operations | None]] = []
+        self._disclosed = Operations()
+        self._operations: Operations | None = None
+        self._is_noting_checks = False
+        self._checked: set[str] = set()
+        self._is_held = False
+        self._warned: set[str] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._listings)
+
+    def attach(self, list_operations: Callable[[], Operations | None]) -> None:
+        """Note that an app has the contract, and how to list its operations (None: they cannot be listed)."""
+        self._listings.append(list_operations)
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Something is new: hold policies to routes again before the next request."""
+        self._is_held = False
+
+    def has_operation(self, name: str) -> bool:
+        """Whether one of them is known to have an operation of this name."""
+        return self._operations is not None and name in self._operations
+
+    def disclosed_fixes(
+        self, list_operations: Callable[[], Operations], named: Collection[str] | None
+    ) -> DisclosedFixes:
+        """The operations whose fixes are told to whoever may ask the contract. Like the operations of
+        policies, those that are named must be there."""
+        self._disclosed = Operations.union([self._disclosed, Operations.named(named or ())])
+        self.look_again()
+        return DisclosedFixes(list_operations, self._is_checked, named)
+
+    def hold_policies_to_routes(self) -> None:
+        """Before the first request, check that every operation that is named is there; else `UsageError`.
+        Cheap when nothing is new since."""
+        if self._is_held:
+            return
+        listed = [list_operations() for list_operations in self._listings]
+        operations = None
+        if None not in listed:
+            operations = Operations.union(one for one in listed if one is not None)
+            self._is_noting_checks = not operations.are_all_open
+            self._check_that_there_are(self._policies.operations, "there is a policy for", operations)
+            self._check_that_there_are(self._disclosed, "fixes are to be told of", operations)
+        # At once, and last: other threads may be in a check.
+        self._operations, self._is_held = operations, True
+
+    def operation_of(self, given: str | None, pin: Pin | None) -> str | None:
+        """The operation whose policies count; None when no policy is for one alone. One that cannot be told
+        is an error, so that no policy is passed over."""
+        is_for_one = bool(self._policies.operations)
+        if given is not None:
+            operation = operation_name(given)
+            known = self._operations
+            if known is not None and not (operation in known or known.may_have(operation)):
+                raise UsageError(f"a check is for {operation}, and the app has no such route")
+            return operation
+        if not is_for_one and not self._is_noting_checks:
+            return None
+        if pin is None:
+            if is_for_one:
+                raise UsageError(
+                    "some policies are for one operation alone, and no request is at hand that says which:"
+                    " install the provider in an app, or give the operation"
+                )
+            return None
+        found = pin.find_operation()
+        if found is None and is_for_one:
+            raise UsageError(
+                "some policies are for one operation alone, and it cannot be seen which one this request is for:"
+                " give it to check"
+            )
+        if self._operations is None:
+            self._warn_of_unlisted(found)
+        elif found is not None:
+            self._checked.add(found)
+        return found
+
+    def warn_once(self, warning: str) -> None:
+        """Log a warning, and not again. Two threads may both find it new, and say it twice."""
+        if warning not in self._warned and len(self._warned) < _MOST_WARNINGS:
+            self._warned.add(warning)
+            _log.warning("%s", warning)
+
+    def _is_checked(self, operation: str) -> bool:
+        """Whether an operation is known to check its requests."""
+        return operation in self._checked or operation in self._policies.operations
+
+    def _check_that_there_are(self, needed: Operations, why: str, operations: Operations) -> None:
+        for name in (one.name for one in needed if one.name not in operations):
+            if not operations.may_have(name):
+                meant = operations.closest_to(name)
+                hint = f"; is it {meant}?" if meant else ""
+                raise UsageError(f"{why} {name}, and the app has no such route{hint}")
+            self.warn_once(f"{why} {name}, and nobody can see whether the app has such a route")
+
+    def _warn_of_unlisted(self, operation: str | None) -> None:
+        unseen = [one.name for one in self._policies.operations if one.name != operation]
+        if unseen:
+            self.warn_once(
+                "there are policies for " + ", ".join(unseen) + ", and nobody has looked whether the app has"
+                " such routes, for these cannot be listed; give ContractMiddleware its operations"
+            )
