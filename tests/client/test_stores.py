@@ -22,7 +22,19 @@ from shelflife.client.sqlite import SqliteStore
 from shelflife.client.stores import MOST_SHAPES, StoreError, Write
 from shelflife.contract.versions import Versions
 from tests.client.entries import ORIGIN, OTHER, entry, filed, put
+from tests.client.own_store import ListStore
 from tests.processes import started
+
+
+@pytest.fixture(params=["in process", "SQLite", "of one's own"])
+def store(request, tmp_path):
+    """Every store passes the same tests, also one that somebody has written with what is public."""
+    if request.param == "SQLite":
+        store = SqliteStore(tmp_path / "memory.db")
+        yield store
+        store.close()
+    else:
+        yield InProcessStore() if request.param == "in process" else ListStore()
 
 
 def found(store, plan="basic"):
@@ -185,7 +197,7 @@ class StoreMachine(RuleBasedStateMachine):
     def start(self):
         self.folder = tempfile.TemporaryDirectory()
         self.path = Path(self.folder.name) / "memory.db"
-        self.stores = [InProcessStore(), SqliteStore(self.path)]
+        self.stores = [InProcessStore(), SqliteStore(self.path), ListStore()]
         self.another = SqliteStore(self.path)
         self.model = []
         self.revisions = {ORIGIN: 0, OTHER: 0}
@@ -210,7 +222,7 @@ class StoreMachine(RuleBasedStateMachine):
         beside = type == "B"  # an entry has one slot for as long as it is there
         write = Write(Knowledge(Versions({"codes": value})), put=[filed(one, sorted(tags), beside=beside)])
         outcomes = [store.write(origin, self.revisions[origin], write) for store in self.stores]
-        assert outcomes[0] == outcomes[1]
+        assert outcomes[0] == outcomes[1] == outcomes[2]
         self.revisions[origin] += 1
         for held, _ in self.model:
             if held.id == one.id:
@@ -227,7 +239,7 @@ class StoreMachine(RuleBasedStateMachine):
         ]
         dropped = [sorted(one.id for one, _ in outcome.dropped) for outcome in outcomes]
         doomed = [held for held, t in self.model if held.root == origin and t & set(tags)]
-        assert dropped[0] == dropped[1] == sorted(held.id for held in doomed)
+        assert dropped[0] == dropped[1] == dropped[2] == sorted(held.id for held in doomed)
         self.revisions[origin] += 1
         self.model = [(held, t) for held, t in self.model if held not in doomed]
 
@@ -497,6 +509,7 @@ def test_a_file_opened_to_be_looked_at_is_not_written(path):
 LEARNER = """
 import sys
 from shelflife.client.sqlite import SqliteStore
+from tests.client.own_store import ListStore
 from tests.client.entries import entry, put
 
 store = SqliteStore(sys.argv[1])

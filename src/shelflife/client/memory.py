@@ -1,5 +1,7 @@
 """The memory: recall, amend, observe, revalidate, refresh, forget. It owns no storage, and does no I/O but through its store and `ask`."""
 
+from __future__ import annotations  # so that help() names types as they are written here
+
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -81,8 +83,10 @@ class Memory:
     ) -> Amended:
         """The request with the remembered fixes that hold for it already in it, as far as the guard allows."""
         amended = amend(request, partial(self._shelf.usable, root, operation), guard or Guard())
-        self._telling.count_recall(is_hit=bool(amended.applied or amended.refused))
-        self._telling.tell([*amended.refused, *amended.applied])
+        found: list[Event] = [*amended.refused, *amended.applied]
+        self._telling.count_recall(is_hit=bool(found))
+        if found:
+            self._telling.tell(found)
         return amended
 
     def observe(self, exchange: Exchange, ask: Ask | None = None) -> list[Event]:
