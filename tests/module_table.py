@@ -7,7 +7,18 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 ARCHITECTURE = ROOT / "ARCHITECTURE.md"
 PACKAGE = ROOT / "src" / "shelflife"
-FROM_THE_BOTTOM = ("contract", "server", "client", "integrations", "testing", "apis", "lab", "cli", "extras")
+FROM_THE_BOTTOM = (
+    "errors",
+    "contract",
+    "server",
+    "client",
+    "integrations",
+    "testing",
+    "apis",
+    "lab",
+    "cli",
+    "extras",
+)
 """The packages in the order of the picture."""
 
 _TABLE = re.compile(r"(?<=\| module \| what it is \|\n\| --- \| --- \|\n)(?:\|.*\n)*")
