@@ -3,14 +3,28 @@
 import json
 
 import pytest
+from msgspec import UNSET
 
-from shelflife.client.asking import Question, Reply
+from shelflife.client.asking import Exchange, Question, Reply
 from shelflife.client.entries import Knowledge
 from shelflife.client.events import Reason
 from shelflife.client.reading import Contract
-from shelflife.client.steps import Moved, New, Returned, Told, Unmoved, Untold, Word, dispose, what_moved
+from shelflife.client.steps import (
+    Disposal,
+    Moved,
+    New,
+    Returned,
+    Told,
+    Unmoved,
+    Untold,
+    Word,
+    dispose,
+    what_moved,
+)
 from shelflife.client.strategies import EXACT, RULES
+from shelflife.client.writing import what_is_taught
 from shelflife.contract import Changes, Rule, RulesChanges, Suggestion, TableChanges
+from shelflife.contract.messages import TableVersion
 from shelflife.contract.versions import Versions
 
 KNOWN = Knowledge(Versions({"t": "2", "u": "1"}, "r2"), "s2", {"t": ("1",), RULES: ("r1",)})
@@ -259,3 +273,52 @@ def test_what_goes_and_what_is_known_afterwards(told, dropped, versions, is_teac
 def test_versions_that_have_passed_are_remembered_as_such():
     disposal = dispose(KNOWN, Told(said(t="3"), MOVED), EXACT)
     assert disposal.knowledge.superseded == {"t": ("1", "2"), RULES: ("r1",), ":state": ("s2",)}
+
+
+REQUEST = {"plan": "basic"}
+
+
+def fix(cache_hint="cacheable", **versions):
+    """A fix that depends on tables at these versions."""
+    tables = tuple(TableVersion(table=table, version=version) for table, version in versions.items())
+    return Suggestion(
+        type="F",
+        parameters={"x": 1},
+        cache_hint=cache_hint,
+        tables=tables or UNSET,
+        rows=tuple(f"{table}:k" for table in versions) or UNSET,
+        when=REQUEST if versions else UNSET,
+    )
+
+
+@pytest.mark.parametrize(
+    ("contract", "how", "known", "outrun"),
+    [
+        # a fix of the state that is known is kept
+        (said(suggestions=(fix(t="2"),)), {}, 1, 0),
+        (said(suggestions=(fix(t="2", u="1"),)), {}, 1, 0),
+        # the same twice is one
+        (said(suggestions=(fix(t="2"), fix(t="2"))), {}, 1, 0),
+        # one that must not be kept is not
+        (said(suggestions=(fix("recompute"),)), {}, 0, 0),
+        # nor one that depends on nothing that is known
+        (said(suggestions=(fix(),)), {}, 0, 0),
+        # the server has moved on from the state that the response names
+        (said(t="1", suggestions=(fix(t="1"),)), {}, 0, 1),
+        (said(rules="r1", suggestions=(fix(t="2"),)), {}, 0, 1),
+        # a fix that is neither of the known state nor of the one that its response names
+        (said(suggestions=(fix(t="7"),)), {}, 0, 0),
+        # nothing is learned from a response that might be an old one
+        (said(suggestions=(fix(t="2"),)), {"is_teaching": False}, 0, 0),
+        # nor for a request that JSON cannot carry
+        (said(suggestions=(fix(t="2"),)), {"request": {"plan": float("nan")}}, 0, 0),
+    ],
+)
+def test_what_a_response_teaches(contract, how, known, outrun):
+    exchange = Exchange("http://h", "POST /x", how.get("request", REQUEST), Reply(422, b""))
+    disposal = Disposal(KNOWN, is_teaching=how.get("is_teaching", True))
+    taught = what_is_taught(exchange, contract, disposal, learned_at=1.0, strategy="exact")
+    assert (len(taught.known), len(taught.outrun)) == (known, outrun)
+    assert [entry.is_suspect for entry in (*taught.known, *taught.outrun)] == [False] * known + [
+        True
+    ] * outrun

@@ -3,12 +3,14 @@
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 import msgspec
 
 from shelflife.client.asking import Exchange
 from shelflife.client.entries import Entry, Knowledge, Root
 from shelflife.client.events import Alerted, Event, Evicted, Reason, Restamped, Stored, Suspected
+from shelflife.client.reading import Contract
 from shelflife.client.shelf import Shelf
 from shelflife.client.steps import Disposal, Told, dispose, is_current
 from shelflife.client.stores import Filed, Known, StoreError, Write, Written
@@ -16,7 +18,7 @@ from shelflife.client.strategies import EVERYTHING, STANDING, SUSPECT, table_tag
 from shelflife.contract.values import is_carried
 from shelflife.contract.versions import Versions
 
-__all__ = ["MOST_EVICTIONS", "Writing", "departures"]
+__all__ = ["MOST_EVICTIONS", "Lessons", "Writing", "departures", "what_is_taught"]
 
 MOST_EVICTIONS = 32
 """By default: of the fixes that one agent remembers of one server, so many may be invalidated within an hour.
@@ -61,6 +63,40 @@ class Bound:
         return f"more than {self.most} remembered fixes of this server would have gone within an hour"
 
 
+class Lessons(NamedTuple):
+    """The entries that a response teaches."""
+
+    known: list[Entry]
+    """Fixes of the state that is known."""
+
+    outrun: list[Entry]
+    """As suspects: fixes of the state that the response names, where the server has moved on from that."""
+
+
+def what_is_taught(
+    exchange: Exchange, contract: Contract, disposal: Disposal, *, learned_at: float, strategy: str
+) -> Lessons:
+    """What is to be kept of a response: its cacheable fixes, for a request that JSON can carry."""
+    known: dict[str, Entry] = {}
+    outrun: dict[str, Entry] = {}
+    is_taught = contract.suggestions and is_carried(exchange.operation, exchange.request)
+    for suggestion in contract.suggestions if disposal.is_teaching and is_taught else ():
+        is_known = is_current(suggestion, contract, disposal.knowledge.versions)
+        is_of_a_state = is_known or is_current(suggestion, contract, contract.versions or Versions({}))
+        if suggestion.cache_hint == "cacheable" and is_of_a_state:
+            entry = Entry.from_suggestion(
+                suggestion,
+                exchange.request,
+                root=exchange.root,
+                operation=exchange.operation,
+                learned_at=learned_at,
+                strategy=strategy,
+                is_suspect=not is_known,
+            )
+            (known if is_known else outrun)[entry.id] = entry
+    return Lessons(list(known.values()), list(outrun.values()))
+
+
 class Writing:
     """How one memory writes to its store. Its owner sees to it that one thread at a time does so."""
 
@@ -90,7 +126,10 @@ class Writing:
         disposal = dispose(knowledge, told, self._strategy)
         if known.revision and knowledge.strategy != known.knowledge.strategy:
             disposal.dropped |= dict.fromkeys(EVERYTHING, Reason.ANOTHER_STRATEGY)
-        lessons, outrun = self._lessons(exchange, told, disposal)
+        taught = what_is_taught(
+            exchange, told.contract, disposal, learned_at=self._clock(), strategy=self._strategy.name
+        )
+        lessons, outrun = taught.known, self._untaken(taught, disposal)
         revision = self._strategy.revises(lessons, lambda tag: self._staying(root, tag, disposal))
         drop, drop_ids = disposal.dropped, {**revision.dropped, **_unconfirmed(checked, lessons)}
         put = [*outrun, *revision.put, *lessons]
@@ -108,8 +147,8 @@ class Writing:
         self._telling.store_works("write")
         left = departures(written, {**drop, **drop_ids})
         self._bound.note(root, sum(one.reason.is_invalidation for one in left))
-        taught = {entry.slot for entry in lessons}
-        suspected = tuple(_as_suspect(entry) for entry in suspects if entry.slot not in taught)
+        given = {entry.slot for entry in lessons}
+        suspected = tuple(_as_suspect(entry) for entry in suspects if entry.slot not in given)
         alert = revision.alert or disposal.alert
         return [
             *([Alerted(root, alert)] if alert else []),
@@ -151,43 +190,12 @@ class Writing:
                 if count > 0:
                     yield Restamped(root, table, count)
 
-    def _lessons(self, exchange: Exchange, told: Told, disposal: Disposal) -> tuple[list[Entry], list[Entry]]:
-        """The entries that a response teaches: cacheable fixes of the state that is known.
-
-        And, as suspects, those of the state that the response names where that is another one by now, and nothing else is known for the same.
-        """
-        contract, known = told.contract, disposal.knowledge.versions
-        if not (
-            disposal.is_teaching and contract.suggestions and is_carried(exchange.operation, exchange.request)
-        ):
-            return [], []
-        is_keeping_outrun = self._bound.most is not None
-        lessons: dict[str, Entry] = {}
-        outrun: dict[str, Entry] = {}
-        for suggestion in contract.suggestions:
-            if suggestion.cache_hint != "cacheable":
-                continue
-            is_known = is_current(suggestion, contract, known)
-            entry = Entry.from_suggestion(
-                suggestion,
-                exchange.request,
-                root=exchange.root,
-                operation=exchange.operation,
-                learned_at=self._clock(),
-                strategy=self._strategy.name,
-                is_suspect=not is_known,
-            )
-            if is_known:
-                lessons[entry.id] = entry
-            elif is_keeping_outrun and is_current(suggestion, contract, contract.versions or Versions({})):
-                outrun[entry.id] = entry
-        taken = {entry.slot for entry in lessons.values()}
-        taken |= {
-            held.slot
-            for held in self._store.at([entry.place for entry in outrun.values()])
-            if self._stays(held, disposal)
-        }
-        return list(lessons.values()), [entry for entry in outrun.values() if entry.slot not in taken]
+    def _untaken(self, lessons: Lessons, disposal: Disposal) -> list[Entry]:
+        """What the server has moved on from, where nothing else is and stays the answer to the same."""
+        places = [entry.place for entry in lessons.outrun] if self._bound.most is not None else []
+        held = (entry for entry in self._store.at(places) if self._stays(entry, disposal))
+        taken = {entry.slot for entry in (*lessons.known, *held)}
+        return [entry for entry in lessons.outrun if places and entry.slot not in taken]
 
 
 def _as_suspect(entry: Entry) -> Entry:
