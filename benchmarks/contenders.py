@@ -99,7 +99,7 @@ class _Ours:
 
     async def evict(self, news: tuple[Exchange, Reply]) -> None:
         exchange, answer = news
-        self._memory.observe(exchange, lambda url: answer)
+        self._memory.observe(exchange, lambda question: answer)
 
 
 class _RequestsCache:
@@ -264,8 +264,8 @@ def _as_json(number: int, size: int) -> dict[str, Any]:
     return {
         "type": entry.type,
         "parameters": entry.parameters,
-        "when": entry.when,
-        "unless": {path: list(values) for path, values in entry.unless.items()},
-        "tables": list(entry.tables),
-        "rows": list(entry.rows or ()),
+        "when": entry.condition.when,
+        "unless": {path: list(values) for path, values in entry.condition.unless.items()},
+        "tables": list(entry.grounds.tables),
+        "rows": list(entry.grounds.rows or ()),
     }

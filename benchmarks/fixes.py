@@ -8,10 +8,21 @@ import random
 from typing import Any
 
 import msgspec
-from shelflife.client.decisions import row_tag, tags_of
 
-from shelflife.client import EXACT, Entry, Exchange, Reply, Store
-from shelflife.client.entries import Knowledge
+from shelflife.client import (
+    EXACT,
+    Condition,
+    Entry,
+    Exchange,
+    Filed,
+    Grounds,
+    Knowledge,
+    Reply,
+    Store,
+    Write,
+)
+from shelflife.client.strategies import row_tag
+from shelflife.contract.versions import Versions
 
 __all__ = [
     "OPERATION",
@@ -56,15 +67,19 @@ def fix(number: int, size: int) -> Entry:
     row = _row_key(number, size)
     table = _table_of_row(row)
     return Entry(
-        origin=ORIGIN,
+        root=ORIGIN,
         operation=OPERATION,
         type="USE_REQUIRED_PROMO",
         parameters={"promo_code": _code(number)},
-        when={"customer": f"cus_{number:08d}", "plan": f"plan_{number % 1000:03d}"},
-        unless={"promo_code": (_code(number),)},
-        tables=(_TABLES[table], _TABLES[(table + 1 + number % (_TABLE_COUNT - 1)) % _TABLE_COUNT]),
-        rows=(row_node(row),),
-        rules=(),
+        condition=Condition(
+            {"customer": f"cus_{number:08d}", "plan": f"plan_{number % 1000:03d}"},
+            {"promo_code": (_code(number),)},
+        ),
+        grounds=Grounds(
+            (_TABLES[table], _TABLES[(table + 1 + number % (_TABLE_COUNT - 1)) % _TABLE_COUNT]),
+            (row_node(row),),
+            (),
+        ),
         learned_at=1_700_000_000.0 + number,
     )
 
@@ -120,13 +135,19 @@ def _versions(moved_counts: dict[int, int] | None = None) -> dict[str, str]:
     return {name: f"1.0.{moved.get(table, 0)}-9f3c21ab" for table, name in enumerate(_TABLES)}
 
 
+def filed(entry: Entry) -> Filed:
+    """An entry as a memory files it."""
+    filing = EXACT.files(entry)
+    return Filed(entry, filing.slot, ("all", *filing.tags))
+
+
 def fill(store: Store, size: int) -> None:
     """Put fixes 0 to `size` into the store, past the memory: a million responses would take their time."""
-    knowledge = Knowledge(_versions(), RULES_VERSION, strategy=EXACT.name)
+    knowledge = Knowledge(Versions(_versions(), RULES_VERSION), strategy=EXACT.name)
     for first in range(0, size, _WRITTEN_AT_ONCE):
         entries = (fix(number, size) for number in range(first, min(first + _WRITTEN_AT_ONCE, size)))
-        put = [(entry, tags_of(entry)) for entry in entries]
-        if store.write(ORIGIN, store.known(ORIGIN).revision, knowledge, put=put) is None:
+        write = Write(knowledge, put=[filed(entry) for entry in entries])
+        if store.write(ORIGIN, store.known(ORIGIN).revision, write) is None:
             raise RuntimeError("somebody else has written to the store")
 
 
@@ -143,11 +164,11 @@ def teaching(number: int, size: int, moved_counts: dict[int, int] | None = None)
         "type": entry.type,
         "parameters": entry.parameters,
         "cache_hint": "cacheable",
-        "table": entry.tables[0],
-        "tables": [{"table": table, "version": now[table]} for table in entry.tables],
-        "rows": entry.rows,
-        "when": entry.when,
-        "unless": entry.unless,
+        "table": entry.grounds.tables[0],
+        "tables": [{"table": table, "version": now[table]} for table in entry.grounds.tables],
+        "rows": entry.grounds.rows,
+        "when": entry.condition.when,
+        "unless": entry.condition.unless,
     }
     feedback = {"suggestions": [suggestion]}
     return _exchange(request(number), 422, success=False, recovery_feedback=feedback, table_versions=now)

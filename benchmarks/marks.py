@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-from shelflife.client.decisions import row_tag, table_tag, tags_of
 
 from benchmarks.figures import (
     Figure,
@@ -23,6 +22,7 @@ from benchmarks.figures import (
 from benchmarks.fixes import (
     OPERATION,
     ORIGIN,
+    filed,
     fill,
     fix,
     number_that_stays,
@@ -32,7 +32,8 @@ from benchmarks.fixes import (
 )
 from benchmarks.handmade import HandmadeIndex
 from benchmarks.processes import in_fresh_process
-from shelflife.client import InProcessStore, Memory, SqliteStore, Store
+from shelflife.client import InProcessStore, Memory, SqliteStore, Store, Write
+from shelflife.client.strategies import row_tag, table_tag
 
 __all__ = ["REMARKS", "measure"]
 
@@ -159,13 +160,13 @@ def _our_side(store: Store, size: int) -> _Side:
 
     def evict(tag: str) -> int:
         known = store.known(ORIGIN)
-        written = store.write(ORIGIN, known.revision, known.knowledge, drop=[tag])
+        written = store.write(ORIGIN, known.revision, Write(known.knowledge, drop=[tag]))
         return len(written.dropped) if written else 0
 
     def put(number: int) -> object:
         entry = fix(number, size)
         known = store.known(ORIGIN)
-        return store.write(ORIGIN, known.revision, known.knowledge, put=[(entry, tags_of(entry))])
+        return store.write(ORIGIN, known.revision, Write(known.knowledge, put=[filed(entry)]))
 
     return _Side(lambda wanted: memory.recall(ORIGIN, OPERATION, wanted), evict, put)
 
@@ -176,8 +177,11 @@ def _key(wanted: dict[str, Any]) -> str:
 
 def _for_the_index(number: int, size: int) -> tuple[str, bytes, list[str]]:
     entry = fix(number, size)
-    tags = [*(table_tag(table) for table in entry.tables), *(row_tag(row) for row in entry.rows or ())]
-    return _key(entry.when), msgspec.json.encode(entry), tags
+    tags = [
+        *(table_tag(table) for table in entry.grounds.tables),
+        *(row_tag(row) for row in entry.grounds.rows or ()),
+    ]
+    return _key(entry.condition.when), msgspec.json.encode(entry), tags
 
 
 def _took_s(function: Callable[[Any], object], argument: Any) -> float:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from benchmarks.figures import Figure, median_figure
-from shelflife.client import Exchange, Memory, Reply
+from shelflife.client import Exchange, Memory, Question, Reply
 from shelflife.integrations.ed25519 import SigningKey, trust
 from shelflife.server import Provider, Signing
 
@@ -89,7 +89,7 @@ class _Server:
         self._provider = provider
 
     def memory(self, key: SigningKey | None) -> Memory:
-        return Memory(ask=self._fetch, trust=None if key is None else trust({_ORIGIN: [key.key]}))
+        return Memory(ask=self._ask, trust=None if key is None else trust({_ORIGIN: [key.key]}))
 
     def answer(self) -> bytes:
         lineage = self._provider.lineage
@@ -99,12 +99,12 @@ class _Server:
 
     def exchange(self) -> Exchange:
         body = b'{"success":true,' + self._provider.state.face(self._provider.level).stamp.members + b"}"
-        return Exchange(_ORIGIN, _OPERATION, {}, 200, {"content-type": "application/json"}, body)
+        return Exchange(_ORIGIN, _OPERATION, {}, Reply(200, body, {"content-type": "application/json"}))
 
-    def _fetch(self, url: str) -> Reply:
-        if "/contract/signed" in url:
+    def _ask(self, question: Question) -> Reply:
+        if "/contract/signed" in question.url:
             return Reply(200, self.answer())
         changes: Any = self._provider.state.face(self._provider.level).changes_since(
-            {"table_0": url.rpartition("%3A")[2]}, None
+            {"table_0": question.url.rpartition("%3A")[2]}, None
         )
         return Reply(200, msgspec.json.encode(changes))

@@ -13,7 +13,7 @@ from fastapi import FastAPI
 
 from benchmarks.figures import Figure, at_most
 from shelflife.apis.acme.gateway import InProcessGateway, Order
-from shelflife.client import Exchange, Memory, Reply
+from shelflife.client import Exchange, Memory, Question, Reply
 from shelflife.contract.compact import EPOCH_HEADER
 from shelflife.integrations.fastapi import install
 from shelflife.server import Provider
@@ -78,11 +78,11 @@ def _exchanged(table_count: int, exchange_count: int, compact: bool) -> _Sent:
     whole = contract = last = 0
     with serving(app) as address, httpx2.Client(base_url=address, trust_env=False) as client:
 
-        def fetch(url: str) -> Reply:
-            answer = client.get(url)
+        def ask(question: Question) -> Reply:
+            answer = client.get(question.url)
             return Reply(answer.status_code, answer.content)
 
-        memory = Memory(ask=fetch)
+        memory = Memory(ask=ask)
         for _ in range(exchange_count):
             headers = {"content-type": "application/json"}
             epoch = memory.epoch(address) if compact else None
@@ -93,15 +93,7 @@ def _exchanged(table_count: int, exchange_count: int, compact: bool) -> _Sent:
             whole += len(request) + said + len(response.content)
             last = said + len(response.content) - bare_length
             contract += last
-            memory.observe(
-                Exchange(
-                    address,
-                    "POST /orders",
-                    {},
-                    response.status_code,
-                    {name.lower(): value for name, value in response.headers.items()},
-                    response.content,
-                    epoch,
-                )
-            )
+            stamps = {name.lower(): value for name, value in response.headers.items()}
+            reply = Reply(response.status_code, response.content, stamps)
+            memory.observe(Exchange(address, "POST /orders", {}, reply, epoch))
     return _Sent(whole, contract, last)

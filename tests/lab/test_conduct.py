@@ -12,6 +12,7 @@ import pytest
 
 from shelflife.apis.acme import acme_app, acme_provider
 from shelflife.cli import main
+from shelflife.client import Question
 from shelflife.lab.apis import APIS
 from shelflife.lab.asking import Asking
 from shelflife.lab.clock import Clock
@@ -254,6 +255,7 @@ def test_a_question_comes_to_the_bytes_of_its_messages():
     answer = b"HTTP/1.1 304 Not Modified\r\ncontract-epoch: AbCdEfGh\r\nserver: one\r\n\r\n"
     noted = []
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+        server.settimeout(30)
 
         def answered():
             with server.accept()[0] as one:
@@ -264,7 +266,8 @@ def test_a_question_comes_to_the_bytes_of_its_messages():
         sent = pool.submit(answered)
         origin = f"http://127.0.0.1:{server.getsockname()[1]}"
         with httpx2.Client(trust_env=False) as http:
-            Asking(http, Clock(), lambda *told: noted.append(told)).fetch(f"{origin}/contract/state?known=x")
+            asking = Asking(http, Clock(), lambda *told: noted.append(told))
+            asking.ask(Question(f"{origin}/contract/state?known=x"))
         [(_, status, question_bytes, whole_bytes)] = noted
         assert (status, question_bytes) == (304, len(f"{origin}/contract/state?known=x"))
         assert whole_bytes == len(sent.result()) + len(answer)

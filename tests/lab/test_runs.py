@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from shelflife.cli import main
-from shelflife.client.entries import Entry
+from shelflife.client import Condition, Entry, Grounds
 from shelflife.contract.merging import merged
 from shelflife.lab.apis import APIS
 from shelflife.lab.grid import execute, file_name_of, paper_grid, scores_in
@@ -268,13 +268,11 @@ def test_a_simulated_planner_reads_values_and_tasks_that_look_like_marks(value, 
 
 def fix(parameters):
     return Entry(
-        origin="http://x",
+        root="http://x",
         operation="POST /subscriptions",
         type="t",
         parameters=parameters,
-        when={},
-        tables=(),
-        rows=(),
-        rules=(),
+        condition=Condition({}),
+        grounds=Grounds((), (), ()),
         learned_at=0,
     )

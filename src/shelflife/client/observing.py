@@ -22,8 +22,8 @@ __all__ = ["About", "Observing"]
 _log = logging.getLogger("shelflife.memory")
 
 _MOST_TRIES = 64
-_MOST_NAMED = 256
-"""Epochs whose versions are kept for responses that are still to come."""
+_MOST_NAMED = 16
+"""Of one server: epochs whose versions are kept for replies that are still to come."""
 
 
 class About(NamedTuple):
@@ -41,23 +41,24 @@ class Observing:
         self._shelf = shelf
         self._writing = writing
         self._lock = threading.Lock()
-        self._named: dict[str, Versions] = {}
-        self._last_named: dict[Root, tuple[Versions, str]] = {}
+        self._naming = threading.Lock()
+        self._named: dict[Root, dict[str, Versions]] = {}
 
     def epoch(self, root: Root) -> str | None:
         """Names the state of a server that is known, as long as nothing is held against it; None for none."""
         knowledge = None if root in self._shelf.doubts else self._shelf.knowledge(root)
         if knowledge is None or not knowledge.versions.tables:
             return None
-        versions, epoch = self._last_named.get(root, (None, ""))
-        if versions != knowledge.versions:
-            versions, epoch = knowledge.versions, knowledge.versions.epoch
-            with self._lock:
-                self._last_named[root] = versions, epoch
-                self._named[epoch] = versions
-                while len(self._named) > _MOST_NAMED:
-                    del self._named[next(iter(self._named))]
-        return epoch
+        with self._naming:
+            named = self._named.setdefault(root, {})
+            epoch = next(reversed(named), "")
+            if named.get(epoch) != knowledge.versions:
+                epoch = knowledge.versions.epoch
+                named.pop(epoch, None)
+                named[epoch] = knowledge.versions  # the last one that was named stands last
+                if len(named) > _MOST_NAMED:
+                    del named[next(iter(named))]
+            return epoch
 
     def observing(self, exchange: Exchange, about: About | None = None) -> Steps[list[Event]]:
         """What a reply comes to. It is the answer about something, where it was asked for."""
@@ -66,10 +67,17 @@ class Observing:
         if exchange.conditional and _is_unjudged(reply):
             events = self._shelf.telling.tell([Unjudged(root, exchange.operation)])
         try:
-            named = None if exchange.epoch is None else self._named.get(exchange.epoch)
+            named = self._named.get(root, {}).get(exchange.epoch or "")
             contract = read_contract(reply.body, reply.headers, named)
+            if (
+                exchange.epoch is not None
+                and named is None
+                and (contract is None or contract.versions is None)
+            ):
+                raise BadMessage("the response may go on from a state that is not known here any more")
         except BadMessage as error:
-            self._shelf.doubts.add(root)
+            if self._shelf.knows_of(root):
+                self._shelf.doubts.add(root)
             return events + self._shelf.telling.tell([Ignored(root, str(error))])
         if contract is None:
             return events

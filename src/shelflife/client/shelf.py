@@ -51,6 +51,7 @@ class Doubts:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._unsettled: dict[Root, int] = {}
+        self._count = 0
         self._settling: Counter[Root] = Counter()
         self._told: dict[Root, str] = {}
 
@@ -86,7 +87,7 @@ class Doubts:
         """While a response of the server is dealt with; tells whether one before it was not.
 
         Whatever keeps it from being dealt with, also that whoever waits for an answer is cancelled, leaves the server in doubt.
-        Two race here: this response, and another that was seen later and failed meanwhile. The doubt that the second has raised stays.
+        Two race here: this response, and another that failed meanwhile. The doubt that the second has raised stays.
         """
         doubt = self._unsettled.get(root)
         try:
@@ -102,7 +103,10 @@ class Doubts:
     def add(self, root: Root) -> None:
         """A response of the server was seen that has not been dealt with."""
         with self._lock:
-            self._unsettled[root] = self._unsettled.get(root, 0) + 1
+            self._count += (
+                1  # never goes back: a doubt that was settled must not look like one that came after it
+            )
+            self._unsettled[root] = self._count
 
     def is_news(self, root: Root, why: str) -> bool:
         """Whether a reason not to believe a server is to be told: once, until it is believed again or there is another."""
@@ -148,6 +152,11 @@ class Shelf:
         except StoreError as error:
             self.telling.store_failed(error, "read")
             return None
+
+    def knows_of(self, root: Root) -> bool:
+        """Whether anything of a server can go stale: something is known of it, or the store does not say."""
+        knowledge = self.knowledge(root)
+        return knowledge is None or bool(knowledge.versions.tables or knowledge.state_tag)
 
     def word_about(self, root: Root) -> Word:
         """Whose word counts about a server."""
