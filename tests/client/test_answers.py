@@ -120,7 +120,7 @@ def test_the_fetcher_of_the_constructor_may_be_async():
     memory.observe(fixed("t"))
     asyncio.run(memory.observe_async(moved("t")))
     assert held(memory) == ["F_t"]
-    with pytest.raises(TypeError, match="call the verb whose name ends in _async"):
+    with pytest.raises(TypeError, match="await the verb whose name ends in _async"):
         memory.observe(said({"table_versions": {"t": "3"}}))
 
 

@@ -84,7 +84,7 @@ def test_in_doubt_and_with_nobody_to_ask_everything_of_the_origin_goes(agent, pr
         agent.exchange(FREE, agent.http.post(agent.origin + "/subscriptions", json=FREE)),
         ask=lambda question: None,
     )
-    assert {event.reason for event in agent.of(Evicted)} == {Reason.TABLE_MOVED}
+    assert {event.reason for event in agent.of(Evicted)} == {Reason.IN_DOUBT}
     assert knows(agent, CONTROL) == []
 
 

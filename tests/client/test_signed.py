@@ -183,8 +183,8 @@ def tamper(wire, how):
             wire.tamper_response = with_other_stamps
         case "answer forged":
             wire.tamper_response = with_other_stamps
-            wire.tamper_answer = lambda question, answer: answer._replace(
-                body=answer.body.replace(b"1.0.0", b"6.6.6").replace(b"A", b"B", 1)
+            wire.tamper_answer = lambda question, answer: msgspec.structs.replace(
+                answer, body=answer.body.replace(b"1.0.0", b"6.6.6").replace(b"A", b"B", 1)
             )
         case "answer replayed":
             wire.tamper_response = with_other_stamps
@@ -200,7 +200,7 @@ def tamper(wire, how):
 def with_other_stamps(exchange):
     body = json.loads(exchange.reply.body)
     body["table_versions"] = dict.fromkeys(body["table_versions"], "6.6.6")
-    return exchange._replace(reply=exchange.reply._replace(body=json.dumps(body).encode()))
+    return exchange._replace(reply=msgspec.structs.replace(exchange.reply, body=json.dumps(body).encode()))
 
 
 def by_another_key(answer):
@@ -210,7 +210,7 @@ def by_another_key(answer):
         one["statement"] = one["statement"].replace("1.0.0", "6.6.6")
         one["key"] = thief.key
         one["signature"] = base64.b64encode(thief.sign(statement_input(one["statement"]))).decode()
-    return answer._replace(body=msgspec.json.encode(tree))
+    return msgspec.structs.replace(answer, body=msgspec.json.encode(tree))
 
 
 @pytest.mark.spec("15.10")

@@ -256,8 +256,8 @@ OF_THE_TABLE = {"table t": Reason.TABLE_MOVED}
         (Told(said(rules="r3"), RULES_MOVED, changes={RULES: rules_changed()}), {}, ("2", "r3"), True),
         (Told(said(rules="r3"), RULES_MOVED), {"all": Reason.RULES_MOVED}, ("2", "r3"), True),
         # the state is unknown, and nobody says what it is: everything goes, and nothing is learned
-        (Told(Contract(state_tag="s3"), Untold({})), {"all": Reason.TABLE_MOVED}, (None, "r2"), False),
-        (Told(said(), Untold({})), {"all": Reason.TABLE_MOVED}, ("2", "r2"), False),
+        (Told(Contract(state_tag="s3"), Untold({})), {"all": Reason.IN_DOUBT}, (None, "r2"), False),
+        (Told(said(), Untold({})), {"all": Reason.IN_DOUBT}, ("2", "r2"), False),
         # the state was asked for, and is the known one
         (Told(said(), Unmoved(), Versions({"t": "2", "u": "1"}, "r2")), {}, ("2", "r2"), True),
     ],

@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import closing
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
+
 from shelflife.client.entries import Root
 
 __all__ = [
@@ -25,21 +27,33 @@ Outcome = TypeVar("Outcome")
 
 
 class Question(NamedTuple):
-    """Something that a memory asks a server: with GET, or with POST when there is a body, which is JSON."""
+    """Something that a memory asks a server. Its URL is always on the root; a body is JSON."""
 
     url: str
     body: bytes | None = None
 
+    @property
+    def method(self) -> str:
+        """With a body it is POST."""
+        return "GET" if self.body is None else "POST"
 
-class Reply(NamedTuple):
-    """What a server answers, to a question or to a request."""
+
+class Reply(msgspec.Struct, frozen=True):
+    """What a server answers, to a question or to a request: the status, the body as bytes, decompressed, and the headers.
+
+    A body of None is one that could not be read to its end. The headers of the answer to a question are not looked at.
+    """
 
     status: int
-    body: bytes
-    """Decoded."""
-
+    body: bytes | None
     headers: Mapping[str, str] = {}
-    """By lower-case name. Those of the answer to a question are not looked at."""
+    """By lower-case name, however they were written."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.body, bytes | None):
+            raise TypeError(f"the body of a reply is bytes, and not {type(self.body).__name__}")
+        lower = {name.lower(): value for name, value in self.headers.items()}
+        msgspec.structs.force_setattr(self, "headers", lower)
 
 
 class Exchange(NamedTuple):
@@ -93,7 +107,7 @@ def driven(
                 if inspect.isawaitable(reply):
                     if inspect.iscoroutine(reply):
                         reply.close()
-                    raise TypeError("this way of asking is async: call the verb whose name ends in _async")
+                    raise TypeError("what answers is async: await the verb whose name ends in _async")
                 step = steps.send(reply)
         except StopIteration as end:
             outcome: Outcome = end.value

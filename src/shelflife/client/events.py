@@ -30,6 +30,7 @@ class Reason(StrEnum):
     ROW_CHANGED = "a row it rests on has changed"
     DOWNSTREAM = "it lies downstream of a row that has changed"
     TABLE_MOVED = "a table it depends on has moved, and the server cannot tell which rows"
+    IN_DOUBT = "the server may be at another state, and could not be asked"
     RULE_CHANGED = "a rule it rests on has changed"
     RULES_MOVED = "the rules have changed, and it cannot be told which"
     VECTOR_SHRANK = "its kind of fix no longer depends on a table that it depends on"

@@ -16,14 +16,12 @@ from shelflife.client.observing import Observing
 from shelflife.client.revalidating import Revalidating
 from shelflife.client.shelf import Shelf
 from shelflife.client.steps import Words
-from shelflife.client.stores import Store, StoreError, Write
+from shelflife.client.stores import Known, Store, Write
 from shelflife.client.strategies import EVERYTHING, EXACT, Strategy
 from shelflife.client.telling import Statistics, Telling
 from shelflife.client.writing import MOST_EVICTIONS, Writing, departures
 
 __all__ = ["Memory"]
-
-_MOST_TRIES = 64
 
 
 class Memory:
@@ -141,8 +139,7 @@ class Memory:
 
         `since` is the epoch that it goes on from; None for a resync.
         """
-        exchange = Exchange.told(root, "", {}, told)._replace(epoch=since)
-        return driven(self._revalidating.taking_in(exchange), ask or self._ask)
+        return driven(self._revalidating.taking_in(root, told, since), ask or self._ask)
 
     def epoch(self, root: Root) -> str | None:
         """What to say in the header `Contract-Epoch` of a request, so that the server need not repeat what is known; None for nothing.
@@ -159,30 +156,29 @@ class Memory:
         With all of a server goes what is known of its state, and which signed state was seen.
         """
         is_all = (operation, type, id) == (None, None, None)
-        try:
-            for _ in range(_MOST_TRIES):
-                known = self.store.known(root)
-                doomed = {
-                    entry.id: Reason.FORGOTTEN
-                    for tag in EVERYTHING
-                    for entry in self.store.tagged(root, tag)
-                    if operation in (None, entry.operation)
-                    and type in (None, entry.type)
-                    and entry.id.startswith(id or "")
-                }
-                knowledge = Knowledge() if is_all else known.knowledge
-                if not doomed and knowledge == known.knowledge:
-                    return 0
-                # another may write between the look and this: then nothing was written, and the look is taken again
-                written = self.store.write(root, known.revision, Write(knowledge, drop_ids=doomed))
-                if written is not None:
-                    if is_all:
-                        self._shelf.doubts.forget(root)
-                    self._telling.tell(departures(written, doomed))
-                    return len(written.dropped)
-        except StoreError as error:
-            self._telling.store_failed(error, "write")
-        return 0
+        doomed: dict[str, Reason] = {}
+
+        def decide(known: Known) -> Write | None:
+            entries = (entry for tag in EVERYTHING for entry in self.store.tagged(root, tag))
+            doomed.clear()
+            doomed.update(
+                (entry.id, Reason.FORGOTTEN)
+                for entry in entries
+                if operation in (None, entry.operation)
+                and type in (None, entry.type)
+                and entry.id.startswith(id or "")
+            )
+            knowledge = Knowledge() if is_all else known.knowledge
+            is_nothing = not doomed and knowledge == known.knowledge
+            return None if is_nothing else Write(knowledge, drop_ids=doomed)
+
+        written = self._shelf.rewrite(root, decide)
+        if written is None:
+            return 0
+        if is_all:
+            self._shelf.doubts.forget(root)
+        self._telling.tell(departures(written, doomed))
+        return len(written.dropped)
 
     def observing(self, exchange: Exchange) -> Steps[list[Event]]:
         """What `observe` does, for whoever answers the questions in a way of their own."""

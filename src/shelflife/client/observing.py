@@ -9,9 +9,9 @@ from shelflife.client.asking import Exchange, Reply, Steps
 from shelflife.client.entries import Entry, Knowledge, Root
 from shelflife.client.events import Distrusted, Event, Ignored, Unjudged
 from shelflife.client.reading import Contract, read_contract
-from shelflife.client.shelf import Shelf
-from shelflife.client.steps import Distrust, New, Told, Unmoved
-from shelflife.client.stores import StoreError, Write
+from shelflife.client.shelf import MOST_TRIES, Shelf
+from shelflife.client.steps import Distrust, New, Told, Unmoved, dispose
+from shelflife.client.stores import Known, StoreError, Write
 from shelflife.client.writing import Writing
 from shelflife.contract import BadMessage
 from shelflife.contract.preconditions import verdict_in
@@ -21,7 +21,6 @@ __all__ = ["About", "Observing"]
 
 _log = logging.getLogger("shelflife.memory")
 
-_MOST_TRIES = 64
 _MOST_NAMED = 16
 """Of one server: epochs whose versions are kept for replies that are still to come."""
 
@@ -95,7 +94,8 @@ class Observing:
         except StoreError as error:
             telling.store_failed(error, "write")
         except Distrust as distrust:
-            self._lapse(root)
+            # others, and a later process, must know too that a key is to be asked before anything is used
+            self._shelf.rewrite(root, _lapsing)
             if doubts.is_news(root, str(distrust)):
                 _log.warning("%s is not believed: %s", root, distrust)
                 events.append(Distrusted(root, str(distrust)))
@@ -110,7 +110,7 @@ class Observing:
         told: Told | None = None
         asked_with: Knowledge | None = None
         with ExitStack() as settling:
-            for _ in range(_MOST_TRIES):
+            for _ in range(MOST_TRIES):
                 # Threads of this process race for the store, and so do other processes. Between threads the lock decides, so that
                 # what was decided is still so when it is written. Between processes the revision does: a write that
                 # was decided on an older one is not carried out, and all is decided anew.
@@ -124,9 +124,11 @@ class Observing:
                         movement = word.moved(knowledge, contract, is_doubted=is_doubted, is_latest=is_latest)
                         told = Told(contract, movement) if isinstance(movement, Unmoved | New) else None
                     if told is not None:
+                        disposal = dispose(knowledge, told, shelf.strategy)
+                        lessons = self._writing.taught(exchange, told.contract, disposal)
                         is_answer = about is not None and is_latest and told.contract.versions is not None
                         checked = about.suspects if about is not None and is_answer else ()
-                        events = self._writing.carried_out(exchange, told, known, knowledge, checked)
+                        events = self._writing.carried_out(root, known, disposal, lessons, checked)
                         if events is not None:
                             return [*(Ignored(root, fault) for fault in told.contract.faults), *events]
                         continue
@@ -136,16 +138,12 @@ class Observing:
                 told = yield from word.asking(knowledge, contract, movement, is_latest=is_latest)
         raise StoreError("too many others are writing to the memory at the same time")
 
-    def _lapse(self, root: Root) -> None:
-        """Keep with what is remembered that a key must be asked before it is used: others, and a later process, must know it too."""
-        try:
-            known = self._shelf.store.known(root)
-            if known.knowledge.lapsed != known.knowledge:
-                self._shelf.store.write(root, known.revision, Write(known.knowledge.lapsed))
-        except StoreError as error:
-            self._shelf.telling.store_failed(error, "write")
-
 
 def _is_unjudged(reply: Reply) -> bool:
     """Whether a request may have been carried out though nobody has found its precondition to be met."""
     return not 400 <= reply.status < 500 and verdict_in(reply.headers) != "met"
+
+
+def _lapsing(known: Known) -> Write | None:
+    lapsed = known.knowledge.lapsed
+    return None if lapsed == known.knowledge else Write(lapsed)

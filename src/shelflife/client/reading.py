@@ -100,7 +100,9 @@ _statements = msgspec.json.Decoder(Statement)
 _NONE = Contract()
 
 
-def read_contract(body: bytes, headers: Mapping[str, str], named: Versions | None = None) -> Contract | None:
+def read_contract(
+    body: bytes | None, headers: Mapping[str, str], named: Versions | None = None
+) -> Contract | None:
     """The contract of a response, None when it has none; `BadMessage` when its stamps cannot be read.
 
     `named` is the state that the request said it knew, without which a compact form says nothing.
@@ -112,8 +114,12 @@ def read_contract(body: bytes, headers: Mapping[str, str], named: Versions | Non
     is_json = media_type == "application/json" or media_type.endswith("+json")
     if named is not None and headers.get(EPOCH_HEADER.lower(), "").strip() == "1":
         return Contract(versions=named)
-    if in_headers != _NONE or not is_json or body.lstrip()[:1] != b"{":
-        return None if in_headers == _NONE else in_headers
+    if in_headers != _NONE:
+        return in_headers
+    if body is None and is_json:
+        raise BadMessage("the body of the response could not be read to its end")
+    if body is None or not is_json or body.lstrip()[:1] != b"{":
+        return None
     envelope = _decoded(body, _envelopes, "the contract of the response")
     if envelope.table_versions is UNSET and named is not None and bytes(envelope.epoch):
         return _from_compact(envelope, named)

@@ -13,7 +13,7 @@ from shelflife.client.guard import Guard, amend
 from shelflife.client.observing import About, Observing
 from shelflife.client.reading import Contract
 from shelflife.client.shelf import Shelf
-from shelflife.client.steps import answered
+from shelflife.client.steps import body_of
 from shelflife.contract import AskFixes
 from shelflife.contract.when import WHOLE_REQUEST
 
@@ -38,25 +38,25 @@ class Revalidating:
         known = self._observing.epoch(root)
         if known is None and root not in self._shelf.doubts:
             return []
-        body: bytes | None = b""
-        if not self._shelf.must_ask_first(root):
-            since = "" if known is None else f"?known={known}"
-            body = answered((yield Question(f"{root}/contract/state{since}")), lambda body: body)
-        return [] if body is None else (yield from self.taking_in(Exchange.told(root, "", {}, body)))
+        if self._shelf.must_ask_first(root):
+            return (yield from self.taking_in(root, b""))
+        since = "" if known is None else f"?known={known}"
+        body = body_of((yield Question(f"{root}/contract/state{since}")))
+        # without a body there is nothing new: the state is the known one (304), or nobody has answered
+        return [] if body is None else (yield from self.taking_in(root, body))
 
-    def taking_in(self, exchange: Exchange) -> Steps[list[Event]]:
+    def taking_in(self, root: Root, told: bytes, since: str | None = None) -> Steps[list[Event]]:
         """What a server tells outside of any request; then what has taken the place of the fixes that went."""
-        if self._shelf.word_about(exchange.root).is_its_own:
+        exchange = Exchange.told(root, "", {}, told)._replace(epoch=since)
+        if self._shelf.word_about(root).is_its_own:
             events = yield from self._observing.observing(exchange)
-        else:
-            events = yield from self._observing.heeding(
-                exchange, Contract()
-            )  # whatever it tells, others are asked
+        else:  # whatever it tells, others are asked
+            events = yield from self._observing.heeding(exchange, Contract())
         for operation, request in _renewals(events):
-            body = answered((yield _about(exchange.root, operation, request)), lambda body: body)
+            body = body_of((yield _about(root, operation, request)))
             if body is not None:
-                told = Exchange.told(exchange.root, operation, request, body)
-                events += yield from self._observing.observing(told)
+                answer = Exchange.told(root, operation, request, body)
+                events += yield from self._observing.observing(answer)
         return events
 
     def revalidating(
@@ -86,7 +86,7 @@ class Revalidating:
             if knowledge is None or not suspects or (fields, suspects, knowledge) == last_asked:
                 break
             last_asked = fields, suspects, knowledge
-            body = answered((yield _about(root, operation, fields)), lambda body: body)
+            body = body_of((yield _about(root, operation, fields)))
             if body is None:
                 break
             told = Exchange.told(root, operation, fields, body)

@@ -4,11 +4,13 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from shelflife.client.entries import Entry, Knowledge, Root, place_of
 from shelflife.client.steps import Word, Words
-from shelflife.client.stores import Store, StoreError
+from shelflife.client.stores import Known, Store, StoreError, Write, Written
 from shelflife.client.strategies import SUSPECT, Strategy, table_tag
 from shelflife.client.telling import Telling
 from shelflife.contract.values import is_carried
@@ -16,18 +18,21 @@ from shelflife.contract.when import value_at
 
 __all__ = ["Doubts", "Revalidate", "Shelf", "Standing", "Usable", "Withheld", "standing_of"]
 
+MOST_TRIES = 64
+"""So often at most is something decided anew because others have written."""
 
-class Usable(NamedTuple):
+
+class Usable(msgspec.Struct, frozen=True):
     """Nothing is known against it."""
 
 
-class Revalidate(NamedTuple):
+class Revalidate(msgspec.Struct, frozen=True):
     """The server must be asked first."""
 
     why: str
 
 
-class Withheld(NamedTuple):
+class Withheld(msgspec.Struct, frozen=True):
     """It is not to be used, and asking would not help."""
 
     why: str
@@ -152,6 +157,24 @@ class Shelf:
         except StoreError as error:
             self.telling.store_failed(error, "read")
             return None
+
+    def rewrite(self, root: Root, decide: Callable[[Known], Write | None]) -> Written | None:
+        """Write what is decided about what is known of a server; None when that is nothing, or the store does not write it.
+
+        Another may write between the look and the write: then nothing was written, and it is decided anew.
+        """
+        try:
+            for _ in range(MOST_TRIES):
+                known = self.store.known(root)
+                write = decide(known)
+                if write is None:
+                    return None
+                written = self.store.write(root, known.revision, write)
+                if written is not None:
+                    return written
+        except StoreError as error:
+            self.telling.store_failed(error, "write")
+        return None
 
     def knows_of(self, root: Root) -> bool:
         """Whether anything of a server can go stale: something is known of it, or the store does not say."""

@@ -29,6 +29,7 @@ __all__ = [
     "Word",
     "Words",
     "answered",
+    "body_of",
     "by_part",
     "dispose",
     "is_current",
@@ -51,32 +52,32 @@ _OK = 200
 _Answer = TypeVar("_Answer")
 
 
-class Unmoved(NamedTuple):
+class Unmoved(msgspec.Struct, frozen=True):
     """The response is of the state that is known."""
 
     parts: Mapping[str, str | None] = {}
 
 
-class New(NamedTuple):
+class New(msgspec.Struct, frozen=True):
     """The response names versions of what nothing was known of, so that nothing can have gone stale."""
 
     parts: Mapping[str, str | None]
 
 
-class Moved(NamedTuple):
+class Moved(msgspec.Struct, frozen=True):
     """The response names other versions than are known."""
 
     parts: Mapping[str, str | None]
     """The tables that moved, and the `RULES`, with the version they had; None for one that was not known."""
 
 
-class Untold(NamedTuple):
+class Untold(msgspec.Struct, frozen=True):
     """The state may be another one, and the response does not say which: only the server can."""
 
     parts: Mapping[str, str | None]
 
 
-class Returned(NamedTuple):
+class Returned(msgspec.Struct, frozen=True):
     """A version is named that has passed. The response is late, or the server was rolled back: only the server can say which."""
 
     parts: Mapping[str, str | None]
@@ -192,35 +193,49 @@ class Word:
             case _:
                 assert_never(movement)
         said = parts_of(state or contract.versions)
-        suggested = {
-            table for suggestion in contract.suggestions for table in suggestion.depends_on if not is_latest
-        }
-        since = {
-            part: old
-            for part, old in movement.parts.items()
-            if old is not None
-            and self._strategy.asks(part)
-            and (part in {RULES, *suggested} or self._is_held(part))
-        }
+        since = self._worth_asking(movement, () if is_latest else contract.suggestions)
+        told = by_part(contract.changes)
         changes = {
-            part: change
-            for part, change in by_part(contract.changes).items()
-            if part in since and change.since == since[part]
+            part: told[part] for part, old in since.items() if part in told and told[part].since == old
         }
-        changes |= yield from _changes(
-            self.root, {part: old for part, old in since.items() if part not in changes}
-        )
+        unasked = {part: old for part, old in since.items() if part not in changes}
+        changes |= yield from self._changes(unasked)
         if is_latest:
             is_as_it_stands = all(change.version == said.get(part) for part, change in changes.items())
             return Told(contract, movement, state, changes if is_as_it_stands else {})
+        late = yield from self._late(since, changes, said)
+        return Told(contract, movement, state, changes, late)
+
+    def _worth_asking(self, movement: Movement, suggestions: Iterable[Suggestion]) -> dict[str, str]:
+        """The parts that moved and on which something hangs, with the versions that are known."""
+        depended_on = {RULES, *(table for one in suggestions for table in one.depends_on)}
+        moved = {part: old for part, old in movement.parts.items() if old is not None}
+        return {
+            part: old
+            for part, old in moved.items()
+            if self._strategy.asks(part) and (part in depended_on or self._is_held(part))
+        }
+
+    def _late(
+        self, since: Mapping[str, str], changes: Mapping[str, Change], said: Mapping[str, str]
+    ) -> Steps[frozenset[str]]:
+        """The parts that have not moved by the server's answer, and of which it knows the version in the response from before."""
         denied = {
             part: said[part]
             for part, change in changes.items()
             if part in said and change.version == since[part]
         }
-        passed = yield from _changes(self.root, denied)
-        late = (part for part, change in passed.items() if change.known and change.version == since[part])
-        return Told(contract, movement, state, changes, frozenset(late))
+        passed = yield from self._changes(denied)
+        return frozenset(part for part, one in passed.items() if one.known and one.version == since[part])
+
+    def _changes(self, since: Mapping[str, str]) -> Steps[dict[str, Change]]:
+        """What happened to parts since these versions, as far as the server tells."""
+        changes: dict[str, Change] = {}
+        versions = Versions({part: old for part, old in since.items() if part != RULES}, since.get(RULES))
+        for query in islice(_queries(versions), _MOST_QUESTIONS):
+            reply = yield Question(f"{self.root}/contract/changes?{query}")
+            changes |= by_part(answered(reply, lambda body: read_changes(body, versions)))
+        return changes
 
 
 class Words(Protocol):
@@ -228,16 +243,6 @@ class Words(Protocol):
 
     def word_about(self, root: Root, clock: Callable[[], float]) -> Word | None:
         """Whose word counts about a server; None for its own."""
-
-
-def _changes(root: Root, since: Mapping[str, str]) -> Steps[dict[str, Change]]:
-    """What happened to parts since these versions, as far as the server tells."""
-    changes: dict[str, Change] = {}
-    versions = Versions({part: old for part, old in since.items() if part != RULES}, since.get(RULES))
-    for query in islice(_queries(versions), _MOST_QUESTIONS):
-        reply = yield Question(f"{root}/contract/changes?{query}")
-        changes |= by_part(answered(reply, lambda body: read_changes(body, versions)))
-    return changes
 
 
 def by_part(changes: Changes | None) -> dict[str, Change]:
@@ -262,12 +267,16 @@ def _queries(since: Versions) -> Iterator[str]:
         yield query
 
 
-def answered(reply: Reply | None, read: Callable[[bytes], _Answer]) -> _Answer | None:
+def body_of(reply: Reply | None) -> bytes | None:
     """What the server answered; None when it has no answer to give."""
-    if reply is None or reply.status != _OK:
-        return None
+    return None if reply is None or reply.status != _OK else reply.body
+
+
+def answered(reply: Reply | None, read: Callable[[bytes], _Answer]) -> _Answer | None:
+    """What an answer says; None when there is none, or none that can be read."""
+    body = body_of(reply)
     try:
-        return read(reply.body)
+        return None if body is None else read(body)
     except BadMessage:
         return None
 
@@ -312,7 +321,7 @@ def dispose(knowledge: Knowledge, told: Told, strategy: Strategy) -> Disposal:
             disposal.kept += forgetting.kept
             disposal.alert = forgetting.alert or disposal.alert
     if is_state_unknown:
-        disposal.dropped, disposal.kept = {STANDING: Reason.TABLE_MOVED}, []
+        disposal.dropped, disposal.kept = {STANDING: Reason.IN_DOUBT}, []
     disposal.knowledge = after.knowledge(told)
     return disposal
 

@@ -18,7 +18,7 @@ from shelflife.client.steps import (
     Unmoved,
     Untold,
     Word,
-    answered,
+    body_of,
     by_part,
     parts_of,
     what_moved,
@@ -97,7 +97,7 @@ class KeysWord(Word):
     ) -> Steps[Told]:
         held = knowledge.vouched
         since = "" if held is None else f"?since={held.sequence}"
-        body = answered((yield Question(f"{self.root}/contract/signed{since}")), lambda body: body)
+        body = body_of((yield Question(f"{self.root}/contract/signed{since}")))
         if body is None:
             raise Distrust("the server was asked for its signed state and gave none")
         found = attestation(body, held, knowledge.versions, self.trust, self.root, self.clock())

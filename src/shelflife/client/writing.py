@@ -8,11 +8,11 @@ from typing import NamedTuple
 import msgspec
 
 from shelflife.client.asking import Exchange
-from shelflife.client.entries import Entry, Knowledge, Root
+from shelflife.client.entries import Entry, Root
 from shelflife.client.events import Alerted, Event, Evicted, Reason, Restamped, Stored, Suspected
 from shelflife.client.reading import Contract
 from shelflife.client.shelf import Shelf
-from shelflife.client.steps import Disposal, Told, dispose, is_current
+from shelflife.client.steps import Disposal, is_current
 from shelflife.client.stores import Filed, Known, StoreError, Write, Written
 from shelflife.client.strategies import EVERYTHING, STANDING, SUSPECT, table_tag
 from shelflife.contract.values import is_carried
@@ -110,25 +110,21 @@ class Writing:
         self._clock = clock
         self._bound = Bound(most_evictions, clock)
 
+    def taught(self, exchange: Exchange, contract: Contract, disposal: Disposal) -> Lessons:
+        """What is to be kept of a response."""
+        return what_is_taught(
+            exchange, contract, disposal, learned_at=self._clock(), strategy=self._strategy.name
+        )
+
     def carried_out(
-        self,
-        exchange: Exchange,
-        told: Told,
-        known: Known,
-        knowledge: Knowledge,
-        checked: Sequence[Entry] = (),
+        self, root: Root, known: Known, disposal: Disposal, taught: Lessons, checked: Sequence[Entry] = ()
     ) -> list[Event] | None:
         """Write what follows from a response; None when somebody else has written meanwhile.
 
         `checked` are the suspects that the response is the answer about.
         """
-        root = exchange.root
-        disposal = dispose(knowledge, told, self._strategy)
-        if known.revision and knowledge.strategy != known.knowledge.strategy:
+        if known.revision and disposal.knowledge.strategy != known.knowledge.strategy:
             disposal.dropped |= dict.fromkeys(EVERYTHING, Reason.ANOTHER_STRATEGY)
-        taught = what_is_taught(
-            exchange, told.contract, disposal, learned_at=self._clock(), strategy=self._strategy.name
-        )
         lessons, outrun = taught.known, self._untaken(taught, disposal)
         revision = self._strategy.revises(lessons, lambda tag: self._staying(root, tag, disposal))
         drop, drop_ids = disposal.dropped, {**revision.dropped, **_unconfirmed(checked, lessons)}

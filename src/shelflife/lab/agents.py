@@ -222,8 +222,7 @@ class Agent:
             if not has_gone_stale(sent[-1].response.status_code, sent[-1].response.headers):
                 self._record_attempt(attempted, sent, is_amended=held is None)
             response = sent[-1].response
-            headers = {name.lower(): value for name, value in response.headers.items()}
-            return Reply(response.status_code, response.content, headers)
+            return Reply(response.status_code, response.content, response.headers)
 
         with around.clock.running("memory"):
             exchange(self._memory, call, answer)

@@ -26,10 +26,9 @@ class Asking:
 
     def ask(self, question: Question) -> Reply | None:
         """Answer a question; None when that fails."""
-        method = "GET" if question.body is None else "POST"
         try:
             with self._clock.running("questions"):
-                response = self.request(method, question.url, question.body)
+                response = self.request(question.method, question.url, question.body)
         except httpx2.TransportError:
             return None
         return Reply(response.status_code, response.content)

@@ -168,8 +168,7 @@ class _Bench(NamedTuple):
 
     def learn(self, request: dict[str, Any]) -> None:
         response = self.send(request)
-        headers = {name.lower(): value for name, value in response.headers.items()}
-        reply = Reply(response.status_code, response.content, headers)
+        reply = Reply(response.status_code, response.content, response.headers)
         self.memory.observe(Exchange(self.origin, self.api.operation, request, reply))
 
     def recall(self, request: dict[str, Any]) -> list[Entry]:
