@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from pydantic import BaseModel, Field
 
+from shelflife.client import Reply
 from shelflife.client.reading import read_contract
 from shelflife.contract.when import holds
 from shelflife.integrations.asgi import ContractMiddleware, contract_app
@@ -197,7 +198,7 @@ def test_a_client_reads_the_condition_of_the_deepest_request_that_is_not_refused
     [violation] = provider_with(reads_it_whole).violations(request)
     state = provider_with().state
     answer = refusal_answer(WireFormat(), Rejected([violation], state), "json", state.face(Level.FINGERPRINT))
-    contract = read_contract(answer.body, {"content-type": "application/json"})
+    contract = read_contract(Reply(200, answer.body, {"content-type": "application/json"}))
     assert not contract.faults
     assert contract.suggestions[0].when == {"": request}
 

@@ -41,16 +41,19 @@ class Question(NamedTuple):
 class Reply(msgspec.Struct, frozen=True):
     """What a server answers, to a question or to a request: the status, the body as bytes, decompressed, and the headers.
 
-    A body of None is one that could not be read to its end. The headers of the answer to a question are not looked at.
+    The headers of the answer to a question are not looked at.
     """
 
     status: int
-    body: bytes | None
+    body: bytes
     headers: Mapping[str, str] = {}
     """By lower-case name, however they were written."""
 
+    whole: bool = True
+    """Whether the body could be read to its end."""
+
     def __post_init__(self) -> None:
-        if not isinstance(self.body, bytes | None):
+        if not isinstance(self.body, bytes):
             raise TypeError(f"the body of a reply is bytes, and not {type(self.body).__name__}")
         lower = {name.lower(): value for name, value in self.headers.items()}
         msgspec.structs.force_setattr(self, "headers", lower)

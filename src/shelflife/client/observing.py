@@ -67,7 +67,7 @@ class Observing:
             events = self._shelf.telling.tell([Unjudged(root, exchange.operation)])
         try:
             named = self._named.get(root, {}).get(exchange.epoch or "")
-            contract = read_contract(reply.body, reply.headers, named)
+            contract = read_contract(reply, named)
             if (
                 exchange.epoch is not None
                 and named is None

@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from shelflife.client.asking import Reply
 from shelflife.contract.compact import (
     EPOCH_HEADER,
     CompactSuggestion,
@@ -100,15 +101,13 @@ _statements = msgspec.json.Decoder(Statement)
 _NONE = Contract()
 
 
-def read_contract(
-    body: bytes | None, headers: Mapping[str, str], named: Versions | None = None
-) -> Contract | None:
+def read_contract(reply: Reply, named: Versions | None = None) -> Contract | None:
     """The contract of a response, None when it has none; `BadMessage` when its stamps cannot be read.
 
     `named` is the state that the request said it knew, without which a compact form says nothing.
     A suggestion that is malformed or too large is left out and told in `faults`: what the stamps say must not be lost with it.
-    `headers` are looked up by lower-case name; the body is the decoded one.
     """
+    body, headers = reply.body, reply.headers
     in_headers = _from_headers(headers)
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     is_json = media_type == "application/json" or media_type.endswith("+json")
@@ -116,9 +115,9 @@ def read_contract(
         return Contract(versions=named)
     if in_headers != _NONE:
         return in_headers
-    if body is None and is_json:
+    if is_json and not reply.whole:
         raise BadMessage("the body of the response could not be read to its end")
-    if body is None or not is_json or body.lstrip()[:1] != b"{":
+    if not is_json or body.lstrip()[:1] != b"{":
         return None
     envelope = _decoded(body, _envelopes, "the contract of the response")
     if envelope.table_versions is UNSET and named is not None and bytes(envelope.epoch):

@@ -269,7 +269,7 @@ def _queries(since: Versions) -> Iterator[str]:
 
 def body_of(reply: Reply | None) -> bytes | None:
     """What the server answered; None when it has no answer to give."""
-    return None if reply is None or reply.status != _OK else reply.body
+    return reply.body if reply is not None and reply.status == _OK and reply.whole else None
 
 
 def answered(reply: Reply | None, read: Callable[[bytes], _Answer]) -> _Answer | None:

@@ -212,8 +212,7 @@ def _without_memory(
 
 
 def _has_fix(response: httpx2.Response) -> bool:
-    headers = {name.lower(): value for name, value in response.headers.items()}
-    contract = read_contract(response.content, headers)
+    contract = read_contract(Reply(response.status_code, response.content, response.headers))
     return contract is not None and bool(contract.suggestions)
 
 
