@@ -133,6 +133,13 @@ def test_values_that_a_planner_took_over_are_vouched_for_and_mended_alike(memory
     assert sent[0].without == {"plan": "basic", "note": 1}
 
 
+def test_without_a_guard_nothing_is_written_into_what_a_planner_wrote(memory):
+    held = Held(memory.recall(ROOT, "POST /x", {"plan": "basic"}), memory.epoch(ROOT), {"plan": "basic"})
+    written = CALL._replace(request={"plan": "basic", "promo": "P1"}, held=held, guard=None)
+    sent, reply = played(memory, written, refusal("P2", "2", 412, FAILED))
+    assert (len(sent), reply.status) == (1, 412)
+
+
 def test_values_that_a_planner_did_not_take_over_ask_for_nothing(memory):
     held = Held(memory.recall(ROOT, "POST /x", {"plan": "basic"}), memory.epoch(ROOT), {"plan": "basic"})
     [sent], _ = played(memory, CALL._replace(held=held), done())

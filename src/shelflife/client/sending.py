@@ -28,8 +28,8 @@ __all__ = ["Call", "Held", "Send", "exchange", "exchange_async", "precondition_f
 
 _log = logging.getLogger("shelflife.memory")
 
-_MOST_MENDED = 2
-"""So often at most is a request mended whose remembered values are stale. After that it goes out without any."""
+_MOST_SENT_AGAIN = 2
+"""So often at most is a request sent again whose remembered values are stale: once mended, then without any."""
 
 
 class Held(NamedTuple):
@@ -81,6 +81,15 @@ class Send(NamedTuple):
     amended: Amended | None = None
     """What was done to it, and what the guard refused."""
 
+    @property
+    def is_conditional(self) -> bool:
+        """Whether it has a precondition."""
+        return PRECONDITION_HEADER in self.headers
+
+    def is_refused_as_stale(self, reply: Reply) -> bool:
+        """Whether a reply says that its precondition has failed, so that nothing was done. Any other 412 is the API's own."""
+        return self.is_conditional and has_gone_stale(reply.status, reply.headers)
+
 
 def exchange(memory: Memory, call: Call, answer: Answering[Send | Question]) -> Reply | None:
     """Make a call; `answer` sends what it is given, a request or a question. None when a request had no reply."""
@@ -97,24 +106,23 @@ async def exchange_async(
 def sending(memory: Memory, call: Call) -> Generator[Send | Question, Reply | None, Reply | None]:
     """All that is done about a call. Whatever goes wrong with the memory is logged: the server may have carried the request out."""
     reply = None
-    for mended_count in range(_MOST_MENDED + 1):
-        is_last = mended_count == _MOST_MENDED
+    for again_count in range(_MOST_SENT_AGAIN + 1):
+        is_last = again_count == _MOST_SENT_AGAIN
         guard = None if call.held is not None or is_last else call.guard
         if guard is not None:
             revalidating = memory.revalidating(call.root, call.operation, call.request, guard)
             yield from _unfailing(revalidating, "what is remembered for a request could not be revalidated")
-        send = _prepared(memory, call, guard, is_first=mended_count == 0)
+        send = _prepared(memory, call, guard, is_first=again_count == 0)
         reply = yield send
         if reply is None:
             return None
-        is_conditional = PRECONDITION_HEADER in send.headers
-        is_stale = is_conditional and has_gone_stale(reply.status, reply.headers)
+        is_stale = send.is_refused_as_stale(reply)
         request = send.without if is_stale else send.request  # what the fixes in the reply are for
         epoch = send.headers.get(EPOCH_HEADER)
-        seen = Exchange(call.root, call.operation, request, reply, epoch, is_conditional)
+        seen = Exchange(call.root, call.operation, request, reply, epoch, send.is_conditional)
         yield from _unfailing(memory.observing(seen), "a response could not be observed")
-        if not is_stale:
-            break
+        if not is_stale or call.guard is None:
+            break  # it went through, or nothing may be written into it
         call = call._replace(request=send.without, held=None)
     return reply
 

@@ -22,7 +22,6 @@ from shelflife.client import (
     exchange,
 )
 from shelflife.client.trust import Trust
-from shelflife.contract.preconditions import has_gone_stale
 from shelflife.integrations.following import Follower
 from shelflife.lab import prompting
 from shelflife.lab.apis import Api
@@ -218,11 +217,11 @@ class Agent:
             if isinstance(step, Question):
                 return self._asking.ask(step)
             sent.append(self._sent(step))
-            # what was sent is on record before what it has led to
-            if not has_gone_stale(sent[-1].response.status_code, sent[-1].response.headers):
-                self._record_attempt(attempted, sent, is_amended=held is None)
             response = sent[-1].response
-            return Reply(response.status_code, response.content, response.headers)
+            reply = Reply(response.status_code, response.content, response.headers)
+            if not step.is_refused_as_stale(reply):  # on record before whatever it leads to
+                self._record_attempt(attempted, sent, is_amended=held is None)
+            return reply
 
         with around.clock.running("memory"):
             exchange(self._memory, call, answer)
