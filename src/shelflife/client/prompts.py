@@ -12,9 +12,8 @@ from typing import Any
 
 import msgspec
 
-from shelflife.client.entries import Entry
+from shelflife.client.entries import Entry, digest_of
 from shelflife.client.guard import Guard
-from shelflife.contract import same_json
 from shelflife.contract.merging import merged
 from shelflife.contract.when import WHOLE_REQUEST
 
@@ -55,16 +54,14 @@ def amended_input(task_input: Mapping[str, Any], entries: Sequence[Entry], guard
     shown = _shown(entries, guard)
     if not shown:
         return ""
-    values: dict[str, list[Any]] = {}
+    values: dict[str, dict[str, Any]] = {}
     for entry in shown:
         for name, value in entry.parameters.items():
-            alternatives = values.setdefault(name, [])
-            if not any(same_json(value, other) for other in alternatives):
-                alternatives.append(value)
-    amended = merged(task_input, {name: oldest for name, (oldest, *_) in values.items()})
+            values.setdefault(name, {}).setdefault(digest_of(value), value)
+    amended = merged(task_input, {name: next(iter(different.values())) for name, different in values.items()})
     lines = [
-        f"- {name}: {' | '.join(map(_json, alternatives))} ({_before(task_input, name)})"
-        for name, alternatives in values.items()
+        f"- {name}: {' | '.join(map(_json, different.values()))} ({_before(task_input, name)})"
+        for name, different in values.items()
     ]
     return (
         "Input, with amendments already made:\n"

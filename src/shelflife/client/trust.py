@@ -81,7 +81,7 @@ class KeysWord(Word):
     def lacks(self, knowledge: Knowledge) -> str | None:
         vouched = knowledge.vouched
         if vouched is not None and self.clock() < vouched.expires_at:
-            keys = _keys(self.trust.pins_of(self.root), vouched, (), self.trust.is_signed_by)
+            keys = _keys(self.trust, self.root, vouched)
             if vouched.key in keys.valid:
                 return None
         return "no key that is pinned vouches for the state of the server"
@@ -156,7 +156,7 @@ def attestation(
     """
     try:
         answer = read_signed_states(body)
-        keys = _keys(trust.pins_of(origin), held, answer.endorsements, trust.is_signed_by)
+        keys = _keys(trust, origin, held, answer.endorsements)
         statements = [_verified(one, keys, trust.is_signed_by) for one in answer.statements]
     except BadMessage as error:
         raise Distrust(str(error)) from None
@@ -178,24 +178,19 @@ def attestation(
     )
 
 
-def _keys(
-    pins: frozenset[str], held: Vouched | None, endorsements: Sequence[Endorsement], is_signed_by: IsSignedBy
-) -> _Keys:
+def _keys(trust: Trust, origin: str, held: Vouched | None, endorsements: Sequence[Endorsement] = ()) -> _Keys:
     """In whatever order they are named. A key that was named by one that is not pinned any more counts no longer."""
+    pins = trust.pins_of(origin)
+    seen, retired = (held.keys, dict.fromkeys(held.retired_keys)) if held else ({}, {})
+    claims = list(seen.items())
+    for one in endorsements:
+        message = endorsement_input(one.key, one.by)
+        if not {one.key, one.by} & retired.keys() and trust.is_signed_by(one.by, message, one.signature):
+            claims.append((one.key, one.by))
     named: dict[str, str] = {}
-    retired = dict.fromkeys(held.retired_keys if held else ())
-    seen = held.keys if held else {}
-    waiting = [
-        one
-        for one in endorsements
-        if one.by not in retired
-        and one.key not in retired
-        and is_signed_by(one.by, endorsement_input(one.key, one.by), one.signature)
-    ]
-    for _ in range(len(seen) + len(waiting)):
+    for _ in claims:
         counting = {*pins, *named}
-        named |= {key: by for key, by in seen.items() if by in counting}
-        named |= {one.key: one.by for one in waiting if one.by in counting}
+        named |= {key: by for key, by in claims if by in counting}
     retired |= dict.fromkeys(by for key, by in named.items() if key not in seen)
     return _Keys(frozenset({*pins, *named}.difference(retired)), named, tuple(retired))
 
@@ -240,15 +235,15 @@ def _since(held: Vouched, statements: Sequence[Statement], before: Versions) -> 
         if newest.versions.digest != held.digest:
             raise Distrust(f"the server has signed two different states as number {held.sequence}")
         return {}
+    number, digest, is_gapless = held.sequence, held.digest, held.digest == before.digest
     steps = [one for one in statements if one.sequence > held.sequence]
-    digests = [held.digest, *(one.versions.digest for one in steps)]
-    sequences = [held.sequence, *(one.sequence for one in steps)]
-    for step, number, digest in zip(steps, sequences, digests, strict=False):
-        is_going_on = step.sequence > number + 1 or (step.sequence == number + 1 and step.previous == digest)
+    for step in steps:
+        is_next = step.sequence == number + 1
+        is_going_on = step.previous == digest if is_next else step.sequence > number
         if step.lineage != held.lineage or not is_going_on:
             raise Distrust(f"state {step.sequence} does not go on from the state that was signed before it")
-    is_gapless = all(later == earlier + 1 for earlier, later in pairwise(sequences))
-    return _moves(steps, before) if is_gapless and held.digest == before.digest else {}
+        number, digest, is_gapless = step.sequence, step.versions.digest, is_gapless and is_next
+    return _moves(steps, before) if is_gapless else {}
 
 
 def _moves(steps: Sequence[Statement], before: Versions) -> dict[str, Change]:
