@@ -134,11 +134,9 @@ def amend(
 
 def _contradiction(entry: Entry, fresh: Sequence[Entry], applied: Sequence[Applied]) -> str | None:
     rivals = [*(other for other in fresh if other is not entry), *(done.entry for done in applied)]
-    for other in rivals:
-        name = _contradictory_field(entry.parameters, other.parameters)
-        if name is not None:
-            return f"another remembered fix sets {name!a} to something else"
-    return None
+    fields = (_contradictory_field(entry.parameters, rival.parameters) for rival in rivals)
+    name = next((field for field in fields if field is not None), None)
+    return None if name is None else f"another remembered fix sets {name!a} to something else"
 
 
 def _contradictory_field(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:

@@ -8,6 +8,7 @@ bounded. What cannot be: that three words, or a name, say nothing to a model. Do
 import json
 import re
 from collections.abc import Mapping, Sequence
+from itertools import accumulate, islice
 from typing import Any
 
 import msgspec
@@ -78,16 +79,10 @@ def _before(task_input: Mapping[str, Any], name: str) -> str:
 def _shown(entries: Sequence[Entry], guard: Guard | None) -> list[Entry]:
     """The entries that are shown: the first of those that may be, up to a number and a length."""
     guard = guard or Guard(allows_money=True)  # the planner sees it and decides
-    shown: list[Entry] = []
-    length = 0
-    for entry in entries:
-        if guard.refusal(entry) is not None or not _can_be_shown(entry):
-            continue
-        length += len(_line(entry)) + 1
-        if length > _MOST_CHARACTERS or len(shown) == _MOST_SHOWN:
-            break
-        shown.append(entry)
-    return shown
+    allowed = (entry for entry in entries if guard.refusal(entry) is None and _can_be_shown(entry))
+    first = list(islice(allowed, _MOST_SHOWN))
+    lengths = accumulate(len(_line(entry)) + 1 for entry in first)
+    return [entry for entry, length in zip(first, lengths, strict=True) if length <= _MOST_CHARACTERS]
 
 
 def _line(entry: Entry) -> str:

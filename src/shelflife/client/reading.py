@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sized
 from itertools import chain
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -18,14 +18,7 @@ from shelflife.contract.compact import (
 from shelflife.contract.errors import BadMessage, ContractError
 from shelflife.contract.messages import Changes, ContractState, RulesChanges, Suggestion, TableChanges
 from shelflife.contract.names import check_name, check_version, is_version, shown, split_node_id
-from shelflife.contract.signed import (
-    KEY,
-    MOST_ENDORSEMENTS,
-    Endorsement,
-    SignedStates,
-    SignedText,
-    Statement,
-)
+from shelflife.contract.signed import KEY, MOST_ENDORSEMENTS, SignedStates, Statement
 from shelflife.contract.stamps import (
     RULES_HEADER,
     STATE_HEADER,
@@ -87,17 +80,6 @@ class _Feedback(msgspec.Struct):
     suggestions: list[msgspec.Raw]
 
 
-_envelopes = msgspec.json.Decoder(_Envelope)
-_feedbacks = msgspec.json.Decoder(_Feedback)
-_suggestions = msgspec.json.Decoder(Suggestion)
-_compact_suggestions = msgspec.json.Decoder(CompactSuggestion)
-_accounts = msgspec.json.Decoder(Literal[1] | Moved)
-_states = msgspec.json.Decoder(ContractState)
-_changes = msgspec.json.Decoder(Changes)
-_signed_states = msgspec.json.Decoder(SignedStates)
-_statements = msgspec.json.Decoder(Statement)
-
-
 _NONE = Contract()
 
 
@@ -117,26 +99,28 @@ def read_contract(body: bytes, headers: Mapping[str, str], named: Versions | Non
     is_json = media_type == "application/json" or media_type.endswith("+json")
     if not is_json or body.lstrip()[:1] != b"{":
         return None
-    envelope = _decoded(body, _envelopes, "the contract of the response")
+    envelope = _decoded(body, _Envelope, "the contract of the response")
     if envelope.table_versions is UNSET and named is not None and bytes(envelope.epoch):
         return _from_compact(envelope, named)
     versions = _stamped(envelope.table_versions, envelope.rules_version)
-    suggestions, faults = _read_suggestions(envelope.recovery_feedback)
-    contract = Contract(suggestions=suggestions, versions=versions, faults=faults)
+    contract = msgspec.structs.replace(_read_suggestions(envelope.recovery_feedback), versions=versions)
     return None if contract == _NONE else contract
 
 
 def _from_compact(envelope: _Envelope, named: Versions) -> Contract:
-    account = _decoded(bytes(envelope.epoch), _accounts, "the contract of the response")
-    changes = _checked(changes_of(named, account), named) if isinstance(account, Moved) else None
+    account = bytes(envelope.epoch)
+    changes = None
+    if account != b"1":  # by which a server says that it is at the state that was named
+        moved = _decoded(account, Moved, "the contract of the response")
+        changes = _checked(changes_of(named, moved), named)
     versions = _versions(changes.table_versions, changes.rules_version or None) if changes else named
-    suggestions, faults = _read_suggestions(envelope.recovery_feedback, versions)
-    return Contract(suggestions=suggestions, versions=versions, faults=faults, changes=changes)
+    contract = _read_suggestions(envelope.recovery_feedback, versions)
+    return msgspec.structs.replace(contract, versions=versions, changes=changes)
 
 
 def read_state(body: bytes) -> Versions:
     """The answer of `GET /contract/state`; `BadMessage` when it is malformed."""
-    state = _decoded(body, _states, "the state")
+    state = _decoded(body, ContractState, "the state")
     return _versions(state.table_versions, state.rules_version or None)
 
 
@@ -145,24 +129,25 @@ def read_changes(body: bytes, since: Versions) -> Changes:
 
     A table is left out when it is not answered as asked, and is unknown when its lists are not all there or too long.
     """
-    return _checked(_decoded(body, _changes, "the answer"), since)
+    return _checked(_decoded(body, Changes, "the answer"), since)
 
 
 def read_signed_states(body: bytes) -> SignedStates:
     """The answer of `GET /contract/signed`, of which nothing has been verified yet; `BadMessage` when it is malformed."""
-    answer = _decoded(body, _signed_states, "the signed state")
+    answer = _decoded(body, SignedStates, "the signed state")
     if not 0 < len(answer.statements) <= _MOST_STATEMENTS or len(answer.endorsements) > MOST_ENDORSEMENTS:
         raise BadMessage("the signed state has no statement, or too many")
-    signed: tuple[SignedText | Endorsement, ...] = (*answer.statements, *answer.endorsements)
-    keys = [one.key for one in signed] + [one.by for one in answer.endorsements]
-    if not all(map(KEY.fullmatch, keys)) or not all(_SIGNATURE.fullmatch(one.signature) for one in signed):
+    keys = [one.key for one in answer.statements]
+    keys += (key for one in answer.endorsements for key in (one.key, one.by))
+    signatures = (one.signature for each in (answer.statements, answer.endorsements) for one in each)
+    if not all(map(KEY.fullmatch, keys)) or not all(map(_SIGNATURE.fullmatch, signatures)):
         raise BadMessage("the signed state has a key or a signature that is none")
     return answer
 
 
 def read_statement(text: str) -> Statement:
     """What a text says that was signed; `BadMessage` when it is no statement."""
-    statement = _decoded(text.encode(), _statements, "the statement")
+    statement = _decoded(text.encode(), Statement, "the statement")
     _versions(statement.table_versions, statement.rules_version)
     if not _LINEAGE.fullmatch(statement.lineage) or statement.sequence < 1:
         raise BadMessage("the statement has no lineage or no number")
@@ -190,19 +175,18 @@ def _checked(changes: Changes, since: Versions) -> Changes:
     return msgspec.structs.replace(changes, tables=tables, rules=rules)
 
 
-def _decoded(body: bytes, decoder: msgspec.json.Decoder[_Message], what: str) -> _Message:
+def _decoded(body: bytes, form: type[_Message], what: str) -> _Message:
     if len(body) > _LARGEST_BODY:
         raise BadMessage(f"{what} is larger than {_LARGEST_BODY} bytes")
     try:
-        return decoder.decode(body)
+        return msgspec.json.decode(body, type=form)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BadMessage(f"{what} is malformed: {shown(str(error))}") from None
 
 
 def _from_headers(headers: Mapping[str, str]) -> Contract:
-    tables = headers.get(TABLES_HEADER.lower())
-    rules = headers.get(RULES_HEADER.lower())
-    state = headers.get(STATE_HEADER.lower())
+    names = (TABLES_HEADER, RULES_HEADER, STATE_HEADER)
+    tables, rules, state = (headers.get(name.lower()) for name in names)
     return Contract(
         versions=_stamped(
             UNSET if tables is None else table_versions_from_header(tables),
@@ -233,16 +217,14 @@ def _versions(tables: Mapping[str, str], rules: str | None) -> Versions:
     return Versions(tables, rules)
 
 
-def _read_suggestions(
-    feedback: msgspec.Raw, named: Versions | None = None
-) -> tuple[tuple[Suggestion, ...], tuple[str, ...]]:
+def _read_suggestions(feedback: msgspec.Raw, named: Versions | None = None) -> Contract:
     """The suggestions that can be read, and what is wrong with the others."""
     if not bytes(feedback):
-        return (), ()
+        return _NONE
     try:
-        each = _decoded(bytes(feedback), _feedbacks, "the feedback").suggestions
+        each = _decoded(bytes(feedback), _Feedback, "the feedback").suggestions
     except BadMessage as error:
-        return (), (str(error),)
+        return Contract(faults=(str(error),))
     suggestions, faults = [], []
     for one in each[:_MOST_SUGGESTIONS]:
         try:
@@ -251,7 +233,7 @@ def _read_suggestions(
             faults.append(f"a suggestion was left out: {error}")
     if len(each) > _MOST_SUGGESTIONS:
         faults.append(f"there are more than {_MOST_SUGGESTIONS} suggestions")
-    return tuple(suggestions), tuple(faults)
+    return Contract(suggestions=tuple(suggestions), faults=tuple(faults))
 
 
 def _read_suggestion(raw: bytes, named: Versions | None) -> Suggestion:
@@ -259,9 +241,9 @@ def _read_suggestion(raw: bytes, named: Versions | None) -> Suggestion:
     if len(raw) > _LARGEST_SUGGESTION:
         raise BadMessage(f"it is larger than {_LARGEST_SUGGESTION} bytes")
     if named is None:
-        suggestion = _decoded(raw, _suggestions, "it")
+        suggestion = _decoded(raw, Suggestion, "it")
     else:
-        suggestion = expanded(_decoded(raw, _compact_suggestions, "it"), named.tables)
+        suggestion = expanded(_decoded(raw, CompactSuggestion, "it"), named.tables)
     check_name(suggestion.type, "suggestion")
     parameters, when, unless = suggestion.parameters, suggestion.when or {}, suggestion.unless or {}
     rows, rules, depends_on = suggestion.rows or (), suggestion.rules or (), suggestion.depends_on

@@ -48,12 +48,11 @@ class Trust:
     """The keys that speak for servers, by origin; `is_signed_by` is the arithmetic. See `shelflife.integrations.ed25519.trust`."""
 
     def __init__(self, pins: Mapping[str, Collection[str]], is_signed_by: IsSignedBy) -> None:
-        self._pins: dict[str, frozenset[str]] = {}
+        self._pins: defaultdict[str, frozenset[str]] = defaultdict(frozenset)
         for origin, keys in pins.items():
             if isinstance(keys, str) or not keys or not all(map(KEY.fullmatch, keys)):
                 raise ValueError("a pin is a list of keys, each spelled ed25519: and 32 bytes in Base64")
-            spelled = _spelled(origin)
-            self._pins[spelled] = self._pins.get(spelled, frozenset()).union(keys)
+            self._pins[_spelled(origin)] |= frozenset(keys)
         self.is_signed_by = is_signed_by
 
     def pins_of(self, origin: str) -> frozenset[str]:
@@ -104,9 +103,8 @@ class KeysWord(Word):
         movement = what_moved(knowledge, Contract(versions=found.versions), is_latest=True)
         if not _is_of(found.vouched, contract):
             late = "the response is of another state than the signed one: it is late, or forged"
-            contract = Contract(
-                faults=contract.faults if contract.versions is None else (*contract.faults, late)
-            )
+            faults = contract.faults if contract.versions is None else (*contract.faults, late)
+            contract = Contract(faults=faults)
         return Told(contract, movement, found.versions, found.changes, vouched=found.vouched)
 
 
@@ -163,19 +161,19 @@ def attestation(
     newest = statements[-1]
     _check_time(newest, now)
     changes = {} if held is None else _since(held, statements, before)
-    return Attestation(
-        Vouched(
-            lineage=newest.lineage,
-            sequence=newest.sequence,
-            digest=newest.versions.digest,
-            key=answer.statements[-1].key,
-            expires_at=_expiry(newest, held),
-            keys=keys.named,
-            retired_keys=keys.retired,
-        ),
-        newest.versions,
-        changes,
+    expires_at = newest.expires_at
+    if held is not None and held.sequence == newest.sequence:
+        expires_at = max(expires_at, held.expires_at)  # the same may have been said before, for longer
+    vouched = Vouched(
+        lineage=newest.lineage,
+        sequence=newest.sequence,
+        digest=newest.versions.digest,
+        key=answer.statements[-1].key,
+        expires_at=expires_at,
+        keys=keys.named,
+        retired_keys=keys.retired,
     )
+    return Attestation(vouched, newest.versions, changes)
 
 
 def _keys(trust: Trust, origin: str, held: Vouched | None, endorsements: Sequence[Endorsement] = ()) -> _Keys:
@@ -212,12 +210,6 @@ def _check_time(newest: Statement, now: float) -> None:
         )
     if newest.made_at > now + _SKEW_S:
         raise Distrust("the signed state is of the future: one of the clocks is wrong")
-
-
-def _expiry(newest: Statement, held: Vouched | None) -> int:
-    """Until when the state is vouched for: the same may have been said before, for longer."""
-    is_the_same = held is not None and held.sequence == newest.sequence
-    return max(newest.expires_at, held.expires_at) if held and is_the_same else newest.expires_at
 
 
 def _since(held: Vouched, statements: Sequence[Statement], before: Versions) -> dict[str, Change]:
@@ -267,9 +259,8 @@ def _moves(steps: Sequence[Statement], before: Versions) -> dict[str, Change]:
 
 def _joined(run: Sequence[Change]) -> Change:
     """Changes one after another as one."""
-    is_known = all(one.known for one in run) and all(
-        one.version == other.since for one, other in pairwise(run)
-    )
+    are_consecutive = all(one.version == other.since for one, other in pairwise(run))
+    is_known = are_consecutive and all(one.known for one in run)
     lists = {
         name: tuple(dict.fromkeys(each for one in run for each in getattr(one, name) or ()))
         for name in ("added", "removed", "changed", "affected_downstream")

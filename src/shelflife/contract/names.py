@@ -5,16 +5,7 @@ from typing import TypeGuard
 
 from shelflife.contract.errors import BadName
 
-__all__ = [
-    "check_column",
-    "check_name",
-    "check_version",
-    "is_unicode",
-    "is_version",
-    "node_id",
-    "shown",
-    "split_node_id",
-]
+__all__ = ["check_name", "check_version", "is_unicode", "is_version", "node_id", "shown", "split_node_id"]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}\Z")
 _VERSION = re.compile(r"[\x20-\x7e]{1,128}\Z")
@@ -53,12 +44,6 @@ def check_version(version: object) -> str:
             " with no space at either end"
         )
     return version
-
-
-def check_column(column: object) -> None:
-    """Raise `BadName` unless the column is a string that is valid Unicode."""
-    if not isinstance(column, str) or not is_unicode(column):
-        raise BadName(f"{shown(column)} cannot be a column: use a string that is valid Unicode")
 
 
 def is_unicode(text: str) -> bool:

@@ -116,9 +116,7 @@ def are_packed_alike(one: Any, other: Any) -> bool:
 def is_carried(operation: str, fields: Mapping[str, Any]) -> bool:
     """Whether JSON can carry a request as it is. To a memory any other is one that it has never seen."""
     fields = fields if type(fields) is dict else dict(fields)
-    return (operation.isascii() or is_unicode(operation)) and (
-        fault_in(fields, DEEPEST_VALUE, is_strict=True) is None
-    )
+    return is_unicode(operation) and fault_in(fields, DEEPEST_VALUE, is_strict=True) is None
 
 
 def has_odd_number(value: Any) -> bool:
