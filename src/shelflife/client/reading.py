@@ -1,7 +1,7 @@
 """What a server's words say, once they are checked. Nothing here trusts the server."""
 
 import re
-from collections.abc import Mapping, Sized
+from collections.abc import Mapping
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -165,7 +165,7 @@ def changes_in(statement: Statement, before: Versions) -> Changes | None:
 
 def _checked(changes: Changes, since: Versions) -> Changes:
     tables = {
-        table: _bounded(told, (told.added, told.removed, told.changed), told.affected_downstream or ())
+        table: _bounded(told, (told.added, told.removed, told.changed, told.affected_downstream or ()))
         for table, told in changes.tables.items()
         if told.since == since.tables.get(table) and is_version(told.version)
     }
@@ -265,9 +265,8 @@ def _read_suggestion(raw: bytes, named: Versions | None) -> Suggestion:
 _Told = TypeVar("_Told", TableChanges, RulesChanges)
 
 
-def _bounded(told: _Told, lists: tuple[Any, ...], more: Sized = ()) -> _Told:
+def _bounded(told: _Told, lists: tuple[Any, ...]) -> _Told:
     """What was told, or that it is unknown, when a list is missing or they are too long to be gone through."""
-    is_whole = told.known and UNSET not in lists
-    if is_whole and sum(map(len, lists)) + len(more) <= _MOST_CHANGES:
+    if told.known and UNSET not in lists and sum(map(len, lists)) <= _MOST_CHANGES:
         return told
     return msgspec.structs.replace(told, known=False)

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -57,10 +58,9 @@ class Trust:
 
     def pins_of(self, origin: str) -> frozenset[str]:
         """The keys that are pinned for an origin; none where it need not sign."""
-        try:
+        with suppress(ValueError):  # of what is no address; it cannot be asked either
             return self._pins.get(origin) or self._pins.get(origin_of(origin), frozenset())
-        except ValueError:
-            return frozenset()  # it cannot be asked either
+        return frozenset()
 
     def word_about(self, root: Root, clock: Callable[[], float]) -> "KeysWord | None":
         """Whose word counts about a server, where keys are pinned for it."""
@@ -78,12 +78,10 @@ class KeysWord(Word):
         self.clock = clock
 
     def lacks(self, knowledge: Knowledge) -> str | None:
-        vouched = knowledge.vouched
-        if vouched is not None and self.clock() < vouched.expires_at:
-            keys = _keys(self.trust, self.root, vouched)
-            if vouched.key in keys.valid:
-                return None
-        return "no key that is pinned vouches for the state of the server"
+        vouched, lack = knowledge.vouched, "no key that is pinned vouches for the state of the server"
+        if vouched is None or self.clock() >= vouched.expires_at:
+            return lack
+        return None if vouched.key in _keys(self.trust, self.root, vouched).valid else lack
 
     def moved(
         self, knowledge: Knowledge, contract: Contract, *, is_doubted: bool, is_latest: bool
@@ -115,12 +113,10 @@ def _is_of(vouched: Vouched | None, contract: Contract) -> bool:
 
 
 def _spelled(origin: str) -> str:
-    try:
+    with suppress(ValueError):  # of a port that is none
         parts = urlsplit(origin)
         if parts.scheme in ("http", "https") and parts.hostname:
             return origin_of(origin)
-    except ValueError:  # a port that is none
-        pass
     raise ValueError(
         f"{origin!r} is no origin: write it as https://api.example, with the port where it is another"
     )

@@ -99,9 +99,7 @@ def same_json(one: Any, other: Any) -> bool:
     if are_packed_alike(one, other):
         return True
     encoded = _encode_sorted(one)
-    if encoded != _encode_sorted(other):
-        return False
-    return b"null" not in encoded or not (has_odd_number(one) or has_odd_number(other))
+    return encoded == _encode_sorted(other) and not (b"null" in encoded and has_odd_number((one, other)))
 
 
 def are_packed_alike(one: Any, other: Any) -> bool:
