@@ -229,5 +229,5 @@ def _not_yet(parameters: Mapping[str, Any], when: Mapping[str, Any]) -> dict[str
     return {name: (value,) for name, value in parameters.items() if name not in when}
 
 
-def _tables_in(rows: tuple[str, ...] | UnsetType) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(split_node_id(row)[0] for row in rows or ()))
+def _tables_in(rows: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(split_node_id(row)[0] for row in rows))

@@ -47,10 +47,6 @@ class _Grounds(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What merging it into the request (RFC 7396) makes of it again what it was without them."""
 
 
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(_Grounds).decode
-
-
 class Precondition(_Grounds, frozen=True, kw_only=True):
     """The grounds of a request that carries remembered values."""
 
@@ -61,14 +57,15 @@ class Precondition(_Grounds, frozen=True, kw_only=True):
     def header(self) -> str:
         """The value of `Contract-Precondition`: a Token of RFC 9651 with a Byte Sequence as its parameter `on`."""
         grounds = _Grounds(rows=self.rows, rules=self.rules, was=self.was)
-        return f"{self.epoch};on=:{base64.b64encode(_encode(grounds)).decode()}:"
+        return f"{self.epoch};on=:{base64.b64encode(msgspec.json.encode(grounds)).decode()}:"
 
     @classmethod
     def from_header(cls, value: str) -> Self:
         """What the header says; `BadMessage` when it says nothing that can be held to."""
         found = _HEADER.fullmatch(value.strip()) if len(value) <= _LONGEST else None
         try:
-            grounds = _decode(base64.b64decode(found[2], validate=True)) if found else None
+            raw = base64.b64decode(found[2], validate=True) if found else b""
+            grounds = msgspec.json.decode(raw, type=_Grounds)
         except (binascii.Error, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             grounds = None
         if found is None or grounds is None or fault_in(grounds.was, DEEPEST_VALUE) is not None:
