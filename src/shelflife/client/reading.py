@@ -8,13 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from shelflife.contract.compact import (
-    EPOCH_HEADER,
-    CompactSuggestion,
-    Moved,
-    changes_of,
-    expanded,
-)
+from shelflife.contract.compact import EPOCH_HEADER, CompactSuggestion, Moved, changes_of, expanded
 from shelflife.contract.errors import BadMessage, ContractError
 from shelflife.contract.messages import Changes, ContractState, RulesChanges, Suggestion, TableChanges
 from shelflife.contract.names import check_name, check_version, is_version, shown, split_node_id

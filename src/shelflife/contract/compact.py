@@ -13,14 +13,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from shelflife.contract.errors import BadMessage
-from shelflife.contract.messages import (
-    Changes,
-    Counts,
-    RulesChanges,
-    Suggestion,
-    TableChanges,
-    TableVersion,
-)
+from shelflife.contract.messages import Changes, Counts, RulesChanges, Suggestion, TableChanges, TableVersion
 from shelflife.contract.names import node_id, split_node_id
 from shelflife.contract.rules import Rule
 from shelflife.contract.versions import Versions
