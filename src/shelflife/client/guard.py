@@ -54,11 +54,10 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True):
         """Why an entry may not be applied; None when it may."""
         if self.operations is not None and entry.operation not in self.operations:
             return f"{entry.operation} is not among the operations that may be amended"
-        if self.fields is not None:
-            unlisted = sorted(entry.parameters.keys() - self.fields.get(entry.operation, frozenset()))
-            if unlisted:
-                return f"{unlisted[0]!a} is not among the fields that may be set"
         named = (self.fields or {}).get(entry.operation, frozenset())
+        unlisted = entry.parameters.keys() - named
+        if self.fields is not None and unlisted:
+            return f"{min(unlisted)!a} is not among the fields that may be set"
         for depth, layer in enumerate(_layers(entry.parameters)):
             if depth == _MOST_LAYERS:
                 return "its parameters are nested too deeply"
@@ -118,19 +117,16 @@ def amend(
     """
     amended = dict(request)
     applied: list[Applied] = []
-    refused: dict[str, Refused] = {}
+    refused: list[Refused] = []
     while True:
-        fresh = [
-            entry
-            for entry in recall(amended)
-            if entry.id not in refused and not any(entry.id == done.entry.id for done in applied)
-        ]
+        settled = {*(done.entry.id for done in applied), *(done.entry.id for done in refused)}
+        fresh = [entry for entry in recall(amended) if entry.id not in settled]
         if not fresh:
-            return Amended(amended, applied, list(refused.values()))
+            return Amended(amended, applied, refused)
         for entry in fresh:
             why = guard.refusal(entry) or _contradiction(entry, fresh, applied)
             if why is not None:
-                refused[entry.id] = Refused(entry, why)
+                refused.append(Refused(entry, why))
             elif entry.applies_to(amended):
                 amended = merged(amended, entry.parameters)
                 applied.append(Applied(entry, entry.parameters))
@@ -138,11 +134,9 @@ def amend(
 
 def _contradiction(entry: Entry, fresh: Sequence[Entry], applied: Sequence[Applied]) -> str | None:
     rivals = [*(other for other in fresh if other is not entry), *(done.entry for done in applied)]
-    for other in rivals:
-        name = _contradictory_field(entry.parameters, other.parameters)
-        if name is not None:
-            return f"another remembered fix sets {name!a} to something else"
-    return None
+    fields = (_contradictory_field(entry.parameters, rival.parameters) for rival in rivals)
+    name = next((field for field in fields if field is not None), None)
+    return None if name is None else f"another remembered fix sets {name!a} to something else"
 
 
 def _contradictory_field(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:

@@ -8,13 +8,13 @@ bounded. What cannot be: that three words, or a name, say nothing to a model. Do
 import json
 import re
 from collections.abc import Mapping, Sequence
+from itertools import accumulate, islice
 from typing import Any
 
 import msgspec
 
-from shelflife.client.entries import Entry
+from shelflife.client.entries import Entry, digest_of
 from shelflife.client.guard import Guard
-from shelflife.contract import same_json
 from shelflife.contract.merging import merged
 from shelflife.contract.when import WHOLE_REQUEST
 
@@ -55,16 +55,14 @@ def amended_input(task_input: Mapping[str, Any], entries: Sequence[Entry], guard
     shown = _shown(entries, guard)
     if not shown:
         return ""
-    values: dict[str, list[Any]] = {}
+    values: dict[str, dict[str, Any]] = {}
     for entry in shown:
         for name, value in entry.parameters.items():
-            alternatives = values.setdefault(name, [])
-            if not any(same_json(value, other) for other in alternatives):
-                alternatives.append(value)
-    amended = merged(task_input, {name: oldest for name, (oldest, *_) in values.items()})
+            values.setdefault(name, {}).setdefault(digest_of(value), value)
+    amended = merged(task_input, {name: next(iter(different.values())) for name, different in values.items()})
     lines = [
-        f"- {name}: {' | '.join(map(_json, alternatives))} ({_before(task_input, name)})"
-        for name, alternatives in values.items()
+        f"- {name}: {' | '.join(map(_json, different.values()))} ({_before(task_input, name)})"
+        for name, different in values.items()
     ]
     return (
         "Input, with amendments already made:\n"
@@ -81,16 +79,10 @@ def _before(task_input: Mapping[str, Any], name: str) -> str:
 def _shown(entries: Sequence[Entry], guard: Guard | None) -> list[Entry]:
     """The entries that are shown: the first of those that may be, up to a number and a length."""
     guard = guard or Guard(allows_money=True)  # the planner sees it and decides
-    shown: list[Entry] = []
-    length = 0
-    for entry in entries:
-        if guard.refusal(entry) is not None or not _can_be_shown(entry):
-            continue
-        length += len(_line(entry)) + 1
-        if length > _MOST_CHARACTERS or len(shown) == _MOST_SHOWN:
-            break
-        shown.append(entry)
-    return shown
+    allowed = (entry for entry in entries if guard.refusal(entry) is None and _can_be_shown(entry))
+    first = list(islice(allowed, _MOST_SHOWN))
+    lengths = accumulate(len(_line(entry)) + 1 for entry in first)
+    return [entry for entry, length in zip(first, lengths, strict=True) if length <= _MOST_CHARACTERS]
 
 
 def _line(entry: Entry) -> str:

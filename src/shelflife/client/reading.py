@@ -1,31 +1,19 @@
 """What a server's words say, once they are checked. Nothing here trusts the server."""
 
 import re
-from collections.abc import Callable, Mapping, Sized
-from typing import Any, Literal, TypeVar
+from collections.abc import Mapping
+from itertools import chain
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from shelflife.client.asking import Reply
-from shelflife.contract.compact import (
-    EPOCH_HEADER,
-    CompactSuggestion,
-    Moved,
-    changes_of,
-    expanded,
-)
+from shelflife.contract.compact import EPOCH_HEADER, CompactSuggestion, Moved, changes_of, expanded
 from shelflife.contract.errors import BadMessage, ContractError
 from shelflife.contract.messages import Changes, ContractState, RulesChanges, Suggestion, TableChanges
-from shelflife.contract.names import check_name, check_nodes, check_stamps, check_version, shown
-from shelflife.contract.signed import (
-    KEY,
-    MOST_ENDORSEMENTS,
-    Endorsement,
-    SignedStates,
-    SignedText,
-    Statement,
-)
+from shelflife.contract.names import check_name, check_version, is_version, shown, split_node_id
+from shelflife.contract.signed import KEY, MOST_ENDORSEMENTS, SignedStates, Statement
 from shelflife.contract.stamps import (
     RULES_HEADER,
     STATE_HEADER,
@@ -33,7 +21,7 @@ from shelflife.contract.stamps import (
     table_versions_from_header,
     unquoted,
 )
-from shelflife.contract.values import DEEPEST_VALUE
+from shelflife.contract.values import DEEPEST_VALUE, fault_in
 from shelflife.contract.versions import Versions
 
 __all__ = [
@@ -87,17 +75,6 @@ class _Feedback(msgspec.Struct):
     suggestions: list[msgspec.Raw]
 
 
-_envelopes = msgspec.json.Decoder(_Envelope)
-_feedbacks = msgspec.json.Decoder(_Feedback)
-_suggestions = msgspec.json.Decoder(Suggestion)
-_compact_suggestions = msgspec.json.Decoder(CompactSuggestion)
-_accounts = msgspec.json.Decoder(Literal[1] | Moved)
-_states = msgspec.json.Decoder(ContractState)
-_changes = msgspec.json.Decoder(Changes)
-_signed_states = msgspec.json.Decoder(SignedStates)
-_statements = msgspec.json.Decoder(Statement)
-
-
 _NONE = Contract()
 
 
@@ -109,43 +86,39 @@ def read_contract(reply: Reply, named: Versions | None = None) -> Contract | Non
     """
     body, headers = reply.body, reply.headers
     in_headers = _from_headers(headers)
-    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
-    is_json = media_type == "application/json" or media_type.endswith("+json")
     if named is not None and headers.get(EPOCH_HEADER.lower(), "").strip() == "1":
         return Contract(versions=named)
     if in_headers != _NONE:
         return in_headers
+    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    is_json = media_type == "application/json" or media_type.endswith("+json")
     if is_json and not reply.whole:
         raise BadMessage("the body of the response could not be read to its end")
     if not is_json or body.lstrip()[:1] != b"{":
         return None
-    envelope = _decoded(body, _envelopes, "the contract of the response")
+    envelope = _decoded(body, _Envelope, "the contract of the response")
     if envelope.table_versions is UNSET and named is not None and bytes(envelope.epoch):
         return _from_compact(envelope, named)
-    versions = _versions(envelope.table_versions, envelope.rules_version)
-    suggestions, faults = _read_suggestions(envelope.recovery_feedback, _read_suggestion)
-    contract = Contract(suggestions=suggestions, versions=versions, faults=faults)
+    versions = _stamped(envelope.table_versions, envelope.rules_version)
+    contract = msgspec.structs.replace(_read_suggestions(envelope.recovery_feedback), versions=versions)
     return None if contract == _NONE else contract
 
 
 def _from_compact(envelope: _Envelope, named: Versions) -> Contract:
-    account = _decoded(bytes(envelope.epoch), _accounts, "the contract of the response")
+    account = bytes(envelope.epoch)
     changes = None
-    versions = named
-    if isinstance(account, Moved):
-        changes = _checked(changes_of(named, account), named)
-        versions = _versions(changes.table_versions, changes.rules_version) or named
-    suggestions, faults = _read_suggestions(
-        envelope.recovery_feedback, lambda raw: _read_compact_suggestion(raw, versions.tables)
-    )
-    return Contract(suggestions=suggestions, versions=versions, faults=faults, changes=changes)
+    if account != b"1":  # by which a server says that it is at the state that was named
+        moved = _decoded(account, Moved, "the contract of the response")
+        changes = _checked(changes_of(named, moved), named)
+    versions = _versions(changes.table_versions, changes.rules_version or None) if changes else named
+    contract = _read_suggestions(envelope.recovery_feedback, versions)
+    return msgspec.structs.replace(contract, versions=versions, changes=changes)
 
 
 def read_state(body: bytes) -> Versions:
     """The answer of `GET /contract/state`; `BadMessage` when it is malformed."""
-    state = _decoded(body, _states, "the state")
-    _check_stamps(state.table_versions, state.rules_version or None)
-    return Versions(state.table_versions, state.rules_version or None)
+    state = _decoded(body, ContractState, "the state")
+    return _versions(state.table_versions, state.rules_version or None)
 
 
 def read_changes(body: bytes, since: Versions) -> Changes:
@@ -153,25 +126,26 @@ def read_changes(body: bytes, since: Versions) -> Changes:
 
     A table is left out when it is not answered as asked, and is unknown when its lists are not all there or too long.
     """
-    return _checked(_decoded(body, _changes, "the answer"), since)
+    return _checked(_decoded(body, Changes, "the answer"), since)
 
 
 def read_signed_states(body: bytes) -> SignedStates:
     """The answer of `GET /contract/signed`, of which nothing has been verified yet; `BadMessage` when it is malformed."""
-    answer = _decoded(body, _signed_states, "the signed state")
+    answer = _decoded(body, SignedStates, "the signed state")
     if not 0 < len(answer.statements) <= _MOST_STATEMENTS or len(answer.endorsements) > MOST_ENDORSEMENTS:
         raise BadMessage("the signed state has no statement, or too many")
-    signed: tuple[SignedText | Endorsement, ...] = (*answer.statements, *answer.endorsements)
-    keys = [one.key for one in signed] + [one.by for one in answer.endorsements]
-    if not all(map(KEY.fullmatch, keys)) or not all(_SIGNATURE.fullmatch(one.signature) for one in signed):
+    keys = [one.key for one in answer.statements]
+    keys += (key for one in answer.endorsements for key in (one.key, one.by))
+    signatures = (one.signature for each in (answer.statements, answer.endorsements) for one in each)
+    if not all(map(KEY.fullmatch, keys)) or not all(map(_SIGNATURE.fullmatch, signatures)):
         raise BadMessage("the signed state has a key or a signature that is none")
     return answer
 
 
 def read_statement(text: str) -> Statement:
     """What a text says that was signed; `BadMessage` when it is no statement."""
-    statement = _decoded(text.encode(), _statements, "the statement")
-    _check_stamps(statement.table_versions, statement.rules_version)
+    statement = _decoded(text.encode(), Statement, "the statement")
+    _versions(statement.table_versions, statement.rules_version)
     if not _LINEAGE.fullmatch(statement.lineage) or statement.sequence < 1:
         raise BadMessage("the statement has no lineage or no number")
     return statement
@@ -188,31 +162,30 @@ def changes_in(statement: Statement, before: Versions) -> Changes | None:
 
 def _checked(changes: Changes, since: Versions) -> Changes:
     tables = {
-        table: _bounded(told, (told.added, told.removed, told.changed), told.affected_downstream or ())
+        table: _bounded(told, (told.added, told.removed, told.changed, told.affected_downstream or ()))
         for table, told in changes.tables.items()
-        if told.since == since.tables.get(table) and _is_version(told.version)
+        if told.since == since.tables.get(table) and is_version(told.version)
     }
     rules: RulesChanges | UnsetType = UNSET
-    if changes.rules and changes.rules.since == since.rules and _is_version(changes.rules.version):
+    if changes.rules and changes.rules.since == since.rules and is_version(changes.rules.version):
         rules = _bounded(changes.rules, (changes.rules.added, changes.rules.removed))
     return msgspec.structs.replace(changes, tables=tables, rules=rules)
 
 
-def _decoded(body: bytes, decoder: msgspec.json.Decoder[_Message], what: str) -> _Message:
+def _decoded(body: bytes, form: type[_Message], what: str) -> _Message:
     if len(body) > _LARGEST_BODY:
         raise BadMessage(f"{what} is larger than {_LARGEST_BODY} bytes")
     try:
-        return decoder.decode(body)
+        return msgspec.json.decode(body, type=form)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BadMessage(f"{what} is malformed: {shown(str(error))}") from None
 
 
 def _from_headers(headers: Mapping[str, str]) -> Contract:
-    tables = headers.get(TABLES_HEADER.lower())
-    rules = headers.get(RULES_HEADER.lower())
-    state = headers.get(STATE_HEADER.lower())
+    names = (TABLES_HEADER, RULES_HEADER, STATE_HEADER)
+    tables, rules, state = (headers.get(name.lower()) for name in names)
     return Contract(
-        versions=_versions(
+        versions=_stamped(
             UNSET if tables is None else table_versions_from_header(tables),
             UNSET if rules is None else unquoted(rules),
         ),
@@ -220,70 +193,65 @@ def _from_headers(headers: Mapping[str, str]) -> Contract:
     )
 
 
-def _versions(tables: dict[str, str] | UnsetType, rules: str | UnsetType) -> Versions | None:
-    """What the stamps say, once it is checked; None when they do not name the tables."""
-    _check_stamps(tables or {}, rules or None)
-    return None if tables is UNSET else Versions(tables, rules or None)
+def _stamped(tables: dict[str, str] | UnsetType, rules: str | UnsetType) -> Versions | None:
+    """What the stamps say; None when they do not name the tables."""
+    versions = _versions(tables or {}, rules or None)
+    return None if tables is UNSET else versions
 
 
-def _check_stamps(table_versions: Mapping[str, str], rules_version: str | None) -> None:
+def _versions(tables: Mapping[str, str], rules: str | None) -> Versions:
     """Refuse what no honest server sends: it is never stored, shown or counted."""
     try:
-        if len(table_versions) > _MOST_TABLES:
+        if len(tables) > _MOST_TABLES:
             raise BadMessage("there are too many tables")
-        check_stamps(table_versions, rules_version)
+        for table, version in tables.items():
+            check_name(table)
+            check_version(version)
+        if rules is not None:
+            check_version(rules)
     except ContractError as error:
         raise BadMessage(f"the contract of the response is malformed: {error}") from None
+    return Versions(tables, rules)
 
 
-def _read_suggestions(
-    feedback: msgspec.Raw, read: Callable[[bytes], Suggestion]
-) -> tuple[tuple[Suggestion, ...], tuple[str, ...]]:
+def _read_suggestions(feedback: msgspec.Raw, named: Versions | None = None) -> Contract:
     """The suggestions that can be read, and what is wrong with the others."""
     if not bytes(feedback):
-        return (), ()
+        return _NONE
     try:
-        each = _decoded(bytes(feedback), _feedbacks, "the feedback").suggestions
+        each = _decoded(bytes(feedback), _Feedback, "the feedback").suggestions
     except BadMessage as error:
-        return (), (str(error),)
+        return Contract(faults=(str(error),))
     suggestions, faults = [], []
     for one in each[:_MOST_SUGGESTIONS]:
         try:
-            suggestions.append(read(bytes(one)))
+            suggestions.append(_read_suggestion(bytes(one), named))
         except ContractError as error:
             faults.append(f"a suggestion was left out: {error}")
     if len(each) > _MOST_SUGGESTIONS:
         faults.append(f"there are more than {_MOST_SUGGESTIONS} suggestions")
-    return tuple(suggestions), tuple(faults)
+    return Contract(suggestions=tuple(suggestions), faults=tuple(faults))
 
 
-def _read_suggestion(raw: bytes) -> Suggestion:
-    return _checked_suggestion(_small_enough(raw, _suggestions))
-
-
-def _read_compact_suggestion(raw: bytes, table_versions: Mapping[str, str]) -> Suggestion:
-    return _checked_suggestion(expanded(_small_enough(raw, _compact_suggestions), table_versions))
-
-
-def _small_enough(raw: bytes, decoder: msgspec.json.Decoder[_Message]) -> _Message:
+def _read_suggestion(raw: bytes, named: Versions | None) -> Suggestion:
+    """One suggestion; in the compact form where the state that it is of is named."""
     if len(raw) > _LARGEST_SUGGESTION:
         raise BadMessage(f"it is larger than {_LARGEST_SUGGESTION} bytes")
-    return _decoded(raw, decoder, "it")
-
-
-def _checked_suggestion(suggestion: Suggestion) -> Suggestion:
+    if named is None:
+        suggestion = _decoded(raw, Suggestion, "it")
+    else:
+        suggestion = expanded(_decoded(raw, CompactSuggestion, "it"), named.tables)
     check_name(suggestion.type, "suggestion")
-    members: list[Sized] = [suggestion.parameters, suggestion.tables or (), suggestion.rows or ()]
-    members += [suggestion.rules or (), suggestion.when or {}, suggestion.unless or {}]
-    if any(len(member) > _MOST_READS for member in members):
+    parameters, when, unless = suggestion.parameters, suggestion.when or {}, suggestion.unless or {}
+    rows, rules, depends_on = suggestion.rows or (), suggestion.rules or (), suggestion.depends_on
+    if max(map(len, (parameters, when, unless, rows, rules, depends_on))) > _MOST_READS:
         raise BadMessage(f"the suggestion {suggestion.type} is too large")
-    values = [suggestion.parameters, *(suggestion.when or {}).values()]
-    values += (value for different in (suggestion.unless or {}).values() for value in different)
-    if not all(_is_within_depth(value, DEEPEST_VALUE) for value in values):
+    values = [parameters, *when.values(), *chain.from_iterable(unless.values())]
+    if any(fault_in(value, DEEPEST_VALUE) for value in values):
         raise BadMessage(f"the suggestion {suggestion.type} is nested too deeply")
-    depends_on = suggestion.depends_on
-    check_nodes((*depends_on, *(suggestion.rules or ())))
-    strangers = {row.partition(":")[0] for row in suggestion.rows or ()}.difference(depends_on)
+    for node in (*depends_on, *rules):
+        check_name(split_node_id(node)[0])
+    strangers = {row.partition(":")[0] for row in rows}.difference(depends_on)
     if strangers:
         raise BadMessage(
             f"the suggestion {suggestion.type} rests on rows of {shown(min(strangers))}, which is not among its tables"
@@ -291,26 +259,11 @@ def _checked_suggestion(suggestion: Suggestion) -> Suggestion:
     return suggestion
 
 
-def _is_within_depth(value: Any, depth: int) -> bool:
-    if not isinstance(value, dict | list | tuple):
-        return True
-    members = value.values() if isinstance(value, dict) else value
-    return depth >= 0 and all(_is_within_depth(member, depth - 1) for member in members)
-
-
-def _is_version(version: str | None) -> bool:
-    try:
-        return version is not None and bool(check_version(version))
-    except ContractError:
-        return False
-
-
 _Told = TypeVar("_Told", TableChanges, RulesChanges)
 
 
-def _bounded(told: _Told, lists: tuple[Any, ...], more: Sized = ()) -> _Told:
+def _bounded(told: _Told, lists: tuple[Any, ...]) -> _Told:
     """What was told, or that it is unknown, when a list is missing or they are too long to be gone through."""
-    is_whole = told.known and UNSET not in lists
-    if is_whole and sum(map(len, lists)) + len(more) <= _MOST_CHANGES:
+    if told.known and UNSET not in lists and sum(map(len, lists)) <= _MOST_CHANGES:
         return told
     return msgspec.structs.replace(told, known=False)

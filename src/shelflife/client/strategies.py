@@ -115,19 +115,18 @@ class Exact:
         return True
 
     def forgets(self, part: str, change: Change | None) -> Forgetting:
-        is_known = change is not None and change.known
-        if isinstance(change, RulesChanges) or part == RULES:
-            if not isinstance(change, RulesChanges) or not is_known:
+        if change is None or not change.known:
+            if part == RULES:
                 return Forgetting({STANDING: Reason.RULES_MOVED}, alert="stamp")
-            rules = [rule.id for rule in (*(change.added or ()), *(change.removed or ()))]
-            tags = dict.fromkeys((ANY_RULE, *map(rule_tag, rules)), Reason.RULE_CHANGED)
-            return Forgetting(tags, alert="stamp") if rules else Forgetting()
-        if change is None or not is_known:
             return Forgetting({table_tag(part): Reason.TABLE_MOVED})
-        rows = [row_tag(node_id(part, key)) for key in _keys(change)]
-        return Forgetting(
-            dict.fromkeys((any_row_tag(part), *rows), Reason.ROW_CHANGED) if rows else {}, kept=(part,)
-        )
+        if isinstance(change, RulesChanges):
+            rules = [rule_tag(rule.id) for rule in (*(change.added or ()), *(change.removed or ()))]
+            tags = dict.fromkeys((ANY_RULE, *rules), Reason.RULE_CHANGED)
+            return Forgetting(tags, alert="stamp") if rules else Forgetting()
+        keys = (*(change.added or ()), *(change.removed or ()), *(change.changed or ()))
+        rows = [row_tag(node_id(part, key)) for key in keys]
+        tags = dict.fromkeys((any_row_tag(part), *rows), Reason.ROW_CHANGED) if rows else {}
+        return Forgetting(tags, kept=(part,))
 
     def files(self, entry: Entry) -> Filing:
         grounds = entry.grounds
@@ -143,7 +142,3 @@ class Exact:
 
 EXACT = Exact()
 """The strategy that users have."""
-
-
-def _keys(change: TableChanges) -> list[str]:
-    return [*(change.added or ()), *(change.removed or ()), *(change.changed or ())]

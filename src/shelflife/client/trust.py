@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -48,20 +49,18 @@ class Trust:
     """The keys that speak for servers, by origin; `is_signed_by` is the arithmetic. See `shelflife.integrations.ed25519.trust`."""
 
     def __init__(self, pins: Mapping[str, Collection[str]], is_signed_by: IsSignedBy) -> None:
-        self._pins: dict[str, frozenset[str]] = {}
+        self._pins: defaultdict[str, frozenset[str]] = defaultdict(frozenset)
         for origin, keys in pins.items():
             if isinstance(keys, str) or not keys or not all(map(KEY.fullmatch, keys)):
                 raise ValueError("a pin is a list of keys, each spelled ed25519: and 32 bytes in Base64")
-            spelled = _spelled(origin)
-            self._pins[spelled] = self._pins.get(spelled, frozenset()).union(keys)
+            self._pins[_spelled(origin)] |= frozenset(keys)
         self.is_signed_by = is_signed_by
 
     def pins_of(self, origin: str) -> frozenset[str]:
         """The keys that are pinned for an origin; none where it need not sign."""
-        try:
+        with suppress(ValueError):  # of what is no address; it cannot be asked either
             return self._pins.get(origin) or self._pins.get(origin_of(origin), frozenset())
-        except ValueError:
-            return frozenset()  # it cannot be asked either
+        return frozenset()
 
     def word_about(self, root: Root, clock: Callable[[], float]) -> "KeysWord | None":
         """Whose word counts about a server, where keys are pinned for it."""
@@ -79,12 +78,10 @@ class KeysWord(Word):
         self.clock = clock
 
     def lacks(self, knowledge: Knowledge) -> str | None:
-        vouched = knowledge.vouched
-        if vouched is not None and self.clock() < vouched.expires_at:
-            keys = _keys(self.trust.pins_of(self.root), vouched, (), self.trust.is_signed_by)
-            if vouched.key in keys.valid:
-                return None
-        return "no key that is pinned vouches for the state of the server"
+        vouched, lack = knowledge.vouched, "no key that is pinned vouches for the state of the server"
+        if vouched is None or self.clock() >= vouched.expires_at:
+            return lack
+        return None if vouched.key in _keys(self.trust, self.root, vouched).valid else lack
 
     def moved(
         self, knowledge: Knowledge, contract: Contract, *, is_doubted: bool, is_latest: bool
@@ -104,9 +101,8 @@ class KeysWord(Word):
         movement = what_moved(knowledge, Contract(versions=found.versions), is_latest=True)
         if not _is_of(found.vouched, contract):
             late = "the response is of another state than the signed one: it is late, or forged"
-            contract = Contract(
-                faults=contract.faults if contract.versions is None else (*contract.faults, late)
-            )
+            faults = contract.faults if contract.versions is None else (*contract.faults, late)
+            contract = Contract(faults=faults)
         return Told(contract, movement, found.versions, found.changes, vouched=found.vouched)
 
 
@@ -117,12 +113,10 @@ def _is_of(vouched: Vouched | None, contract: Contract) -> bool:
 
 
 def _spelled(origin: str) -> str:
-    try:
+    with suppress(ValueError):  # of a port that is none
         parts = urlsplit(origin)
         if parts.scheme in ("http", "https") and parts.hostname:
             return origin_of(origin)
-    except ValueError:  # a port that is none
-        pass
     raise ValueError(
         f"{origin!r} is no origin: write it as https://api.example, with the port where it is another"
     )
@@ -156,46 +150,41 @@ def attestation(
     """
     try:
         answer = read_signed_states(body)
-        keys = _keys(trust.pins_of(origin), held, answer.endorsements, trust.is_signed_by)
+        keys = _keys(trust, origin, held, answer.endorsements)
         statements = [_verified(one, keys, trust.is_signed_by) for one in answer.statements]
     except BadMessage as error:
         raise Distrust(str(error)) from None
     newest = statements[-1]
     _check_time(newest, now)
     changes = {} if held is None else _since(held, statements, before)
-    return Attestation(
-        Vouched(
-            lineage=newest.lineage,
-            sequence=newest.sequence,
-            digest=newest.versions.digest,
-            key=answer.statements[-1].key,
-            expires_at=_expiry(newest, held),
-            keys=keys.named,
-            retired_keys=keys.retired,
-        ),
-        newest.versions,
-        changes,
+    expires_at = newest.expires_at
+    if held is not None and held.sequence == newest.sequence:
+        expires_at = max(expires_at, held.expires_at)  # the same may have been said before, for longer
+    vouched = Vouched(
+        lineage=newest.lineage,
+        sequence=newest.sequence,
+        digest=newest.versions.digest,
+        key=answer.statements[-1].key,
+        expires_at=expires_at,
+        keys=keys.named,
+        retired_keys=keys.retired,
     )
+    return Attestation(vouched, newest.versions, changes)
 
 
-def _keys(
-    pins: frozenset[str], held: Vouched | None, endorsements: Sequence[Endorsement], is_signed_by: IsSignedBy
-) -> _Keys:
+def _keys(trust: Trust, origin: str, held: Vouched | None, endorsements: Sequence[Endorsement] = ()) -> _Keys:
     """In whatever order they are named. A key that was named by one that is not pinned any more counts no longer."""
+    pins = trust.pins_of(origin)
+    seen, retired = (held.keys, dict.fromkeys(held.retired_keys)) if held else ({}, {})
+    claims = list(seen.items())
+    for one in endorsements:
+        message = endorsement_input(one.key, one.by)
+        if not {one.key, one.by} & retired.keys() and trust.is_signed_by(one.by, message, one.signature):
+            claims.append((one.key, one.by))
     named: dict[str, str] = {}
-    retired = dict.fromkeys(held.retired_keys if held else ())
-    seen = held.keys if held else {}
-    waiting = [
-        one
-        for one in endorsements
-        if one.by not in retired
-        and one.key not in retired
-        and is_signed_by(one.by, endorsement_input(one.key, one.by), one.signature)
-    ]
-    for _ in range(len(seen) + len(waiting)):
+    for _ in claims:
         counting = {*pins, *named}
-        named |= {key: by for key, by in seen.items() if by in counting}
-        named |= {one.key: one.by for one in waiting if one.by in counting}
+        named |= {key: by for key, by in claims if by in counting}
     retired |= dict.fromkeys(by for key, by in named.items() if key not in seen)
     return _Keys(frozenset({*pins, *named}.difference(retired)), named, tuple(retired))
 
@@ -219,12 +208,6 @@ def _check_time(newest: Statement, now: float) -> None:
         raise Distrust("the signed state is of the future: one of the clocks is wrong")
 
 
-def _expiry(newest: Statement, held: Vouched | None) -> int:
-    """Until when the state is vouched for: the same may have been said before, for longer."""
-    is_the_same = held is not None and held.sequence == newest.sequence
-    return max(newest.expires_at, held.expires_at) if held and is_the_same else newest.expires_at
-
-
 def _since(held: Vouched, statements: Sequence[Statement], before: Versions) -> dict[str, Change]:
     """What has moved since what was attested before; `Distrust` when the newest does not go on from that."""
     newest = statements[-1]
@@ -240,15 +223,15 @@ def _since(held: Vouched, statements: Sequence[Statement], before: Versions) -> 
         if newest.versions.digest != held.digest:
             raise Distrust(f"the server has signed two different states as number {held.sequence}")
         return {}
+    number, digest, is_gapless = held.sequence, held.digest, held.digest == before.digest
     steps = [one for one in statements if one.sequence > held.sequence]
-    digests = [held.digest, *(one.versions.digest for one in steps)]
-    sequences = [held.sequence, *(one.sequence for one in steps)]
-    for step, number, digest in zip(steps, sequences, digests, strict=False):
-        is_going_on = step.sequence > number + 1 or (step.sequence == number + 1 and step.previous == digest)
+    for step in steps:
+        is_next = step.sequence == number + 1
+        is_going_on = step.previous == digest if is_next else step.sequence > number
         if step.lineage != held.lineage or not is_going_on:
             raise Distrust(f"state {step.sequence} does not go on from the state that was signed before it")
-    is_gapless = all(later == earlier + 1 for earlier, later in pairwise(sequences))
-    return _moves(steps, before) if is_gapless and held.digest == before.digest else {}
+        number, digest, is_gapless = step.sequence, step.versions.digest, is_gapless and is_next
+    return _moves(steps, before) if is_gapless else {}
 
 
 def _moves(steps: Sequence[Statement], before: Versions) -> dict[str, Change]:
@@ -272,9 +255,8 @@ def _moves(steps: Sequence[Statement], before: Versions) -> dict[str, Change]:
 
 def _joined(run: Sequence[Change]) -> Change:
     """Changes one after another as one."""
-    is_known = all(one.known for one in run) and all(
-        one.version == other.since for one, other in pairwise(run)
-    )
+    are_consecutive = all(one.version == other.since for one, other in pairwise(run))
+    is_known = are_consecutive and all(one.known for one in run)
     lists = {
         name: tuple(dict.fromkeys(each for one in run for each in getattr(one, name) or ()))
         for name in ("added", "removed", "changed", "affected_downstream")

@@ -13,14 +13,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from shelflife.contract.errors import BadMessage
-from shelflife.contract.messages import (
-    Changes,
-    Counts,
-    RulesChanges,
-    Suggestion,
-    TableChanges,
-    TableVersion,
-)
+from shelflife.contract.messages import Changes, Counts, RulesChanges, Suggestion, TableChanges, TableVersion
 from shelflife.contract.names import node_id, split_node_id
 from shelflife.contract.rules import Rule
 from shelflife.contract.versions import Versions
@@ -102,26 +95,20 @@ class CompactSuggestion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 def compacted(suggestion: Suggestion, tables: Iterable[str]) -> CompactSuggestion:
     """A suggestion for a client that knows the state it is of; `tables` are those of the state."""
     numbers = {name: number for number, name in enumerate(sorted(tables))}
-    depends_on = suggestion.depends_on
-    unless = suggestion.unless or {}
-    is_implied = bool(suggestion.rows) and _encode(unless) == _encode(
-        _not_yet(suggestion.parameters, suggestion.when or {})
-    )
-    is_told = bool(suggestion.rows) and not is_implied
-    fields = {**suggestion.parameters, **(suggestion.when or {})}
-    by_value = {value: field for field, value in fields.items() if isinstance(value, str)}
-    rows = (_short(row, ":", numbers, by_value) for row in suggestion.rows or ())
-    rules = (_short(rule, ">", numbers, {}) for rule in suggestion.rules or ())
+    rows, when, unless = suggestion.rows or (), suggestion.when or {}, suggestion.unless or {}
+    by_value = {value: field for field, value in _texts(suggestion).items()}
+    short_rows = (_short(row, ":", numbers, by_value) for row in rows)
+    short_rules = (_short(rule, ">", numbers, {}) for rule in suggestion.rules or ())
+    is_implied = not rows or _encode(unless) == _encode(_not_yet(suggestion.parameters, when))
+    follows_from_rows = set(_tables_in(rows)) == set(suggestion.depends_on)
     return CompactSuggestion(
         type=suggestion.type,
         parameters=suggestion.parameters,
         cache_hint=suggestion.cache_hint,
-        tables=()
-        if set(_tables_in(suggestion.rows)) == set(depends_on)
-        else tuple(numbers[table] for table in depends_on),
-        on=(*rows, *rules) if suggestion.rows else UNSET,
+        tables=() if follows_from_rows else tuple(numbers[table] for table in suggestion.depends_on),
+        on=(*short_rows, *short_rules) if rows else UNSET,
         when=suggestion.when,
-        unless=unless if is_told else UNSET,
+        unless=UNSET if is_implied else unless,
     )
 
 
@@ -136,17 +123,17 @@ def _short(node: str, mark: str, numbers: Mapping[str, int], by_value: Mapping[s
 def expanded(suggestion: CompactSuggestion, table_versions: Mapping[str, str]) -> Suggestion:
     """The suggestion as the full form has it, but for the order of its tables; the versions are those of the state it is of."""
     names = sorted(table_versions)
-    fields = {**suggestion.parameters, **(suggestion.when or {})}
+    texts = _texts(suggestion)
     try:
         nodes = []
         length = 0
         for short in suggestion.on or ():
-            nodes.append(_long(short, names, fields))
+            nodes.append(_long(short, names, texts))
             length += len(nodes[-1][0])
             if length > _LONGEST_GROUNDS:
                 raise BadMessage(f"the suggestion {suggestion.type} rests on too much")
         told = tuple(names[number] for number in suggestion.tables if number >= 0)
-    except (IndexError, KeyError, TypeError):
+    except (IndexError, KeyError):
         raise BadMessage(f"the suggestion {suggestion.type} rests on what is not there") from None
     rows = tuple(node for node, is_rule in nodes if not is_rule)
     rules = tuple(node for node, is_rule in nodes if is_rule)
@@ -167,33 +154,20 @@ def expanded(suggestion: CompactSuggestion, table_versions: Mapping[str, str]) -
     )
 
 
-def _long(short: str, names: Sequence[str], fields: Mapping[str, Any]) -> tuple[str, bool]:
+def _long(short: str, names: Sequence[str], texts: Mapping[str, str]) -> tuple[str, bool]:
     """What is meant, and whether it is a rule."""
     found = _SHORT.fullmatch(short)
     if found is None:
         raise BadMessage("what a suggestion rests on cannot be read")
     table, mark, rest = names[int(found[1])], found[2], found[3]
     if mark == "=":
-        if not isinstance(fields[rest], str):
-            raise KeyError(rest)
-        return node_id(table, fields[rest]), False
+        return node_id(table, texts[rest]), False
     return node_id(table, rest) if mark else table, mark == ">"
 
 
 def moved_between(known: Versions, changes: Changes) -> Moved:
     """What a client that knows these versions has to be told; `changes` are those since then of all that has moved."""
-    tables = {
-        name: MovedTable(
-            version=told.version,
-            known=told.known,
-            added=told.added or (),
-            removed=told.removed or (),
-            changed=told.changed or (),
-            affected_downstream=told.affected_downstream or (),
-            counts=told.counts,
-        )
-        for name, told in changes.tables.items()
-    }
+    tables = {name: MovedTable(**_told(told)) for name, told in changes.tables.items()}
     tables |= {
         name: MovedTable(version=version, known=False)
         for name, version in changes.table_versions.items()
@@ -202,52 +176,45 @@ def moved_between(known: Versions, changes: Changes) -> Moved:
     rules = changes.rules
     if not rules or rules.version == known.rules:
         return Moved(tables=tables)
-    return Moved(
-        tables=tables,
-        rules=MovedRules(
-            version=rules.version,
-            known=rules.known,
-            added=rules.added or (),
-            removed=rules.removed or (),
-            counts=rules.counts,
-        ),
-    )
+    return Moved(tables=tables, rules=MovedRules(**_told(rules)))
+
+
+def _told(changes: TableChanges | RulesChanges) -> dict[str, Any]:
+    """What is told of changes to a client that has said since when."""
+    told = msgspec.structs.asdict(changes)
+    return {name: value for name, value in told.items() if name != "since" and value is not UNSET}
 
 
 def changes_of(base: Versions, moved: Moved) -> Changes:
     """What has moved, in the words of `GET /contract/changes`, for a client that knows these versions."""
-    known, known_rules = base
     tables = {
-        name: TableChanges(
-            since=known[name],
-            version=table.version,
-            known=table.known,
-            added=table.added if table.known else UNSET,
-            removed=table.removed if table.known else UNSET,
-            changed=table.changed if table.known else UNSET,
-            affected_downstream=table.affected_downstream if table.known else UNSET,
-            counts=table.counts,
-        )
+        name: TableChanges(since=base.tables[name], **_in_full(table))
         for name, table in moved.tables.items()
-        if name in known
+        if name in base.tables
     }
-    versions = {**known, **{name: table.version for name, table in moved.tables.items()}}
-    rules = moved.rules
+    versions = {**base.tables, **{name: table.version for name, table in moved.tables.items()}}
+    rules: RulesChanges | UnsetType = UNSET
+    if moved.rules is not None and base.rules is not None:
+        rules = RulesChanges(since=base.rules, **_in_full(moved.rules))
     return Changes(
         tables=tables,
-        rules=UNSET
-        if rules is None or known_rules is None
-        else RulesChanges(
-            since=known_rules,
-            version=rules.version,
-            known=rules.known,
-            added=rules.added if rules.known else UNSET,
-            removed=rules.removed if rules.known else UNSET,
-            counts=rules.counts,
-        ),
+        rules=rules,
         table_versions={name: version for name, version in versions.items() if version is not None},
-        rules_version=(rules.version if rules else known_rules) or UNSET,
+        rules_version=(moved.rules.version if moved.rules else base.rules) or UNSET,
     )
+
+
+def _in_full(moved: MovedTable | MovedRules) -> dict[str, Any]:
+    """What has moved, with lists that are absent where it is not known and not empty ones."""
+    if moved.known:
+        return msgspec.structs.asdict(moved)
+    return {"version": moved.version, "known": False, "counts": moved.counts}
+
+
+def _texts(suggestion: Suggestion | CompactSuggestion) -> dict[str, str]:
+    """The fields whose values may be keys."""
+    fields = {**suggestion.parameters, **(suggestion.when or {})}
+    return {field: value for field, value in fields.items() if isinstance(value, str)}
 
 
 def _not_yet(parameters: Mapping[str, Any], when: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
@@ -255,5 +222,5 @@ def _not_yet(parameters: Mapping[str, Any], when: Mapping[str, Any]) -> dict[str
     return {name: (value,) for name, value in parameters.items() if name not in when}
 
 
-def _tables_in(rows: tuple[str, ...] | UnsetType) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(split_node_id(row)[0] for row in rows or ()))
+def _tables_in(rows: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(split_node_id(row)[0] for row in rows))

@@ -34,8 +34,6 @@ __all__ = [
     "TableVersion",
 ]
 
-_CacheHint = Literal["cacheable", "recompute"]
-
 _Rows = Annotated[
     dict[str, Any], msgspec.Meta(extra_json_schema={"additionalProperties": {"type": "object"}})
 ]
@@ -58,7 +56,7 @@ class Suggestion(msgspec.Struct, frozen=True, kw_only=True):
     parameters: dict[str, Any]
     """What to merge into the request (RFC 7396: a null takes the field away)."""
 
-    cache_hint: _CacheHint
+    cache_hint: Literal["cacheable", "recompute"]
     """`cacheable` when it rests on reference tables alone, `recompute` when it must not be kept."""
 
     table: str | UnsetType = UNSET

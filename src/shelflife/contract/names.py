@@ -1,21 +1,11 @@
 """How things are called on the wire: tables, relations, versions and `table:key`."""
 
 import re
-from collections.abc import Iterable, Mapping
+from typing import TypeGuard
 
 from shelflife.contract.errors import BadName
 
-__all__ = [
-    "check_column",
-    "check_name",
-    "check_nodes",
-    "check_stamps",
-    "check_version",
-    "is_unicode",
-    "node_id",
-    "shown",
-    "split_node_id",
-]
+__all__ = ["check_name", "check_version", "is_unicode", "is_version", "node_id", "shown", "split_node_id"]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}\Z")
 _VERSION = re.compile(r"[\x20-\x7e]{1,128}\Z")
@@ -41,36 +31,19 @@ def check_name(name: object, what: str = "table") -> str:
     return name
 
 
+def is_version(version: object) -> TypeGuard[str]:
+    """Whether it is 1 to 128 printable ASCII characters, with no space at either end."""
+    return isinstance(version, str) and bool(_VERSION.match(version)) and version == version.strip()
+
+
 def check_version(version: object) -> str:
-    """The version, when it is 1 to 128 printable ASCII characters; else `BadName`."""
-    if not isinstance(version, str) or not _VERSION.match(version) or version != version.strip():
+    """The version, when it can be one; else `BadName`."""
+    if not is_version(version):
         raise BadName(
             f"{shown(version)} cannot be a version: use 1 to 128 printable ASCII characters,"
             " with no space at either end"
         )
     return version
-
-
-def check_stamps(table_versions: Mapping[str, str], rules_version: str | None) -> None:
-    """Raise `BadName` unless all of these can be names and versions."""
-    for table, version in table_versions.items():
-        check_name(table)
-        check_version(version)
-    if rules_version is not None:
-        check_version(rules_version)
-
-
-def check_nodes(nodes: Iterable[str]) -> None:
-    """Raise `BadName` unless the tables of all these nodes can be called that."""
-    for node in nodes:
-        check_name(split_node_id(node)[0])
-
-
-def check_column(column: object) -> str:
-    """The column, when it is a string that is valid Unicode; else `BadName`."""
-    if not isinstance(column, str) or not is_unicode(column):
-        raise BadName(f"{shown(column)} cannot be a column: use a string that is valid Unicode")
-    return column
 
 
 def is_unicode(text: str) -> bool:

@@ -37,46 +37,39 @@ def has_gone_stale(status: int, headers: Mapping[str, str]) -> bool:
 
 
 class _Grounds(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What stands in the parameter `on`, as JSON."""
+    """What remembered values rest on, and the request without them: what stands in the parameter `on`, as JSON."""
 
     rows: tuple[str, ...] | None = None
+    """The rows that the values rest on; a bare table name for the whole table. None in the brief form: nothing at all may have moved."""
+
     rules: tuple[str, ...] | None = None
     was: dict[str, Any] = {}
+    """What merging it into the request (RFC 7396) makes of it again what it was without them."""
 
 
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(_Grounds).decode
-
-
-class Precondition(msgspec.Struct, frozen=True, kw_only=True):
+class Precondition(_Grounds, frozen=True, kw_only=True):
     """The grounds of a request that carries remembered values."""
 
     epoch: str
     """The state at which these values were known to be right."""
 
-    rows: tuple[str, ...] | None = None
-    """The rows that they rest on; a bare table name for the whole table. None in the brief form: nothing at all may have moved."""
-
-    rules: tuple[str, ...] | None = None
-    was: dict[str, Any]
-    """What merging it into the request (RFC 7396) makes of it again what it was without them."""
-
     @property
     def header(self) -> str:
         """The value of `Contract-Precondition`: a Token of RFC 9651 with a Byte Sequence as its parameter `on`."""
         grounds = _Grounds(rows=self.rows, rules=self.rules, was=self.was)
-        return f"{self.epoch};on=:{base64.b64encode(_encode(grounds)).decode()}:"
+        return f"{self.epoch};on=:{base64.b64encode(msgspec.json.encode(grounds)).decode()}:"
 
     @classmethod
     def from_header(cls, value: str) -> Self:
         """What the header says; `BadMessage` when it says nothing that can be held to."""
         found = _HEADER.fullmatch(value.strip()) if len(value) <= _LONGEST else None
         try:
-            grounds = _decode(base64.b64decode(found[2], validate=True)) if found else None
+            raw = base64.b64decode(found[2], validate=True) if found else b""
+            grounds = msgspec.json.decode(raw, type=_Grounds)
         except (binascii.Error, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             grounds = None
         if found is None or grounds is None or fault_in(grounds.was, DEEPEST_VALUE) is not None:
             raise BadMessage(
                 f"{PRECONDITION_HEADER} cannot be read: it is an epoch, and after ;on=: its grounds as JSON in Base64"
             )
-        return cls(epoch=found[1], rows=grounds.rows, rules=grounds.rules, was=grounds.was)
+        return cls(epoch=found[1], **msgspec.structs.asdict(grounds))

@@ -2,7 +2,8 @@
 
 import msgspec
 
-from shelflife.contract.names import check_column, check_name
+from shelflife.contract.errors import BadName
+from shelflife.contract.names import check_name, is_unicode, shown
 
 __all__ = ["Rule", "SentRule"]
 
@@ -26,8 +27,9 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, eq=Fal
         check_name(self.from_table)
         check_name(self.to_table)
         check_name(self.relation, "relation")
-        if self.via is not None:
-            check_column(self.via)
+        via: object = self.via
+        if via is not None and not (isinstance(via, str) and is_unicode(via)):
+            raise BadName(f"{shown(via)} cannot be a column: use a string that is valid Unicode")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Rule) and self.canonical == other.canonical

@@ -27,10 +27,6 @@ KEY = re.compile(r"ed25519:[A-Za-z0-9+/]{43}=")
 
 MOST_ENDORSEMENTS = 16
 
-_OF_STATEMENTS = b"shelflife statement 1\n"
-_OF_KEYS = b"shelflife key 1\n"
-"""What each signature begins with, so that one can never be taken for the other."""
-
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -99,10 +95,10 @@ class SignedStates(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def statement_input(text: str) -> bytes:
-    """What is signed for a statement."""
-    return _OF_STATEMENTS + text.encode()
+    """What is signed for a statement. By how it begins it can never be taken for an endorsement."""
+    return b"shelflife statement 1\n" + text.encode()
 
 
 def endorsement_input(key: str, by: str) -> bytes:
     """What the key `by` signs to say that `key` takes its place."""
-    return _OF_KEYS + _encode({"by": by, "key": key})
+    return b"shelflife key 1\n" + _encode({"by": by, "key": key})

@@ -24,7 +24,8 @@ RULES_HEADER = "Contract-Rules"
 STATE_HEADER = "Contract-State"
 
 _STRING = r'"(?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\])*"'
-_MEMBER = re.compile(rf"\s*({_STRING});v=({_STRING})\s*(?:,|\Z)")
+_MEMBER = re.compile(rf"({_STRING});v=({_STRING})")
+_LIST = re.compile(rf"(?:\s*+{_STRING};v={_STRING}\s*+(?:,|\Z))*+")
 
 
 def quoted(text: str) -> str:
@@ -47,12 +48,6 @@ def table_versions_header(table_versions: Mapping[str, str]) -> str:
 
 def table_versions_from_header(value: str) -> dict[str, str]:
     """What a `Contract-Tables` header says."""
-    table_versions: dict[str, str] = {}
-    position = 0
-    while position < len(value):
-        member = _MEMBER.match(value, position)
-        if member is None:
-            raise BadMessage(f"{TABLES_HEADER} is not a list of quoted names with a version each")
-        table_versions[unquoted(member[1])] = unquoted(member[2])
-        position = member.end()
-    return table_versions
+    if not _LIST.fullmatch(value):
+        raise BadMessage(f"{TABLES_HEADER} is not a list of quoted names with a version each")
+    return {unquoted(table): unquoted(version) for table, version in _MEMBER.findall(value)}

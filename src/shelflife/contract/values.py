@@ -28,8 +28,6 @@ MOST_DIGITS = 4300
 
 _TOO_LONG: int = 10**MOST_DIGITS
 _NO_NUMBER = "holds a number that JSON cannot carry"
-_NO_TEXT = "holds text that is not valid Unicode"
-_TOO_DEEP = "is nested deeper than {} levels"
 _OF_JSON = frozenset({str, int, float, bool, type(None)})
 _LISTS = (list, tuple)
 _WRITTEN_AS_LISTS = (*_LISTS, set, frozenset)
@@ -50,16 +48,48 @@ class Fault(NamedTuple):
     """What is wrong with it: the rest of a sentence that begins with the name of the value."""
 
 
-def fault_in(value: Any, deepest: int, *, is_strict: bool = False) -> Fault | None:
+def fault_in(value: Any, deepest: int, *, is_strict: bool = False, layer: int = 0) -> Fault | None:
     """The first thing in a value that JSON cannot carry; None when all is well.
 
-    Objects and lists may be nested at most `deepest` deep. A type that JSON does not know is a fault only when
-    `is_strict`; else it is left to whoever writes the value.
+    Objects and lists may be nested at most `deepest` deep; `layer` is how deep the value itself stands. A type that JSON does not
+    know is a fault only when `is_strict`; else it is left to whoever writes the value.
     """
-    fault = _fault(value, deepest, is_strict)
-    if fault is not None and fault.what is _TOO_DEEP:
-        return Fault(fault.path, _TOO_DEEP.format(deepest))
-    return fault
+    is_object = type(value) is dict or isinstance(value, dict if is_strict else Mapping)
+    if not is_object and not isinstance(value, _LISTS if is_strict else _WRITTEN_AS_LISTS):
+        return _fault_of_scalar(value, is_strict)
+    if layer > deepest:
+        return Fault((), f"is nested deeper than {deepest} levels")
+    members: Iterable[tuple[Any, Any]] = value.items() if is_object else enumerate(value)
+    for name, member in members:
+        fault = None
+        if is_object and not (type(name) is str and name.isascii()):
+            fault = _fault_of_name(name, is_strict)
+        if fault is None and not (member is None or (type(member) is str and member.isascii())):
+            # the usual values need no such call
+            fault = fault_in(member, deepest, is_strict=is_strict, layer=layer + 1)
+        if fault is not None:
+            return Fault((str(name), *fault.path), fault.what)
+    return None
+
+
+def _fault_of_name(name: Any, is_strict: bool) -> Fault | None:
+    if isinstance(name, str):
+        return None if is_unicode(name) else Fault((), "has a name that is not valid Unicode")
+    return Fault((), "has a name that is no string") if is_strict else None
+
+
+def _fault_of_scalar(value: Any, is_strict: bool) -> Fault | None:
+    if isinstance(value, Enum):
+        value = value.value if isinstance(value, str | int | float) or not is_strict else value
+    if isinstance(value, str):
+        return None if is_unicode(value) else Fault((), "holds text that is not valid Unicode")
+    if isinstance(value, float) and not math.isfinite(value):
+        return Fault((), f"{_NO_NUMBER}: {'NaN' if math.isnan(value) else 'infinity'}")
+    if isinstance(value, int) and not -_TOO_LONG < value < _TOO_LONG:
+        return Fault((), f"{_NO_NUMBER}: one of more than {MOST_DIGITS} digits")
+    if is_strict and type(value) not in _OF_JSON:
+        return Fault((), f"holds a {type(value).__name__}, which is no JSON value")
+    return None
 
 
 def same_json(one: Any, other: Any) -> bool:
@@ -69,9 +99,7 @@ def same_json(one: Any, other: Any) -> bool:
     if are_packed_alike(one, other):
         return True
     encoded = _encode_sorted(one)
-    if encoded != _encode_sorted(other):
-        return False
-    return b"null" not in encoded or not (has_odd_number(one) or has_odd_number(other))
+    return encoded == _encode_sorted(other) and not (b"null" in encoded and has_odd_number((one, other)))
 
 
 def are_packed_alike(one: Any, other: Any) -> bool:
@@ -86,9 +114,7 @@ def are_packed_alike(one: Any, other: Any) -> bool:
 def is_carried(operation: str, fields: Mapping[str, Any]) -> bool:
     """Whether JSON can carry a request as it is. To a memory any other is one that it has never seen."""
     fields = fields if type(fields) is dict else dict(fields)
-    return (operation.isascii() or is_unicode(operation)) and (
-        fault_in(fields, DEEPEST_VALUE, is_strict=True) is None
-    )
+    return is_unicode(operation) and fault_in(fields, DEEPEST_VALUE, is_strict=True) is None
 
 
 def has_odd_number(value: Any) -> bool:
@@ -100,43 +126,3 @@ def has_odd_number(value: Any) -> bool:
     if isinstance(value, Mapping):
         return any(map(has_odd_number, value.values()))
     return isinstance(value, _WRITTEN_AS_LISTS) and any(map(has_odd_number, value))
-
-
-def _fault(value: Any, deepest: int, is_strict: bool) -> Fault | None:
-    is_object = type(value) is dict or isinstance(value, dict if is_strict else Mapping)
-    if not is_object and not isinstance(value, _LISTS if is_strict else _WRITTEN_AS_LISTS):
-        what = _fault_of_scalar(value, is_strict)
-        return None if what is None else Fault((), what)
-    if deepest < 0:
-        return Fault((), _TOO_DEEP)
-    members: Iterable[tuple[Any, Any]] = value.items() if is_object else enumerate(value)
-    for name, member in members:
-        fault = None
-        if is_object and not (type(name) is str and name.isascii()):
-            what = _fault_of_name(name, is_strict)
-            fault = None if what is None else Fault((), what)
-        if fault is None and not (member is None or (type(member) is str and member.isascii())):
-            fault = _fault(member, deepest - 1, is_strict)  # the usual values need no such call
-        if fault is not None:
-            return Fault((str(name), *fault.path), fault.what)
-    return None
-
-
-def _fault_of_name(name: Any, is_strict: bool) -> str | None:
-    if isinstance(name, str):
-        return None if is_unicode(name) else "has a name that is not valid Unicode"
-    return "has a name that is no string" if is_strict else None
-
-
-def _fault_of_scalar(value: Any, is_strict: bool) -> str | None:
-    if isinstance(value, Enum):
-        value = value.value if isinstance(value, str | int | float) or not is_strict else value
-    if isinstance(value, str):
-        return None if is_unicode(value) else _NO_TEXT
-    if isinstance(value, float) and not math.isfinite(value):
-        return f"{_NO_NUMBER}: {'NaN' if math.isnan(value) else 'infinity'}"
-    if isinstance(value, int) and not -_TOO_LONG < value < _TOO_LONG:
-        return f"{_NO_NUMBER}: one of more than {MOST_DIGITS} digits"
-    if is_strict and type(value) not in _OF_JSON:
-        return f"holds a {type(value).__name__}, which is no JSON value"
-    return None

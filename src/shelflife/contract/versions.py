@@ -10,7 +10,6 @@ __all__ = ["Versions"]
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _CHARACTERS = _LETTERS + "0123456789"
-_LENGTH = 8
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -26,7 +25,7 @@ class Versions(NamedTuple):
         """Names the state, on any server and any client: a Token of RFC 9651, a letter and seven letters or digits."""
         number = int.from_bytes(self._hash().digest(), "big")
         token = ""
-        for alphabet in (_LETTERS, *[_CHARACTERS] * (_LENGTH - 1)):
+        for alphabet in (_LETTERS, *[_CHARACTERS] * 7):
             number, index = divmod(number, len(alphabet))
             token += alphabet[index]
         return token

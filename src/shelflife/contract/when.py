@@ -19,9 +19,8 @@ def field_path(parent: str, name: str) -> str:
 
 def as_read(value: Any) -> Any:
     """A request value as policies and `when` see it: a copy with its fields sorted, a null field being none."""
-    if value is None or isinstance(
-        value, str
-    ):  # the usual cases; to find out that something is no mapping takes its time
+    # the usual cases come first: to find out that something is no mapping takes its time
+    if value is None or isinstance(value, str):
         return value
     if isinstance(value, Mapping):
         return {name: as_read(value[name]) for name in sorted(value) if value[name] is not None}
