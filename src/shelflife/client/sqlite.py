@@ -198,24 +198,20 @@ class SqliteStore:
     def used(self, ids: Iterable[str]) -> None:
         with self._lock:
             for id in ids:
-                self._noted.pop(id, None)
-                self._noted[id] = None
+                self._noted[id] = self._noted.pop(id, None)
             if len(self._noted) >= _MOST_NOTED:
                 with suppress(StoreError), self._writing, self._transaction():
                     self._note_use()
                 self._noted.clear()
 
     def entries(self) -> Iterator[Entry]:
-        last = -1
         statement = "select number, entry from entries where number > ? order by number limit 1000"
-        while True:
+        rows: list[tuple[int, bytes]] = [(-1, b"")]  # before the first
+        while rows:
             with self._reading:
-                rows = self._execute(statement, last).fetchall()
-                entries = [_decode_entry(entry) for _, entry in rows]
-            if not rows:
-                return
+                rows = self._execute(statement, rows[-1][0]).fetchall()
+                entries = [_decode_entry(encoded) for _, encoded in rows]
             yield from entries
-            last = rows[-1][0]
 
     def _put(self, filed: Filed, written: Written) -> None:
         entry, shape = filed.entry, filed.entry.condition.shape
@@ -285,10 +281,8 @@ class SqliteStore:
 
     def _note_use(self) -> None:
         (newest,) = self._execute("select coalesce(max(used), 0) from entries").fetchone()
-        self._connection().executemany(
-            "update entries set used = ? where id = ?",
-            [(newest + age, bytes.fromhex(id)) for age, id in enumerate(self._noted, start=1)],
-        )
+        used = [(number, bytes.fromhex(id)) for number, id in enumerate(self._noted, newest + 1)]
+        self._connection().executemany("update entries set used = ? where id = ?", used)
         self._noted.clear()
 
     def _execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
@@ -305,8 +299,7 @@ class SqliteStore:
             opened = None
         if opened is None:
             self._seen = _Seen()
-            connection = self._connect()
-            opened = self._open = _Open(connection, os.getpid(), _identity(self._file))
+            opened = self._open = _Open(self._connect(), os.getpid(), _identity(self._file))
         return opened.connection
 
     def _connect(self) -> sqlite3.Connection:
