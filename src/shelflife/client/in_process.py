@@ -37,7 +37,7 @@ class InProcessStore:
     def at(self, places: Sequence[str]) -> list[Entry]:
         with self._lock:
             found = [self._filed[id].entry for place in places for id in self._ids.get(("place", place), ())]
-        return sorted(found, key=lambda entry: entry.learned_at)
+        return sorted(found, key=lambda entry: entry.learned_at) if len(found) > 1 else found
 
     def tagged(self, root: Root, tag: str) -> list[Entry]:
         with self._lock:

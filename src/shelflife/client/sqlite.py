@@ -9,7 +9,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -66,17 +66,14 @@ class _Seen(msgspec.Struct):
     version: int = -1
     known: dict[str, Known] = {}
     shapes: dict[tuple[str, str], tuple[Shape, ...]] = {}
-    entry_count: int | None = None
-    tag_counts: dict[int, int] = {}
-    """Of tags that somebody has asked about."""
+    counts: dict[int | None, int] = {}
+    """How many entries bear a tag that somebody has asked about; and under None, how many there are."""
 
     def count(self, tags: Iterable[int], change: int) -> None:
         """An entry with these tags has come (1) or gone (-1)."""
-        if self.entry_count is not None:
-            self.entry_count += change
-        for tag in tags:
-            if tag in self.tag_counts:
-                self.tag_counts[tag] += change
+        for tag in (None, *tags):
+            if tag in self.counts:
+                self.counts[tag] += change
 
 
 class _Open(NamedTuple):
@@ -85,6 +82,16 @@ class _Open(NamedTuple):
     connection: sqlite3.Connection
     process: int
     file: tuple[int, int] | None
+
+
+class _Row(NamedTuple):
+    """An entry as it is in the file."""
+
+    number: int
+    id: bytes
+    used: int
+    tags: bytes
+    entry: bytes
 
 
 class SqliteStore:
@@ -152,7 +159,8 @@ class SqliteStore:
         statement = "select id, entry from entries where place = ?"
         with self._reading:
             rows = [row for place in places for row in self._execute(statement, bytes.fromhex(place))]
-            return sorted((_entry(*row) for row in rows), key=lambda entry: entry.learned_at)
+            found = [_entry(id, encoded) for id, encoded in rows]
+        return sorted(found, key=lambda entry: entry.learned_at) if len(found) > 1 else found
 
     def tagged(self, root: Root, tag: str) -> list[Entry]:
         with self._reading:
@@ -162,16 +170,10 @@ class SqliteStore:
     def count(self, root: Root, tag: str) -> int:
         with self._reading:
             number = _tag(root, tag)
-            counts = self._still_seen().tag_counts
-            if number not in counts:
-                if len(counts) >= _MOST_COUNTED:
-                    counts.clear()
-                statement = "select count(*) from tags where tag = ?"
-                (counts[number],) = self._execute(statement, number).fetchone()
-            return counts[number]
+            return self._counted(number, "select count(*) from tags where tag = ?", number)
 
     def write(self, root: Root, revision: int, write: Write) -> Written | None:
-        with self._writing, self._transaction():
+        with self._writing, self._in_transaction():
             known = self.known(root)
             if known.revision != revision:
                 return None
@@ -192,7 +194,9 @@ class SqliteStore:
                 self._put(filed, written)
             if write.put and write.capacity is not None:
                 self._note_use()
-                written.trimmed.extend(self._drop_beyond(write.capacity))
+                excess = self._counted(None, "select count(*) from entries") - write.capacity
+                if excess > 0:
+                    written.trimmed.extend(self._drop("order by used limit ?", excess))
             return written
 
     def used(self, ids: Iterable[str]) -> None:
@@ -200,7 +204,7 @@ class SqliteStore:
             for id in ids:
                 self._noted[id] = self._noted.pop(id, None)
             if len(self._noted) >= _MOST_NOTED:
-                with suppress(StoreError), self._writing, self._transaction():
+                with suppress(StoreError), self._writing, self._in_transaction():
                     self._note_use()
                 self._noted.clear()
 
@@ -219,12 +223,12 @@ class SqliteStore:
         if len(shapes) >= MOST_SHAPES and shape not in shapes:
             return
         id, place, slot = map(bytes.fromhex, (entry.id, entry.place, filed.slot))
-        row = self._execute("select number, used from entries where id = ?", id).fetchone()
-        number, used = row or (None, None)
-        before = None
-        for rival in self._remove("where place = ? and slot = ?", place, slot):
-            if rival.id == entry.id:
-                before, entry = rival, msgspec.structs.replace(entry, learned_at=rival.learned_at)
+        rows = self._rows("where place = ? and slot = ?", place, slot)
+        number = used = before = None
+        for row, rival in zip(rows, self._remove(rows), strict=True):
+            if row.id == id:
+                number, used, before = row.number, row.used, rival
+                entry = msgspec.structs.replace(entry, learned_at=rival.learned_at)
             else:
                 written.dropped.append((rival, ""))
         tags = sorted({_tag(entry.root, tag) for tag in (*filed.tags, _shape_tag(entry.operation, shape))})
@@ -236,15 +240,14 @@ class SqliteStore:
         self._connection().executemany("insert into tags values (?, ?)", [(tag, number) for tag in tags])
         self._seen.count(tags, 1)
         if shape not in shapes:
-            values = entry.root, entry.operation, _encode(shape)
-            self._execute("insert into shapes values (?, ?, ?)", *values)
+            self._execute("insert into shapes values (?, ?, ?)", entry.root, entry.operation, _encode(shape))
             del self._seen.shapes[entry.root, entry.operation]
         if before is None or (before.is_suspect and not entry.is_suspect):
             written.stored.append(entry)
 
     def _drop(self, which: str, *values: Any) -> list[Entry]:
         """Remove entries for good: a shape goes with the last that has it."""
-        dropped = self._remove(which, *values)
+        dropped = self._remove(self._rows(which, *values))
         for root, operation, shape in {(one.root, one.operation, one.condition.shape) for one in dropped}:
             if not self.count(root, _shape_tag(operation, shape)):
                 statement = "delete from shapes where root = ? and operation = ? and shape = ?"
@@ -252,25 +255,28 @@ class SqliteStore:
                 self._seen.shapes.pop((root, operation), None)
         return dropped
 
-    def _drop_beyond(self, capacity: int) -> list[Entry]:
-        seen = self._still_seen()
-        if seen.entry_count is None:
-            (seen.entry_count,) = self._execute("select count(*) from entries").fetchone()
-        excess = seen.entry_count - capacity
-        return self._drop("order by used limit ?", excess) if excess > 0 else []
+    def _counted(self, what: int | None, statement: str, *values: int) -> int:
+        counts = self._still_seen().counts
+        if what not in counts:
+            if len(counts) >= _MOST_COUNTED:
+                counts.clear()
+            (counts[what],) = self._execute(statement, *values).fetchone()
+        return counts[what]
 
-    def _remove(self, which: str, *values: Any) -> list[Entry]:
+    def _rows(self, which: str, *values: Any) -> list[_Row]:
+        statement = f"select number, id, used, tags, entry from entries {which}"  # noqa: S608 - all are literals
+        return list(map(_Row._make, self._execute(statement, *values)))
+
+    def _remove(self, rows: Sequence[_Row]) -> list[Entry]:
         """Take entries out. Their tags go in the order of the index, so that neighbours go together."""
-        statement = f"select number, id, tags, entry from entries {which}"  # noqa: S608 - each is a literal
-        rows = self._execute(statement, *values).fetchall()
         tagged: list[tuple[int, int]] = []
-        for number, _, encoded_tags, _ in rows:
-            tags = _decode_tags(encoded_tags)
-            tagged += ((tag, number) for tag in tags)
+        for row in rows:
+            tags = _decode_tags(row.tags)
+            tagged += ((tag, row.number) for tag in tags)
             self._seen.count(tags, -1)
         self._connection().executemany("delete from entries where number = ?", [row[:1] for row in rows])
         self._connection().executemany("delete from tags where tag = ? and number = ?", sorted(tagged))
-        return [_entry(id, encoded) for _, id, _, encoded in rows]
+        return [_entry(row.id, row.entry) for row in rows]
 
     def _still_seen(self) -> _Seen:
         """What was seen of the file: nothing, when another process has written to it since."""
@@ -340,16 +346,11 @@ class SqliteStore:
                 f"the memory {self.path} has format {format_version}; this version of shelflife reads {_FORMAT}"
             )
 
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        try:
-            connection = self._connection(is_to_be_written=True)
-            connection.execute("begin immediate")
-            with connection:
-                yield
-        except BaseException:
-            self._seen = _Seen()
-            raise
+    def _in_transaction(self) -> sqlite3.Connection:
+        """The open file, as a context that ends the transaction: whole, or with an error not at all."""
+        connection = self._connection(is_to_be_written=True)
+        connection.execute("begin immediate")
+        return connection
 
 
 class _Access(NamedTuple):
@@ -362,6 +363,8 @@ class _Access(NamedTuple):
         self.store._lock.acquire()
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            self.store._seen = _Seen()  # some of it may be of a write that was not carried out
         self.store._lock.release()
         if isinstance(error, _FAILURES):
             raise StoreError(f"the memory {self.store.path} cannot be {self.what}: {error}") from error

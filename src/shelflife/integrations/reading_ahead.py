@@ -1,48 +1,49 @@
 """Reading a response of httpx2 or httpx before its caller does, and leaving it as though nobody had.
 
-The bytes are taken as they came and put back as the response's stream; of what they hold a bounded copy is decoded. It is written once,
-as for an async client: what a blocking one calls gives at once what could otherwise be awaited.
+The bytes are taken as they came and put back as the response's stream; of what they hold a bounded copy is decoded. All of it is
+written once, for async clients. The calls of a blocking one are awaited too, and are done at once.
 """
 
-import inspect
 import sys
 import zlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
-from operator import attrgetter, methodcaller
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
-from shelflife.client.asking import driven
-
-__all__ = ["ASYNC", "BLOCKING", "Calls", "at_once", "library_of", "read_ahead", "settled"]
-
-Outcome = TypeVar("Outcome")
+__all__ = ["Async", "Blocking", "library_of", "read_ahead"]
 
 
-class Calls(NamedTuple):
-    """What is called on behalf of a blocking client, or of an async one."""
+class Blocking:
+    """The calls of a blocking client, to be awaited like those of an async one. They are done at once."""
 
-    handler: Callable[[Any], Callable[[Any], Any]]
-    """Of a transport: what sends a request."""
+    def chunks(self, stream: Any) -> Any:
+        return iter(stream)
 
-    close: Callable[[Any], Any]
-    chunks: Callable[[Any], Any]
-    next_chunk: Callable[[Any, None], Any]
+    async def next_chunk(self, chunks: Any) -> Any:
+        return next(chunks, None)
 
+    async def send(self, transport: Any, request: Any) -> Any:
+        return transport.handle_request(request)
 
-BLOCKING = Calls(attrgetter("handle_request"), methodcaller("close"), iter, next)
-ASYNC = Calls(attrgetter("handle_async_request"), methodcaller("aclose"), aiter, anext)
-
-
-async def settled(given: Any) -> Any:
-    """What a call has given, once it is there."""
-    return await given if inspect.isawaitable(given) else given
+    async def close(self, message: Any) -> None:
+        message.close()
 
 
-def at_once(steps: Coroutine[Any, Any, Outcome]) -> Outcome:
-    """What steps come to that make the calls of a blocking client, and so have nothing to wait for."""
-    return driven(steps.__await__(), None)
+class Async:
+    """The calls of an async client."""
+
+    def chunks(self, stream: Any) -> Any:
+        return aiter(stream)
+
+    async def next_chunk(self, chunks: Any) -> Any:
+        return await anext(chunks, None)
+
+    async def send(self, transport: Any, request: Any) -> Any:
+        return await transport.handle_async_request(request)
+
+    async def close(self, message: Any) -> None:
+        await message.aclose()
 
 
 def library_of(message: Any) -> Any:
@@ -50,7 +51,7 @@ def library_of(message: Any) -> Any:
     return sys.modules[type(message).__mro__[-2].__module__.partition(".")[0]]
 
 
-async def read_ahead(response: Any, largest: int, calls: Calls) -> bytes | None:
+async def read_ahead(response: Any, largest: int, calls: Blocking | Async) -> bytes | None:
     """The decoded body of a response, which is left as though nobody had read it; None when that is too much or fails."""
     stream = response.stream
     head: list[bytes] = []
@@ -58,14 +59,14 @@ async def read_ahead(response: Any, largest: int, calls: Calls) -> bytes | None:
     length = 0
     is_whole = False
     try:
-        while (chunk := await settled(calls.next_chunk(rest, None))) is not None:
+        while (chunk := await calls.next_chunk(rest)) is not None:
             head.append(chunk)
             length += len(chunk)
             if length > largest:
                 break
         else:
             is_whole = True
-            await settled(calls.close(stream))  # the connection may be needed for a question
+            await calls.close(stream)  # the connection may be needed for a question
     except Exception as error:  # noqa: BLE001 - the caller gets it, where it occurred
         rest = _Failing(error)
     response.stream = _replayed_in(library_of(response))(head, rest, stream)

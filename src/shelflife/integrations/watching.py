@@ -10,20 +10,12 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, Generic, Self, TypeVar
 
-from shelflife.client.asking import Question, Reply, driven_async
+from shelflife.client.asking import Question, Reply, driven, driven_async
 from shelflife.client.entries import Entry, digest_of, origin_of
 from shelflife.client.guard import Guard
 from shelflife.client.memory import Memory
 from shelflife.client.sending import Call, Send, sending
-from shelflife.integrations.reading_ahead import (
-    ASYNC,
-    BLOCKING,
-    Calls,
-    at_once,
-    library_of,
-    read_ahead,
-    settled,
-)
+from shelflife.integrations.reading_ahead import Async, Blocking, library_of, read_ahead
 
 __all__ = ["AsyncWatching", "BlockingWatching"]
 
@@ -64,7 +56,7 @@ class _Watching(Generic[Request, Response]):
     """What both kinds of transports do."""
 
     _default_transport: Callable[[], Any]
-    _calls: Calls
+    _calls: Blocking | Async
 
     def __init__(
         self,
@@ -111,8 +103,8 @@ class _Watching(Generic[Request, Response]):
             if isinstance(step, Question):
                 return await self._answered(request, step)
             if response is not None:
-                await settled(self._calls.close(response))  # it was refused, and the request is sent again
-            response = await self._sent(_to_send(request, step))
+                await self._calls.close(response)  # it was refused, and the request is sent again
+            response = await self._calls.send(self._transport, _to_send(request, step))
             is_read = _is_json(response.headers)
             body = await read_ahead(response, _LARGEST_WATCHED, self._calls) if is_read else b""
             headers = dict(response.headers.items())
@@ -123,27 +115,25 @@ class _Watching(Generic[Request, Response]):
 
     async def _answered(self, request: Request, question: Question) -> Reply | None:
         try:
-            answer = await self._sent(_to_ask(request, question))
+            answer = await self._calls.send(self._transport, _to_ask(request, question))
             try:
                 body = await read_ahead(answer, _LARGEST_ANSWER, self._calls)
             finally:
-                await settled(self._calls.close(answer))
+                await self._calls.close(answer)
         except Exception:  # noqa: BLE001 - whatever the transport raises, the server could not tell
             return None
         return None if body is None else Reply(answer.status_code, body)
-
-    async def _sent(self, request: Any) -> Any:
-        return await settled(self._calls.handler(self._transport)(request))
 
 
 class BlockingWatching(_Watching[Request, Response]):
     """A transport of a blocking client."""
 
-    _calls = BLOCKING
+    _calls = Blocking()
 
     def handle_request(self, request: Request) -> Response:
         """Send a request, and let the memory watch."""
-        return at_once(self._handled(request))
+        # all that is awaited here is done at once, so it comes to its end without anybody who waits
+        return driven(self._handled(request).__await__(), None)
 
     def close(self) -> None:
         """Close the transport that does the work."""
@@ -160,7 +150,7 @@ class BlockingWatching(_Watching[Request, Response]):
 class AsyncWatching(_Watching[Request, Response]):
     """A transport of an async client."""
 
-    _calls = ASYNC
+    _calls = Async()
 
     async def handle_async_request(self, request: Request) -> Response:
         """Send a request, and let the memory watch."""
