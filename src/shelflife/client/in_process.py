@@ -1,7 +1,7 @@
 """A store in the memory of this process, gone when it ends."""
 
 import threading
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
@@ -11,6 +11,8 @@ from shelflife.client.stores import MOST_SHAPES, Filed, Known, Write, Written
 
 __all__ = ["InProcessStore"]
 
+_Ids = defaultdict[tuple[str, ...], dict[str, None]]
+
 
 class InProcessStore:
     """Dictionaries under a lock. The order of `_filed` is the order of use, the longest unused first."""
@@ -19,10 +21,11 @@ class InProcessStore:
         self._lock = threading.Lock()
         self._known: dict[Root, Known] = {}
         self._filed: dict[str, Filed] = {}
-        self._ids: defaultdict[tuple[str, ...], dict[str, None]] = defaultdict(dict)
+        self._ids: _Ids = defaultdict(dict)
         """By place, by slot, and by root and tag."""
 
-        self._shapes: defaultdict[tuple[Root, str], Counter[Shape]] = defaultdict(Counter)
+        self._shapes: defaultdict[tuple[Root, str], _Ids] = defaultdict(lambda: defaultdict(dict))
+        """By root and operation: the ids by shape."""
 
     def known(self, root: Root) -> Known:
         return self._known.get(root, Known(Knowledge(), 0))
@@ -64,9 +67,8 @@ class InProcessStore:
     def used(self, ids: Iterable[str]) -> None:
         with self._lock:
             for id in ids:
-                filed = self._filed.pop(id, None)
-                if filed is not None:
-                    self._filed[id] = filed
+                if id in self._filed:
+                    self._filed[id] = self._filed.pop(id)
 
     def entries(self) -> Iterator[Entry]:
         with self._lock:
@@ -84,9 +86,8 @@ class InProcessStore:
             self._unlink(before)
             entry = msgspec.structs.replace(entry, learned_at=before.entry.learned_at)
         self._filed[entry.id] = filed._replace(entry=entry)
-        for key in _keys(filed):
-            self._ids[key][entry.id] = None
-        shapes[entry.condition.shape] += 1
+        for ids, key in self._links(filed):
+            ids[key][entry.id] = None
         if before is None or (before.entry.is_suspect and not entry.is_suspect):
             written.stored.append(entry)
 
@@ -96,21 +97,16 @@ class InProcessStore:
         return filed.entry
 
     def _unlink(self, filed: Filed) -> None:
+        for ids, key in self._links(filed):
+            ids[key].pop(filed.entry.id, None)
+            if not ids[key]:
+                del ids[key]
+
+    def _links(self, filed: Filed) -> Iterator[tuple[_Ids, tuple[str, ...]]]:
+        """All that leads to an entry."""
         entry = filed.entry
-        for key in _keys(filed):
-            ids = self._ids[key]
-            ids.pop(entry.id, None)
-            if not ids:
-                del self._ids[key]
-        shapes = self._shapes[entry.root, entry.operation]
-        shapes[entry.condition.shape] -= 1
-        if not shapes[entry.condition.shape]:
-            del shapes[entry.condition.shape]
-
-
-def _keys(filed: Filed) -> Iterator[tuple[str, ...]]:
-    """All that leads to an entry."""
-    yield "place", filed.entry.place
-    yield "slot", filed.slot
-    for tag in filed.tags:
-        yield filed.entry.root, tag
+        yield self._shapes[entry.root, entry.operation], entry.condition.shape
+        yield self._ids, ("place", entry.place)
+        yield self._ids, ("slot", filed.slot)
+        for tag in filed.tags:
+            yield self._ids, (entry.root, tag)

@@ -9,10 +9,9 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -32,7 +31,9 @@ _CACHED_KIBIBYTES = 16 * 1024
 _CHECKPOINT_PAGES = 4000
 """The log is carried over into the file when it has so many pages: rarely enough that the waits for the disk are spread thin."""
 
-_SCHEMA = """
+_SCHEMA = f"""
+pragma application_id = {_APPLICATION_ID};
+pragma user_version = {_FORMAT};
 create table roots (root text primary key, revision integer not null, knowledge blob not null) without rowid;
 create table shapes (
     root text, operation text, shape blob, primary key (root, operation, shape)
@@ -45,6 +46,9 @@ create index entries_by_place on entries (place, slot);
 create index entries_by_use on entries (used);
 create table tags (tag integer, number integer, primary key (tag, number)) without rowid;
 """
+
+_SIGNS = "select * from pragma_application_id, pragma_user_version, (select count(*) from sqlite_master)"
+"""What a file is, of which format, and how much there is in it."""
 
 _FAILURES = (sqlite3.Error, msgspec.MsgspecError, TypeError, ValueError)
 """The latter two where somebody has edited the file, or a text is not Unicode."""
@@ -62,17 +66,32 @@ class _Seen(msgspec.Struct):
     version: int = -1
     known: dict[str, Known] = {}
     shapes: dict[tuple[str, str], tuple[Shape, ...]] = {}
-    entry_count: int | None = None
-    tag_counts: dict[int, int] = {}
-    """Of tags that somebody has asked about."""
+    counts: dict[int | None, int] = {}
+    """How many entries bear a tag that somebody has asked about; and under None, how many there are."""
 
     def count(self, tags: Iterable[int], change: int) -> None:
         """An entry with these tags has come (1) or gone (-1)."""
-        if self.entry_count is not None:
-            self.entry_count += change
-        for tag in tags:
-            if tag in self.tag_counts:
-                self.tag_counts[tag] += change
+        for tag in (None, *tags):
+            if tag in self.counts:
+                self.counts[tag] += change
+
+
+class _Open(NamedTuple):
+    """A connection, whose it is and to which file."""
+
+    connection: sqlite3.Connection
+    process: int
+    file: tuple[int, int] | None
+
+
+class _Row(NamedTuple):
+    """An entry as it is in the file."""
+
+    number: int
+    id: bytes
+    used: int
+    tags: bytes
+    entry: bytes
 
 
 class SqliteStore:
@@ -120,120 +139,83 @@ class SqliteStore:
 
     def known(self, root: Root) -> Known:
         with self._reading:
-            row = self._execute("select revision from roots where root = ?", (root,)).fetchone()
-            if row is None:
-                return Known(Knowledge(), 0)
-            known = self._seen.known.get(root)
-            if known is None or known.revision != row[0]:
-                revision, knowledge = self._execute(
-                    "select revision, knowledge from roots where root = ?", (root,)
-                ).fetchone()
-                known = self._seen.known[root] = Known(_decode_knowledge(knowledge), revision)
+            known = self._still_seen().known.get(root)
+            if known is None:
+                row = self._execute("select knowledge, revision from roots where root = ?", root).fetchone()
+                known = Known(_decode_knowledge(row[0]), row[1]) if row else Known(Knowledge(), 0)
+                self._seen.known[root] = known
             return known
 
     def shapes(self, root: Root, operation: str) -> tuple[Shape, ...]:
         with self._reading:
-            self._look_for_others()
-            known = self._seen.shapes.get((root, operation))
+            known = self._still_seen().shapes.get((root, operation))
             if known is None:
-                rows = self._execute(
-                    "select shape from shapes where root = ? and operation = ?", (root, operation)
-                )
+                statement = "select shape from shapes where root = ? and operation = ?"
+                rows = self._execute(statement, root, operation)
                 known = self._seen.shapes[root, operation] = tuple(_decode_shape(shape) for (shape,) in rows)
             return known
 
     def at(self, places: Sequence[str]) -> list[Entry]:
-        found = []
+        statement = "select id, entry from entries where place = ?"
         with self._reading:
-            for place in places:
-                rows = self._execute("select id, entry from entries where place = ?", (bytes.fromhex(place),))
-                for id, encoded in rows:
-                    entry = _decode_entry(encoded)
-                    vars(entry)["id"] = id.hex()  # it is asked for next, and costs three digests
-                    found.append(entry)
+            rows = [row for place in places for row in self._execute(statement, bytes.fromhex(place))]
+            found = [_entry(id, encoded) for id, encoded in rows]
         return sorted(found, key=lambda entry: entry.learned_at) if len(found) > 1 else found
 
     def tagged(self, root: Root, tag: str) -> list[Entry]:
         with self._reading:
-            rows = self._execute(
-                "select entry from tags join entries using (number) where tag = ?", (_tag(root, tag),)
-            )
-            return [_decode_entry(entry) for (entry,) in rows]
+            statement = "select entry from tags join entries using (number) where tag = ?"
+            return [_decode_entry(entry) for (entry,) in self._execute(statement, _tag(root, tag))]
 
     def count(self, root: Root, tag: str) -> int:
         with self._reading:
             number = _tag(root, tag)
-            self._look_for_others()
-            if number not in self._seen.tag_counts:
-                if len(self._seen.tag_counts) >= _MOST_COUNTED:
-                    self._seen.tag_counts.clear()
-                (count,) = self._execute("select count(*) from tags where tag = ?", (number,)).fetchone()
-                self._seen.tag_counts[number] = count
-            return self._seen.tag_counts[number]
+            return self._counted(number, "select count(*) from tags where tag = ?", number)
 
     def write(self, root: Root, revision: int, write: Write) -> Written | None:
-        with self._writing, self._transaction():
-            if not self._record(root, revision, write.knowledge):
+        with self._writing, self._in_transaction():
+            known = self.known(root)
+            if known.revision != revision:
                 return None
+            if revision and known.knowledge == write.knowledge:
+                self._execute("update roots set revision = revision + 1 where root = ?", root)
+            else:
+                values = root, revision + 1, _encode(write.knowledge)
+                self._execute("insert or replace into roots values (?, ?, ?)", *values)
+            self._seen.known[root] = Known(write.knowledge, revision + 1)
             written = Written([], [], [])
             for tag in write.drop:
-                numbers = self._execute(
-                    "select number from tags where tag = ?", (_tag(root, tag),)
-                ).fetchall()
-                written.dropped.extend((entry, tag) for entry in self._remove(numbers))
+                dropped = self._drop("join tags using (number) where tag = ?", _tag(root, tag))
+                written.dropped.extend((entry, tag) for entry in dropped)
             for id in write.drop_ids:
-                numbers = self._execute(
-                    "select number from entries where id = ?", (bytes.fromhex(id),)
-                ).fetchall()
-                written.dropped.extend((entry, id) for entry in self._remove(numbers))
+                dropped = self._drop("where id = ?", bytes.fromhex(id))
+                written.dropped.extend((entry, id) for entry in dropped)
             for filed in write.put:
                 self._put(filed, written)
             if write.put and write.capacity is not None:
                 self._note_use()
-                self._trim(write.capacity, written)
+                excess = self._counted(None, "select count(*) from entries") - write.capacity
+                if excess > 0:
+                    written.trimmed.extend(self._drop("order by used limit ?", excess))
             return written
 
     def used(self, ids: Iterable[str]) -> None:
         with self._lock:
             for id in ids:
-                self._noted.pop(id, None)
-                self._noted[id] = None
+                self._noted[id] = self._noted.pop(id, None)
             if len(self._noted) >= _MOST_NOTED:
-                with suppress(StoreError), self._writing, self._transaction():
+                with suppress(StoreError), self._writing, self._in_transaction():
                     self._note_use()
                 self._noted.clear()
 
     def entries(self) -> Iterator[Entry]:
-        last = -1
-        while True:
+        statement = "select number, entry from entries where number > ? order by number limit 1000"
+        rows: list[tuple[int, bytes]] = [(-1, b"")]  # before the first
+        while rows:
             with self._reading:
-                rows = self._execute(
-                    "select number, entry from entries where number > ? order by number limit 1000", (last,)
-                ).fetchall()
-                entries = [_decode_entry(entry) for _, entry in rows]
-            if not rows:
-                return
+                rows = self._execute(statement, rows[-1][0]).fetchall()
+                entries = [_decode_entry(encoded) for _, encoded in rows]
             yield from entries
-            last = rows[-1][0]
-
-    def _record(self, root: Root, revision: int, knowledge: Knowledge) -> bool:
-        """Put the knowledge on record; False when the root is not at the revision any more."""
-        known = self._seen.known.get(root)
-        if known is not None and known == (knowledge, revision):  # only the revision moves
-            changed = self._execute(
-                "update roots set revision = revision + 1 where root = ? and revision = ?",
-                (root, revision),
-            )
-            if not changed.rowcount:
-                return False
-        elif self.known(root).revision != revision:
-            return False
-        else:
-            self._execute(
-                "insert or replace into roots values (?, ?, ?)", (root, revision + 1, _encode(knowledge))
-            )
-        self._seen.known[root] = Known(knowledge, revision + 1)
-        return True
 
     def _put(self, filed: Filed, written: Written) -> None:
         entry, shape = filed.entry, filed.entry.condition.shape
@@ -241,81 +223,75 @@ class SqliteStore:
         if len(shapes) >= MOST_SHAPES and shape not in shapes:
             return
         id, place, slot = map(bytes.fromhex, (entry.id, entry.place, filed.slot))
-        rivals = self._execute(
-            "select number, id, used from entries where place = ? and slot = ?", (place, slot)
-        ).fetchall()
+        rows = self._rows("where place = ? and slot = ?", place, slot)
         number = used = before = None
-        for rival, gone in zip(rivals, self._remove([row[:1] for row in rivals]), strict=True):
-            if rival[1] == id:
-                (number, _, used), before = rival, gone
-                entry = msgspec.structs.replace(entry, learned_at=gone.learned_at)
+        for row, rival in zip(rows, self._remove(rows), strict=True):
+            if row.id == id:
+                number, used, before = row.number, row.used, rival
+                entry = msgspec.structs.replace(entry, learned_at=rival.learned_at)
             else:
-                written.dropped.append((gone, ""))
-        tags = sorted({_tag(entry.root, tag) for tag in (*filed.tags, _shape_tag(entry))})
+                written.dropped.append((rival, ""))
+        tags = sorted({_tag(entry.root, tag) for tag in (*filed.tags, _shape_tag(entry.operation, shape))})
         number = self._execute(
             "insert into entries (number, id, place, slot, used, tags, entry) values"
             " (?, ?, ?, ?, coalesce(?, (select coalesce(max(used), 0) + 1 from entries)), ?, ?)",
-            (number, id, place, slot, used, _encode(tags), _encode(entry)),
+            *(number, id, place, slot, used, _encode(tags), _encode(entry)),
         ).lastrowid
         self._connection().executemany("insert into tags values (?, ?)", [(tag, number) for tag in tags])
         self._seen.count(tags, 1)
-        if shape not in self.shapes(entry.root, entry.operation):
-            values = entry.root, entry.operation, _encode(shape)
-            self._execute("insert into shapes values (?, ?, ?)", values)
+        if shape not in shapes:
+            self._execute("insert into shapes values (?, ?, ?)", entry.root, entry.operation, _encode(shape))
             del self._seen.shapes[entry.root, entry.operation]
         if before is None or (before.is_suspect and not entry.is_suspect):
             written.stored.append(entry)
 
-    def _remove(self, numbers: Sequence[tuple[int]]) -> list[Entry]:
-        """Take entries out. Their tags go in the order of the index, so that neighbours go together."""
-        if not numbers:
-            return []
-        removed: list[Entry] = []
-        hashed: list[tuple[int, int]] = []
-        for (number,) in numbers:
-            tags, encoded = self._execute(
-                "select tags, entry from entries where number = ?", (number,)
-            ).fetchone()
-            removed.append(_decode_entry(encoded))
-            tags = _decode_tags(tags)
-            hashed += ((tag, number) for tag in tags)
-            self._seen.count(tags, -1)
-        self._connection().executemany("delete from entries where number = ?", numbers)
-        self._connection().executemany("delete from tags where tag = ? and number = ?", sorted(hashed))
-        for entry in {(one.root, _shape_tag(one)): one for one in removed}.values():
-            if not self.count(entry.root, _shape_tag(entry)):
-                self._execute(
-                    "delete from shapes where root = ? and operation = ? and shape = ?",
-                    (entry.root, entry.operation, _encode(entry.condition.shape)),
-                )
-                self._seen.shapes.pop((entry.root, entry.operation), None)
-        return removed
+    def _drop(self, which: str, *values: Any) -> list[Entry]:
+        """Remove entries for good: a shape goes with the last that has it."""
+        dropped = self._remove(self._rows(which, *values))
+        for root, operation, shape in {(one.root, one.operation, one.condition.shape) for one in dropped}:
+            if not self.count(root, _shape_tag(operation, shape)):
+                statement = "delete from shapes where root = ? and operation = ? and shape = ?"
+                self._execute(statement, root, operation, _encode(shape))
+                self._seen.shapes.pop((root, operation), None)
+        return dropped
 
-    def _look_for_others(self) -> None:
-        """Forget what was seen of the file when another process has written to it."""
+    def _counted(self, what: int | None, statement: str, *values: int) -> int:
+        counts = self._still_seen().counts
+        if what not in counts:
+            if len(counts) >= _MOST_COUNTED:
+                counts.clear()
+            (counts[what],) = self._execute(statement, *values).fetchone()
+        return counts[what]
+
+    def _rows(self, which: str, *values: Any) -> list[_Row]:
+        statement = f"select number, id, used, tags, entry from entries {which}"  # noqa: S608 - all are literals
+        return list(map(_Row._make, self._execute(statement, *values)))
+
+    def _remove(self, rows: Sequence[_Row]) -> list[Entry]:
+        """Take entries out. Their tags go in the order of the index, so that neighbours go together."""
+        tagged: list[tuple[int, int]] = []
+        for row in rows:
+            tags = _decode_tags(row.tags)
+            tagged += ((tag, row.number) for tag in tags)
+            self._seen.count(tags, -1)
+        self._connection().executemany("delete from entries where number = ?", [row[:1] for row in rows])
+        self._connection().executemany("delete from tags where tag = ? and number = ?", sorted(tagged))
+        return [_entry(row.id, row.entry) for row in rows]
+
+    def _still_seen(self) -> _Seen:
+        """What was seen of the file: nothing, when another process has written to it since."""
         (version,) = self._execute("pragma data_version").fetchone()
         if version != self._seen.version:
             self._seen = _Seen(version)
+        return self._seen
 
     def _note_use(self) -> None:
         (newest,) = self._execute("select coalesce(max(used), 0) from entries").fetchone()
-        self._connection().executemany(
-            "update entries set used = ? where id = ?",
-            [(newest + age, bytes.fromhex(id)) for age, id in enumerate(self._noted, start=1)],
-        )
+        used = [(number, bytes.fromhex(id)) for number, id in enumerate(self._noted, newest + 1)]
+        self._connection().executemany("update entries set used = ? where id = ?", used)
         self._noted.clear()
 
-    def _trim(self, capacity: int, written: Written) -> None:
-        self._look_for_others()
-        if self._seen.entry_count is None:
-            (self._seen.entry_count,) = self._execute("select count(*) from entries").fetchone()
-        if self._seen.entry_count > capacity:
-            numbers = self._execute(
-                "select number from entries order by used limit ?", (self._seen.entry_count - capacity,)
-            ).fetchall()
-            written.trimmed.extend(self._remove(numbers))
-
-    def _execute(self, statement: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
+    def _execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
         return self._connection().execute(statement, values)
 
     def _connection(self, *, is_to_be_written: bool = False) -> sqlite3.Connection:
@@ -329,8 +305,7 @@ class SqliteStore:
             opened = None
         if opened is None:
             self._seen = _Seen()
-            connection = self._connect()
-            opened = self._open = _Open(connection, os.getpid(), _identity(self._file))
+            opened = self._open = _Open(self._connect(), os.getpid(), _identity(self._file))
         return opened.connection
 
     def _connect(self) -> sqlite3.Connection:
@@ -351,103 +326,74 @@ class SqliteStore:
         return connection
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        (application_id,) = connection.execute("pragma application_id").fetchone()
-        if application_id == 0 and not self._is_read_only:
-            with _transaction(connection):
-                (table_count,) = connection.execute("select count(*) from sqlite_master").fetchone()
-                (application_id,) = connection.execute("pragma application_id").fetchone()
-                if not table_count:
-                    self._make(connection)
-                    return
+        """Make the tables. Those of an older version are not carried over: a fix that is lost costs one request."""
+        tables: list[Any] = []
+        if not self._is_read_only and _is_to_be_made(connection):
+            connection.execute("begin immediate")
+            with connection:
+                if _is_to_be_made(connection):  # processes race for it, and another may have been first
+                    older = "select name from sqlite_master where type = 'table'"
+                    tables = connection.execute(older).fetchall()
+                    for statement in (*(f"drop table {table}" for (table,) in tables), *_SCHEMA.split(";")):
+                        connection.execute(statement)
+        if tables:
+            _log.warning("the memory %s was of an older format and has started anew", self.path)
+        application_id, format_version, _ = connection.execute(_SIGNS).fetchone()
         if application_id != _APPLICATION_ID:
             raise StoreError(f"{self.path} is a database, but not a memory")
-        (format_version,) = connection.execute("pragma user_version").fetchone()
-        if 1 <= format_version < _FORMAT and not self._is_read_only:
-            self._start_anew(connection)
-        elif format_version != _FORMAT:
+        if format_version != _FORMAT:
             raise StoreError(
                 f"the memory {self.path} has format {format_version}; this version of shelflife reads {_FORMAT}"
             )
 
-    def _start_anew(self, connection: sqlite3.Connection) -> None:
-        """What an older version has written is not carried over: a fix that is lost costs one request."""
-        with _transaction(connection):
-            (format_version,) = connection.execute("pragma user_version").fetchone()
-            if format_version == _FORMAT:
-                return  # two processes race for it, and the other one was first
-            for (table,) in connection.execute(
-                "select name from sqlite_master where type = 'table'"
-            ).fetchall():
-                connection.execute(f"drop table {table}")
-            self._make(connection)
-        _log.warning("the memory %s was of an older format and has started anew", self.path)
-
-    def _make(self, connection: sqlite3.Connection) -> None:
-        for statement in _SCHEMA.split(";"):
-            connection.execute(statement)
-        connection.execute(f"pragma application_id = {_APPLICATION_ID}")
-        connection.execute(f"pragma user_version = {_FORMAT}")
-
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        try:
-            with _transaction(self._connection(is_to_be_written=True)) as connection:
-                yield connection
-        except BaseException:
-            self._seen = _Seen()
-            raise
+    def _in_transaction(self) -> sqlite3.Connection:
+        """The open file, as a context that ends the transaction: whole, or with an error not at all."""
+        connection = self._connection(is_to_be_written=True)
+        connection.execute("begin immediate")
+        return connection
 
 
-class _Access:
+class _Access(NamedTuple):
     """The lock of a store, under which what SQLite raises is a `StoreError`. A recall enters it twice, and a generator would cost more."""
 
-    def __init__(self, store: SqliteStore, what: str) -> None:
-        self._store = store
-        self._what = what
+    store: SqliteStore
+    what: str
 
     def __enter__(self) -> None:
-        self._store._lock.acquire()
+        self.store._lock.acquire()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._store._lock.release()
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            self.store._seen = _Seen()  # some of it may be of a write that was not carried out
+        self.store._lock.release()
         if isinstance(error, _FAILURES):
-            raise StoreError(f"the memory {self._store.path} cannot be {self._what}: {error}") from error
-
-
-class _Open(NamedTuple):
-    """A connection, whose it is and to which file."""
-
-    connection: sqlite3.Connection
-    process: int
-    file: tuple[int, int] | None
+            raise StoreError(f"the memory {self.store.path} cannot be {self.what}: {error}") from error
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
     """Tells a file from another that is later in its place; None when there is none."""
-    try:
+    with suppress(OSError):
         status = path.stat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
+        return status.st_dev, status.st_ino
+    return None
 
 
-@contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-    connection.execute("begin immediate")
-    try:
-        yield connection
-        connection.execute("commit")
-    except BaseException:
-        with suppress(sqlite3.Error):
-            connection.execute("rollback")
-        raise
+def _is_to_be_made(connection: sqlite3.Connection) -> bool:
+    """Whether there is nothing in a file, or a memory of an older version."""
+    application_id, format_version, table_count = connection.execute(_SIGNS).fetchone()
+    is_older = application_id == _APPLICATION_ID and 1 <= format_version < _FORMAT
+    return is_older or (application_id, table_count) == (0, 0)
 
 
-def _shape_tag(entry: Entry) -> str:
+def _entry(id: bytes, encoded: bytes) -> Entry:
+    entry = _decode_entry(encoded)
+    vars(entry)["id"] = id.hex()  # it is asked for next, and costs three digests
+    return entry
+
+
+def _shape_tag(operation: str, shape: Shape) -> str:
     """Counts the entries of a shape, so that it goes with the last of them."""
-    return f"shape {entry.operation} {entry.condition.shape}"
+    return f"shape {operation} {shape}"
 
 
 @lru_cache(maxsize=4096)

@@ -4,9 +4,9 @@ import json
 import logging
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 from shelflife.client.asking import Question, Reply
 from shelflife.client.events import Event
@@ -19,14 +19,6 @@ _log = logging.getLogger("shelflife.memory")
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 30.0
 _LARGEST_LINE = 1024 * 1024
-
-
-class _Heard(NamedTuple):
-    """One event of a feed."""
-
-    id: str
-    name: str
-    data: str
 
 
 class Follower:
@@ -65,9 +57,8 @@ class Follower:
         self._is_over.set()
         with suppress(Exception):  # there may be no connection at the moment
             stream = self._response.extensions["network_stream"]
-            stream.get_extra_info("socket").shutdown(
-                socket.SHUT_RDWR
-            )  # wakes the thread, as closing would not
+            # wakes the thread, as closing would not
+            stream.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
         self._thread.join(_LONGEST_PAUSE_S)
 
     def wait_for(self, epoch: str, timeout_s: float) -> bool:
@@ -76,16 +67,15 @@ class Follower:
             return self._heard.wait_for(lambda: self._epoch == epoch, timeout_s)
 
     def _follow(self) -> None:
-        pause_s = _FIRST_PAUSE_S
-        while not self._is_over.is_set():
+        pause_s = 0.0
+        while not self._is_over.wait(pause_s):
+            pause_s = min(max(2 * pause_s, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
             try:
                 self._listen()
                 pause_s = _FIRST_PAUSE_S
             except Exception as error:  # noqa: BLE001 - whatever ends a connection, it is taken up again
                 if not self._is_over.is_set():
                     _log.info("the change feed of %s was lost: %s", self._origin, error)
-            self._is_over.wait(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def _listen(self) -> None:
         headers = {"accept": "text/event-stream"}
@@ -102,11 +92,11 @@ class Follower:
                 if self._is_over.is_set():
                     return
 
-    def _take_in(self, told: _Heard) -> None:
-        since = json.loads(told.data).get("since") if told.name == "moved" else None
-        self._on_heard(self._memory.hear(self._origin, told.data.encode(), since, self._ask))
+    def _take_in(self, told: Mapping[str, str]) -> None:
+        since = json.loads(told["data"]).get("since") if told.get("event") == "moved" else None
+        self._on_heard(self._memory.hear(self._origin, told["data"].encode(), since, self._ask))
         self._memory.epoch(self._origin)  # so that the next event can go on from it
-        self._note(told.id)
+        self._note(told.get("id", ""))
 
     def _note(self, epoch: str) -> None:
         with self._heard:
@@ -122,15 +112,15 @@ class Follower:
             return None
 
 
-def _events(lines: Iterable[str]) -> Iterator[_Heard]:
-    """The events of a stream of lines; comments and what is not understood are passed over."""
+def _events(lines: Iterable[str]) -> Iterator[Mapping[str, str]]:
+    """The fields of each event in a stream of lines; comments and what is not understood are passed over."""
     fields: dict[str, str] = {}
     for line in lines:
         if len(line) > _LARGEST_LINE:
             raise ValueError("a line of the feed is too long")
         if not line:
             if "data" in fields:
-                yield _Heard(fields.get("id", ""), fields.get("event", "message"), fields["data"])
+                yield fields
             fields = {}
         elif not line.startswith(":"):
             name, _, value = line.partition(":")

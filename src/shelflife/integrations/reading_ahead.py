@@ -1,15 +1,49 @@
 """Reading a response of httpx2 or httpx before its caller does, and leaving it as though nobody had.
 
-The bytes are taken as they came and put back as the response's stream; of what they hold a bounded copy is decoded.
+The bytes are taken as they came and put back as the response's stream; of what they hold a bounded copy is decoded. All of it is
+written once, for async clients. The calls of a blocking one are awaited too, and are done at once.
 """
 
 import sys
 import zlib
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
-__all__ = ["library_of", "read_ahead", "read_ahead_async"]
+__all__ = ["Async", "Blocking", "library_of", "read_ahead"]
+
+
+class Blocking:
+    """The calls of a blocking client, to be awaited like those of an async one. They are done at once."""
+
+    def chunks(self, stream: Any) -> Any:
+        return iter(stream)
+
+    async def next_chunk(self, chunks: Any) -> Any:
+        return next(chunks, None)
+
+    async def send(self, transport: Any, request: Any) -> Any:
+        return transport.handle_request(request)
+
+    async def close(self, message: Any) -> None:
+        message.close()
+
+
+class Async:
+    """The calls of an async client."""
+
+    def chunks(self, stream: Any) -> Any:
+        return aiter(stream)
+
+    async def next_chunk(self, chunks: Any) -> Any:
+        return await anext(chunks, None)
+
+    async def send(self, transport: Any, request: Any) -> Any:
+        return await transport.handle_async_request(request)
+
+    async def close(self, message: Any) -> None:
+        await message.aclose()
 
 
 def library_of(message: Any) -> Any:
@@ -17,54 +51,32 @@ def library_of(message: Any) -> Any:
     return sys.modules[type(message).__mro__[-2].__module__.partition(".")[0]]
 
 
-def read_ahead(response: Any, largest: int) -> bytes | None:
+async def read_ahead(response: Any, largest: int, calls: Blocking | Async) -> bytes | None:
     """The decoded body of a response, which is left as though nobody had read it; None when that is too much or fails."""
     stream = response.stream
     head: list[bytes] = []
-    rest: Iterable[bytes] = iter(stream)
+    rest = calls.chunks(stream)
     length = 0
     is_whole = False
     try:
-        for chunk in rest:
+        while (chunk := await calls.next_chunk(rest)) is not None:
             head.append(chunk)
             length += len(chunk)
             if length > largest:
                 break
         else:
             is_whole = True
-            stream.close()  # the connection may be needed for a question
+            await calls.close(stream)  # the connection may be needed for a question
     except Exception as error:  # noqa: BLE001 - the caller gets it, where it occurred
         rest = _Failing(error)
-    response.stream = _of_library(_Replayed, library_of(response).SyncByteStream)(head, rest, stream)
-    return _decoded(b"".join(head), response.headers, largest) if is_whole else None
-
-
-async def read_ahead_async(response: Any, largest: int) -> bytes | None:
-    """The same for async responses."""
-    stream = response.stream
-    head: list[bytes] = []
-    rest: AsyncIterable[bytes] = aiter(stream)
-    length = 0
-    is_whole = False
-    try:
-        async for chunk in rest:
-            head.append(chunk)
-            length += len(chunk)
-            if length > largest:
-                break
-        else:
-            is_whole = True
-            await stream.aclose()
-    except Exception as error:  # noqa: BLE001 - the caller gets it, where it occurred
-        rest = _Failing(error)
-    response.stream = _of_library(_AsyncReplayed, library_of(response).AsyncByteStream)(head, rest, stream)
+    response.stream = _replayed_in(library_of(response))(head, rest, stream)
     return _decoded(b"".join(head), response.headers, largest) if is_whole else None
 
 
 class _Replayed:
     """The stream of a response once more: what was read ahead, then the rest."""
 
-    def __init__(self, head: list[bytes], rest: Iterable[bytes], stream: Any) -> None:
+    def __init__(self, head: list[bytes], rest: Any, stream: Any) -> None:
         self._head = head
         self._rest = rest
         self._stream = stream
@@ -73,23 +85,14 @@ class _Replayed:
         yield from self._head
         yield from self._rest
 
-    def close(self) -> None:
-        self._stream.close()
-
-
-class _AsyncReplayed:
-    """The same for async responses."""
-
-    def __init__(self, head: list[bytes], rest: AsyncIterable[bytes], stream: Any) -> None:
-        self._head = head
-        self._rest = rest
-        self._stream = stream
-
     async def __aiter__(self) -> AsyncIterator[bytes]:
         for chunk in self._head:
             yield chunk
         async for chunk in self._rest:
             yield chunk
+
+    def close(self) -> None:
+        self._stream.close()
 
     async def aclose(self) -> None:
         await self._stream.aclose()
@@ -101,17 +104,16 @@ class _Failing:
     def __init__(self, error: Exception) -> None:
         self._error = error
 
-    def __iter__(self) -> Iterator[bytes]:
+    def __iter__(self) -> Any:
         raise self._error
 
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        raise self._error
+    __aiter__ = __iter__
 
 
 @cache
-def _of_library(stream: type, base: type) -> Any:
-    """A kind of stream as a class of the library, which looks for its own."""
-    return type(stream.__name__, (stream, base), {})
+def _replayed_in(library: Any) -> Any:
+    """The stream as a class of the library, which looks for its own."""
+    return type("_Replayed", (_Replayed, library.SyncByteStream, library.AsyncByteStream), {})
 
 
 def _decoded(content: bytes, headers: Mapping[str, str], largest: int) -> bytes | None:
@@ -127,9 +129,7 @@ def _inflated(content: bytes, encoding: str, largest: int) -> bytes | None:
     windows = {"gzip": (31,), "x-gzip": (31,), "deflate": (15, -15)}
     for window in windows.get(encoding, ()):
         inflating = zlib.decompressobj(window)
-        try:
+        with suppress(zlib.error):
             inflated = inflating.decompress(content, largest)
-        except zlib.error:
-            continue
-        return inflated if inflating.eof else None
+            return inflated if inflating.eof else None
     return None

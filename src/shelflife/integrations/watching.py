@@ -15,13 +15,12 @@ from shelflife.client.entries import Entry, digest_of, origin_of
 from shelflife.client.guard import Guard
 from shelflife.client.memory import Memory
 from shelflife.client.sending import Call, Send, sending
-from shelflife.integrations.reading_ahead import library_of, read_ahead, read_ahead_async
+from shelflife.integrations.reading_ahead import Async, Blocking, library_of, read_ahead
 
 __all__ = ["AsyncWatching", "BlockingWatching"]
 
 _LARGEST_WATCHED = 1024 * 1024
 _LARGEST_ANSWER = 8 * 1024 * 1024
-_EXTENSION = "shelflife"
 _BODY_NOT_UNDERSTOOD = " with a body that is no JSON object"
 _UNREAD = b"{"
 """Stands for a body that was not read to its end: malformed, which a memory tells and takes as a reason for doubt."""
@@ -54,9 +53,10 @@ class _HandsOff(Guard, frozen=True, kw_only=True):
 
 
 class _Watching(Generic[Request, Response]):
-    """Everything but waiting."""
+    """What both kinds of transports do."""
 
     _default_transport: Callable[[], Any]
+    _calls: Blocking | Async
 
     def __init__(
         self,
@@ -94,37 +94,46 @@ class _Watching(Generic[Request, Response]):
             guard = _HandsOff(why=why)
         return Call(_origin(request), operation, fields or {}, guard, self._is_conditional, self._is_compact)
 
+    async def _handled(self, request: Request) -> Response:
+        """Send a request, and let the memory watch."""
+        response: Any = None
+
+        async def answer(step: Send | Question) -> Reply | None:
+            nonlocal response
+            if isinstance(step, Question):
+                return await self._answered(request, step)
+            if response is not None:
+                await self._calls.close(response)  # it was refused, and the request is sent again
+            response = await self._calls.send(self._transport, _to_send(request, step))
+            is_read = _is_json(response.headers)
+            body = await read_ahead(response, _LARGEST_WATCHED, self._calls) if is_read else b""
+            headers = dict(response.headers.items())
+            return Reply(response.status_code, _UNREAD if body is None else body, headers)
+
+        await driven_async(sending(self.memory, self._call(request)), answer)
+        return response  # type: ignore[no-any-return]
+
+    async def _answered(self, request: Request, question: Question) -> Reply | None:
+        try:
+            answer = await self._calls.send(self._transport, _to_ask(request, question))
+            try:
+                body = await read_ahead(answer, _LARGEST_ANSWER, self._calls)
+            finally:
+                await self._calls.close(answer)
+        except Exception:  # noqa: BLE001 - whatever the transport raises, the server could not tell
+            return None
+        return None if body is None else Reply(answer.status_code, body)
+
 
 class BlockingWatching(_Watching[Request, Response]):
     """A transport of a blocking client."""
 
+    _calls = Blocking()
+
     def handle_request(self, request: Request) -> Response:
         """Send a request, and let the memory watch."""
-        response: Any = None
-
-        def answer(step: Send | Question) -> Reply | None:
-            nonlocal response
-            if isinstance(step, Question):
-                return self._answered(request, step)
-            if response is not None:
-                response.close()  # it was refused, and the request is sent again
-            response = self._transport.handle_request(_to_send(request, step))
-            is_read = _is_json(response.headers)
-            return _reply(response, read_ahead(response, _LARGEST_WATCHED) if is_read else b"")
-
-        driven(sending(self.memory, self._call(request)), answer)
-        return response  # type: ignore[no-any-return]
-
-    def _answered(self, request: Request, question: Question) -> Reply | None:
-        try:
-            answer = self._transport.handle_request(_to_ask(request, question))
-            try:
-                body = read_ahead(answer, _LARGEST_ANSWER)
-            finally:
-                answer.close()
-        except Exception:  # noqa: BLE001 - whatever the transport raises, the server could not tell
-            return None
-        return None if body is None else Reply(answer.status_code, body)
+        # all that is awaited here is done at once, so it comes to its end without anybody who waits
+        return driven(self._handled(request).__await__(), None)
 
     def close(self) -> None:
         """Close the transport that does the work."""
@@ -141,33 +150,11 @@ class BlockingWatching(_Watching[Request, Response]):
 class AsyncWatching(_Watching[Request, Response]):
     """A transport of an async client."""
 
+    _calls = Async()
+
     async def handle_async_request(self, request: Request) -> Response:
         """Send a request, and let the memory watch."""
-        response: Any = None
-
-        async def answer(step: Send | Question) -> Reply | None:
-            nonlocal response
-            if isinstance(step, Question):
-                return await self._answered(request, step)
-            if response is not None:
-                await response.aclose()
-            response = await self._transport.handle_async_request(_to_send(request, step))
-            is_read = _is_json(response.headers)
-            return _reply(response, await read_ahead_async(response, _LARGEST_WATCHED) if is_read else b"")
-
-        await driven_async(sending(self.memory, self._call(request)), answer)
-        return response  # type: ignore[no-any-return]
-
-    async def _answered(self, request: Request, question: Question) -> Reply | None:
-        try:
-            answer = await self._transport.handle_async_request(_to_ask(request, question))
-            try:
-                body = await read_ahead_async(answer, _LARGEST_ANSWER)
-            finally:
-                await answer.aclose()
-        except Exception:  # noqa: BLE001 - whatever the transport raises, the server could not tell
-            return None
-        return None if body is None else Reply(answer.status_code, body)
+        return await self._handled(request)
 
     async def aclose(self) -> None:
         """Close the transport that does the work."""
@@ -179,11 +166,6 @@ class AsyncWatching(_Watching[Request, Response]):
 
     async def __aexit__(self, *exception: Any) -> None:
         await self._transport.__aexit__(*exception)
-
-
-def _reply(response: Any, body: bytes | None) -> Reply:
-    headers = {name.lower(): value for name, value in response.headers.items()}
-    return Reply(response.status_code, _UNREAD if body is None else body, headers)
 
 
 def _origin(request: Any) -> str:
@@ -200,15 +182,12 @@ def _to_ask(request: Any, question: Question) -> Any:
     given = request.extensions.get("timeout") or {}
     timeout = {what: min(given.get(what) or longest, longest) for what, longest in _LONGEST_WAITS_S.items()}
     headers.append(("accept-encoding", "gzip, deflate"))
-    if question.body is not None:
+    method, content = "GET", question.body
+    if content is not None:
+        method = "POST"
         headers.append(("content-type", "application/json"))
-    return type(request)(
-        "GET" if question.body is None else "POST",
-        request.url.join(question.url.removeprefix(_origin(request))),
-        headers=headers,
-        content=question.body,
-        extensions={"timeout": timeout},
-    )
+    url = request.url.join(question.url.removeprefix(_origin(request)))
+    return type(request)(method, url, headers=headers, content=content, extensions={"timeout": timeout})
 
 
 def _is_json(headers: Mapping[str, str]) -> bool:
@@ -266,20 +245,13 @@ def _exact(digits: str) -> float:
 
 def _to_send(request: Any, send: Send) -> Any:
     """The request as it goes out: the caller's own, with another body where something was amended."""
+    headers, body = request.headers.multi_items(), {"stream": request.stream}
     if send.amended is not None:
-        request.extensions[_EXTENSION] = send.amended
-    headers = request.headers.multi_items()
-    content: Any = None
+        request.extensions["shelflife"] = send.amended
     if send.amended is not None and send.amended.applied:
-        content = json.dumps(send.request, separators=(",", ":")).encode()
+        body = {"content": json.dumps(send.request, separators=(",", ":")).encode()}
         headers = [(name, value) for name, value in headers if name.lower() not in _OF_A_BODY]
     elif not send.headers:
         return request
-    return type(request)(
-        request.method,
-        request.url,
-        headers=[*headers, *send.headers.items()],
-        content=content,
-        stream=request.stream if content is None else None,
-        extensions=request.extensions,
-    )
+    headers += send.headers.items()
+    return type(request)(request.method, request.url, headers=headers, extensions=request.extensions, **body)
