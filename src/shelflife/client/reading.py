@@ -12,7 +12,7 @@ from shelflife.client.asking import Reply
 from shelflife.contract.compact import EPOCH_HEADER, CompactSuggestion, Moved, changes_of, expanded
 from shelflife.contract.errors import BadMessage, ContractError
 from shelflife.contract.messages import Changes, ContractState, RulesChanges, Suggestion, TableChanges
-from shelflife.contract.names import check_name, check_version, is_version, shown, split_node_id
+from shelflife.contract.names import check_name, check_nodes, check_versions, is_version, shown
 from shelflife.contract.signed import KEY, MOST_ENDORSEMENTS, SignedStates, Statement
 from shelflife.contract.stamps import (
     RULES_HEADER,
@@ -204,11 +204,7 @@ def _versions(tables: Mapping[str, str], rules: str | None) -> Versions:
     try:
         if len(tables) > _MOST_TABLES:
             raise BadMessage("there are too many tables")
-        for table, version in tables.items():
-            check_name(table)
-            check_version(version)
-        if rules is not None:
-            check_version(rules)
+        check_versions(tables, rules)
     except ContractError as error:
         raise BadMessage(f"the contract of the response is malformed: {error}") from None
     return Versions(tables, rules)
@@ -247,10 +243,9 @@ def _read_suggestion(raw: bytes, named: Versions | None) -> Suggestion:
     if max(map(len, (parameters, when, unless, rows, rules, depends_on))) > _MOST_READS:
         raise BadMessage(f"the suggestion {suggestion.type} is too large")
     values = [parameters, *when.values(), *chain.from_iterable(unless.values())]
-    if any(fault_in(value, DEEPEST_VALUE) for value in values):
+    if fault_in(values, DEEPEST_VALUE + 1):
         raise BadMessage(f"the suggestion {suggestion.type} is nested too deeply")
-    for node in (*depends_on, *rules):
-        check_name(split_node_id(node)[0])
+    check_nodes((*depends_on, *rules))
     strangers = {row.partition(":")[0] for row in rows}.difference(depends_on)
     if strangers:
         raise BadMessage(

@@ -1,11 +1,22 @@
 """How things are called on the wire: tables, relations, versions and `table:key`."""
 
 import re
+from collections.abc import Iterable, Mapping
 from typing import TypeGuard
 
 from shelflife.contract.errors import BadName
 
-__all__ = ["check_name", "check_version", "is_unicode", "is_version", "node_id", "shown", "split_node_id"]
+__all__ = [
+    "check_name",
+    "check_nodes",
+    "check_version",
+    "check_versions",
+    "is_unicode",
+    "is_version",
+    "node_id",
+    "shown",
+    "split_node_id",
+]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}\Z")
 _VERSION = re.compile(r"[\x20-\x7e]{1,128}\Z")
@@ -44,6 +55,21 @@ def check_version(version: object) -> str:
             " with no space at either end"
         )
     return version
+
+
+def check_versions(tables: Mapping[str, str], rules: str | None) -> None:
+    """Raise `BadName` unless all of these can be tables with versions, and a version of rules."""
+    for table, version in tables.items():
+        check_name(table)
+        check_version(version)
+    if rules is not None:
+        check_version(rules)
+
+
+def check_nodes(nodes: Iterable[str]) -> None:
+    """Raise `BadName` unless the tables of all these nodes can be called that."""
+    for node in nodes:
+        check_name(split_node_id(node)[0])
 
 
 def is_unicode(text: str) -> bool:

@@ -104,9 +104,8 @@ class Follower:
             self._heard.notify_all()
 
     def _ask(self, question: Question) -> Reply | None:
-        method = "GET" if question.body is None else "POST"
         try:
-            response = self._client.request(method, question.url, content=question.body)
+            response = self._client.request(question.method, question.url, content=question.body)
             return Reply(response.status_code, response.content)
         except Exception:  # noqa: BLE001 - whatever the client raises, the server could not tell
             return None

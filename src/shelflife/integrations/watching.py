@@ -22,9 +22,6 @@ __all__ = ["AsyncWatching", "BlockingWatching"]
 _LARGEST_WATCHED = 1024 * 1024
 _LARGEST_ANSWER = 8 * 1024 * 1024
 _BODY_NOT_UNDERSTOOD = " with a body that is no JSON object"
-_UNREAD = b"{"
-"""Stands for a body that was not read to its end: malformed, which a memory tells and takes as a reason for doubt."""
-
 _VOUCHING = re.compile(r"(?i)[^:]*(digest|signature|content-md5|content-sha256)|authorization: .*signature=")
 _NOT_OF_A_QUESTION = re.compile(
     r"(?i)content-|transfer-encoding|expect|if-|range|idempotency-key|prefer|accept-encoding|digest|signature|contract-"
@@ -107,8 +104,7 @@ class _Watching(Generic[Request, Response]):
             response = await self._calls.send(self._transport, _to_send(request, step))
             is_read = _is_json(response.headers)
             body = await read_ahead(response, _LARGEST_WATCHED, self._calls) if is_read else b""
-            headers = dict(response.headers.items())
-            return Reply(response.status_code, _UNREAD if body is None else body, headers)
+            return Reply(response.status_code, body or b"", response.headers, whole=body is not None)
 
         await driven_async(sending(self.memory, self._call(request)), answer)
         return response  # type: ignore[no-any-return]
@@ -182,12 +178,12 @@ def _to_ask(request: Any, question: Question) -> Any:
     given = request.extensions.get("timeout") or {}
     timeout = {what: min(given.get(what) or longest, longest) for what, longest in _LONGEST_WAITS_S.items()}
     headers.append(("accept-encoding", "gzip, deflate"))
-    method, content = "GET", question.body
-    if content is not None:
-        method = "POST"
+    if question.body is not None:
         headers.append(("content-type", "application/json"))
     url = request.url.join(question.url.removeprefix(_origin(request)))
-    return type(request)(method, url, headers=headers, content=content, extensions={"timeout": timeout})
+    return type(request)(
+        question.method, url, headers=headers, content=question.body, extensions={"timeout": timeout}
+    )
 
 
 def _is_json(headers: Mapping[str, str]) -> bool:
