@@ -297,7 +297,11 @@ class Unusable(Memory):
     def amend(self, *arguments):
         raise RuntimeError("no memory")
 
-    def observing(self, *arguments):
+    def __init__(self):
+        super().__init__()
+        self.observing = self.fail
+
+    def fail(self, *arguments):
         raise RuntimeError("no memory")
         yield
 

@@ -153,7 +153,11 @@ def test_a_body_that_must_go_out_as_it_is_is_not_asked_about(library, address, p
 class Broken(Memory):
     """A memory that cannot revalidate anything."""
 
-    def revalidating(self, *arguments):
+    def __init__(self):
+        super().__init__()
+        self.revalidating = self.fail
+
+    def fail(self, *arguments):
         raise RuntimeError("no such luck")
         yield
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from shelflife.client.asking import Ask, AsyncAsk, Exchange, Steps, driven, driven_async
+from shelflife.client.asking import Ask, AsyncAsk, Exchange, driven, driven_async
 from shelflife.client.entries import Entry, Knowledge, Root
 from shelflife.client.events import Event, Reason
 from shelflife.client.guard import Amended, Guard, amend
@@ -60,6 +60,11 @@ class Memory:
         self._shelf = Shelf(self.store, strategy, trust, self._telling, clock)
         self._observing = Observing(self._shelf, Writing(self._shelf, capacity, most_evictions, clock))
         self._revalidating = Revalidating(self._shelf, self._observing)
+        self.observing = self._observing.observing
+        """What `observe` does, as steps, for whoever answers its questions in a way of their own."""
+
+        self.revalidating = self._revalidating.revalidating
+        """What `revalidate` does, in the same way."""
 
     @property
     def statistics(self) -> Statistics:
@@ -179,13 +184,3 @@ class Memory:
             self._shelf.doubts.forget(root)
         self._telling.tell(departures(written, doomed))
         return len(written.dropped)
-
-    def observing(self, exchange: Exchange) -> Steps[list[Event]]:
-        """What `observe` does, for whoever answers the questions in a way of their own."""
-        return self._observing.observing(exchange)
-
-    def revalidating(
-        self, root: Root, operation: str, request: Mapping[str, Any], guard: Guard | None
-    ) -> Steps[list[Event]]:
-        """What `revalidate` does, in the same way."""
-        return self._revalidating.revalidating(root, operation, request, guard)

@@ -195,8 +195,7 @@ def _from_headers(headers: Mapping[str, str]) -> Contract:
 
 def _stamped(tables: dict[str, str] | UnsetType, rules: str | UnsetType) -> Versions | None:
     """What the stamps say; None when they do not name the tables."""
-    versions = _versions(tables or {}, rules or None)
-    return None if tables is UNSET else versions
+    return None if tables is UNSET else _versions(tables, rules or None)
 
 
 def _versions(tables: Mapping[str, str], rules: str | None) -> Versions:

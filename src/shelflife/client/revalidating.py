@@ -68,6 +68,8 @@ class Revalidating:
         something else was learned meanwhile.
         """
         shelf, events = self._shelf, list[Event]()
+        if shelf.is_clear(root):
+            return events
         if shelf.must_ask_first(root):
             events += yield from self.refreshing(root)
         fields, last_asked = request, None

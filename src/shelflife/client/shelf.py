@@ -204,6 +204,10 @@ class Shelf:
             and not self.word_about(root).is_its_own
         )
 
+    def is_clear(self, root: Root) -> bool:
+        """Whether nothing has to be asked before what is remembered of a server is used."""
+        return not self.must_ask_first(root) and not self.has_suspects(root)
+
     def usable(self, root: Root, operation: str, request: Mapping[str, Any]) -> list[Entry]:
         """The entries that hold for this request and may be used now, oldest first."""
         standing = self.standing_of(root)

@@ -113,8 +113,7 @@ def are_packed_alike(one: Any, other: Any) -> bool:
 
 def is_carried(operation: str, fields: Mapping[str, Any]) -> bool:
     """Whether JSON can carry a request as it is. To a memory any other is one that it has never seen."""
-    fields = fields if type(fields) is dict else dict(fields)
-    return is_unicode(operation) and fault_in(fields, DEEPEST_VALUE, is_strict=True) is None
+    return fault_in({operation: dict(fields)}, DEEPEST_VALUE + 1, is_strict=True) is None
 
 
 def has_odd_number(value: Any) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, Generic, Self, TypeVar
 
-from shelflife.client.asking import Question, Reply, driven, driven_async
+from shelflife.client.asking import Question, Reply, driven_async
 from shelflife.client.entries import Entry, digest_of, origin_of
 from shelflife.client.guard import Guard
 from shelflife.client.memory import Memory
@@ -128,8 +128,13 @@ class BlockingWatching(_Watching[Request, Response]):
 
     def handle_request(self, request: Request) -> Response:
         """Send a request, and let the memory watch."""
-        # all that is awaited here is done at once, so it comes to its end without anybody who waits
-        return driven(self._handled(request).__await__(), None)
+        try:
+            # all that is awaited there is done at once: the first step is the last
+            self._handled(request).send(None)
+        except StopIteration as end:
+            response: Response = end.value
+            return response
+        raise AssertionError("a blocking transport does not wait")
 
     def close(self) -> None:
         """Close the transport that does the work."""
