@@ -137,8 +137,8 @@ def _versions(moved_counts: dict[int, int] | None = None) -> dict[str, str]:
 
 def filed(entry: Entry) -> Filed:
     """An entry as a memory files it."""
-    filing = EXACT.files(entry)
-    return Filed(entry, filing.slot, ("all", *filing.tags))
+    filed = EXACT.files(entry)
+    return filed._replace(tags=("all", *filed.tags))
 
 
 def fill(store: Store, size: int) -> None:

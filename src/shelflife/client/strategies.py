@@ -5,10 +5,11 @@ from typing import Literal, NamedTuple, Protocol
 
 from shelflife.client.entries import Entry
 from shelflife.client.events import Reason
+from shelflife.client.stores import Filed
 from shelflife.contract import RulesChanges, TableChanges
 from shelflife.contract.names import node_id
 
-__all__ = ["EXACT", "RULES", "Change", "Exact", "Filing", "Forgetting", "Revision", "Strategy"]
+__all__ = ["EXACT", "RULES", "Change", "Exact", "Forgetting", "Revision", "Strategy"]
 
 RULES = ":rules"
 """Stands for the rules among the parts of a state; no table is called that."""
@@ -46,16 +47,6 @@ def row_tag(node: str) -> str:
 def rule_tag(rule: str) -> str:
     """The tag of what rests on a rule."""
     return f"rule {rule}"
-
-
-class Filing(NamedTuple):
-    """How an entry is filed in a store."""
-
-    slot: str
-    """What is filed there before it leaves."""
-
-    tags: tuple[str, ...]
-    """By which it is found when something moves."""
 
 
 class Forgetting(NamedTuple):
@@ -99,8 +90,8 @@ class Strategy(Protocol):
     def forgets(self, part: str, change: Change | None) -> Forgetting:
         """What goes when a table, or the `RULES`, has moved; None when nobody can say what has changed."""
 
-    def files(self, entry: Entry) -> Filing:
-        """How an entry is filed, so that what `forgets` names finds it."""
+    def files(self, entry: Entry) -> Filed:
+        """How an entry is filed, so that what `forgets` names finds it, and what leaves for it."""
 
     def revises(self, lessons: Sequence[Entry], tagged: Callable[[str], Sequence[Entry]]) -> Revision:
         """What the fixes of a response show about others; `tagged` gives the entries that bear a tag."""
@@ -128,13 +119,13 @@ class Exact:
         tags = dict.fromkeys((any_row_tag(part), *rows), Reason.ROW_CHANGED) if rows else {}
         return Forgetting(tags, kept=(part,))
 
-    def files(self, entry: Entry) -> Filing:
+    def files(self, entry: Entry) -> Filed:
         grounds = entry.grounds
         rows = grounds.tables if grounds.rows is None else grounds.rows
         tags = [table_tag(table) for table in grounds.tables]
         tags += (row_tag(node) if ":" in node else any_row_tag(node) for node in rows)
         tags += [ANY_RULE] if grounds.rules is None else map(rule_tag, grounds.rules)
-        return Filing(entry.slot, tuple(dict.fromkeys(tags)))
+        return Filed(entry, entry.slot, tuple(dict.fromkeys(tags)))
 
     def revises(self, lessons: Sequence[Entry], tagged: Callable[[str], Sequence[Entry]]) -> Revision:
         return Revision()

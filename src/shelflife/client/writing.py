@@ -157,8 +157,8 @@ class Writing:
         ]
 
     def _filed(self, entry: Entry) -> Filed:
-        filing = self._strategy.files(entry)
-        return Filed(entry, filing.slot, (SUSPECT,) if entry.is_suspect else (STANDING, *filing.tags))
+        filed = self._strategy.files(entry)
+        return filed._replace(tags=(SUSPECT,) if entry.is_suspect else (STANDING, *filed.tags))
 
     def _stays(self, entry: Entry, disposal: Disposal) -> bool:
         return disposal.dropped.keys().isdisjoint(self._filed(entry).tags)

@@ -9,13 +9,12 @@ import msgspec
 from shelflife.client.entries import Entry, Grounds
 from shelflife.client.events import Reason
 from shelflife.client.in_process import InProcessStore
-from shelflife.client.stores import Write, Written
+from shelflife.client.stores import Filed, Write, Written
 from shelflife.client.strategies import (
     EXACT,
     RULES,
     STANDING,
     Change,
-    Filing,
     Forgetting,
     Revision,
     row_tag,
@@ -89,12 +88,11 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
             case _:
                 return Forgetting({STANDING: Reason.RULES_MOVED}, alert="stamp")
 
-    def files(self, entry: Entry) -> Filing:
-        filing = EXACT.files(entry)
-        return Filing(
-            entry.id if self.keeps_older_values else filing.slot,
-            (*filing.tags, _family_tag(entry)) if self.is_comparing_vectors else filing.tags,
-        )
+    def files(self, entry: Entry) -> Filed:
+        filed = EXACT.files(entry)
+        if self.keeps_older_values:
+            filed = filed._replace(slot=entry.id)
+        return filed._replace(tags=(*filed.tags, _family_tag(entry))) if self.is_comparing_vectors else filed
 
     def revises(self, lessons: Sequence[Entry], tagged: Callable[[str], Sequence[Entry]]) -> Revision:
         shrunk: dict[str, Reason] = {}
