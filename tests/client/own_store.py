@@ -79,7 +79,11 @@ class ListStore:
         else:
             before = None
             self._filed.append(filed)
-        rivals = [one for one in self._filed if one.slot == filed.slot and one.entry.id != entry.id]
+        rivals = [
+            one
+            for one in self._filed
+            if (one.slot, one.entry.place) == (filed.slot, entry.place) and one.entry.id != entry.id
+        ]
         written.dropped.extend((one.entry, "") for one in rivals)
         self._filed = [one for one in self._filed if one not in rivals]
         if before is None or (before.is_suspect and not entry.is_suspect):

@@ -106,7 +106,11 @@ def driven(
         try:
             step = next(steps)
             while True:
-                reply = answer(step) if answer else None
+                try:
+                    reply = answer(step) if answer else None
+                except Exception as error:  # noqa: BLE001 - the steps decide what becomes of it
+                    step = steps.throw(error)
+                    continue
                 if inspect.isawaitable(reply):
                     if inspect.iscoroutine(reply):
                         reply.close()
@@ -125,8 +129,13 @@ async def driven_async(
         try:
             step = next(steps)
             while True:
-                reply = answer(step) if answer else None
-                step = steps.send(await reply if inspect.isawaitable(reply) else reply)
+                try:
+                    reply = answer(step) if answer else None
+                    reply = await reply if inspect.isawaitable(reply) else reply
+                except Exception as error:  # noqa: BLE001 - the steps decide what becomes of it
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(reply)
         except StopIteration as end:
             outcome: Outcome = end.value
             return outcome

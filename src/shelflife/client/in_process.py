@@ -79,7 +79,7 @@ class InProcessStore:
         shapes = self._shapes[entry.root, entry.operation]
         if len(shapes) >= MOST_SHAPES and entry.condition.shape not in shapes:
             return
-        rivals = [id for id in self._ids.get(("slot", filed.slot), ()) if id != entry.id]
+        rivals = [id for id in self._ids.get(("slot", entry.place, filed.slot), ()) if id != entry.id]
         written.dropped.extend((self._remove(id), "") for id in rivals)
         before = self._filed.get(entry.id)
         if before is not None:
@@ -107,6 +107,6 @@ class InProcessStore:
         entry = filed.entry
         yield self._shapes[entry.root, entry.operation], entry.condition.shape
         yield self._ids, ("place", entry.place)
-        yield self._ids, ("slot", filed.slot)
+        yield self._ids, ("slot", filed.entry.place, filed.slot)
         for tag in filed.tags:
             yield self._ids, (entry.root, tag)

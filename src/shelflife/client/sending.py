@@ -22,7 +22,12 @@ from shelflife.client.guard import Amended, Guard
 from shelflife.client.memory import Memory
 from shelflife.contract.compact import EPOCH_HEADER
 from shelflife.contract.merging import merged
-from shelflife.contract.preconditions import PRECONDITION_HEADER, Precondition, has_gone_stale
+from shelflife.contract.preconditions import (
+    LONGEST_PRECONDITION,
+    PRECONDITION_HEADER,
+    Precondition,
+    has_gone_stale,
+)
 
 __all__ = ["Call", "Held", "Send", "exchange", "exchange_async", "precondition_for", "sending"]
 
@@ -150,6 +155,11 @@ def _prepared(memory: Memory, call: Call, guard: Guard | None, *, is_first: bool
         carried, without = carried_by(request, held.entries), call.request
         if carried and held.epoch is not None:
             precondition = precondition_for(held.epoch, carried, held.before, brief=call.compact and is_first)
+            if len(precondition.header) > LONGEST_PRECONDITION:
+                _log.warning(
+                    "a request is sent as it is: what its remembered values rest on is too long to say"
+                )
+                return _as_it_is(call.request)
             headers[PRECONDITION_HEADER] = precondition.header
             if call.held is not None:
                 without = merged(request, precondition.was)
@@ -157,23 +167,17 @@ def _prepared(memory: Memory, call: Call, guard: Guard | None, *, is_first: bool
             headers[EPOCH_HEADER] = known
     except Exception:  # noqa: BLE001 - an agent's request does not fail for want of memory
         _log.warning("a request could not be amended and is sent as it is", exc_info=True)
-        return Send(call.request, {}, Held((), None, call.request), (), call.request)
+        return _as_it_is(call.request)
     return Send(request, headers, held, carried, without, amended)
 
 
+def _as_it_is(request: Mapping[str, Any]) -> Send:
+    return Send(request, {}, Held((), None, request), (), request)
+
+
 def carried_by(request: Mapping[str, Any], entries: Iterable[Entry]) -> list[Entry]:
-    """The entries whose fix a request has in it."""
-    return [
-        entry
-        for entry in entries
-        if all(_has(request, name, value) for name, value in entry.parameters.items())
-    ]
-
-
-def _has(request: Mapping[str, Any], name: str, value: Any) -> bool:
-    if value is None:
-        return request.get(name) is None
-    return name in request and bool(request[name] == value)
+    """The entries whose fix a request has in it: to merge it once more changes nothing."""
+    return [entry for entry in entries if merged(request, entry.parameters) == request]
 
 
 def precondition_for(
@@ -181,16 +185,26 @@ def precondition_for(
 ) -> Precondition:
     """That nothing these entries rest on has moved since an epoch; `before` is the request without them.
 
-    Where an entry does not say which rows it rests on, it may be any of its tables. The brief form says that nothing at all has moved: a
-    fraction of the bytes, at the price of a round trip when something else has. It is for a first try: a server that moves all the
-    time would refuse it for ever.
+    Where an entry does not say which rows it rests on, it may be any of its tables; which rules, any rule. The brief form says that
+    nothing at all has moved: a fraction of the bytes, at the price of a round trip when something else has. It is for a first try: a
+    server that moves all the time would refuse it for ever.
     """
-    was = {name: before.get(name) for entry in entries for name in entry.parameters}
+    was = _undoing([entry.parameters for entry in entries], before)
     if brief:
         return Precondition(epoch=epoch, was=was)
     grounds = [entry.grounds for entry in entries]
-    rows = (row for one in grounds for row in (one.tables if one.rows is None else one.rows))
-    rules = (rule for one in grounds for rule in one.rules or ())
-    return Precondition(
-        epoch=epoch, rows=tuple(dict.fromkeys(rows)), rules=tuple(dict.fromkeys(rules)), was=was
-    )
+    rows = dict.fromkeys(row for one in grounds for row in (one.tables if one.rows is None else one.rows))
+    rules = dict.fromkeys(rule for one in grounds for rule in one.rules or ())
+    is_any_rule = any(one.rules is None for one in grounds)
+    return Precondition(epoch=epoch, rows=tuple(rows), rules=None if is_any_rule else tuple(rules), was=was)
+
+
+def _undoing(fixes: Sequence[Mapping[str, Any]], before: Mapping[str, Any]) -> dict[str, Any]:
+    """The merge patch (RFC 7396) that takes fixes out of a request again, which was as `before` without them."""
+    was = {}
+    for name in dict.fromkeys(name for fix in fixes for name in fix):
+        old, values = before.get(name), [fix[name] for fix in fixes if name in fix]
+        if isinstance(old, Mapping) and all(isinstance(value, Mapping) for value in values):
+            old = _undoing(values, old)
+        was[name] = old
+    return was

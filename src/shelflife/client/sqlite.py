@@ -222,7 +222,7 @@ class SqliteStore:
         shapes = self.shapes(entry.root, entry.operation)
         if len(shapes) >= MOST_SHAPES and shape not in shapes:
             return
-        id, place, slot = map(bytes.fromhex, (entry.id, entry.place, filed.slot))
+        id, place, slot = bytes.fromhex(entry.id), bytes.fromhex(entry.place), filed.slot.encode()
         rows = self._rows("where place = ? and slot = ?", place, slot)
         number = used = before = None
         for row, rival in zip(rows, self._remove(rows), strict=True):

@@ -29,7 +29,7 @@ class Filed(NamedTuple):
 
     entry: Entry
     slot: str
-    """It takes the place of every other entry that is filed in this slot."""
+    """It takes the place of every other entry at the same place that is filed in this slot."""
 
     tags: tuple[str, ...]
     """By which it can be found and dropped."""

@@ -11,7 +11,14 @@ import msgspec
 from shelflife.contract.errors import BadMessage
 from shelflife.contract.values import DEEPEST_VALUE, fault_in
 
-__all__ = ["PRECONDITION_HEADER", "Precondition", "Verdict", "has_gone_stale", "verdict_in"]
+__all__ = [
+    "LONGEST_PRECONDITION",
+    "PRECONDITION_HEADER",
+    "Precondition",
+    "Verdict",
+    "has_gone_stale",
+    "verdict_in",
+]
 
 PRECONDITION_HEADER = "Contract-Precondition"
 """In a request its grounds; in the response to it the verdict, when it was judged."""
@@ -22,7 +29,8 @@ Verdict = Literal["met", "failed"]
 _VERDICTS: dict[str, Verdict] = {"met": "met", "failed": "failed"}
 
 _HEADER = re.compile(r"([A-Za-z][A-Za-z0-9]{7});on=:([A-Za-z0-9+/]*={0,2}):")
-_LONGEST = 16_384
+LONGEST_PRECONDITION = 16_384
+"""How many characters the header may have."""
 _FAILED = 412
 
 
@@ -62,7 +70,7 @@ class Precondition(_Grounds, frozen=True, kw_only=True):
     @classmethod
     def from_header(cls, value: str) -> Self:
         """What the header says; `BadMessage` when it says nothing that can be held to."""
-        found = _HEADER.fullmatch(value.strip()) if len(value) <= _LONGEST else None
+        found = _HEADER.fullmatch(value.strip()) if len(value) <= LONGEST_PRECONDITION else None
         try:
             raw = base64.b64decode(found[2], validate=True) if found else b""
             grounds = msgspec.json.decode(raw, type=_Grounds)

@@ -53,6 +53,8 @@ def library_of(message: Any) -> Any:
 
 async def read_ahead(response: Any, largest: int, calls: Blocking | Async) -> bytes | None:
     """The decoded body of a response, which is left as though nobody had read it; None when that is too much or fails."""
+    if response.is_stream_consumed:  # somebody underneath has read it, and the library keeps what it was
+        return response.content if len(response.content) <= largest else None
     stream = response.stream
     head: list[bytes] = []
     rest = calls.chunks(stream)

@@ -5,6 +5,7 @@ logged and never reaches the caller: the server may have carried the request out
 """
 
 import json
+import logging
 import re
 from collections.abc import Callable, Mapping
 from decimal import Decimal
@@ -19,12 +20,14 @@ from shelflife.integrations.reading_ahead import Async, Blocking, library_of, re
 
 __all__ = ["AsyncWatching", "BlockingWatching"]
 
+_log = logging.getLogger("shelflife.memory")
+
 _LARGEST_WATCHED = 1024 * 1024
 _LARGEST_ANSWER = 8 * 1024 * 1024
 _BODY_NOT_UNDERSTOOD = " with a body that is no JSON object"
 _VOUCHING = re.compile(r"(?i)[^:]*(digest|signature|content-md5|content-sha256)|authorization: .*signature=")
 _NOT_OF_A_QUESTION = re.compile(
-    r"(?i)content-|transfer-encoding|expect|if-|range|idempotency-key|prefer|accept-encoding|digest|signature|contract-"
+    r"(?i)content-|transfer-encoding|expect|if-|range|idempotency-key|prefer|accept|digest|signature|contract-"
 )
 _OF_A_BODY = ("content-length", "transfer-encoding")
 _LONGEST_WAITS_S = {"connect": 5.0, "read": 5.0, "write": 5.0, "pool": 1.0}
@@ -106,7 +109,17 @@ class _Watching(Generic[Request, Response]):
             body = await read_ahead(response, _LARGEST_WATCHED, self._calls) if is_read else b""
             return Reply(response.status_code, body or b"", response.headers, whole=body is not None)
 
-        await driven_async(sending(self.memory, self._call(request)), answer)
+        try:
+            call = self._call(request)
+        except Exception:  # noqa: BLE001 - an agent's request does not fail for want of memory
+            _log.warning("a request is not understood, and goes past the memory", exc_info=True)
+            return await self._calls.send(self._transport, request)  # type: ignore[no-any-return]
+        try:
+            await driven_async(sending(self.memory, call), answer)
+        except BaseException:
+            if response is not None:
+                await self._calls.close(response)  # nobody else will: it is not handed on
+            raise
         return response  # type: ignore[no-any-return]
 
     async def _answered(self, request: Request, question: Question) -> Reply | None:
@@ -182,7 +195,7 @@ def _to_ask(request: Any, question: Question) -> Any:
     ]
     given = request.extensions.get("timeout") or {}
     timeout = {what: min(given.get(what) or longest, longest) for what, longest in _LONGEST_WAITS_S.items()}
-    headers.append(("accept-encoding", "gzip, deflate"))
+    headers += [("accept", "application/json"), ("accept-encoding", "gzip, deflate")]
     if question.body is not None:
         headers.append(("content-type", "application/json"))
     url = request.url.join(question.url.removeprefix(_origin(request)))
@@ -221,7 +234,7 @@ def _why_hands_off(request: Any) -> str | None:
         return "a header of the request vouches for its body as it is"
     try:
         json.loads(request.content, object_pairs_hook=_members_once, parse_float=_exact)
-    except ValueError:
+    except (ValueError, ArithmeticError):
         return "the request has members or numbers that would not survive being written anew"
     return None
 

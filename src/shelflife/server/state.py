@@ -128,20 +128,22 @@ class Face:
         """A statement as the client is shown it; `before` is the one that it goes on from."""
         return statement
 
-    def has_moved(self, epoch: str, rows: Iterable[str], rules: Iterable[str]) -> bool:
-        """Whether one of these rows or rules has changed since an epoch, or may have."""
+    def has_moved(self, epoch: str, rows: Iterable[str], rules: Iterable[str] | None) -> bool:
+        """Whether one of these rows or rules has changed since an epoch, or may have. None stands for any rule."""
         if epoch == self.epoch:
             return False
         known = self._at_epoch(epoch)
         if known is None:
             return True
-        return self._have_rows_moved(rows, known.tables) or self._have_rules_moved(rules, known.rules)
+        if rules is None and known.rules != self._versions.rules:
+            return True
+        return self._have_rows_moved(rows, known.tables) or self._have_rules_moved(rules or (), known.rules)
 
     def meets(self, precondition: Precondition) -> bool:
         """Whether nothing that a request's remembered values rest on has moved."""
         if precondition.rows is None and precondition.rules is None:
             return precondition.epoch == self.epoch
-        return not self.has_moved(precondition.epoch, precondition.rows or (), precondition.rules or ())
+        return not self.has_moved(precondition.epoch, precondition.rows or (), precondition.rules)
 
     def changes_since(self, versions: Mapping[str, str], rules_version: str | None) -> Changes:
         """What happened since these versions of tables and, from Level 6 on, of the rules."""
