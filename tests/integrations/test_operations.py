@@ -340,8 +340,8 @@ def test_operations_are_found_by_requests(method, path, name):
 def test_two_routes_of_one_name_are_as_closed_as_the_more_closed_one():
     both = Operations(
         [
-            Operation.of_route("POST", "/o/{id}", is_guarded=False, is_shown=True),
-            Operation.of_route("POST", "/o/{id:int}", is_guarded=True, is_shown=False),
+            Operation.of_route("POST", "/o/{id}", guards=(), is_shown=True),
+            Operation.of_route("POST", "/o/{id:int}", guards=("a login",), is_shown=False),
         ]
     )
     [operation] = both

@@ -11,7 +11,6 @@ from shelflife.integrations.starlette_routes import (
     AppRoutes,
     Guards,
     Handler,
-    decorators_of,
     guards_of_its_own,
     is_of_framework_itself,
 )
@@ -95,20 +94,16 @@ class _FastAPIRoutes(AppRoutes):
             yield part, part.original_route, own
 
     def _standing(self, route: Any, declared: Route, guards: Guards) -> tuple[Guards, bool, bool]:
-        demands, asked_for = _demands_of(route), _demands_of(self.own[0]) if self.own else {}
+        contract = next(iter(self.own), None)
+        demands, asked_for = _demands_of(route), _demands_of(contract)
         is_api_route = isinstance(declared, routing.APIRoute)
-        own = self._guards_of_api_route(declared) if is_api_route else guards_of_its_own(declared)
+        own = guards_of_its_own(declared, type(contract) if is_api_route else Route)
         is_stamped = is_api_route and demands.keys() >= asked_for.keys()
         if is_stamped:
             _note_runs(route.dependant, self._provider)
         guards = (*guards, *own, *(demands[one] for one in demands.keys() - asked_for.keys()))
         # What is no route of an API has none of the app's dependencies either: the documentation, say.
         return guards, bool(is_api_route and route.include_in_schema), is_stamped
-
-    def _guards_of_api_route(self, route: Route) -> Iterator[str]:
-        if not any(type(route) is type(own) for own in self.own):
-            yield f"a {type(route).__name__}"
-        yield from decorators_of(route.endpoint)
 
 
 def _has_router_of_its_own_kind(route: Any) -> bool:
@@ -143,18 +138,16 @@ _Demand = tuple[Any, frozenset[str]]
 """A dependency and the security scopes that it needs."""
 
 
-def _demands_of(route: Any) -> dict[_Demand, str]:
-    """What a route asks for before its endpoint runs, by name, at any depth."""
-    dependant: Dependant | None = getattr(route, "dependant", None)
-    return {} if dependant is None else dict(_demands_in(dependant))
-
-
-def _demands_in(dependant: Dependant) -> Iterator[tuple[_Demand, str]]:
-    for needed in dependant.dependencies:
+def _demands_of(asking: Any) -> dict[_Demand, str]:
+    """What a route or a dependency asks for before it runs, by name, at any depth."""
+    demands: dict[_Demand, str] = {}
+    dependant = getattr(asking, "dependant", asking)
+    for needed in getattr(dependant, "dependencies", ()):
         scopes = (*(needed.parent_oauth_scopes or ()), *(needed.own_oauth_scopes or ()))
         is_hashable = getattr(needed.call, "__hash__", None) is not None
-        yield (needed.call if is_hashable else id(needed.call), frozenset(scopes)), _name_of(needed.call)
-        yield from _demands_in(needed)
+        demands[needed.call if is_hashable else id(needed.call), frozenset(scopes)] = _name_of(needed.call)
+        demands |= _demands_of(needed)
+    return demands
 
 
 def _name_of(dependency: Any) -> str:

@@ -2,7 +2,6 @@
 others."""
 
 import inspect
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -11,7 +10,7 @@ from shelflife.integrations.asgi import AdminMiddleware
 from shelflife.integrations.under_contract import (
     Scope,
     UnderContract,
-    answer_in_app,
+    answer_call,
     call_of,
     warn_that_it_is_open,
 )
@@ -27,7 +26,14 @@ with needing("server"):
     from starlette.routing import BaseRoute, Host, Mount, Route, Router, WebSocketRoute, compile_path
     from starlette.staticfiles import StaticFiles
 
-__all__ = ["AppRoutes", "Guards", "Handler", "decorators_of", "guards_of_its_own", "is_of_framework_itself"]
+__all__ = [
+    "AppRoutes",
+    "Decorator",
+    "Guards",
+    "Handler",
+    "guards_of_its_own",
+    "is_of_framework_itself",
+]
 
 _ANY_METHOD = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _MOST_UNKNOWN = 1000
@@ -38,46 +44,35 @@ _LETS_EVERYBODY_IN = (
 """Middleware that is no login. Any other may ask for something, and for another thing at another path."""
 
 Handler = Callable[[Request], Any]
+Decorator = Callable[[Handler], Handler]
 
 Guards = tuple[str, ...]
 """What stands before an endpoint, by name."""
-
-
-class Found(NamedTuple):
-    """An operation of an app, or of one that is mounted in it."""
-
-    operation: Operation
-    endpoint: Any
-    guards: Guards
-    """What stands before the endpoint and not before the contract's, by name. One that keeps nobody out has
-    no name."""
-
-    is_stamped: bool
-    """Whether a success carries stamps though it was not checked."""
 
 
 class _Listed(NamedTuple):
     """The routes of an app as they were listed last. One value: whoever looks meanwhile sees all of it or
     nothing."""
 
-    by_call: dict[tuple[int, str], list[Found]]
-    """By the identity of the endpoint, and the method."""
-
     operations: Operations
-    seen: dict[int, Any]
-    """Endpoints that need no new listing, by identity: those of these routes, and those that were looked for
-    in vain. They are kept, so that no other gets their identity."""
+    by_call: dict[tuple[int, str], list[Operation]]
+    """By the identity of the endpoint, and the method."""
 
     route_count: int
     """How many there were: with another one they are listed anew."""
 
 
 class AppRoutes:
-    """The routes of an app. That of a request is found by the endpoint that the app itself has chosen."""
+    """The routes of an app. That of a request is found by the endpoint that the app itself has chosen.
 
-    def __init__(self, app: Starlette, provider: Provider, remedy: str) -> None:
+    Those of a Starlette app have no login that could be compared: what has anything before it counts as guarded.
+    """
+
+    def __init__(
+        self, app: Starlette, provider: Provider, remedy: str, guard: Decorator | None = None
+    ) -> None:
         """`remedy` says what to do about operations that ask for more than the contract; empty when that is
-        meant."""
+        meant. `guard` is a decorator for the contract's endpoints."""
         if app.middleware_stack is not None:
             raise UsageError("the contract cannot be installed in an app that serves already")
         if isinstance(app.router.middleware_stack, UnderContract):
@@ -87,8 +82,11 @@ class AppRoutes:
         self._app = app
         self._provider = provider
         self._remedy = remedy
-        self._are_own_placed = False
-        self._listed = _Listed({}, Operations(), {}, -1)
+        self._guard = guard
+        self._listed = _Listed(Operations(), {}, -1)
+        self._looked_for: dict[int, Any] = {}
+        """Endpoints that were not among the routes as these were listed last, by identity. They are kept, so
+        that no other gets it."""
 
     def install(self, fixes: Collection[str] | None) -> None:
         """Add the contract's routes, put it around all routes, and the operator's endpoints before everything
@@ -97,7 +95,7 @@ class AppRoutes:
         disclosed = provider.apps.disclosed_fixes(lambda: self._listed.operations, fixes)
         endpoints = ContractEndpoints(provider, disclosed)
         for path, endpoint in endpoints.by_path.items():
-            self.own.append(self._add(path, endpoint.methods, _handler_of(provider, endpoints, path)))
+            self.own.append(self._add(path, endpoint.methods, _handler_of(endpoints, path)))
         provider.apps.attach(self.listed)
         app.router.middleware_stack = UnderContract(app.router.middleware_stack, provider, self)
         build_plain_stack = app.build_middleware_stack
@@ -111,38 +109,36 @@ class AppRoutes:
 
     def listed(self) -> Operations:
         """All operations, as the app is now."""
-        self._place_own_routes()
+        if self._listed.route_count < 0:
+            self._place_own_routes()
         walked = list(self._walk(self._app.routes))
-        found = [one for one in walked if isinstance(one, Found)]
-        opaque = (one for one in walked if isinstance(one, str))
-        operations = Operations((one.operation for one in found), opaque)
-        by_call: dict[tuple[int, str], list[Found]] = {}
+        found = [one for one in walked if isinstance(one, Operation)]
+        operations = Operations(found, (one for one in walked if isinstance(one, str)))
+        by_call: dict[tuple[int, str], list[Operation]] = {}
         for one in found:
-            for method in one.operation.methods:
+            for method in one.methods:
                 by_call.setdefault((id(one.endpoint), method), []).append(one)
-        seen = {id(one.endpoint): one.endpoint for one in found}
-        self._listed = _Listed(by_call, operations, seen, len(self._app.router.routes))
-        if self._remedy:
-            guards = {one.operation.name: one.guards for one in found}
-            warn_that_it_is_open(self._provider, guards, self._remedy)
+        self._listed = _Listed(operations, by_call, len(self._app.router.routes))
+        warn_that_it_is_open(self._provider, operations, self._remedy)
         return operations
 
     def name(self, scope: Scope, path: str) -> str | None:
-        found = self._find(scope, path)
-        if found is not None:
-            return found.operation.name
+        operation = self._find(scope, path)
         # In a part of the app that cannot be seen, or before a mounted app has found its route: what is listed may not be
         # what the app chooses, so that only a policy's own path counts.
-        operation = self._provider.policies.operations.guess(scope["method"], path)
+        operation = operation or self._provider.policies.operations.guess(scope["method"], path)
         return None if operation is None else operation.name
 
     def is_stamped(self, scope: Scope, path: str, pin: Pin) -> bool:
-        found = self._find(scope, path)
-        return found is not None and found.is_stamped
+        operation = self._find(scope, path)
+        return operation is not None and operation.is_stamped
 
     def _add(self, path: str, methods: Sequence[str], handler: Handler) -> BaseRoute:
         """Make a route of the contract's one of the app's own."""
-        raise NotImplementedError
+        guarded = handler if self._guard is None else self._guard(handler)
+        route = Route(path, guarded, methods=[*methods], include_in_schema=False)
+        self._app.router.routes.append(route)
+        return route
 
     def _parts_of(self, route: BaseRoute) -> Iterator[tuple[Any, BaseRoute, Guards]]:
         """The routes that one stands for: as they are here, as they were declared, and what else stands
@@ -152,17 +148,18 @@ class AppRoutes:
     def _standing(self, route: Any, declared: Route, guards: Guards) -> tuple[Guards, bool, bool]:
         """What stands before a route, whether the app shows it as its own, and whether successes that were
         not checked carry stamps. `guards` stand before it because of where it is."""
-        raise NotImplementedError
+        guards = (*guards, *guards_of_its_own(route))
+        return guards, route.include_in_schema, not guards and self._guard is None
 
     def _walk(
         self, routes: Iterable[BaseRoute], prefix: str = "", guards: Guards = ()
-    ) -> Iterator[Found | str]:
+    ) -> Iterator[Operation | str]:
         """The operations of all routes, also of mounted apps, and the paths of parts that cannot be seen."""
         for one in routes:
             for route, declared, more in self._parts_of(one):
                 before = (*guards, *more)
                 if isinstance(declared, Route):
-                    if not any(declared is own for own in self.own):
+                    if declared not in self.own:
                         standing = self._standing(route, declared, before)
                         yield from self._operations_of(route, prefix + (route.path or ""), *standing)
                 elif isinstance(declared, Mount | Host):
@@ -172,20 +169,18 @@ class AppRoutes:
 
     def _operations_of(
         self, route: Any, template: str, guards: Guards, is_shown: bool, is_stamped: bool
-    ) -> Iterator[Found]:
+    ) -> Iterator[Operation]:
         """One operation for each method of a route."""
-        path: re.Pattern[str] = compile_path(template)[0]
-        is_guarded = bool(guards) or _has_middleware_of_its_own(self._app)
-        for method in route.methods or _ANY_METHOD:
-            if method != "HEAD":  # a GET by another name
-                operation = Operation.of_route(
-                    method, template, path, is_guarded=is_guarded, is_shown=is_shown
-                )
-                yield Found(operation, route.endpoint, guards, is_shown and is_stamped)
+        if _has_middleware_of_its_own(self._app):
+            guards = (*guards, "")
+        known = {"guards": guards, "is_shown": is_shown, "is_stamped": is_shown and is_stamped}
+        path = compile_path(template)[0]
+        for method in {*(route.methods or _ANY_METHOD)} - {"HEAD"}:  # a GET by another name
+            yield Operation.of_route(method, template, path, endpoint=route.endpoint, **known)
 
     def _walk_mounted(
         self, mount: Any, declared: Mount | Host, prefix: str, guards: Guards
-    ) -> Iterator[Found | str]:
+    ) -> Iterator[Operation | str]:
         """The operations of a mounted app. Whatever may stand on the way to them counts as a guard of
         theirs."""
         path = prefix + (mount.path or "") if isinstance(declared, Mount) else prefix
@@ -198,44 +193,41 @@ class AppRoutes:
             guards = (*guards, f"the middleware of {path or 'a mounted app'}")
         yield from self._walk(mount.routes, path, guards)
 
-    def _find(self, scope: Scope, path: str) -> Found | None:
+    def _find(self, scope: Scope, path: str) -> Operation | None:
         """By what the app has chosen. The path decides only between several routes of one endpoint, for the
         app may understand paths otherwise than we do."""
         endpoint = scope.get("endpoint")
         if endpoint is None:
             return None  # nothing was found for it, or it did not come as far as the routes
-        listed = self._listed
-        is_new = id(endpoint) not in listed.seen and len(listed.seen) < len(listed.by_call) + _MOST_UNKNOWN
-        if is_new or listed.route_count != len(self._app.router.routes):
+        call = (id(endpoint), scope["method"])
+        is_new = call not in self._listed.by_call and id(endpoint) not in self._looked_for
+        if is_new and len(self._looked_for) < _MOST_UNKNOWN:
+            self._looked_for[id(endpoint)] = endpoint
             self.listed()  # a route may have been added
-            listed = self._listed
-            listed.seen[id(endpoint)] = endpoint
-        fitting = listed.by_call.get((id(endpoint), scope["method"]), ())
+        elif self._listed.route_count != len(self._app.router.routes):
+            self.listed()
+        fitting = self._listed.by_call.get(call, ())
         if len(fitting) == 1:
             return fitting[0]
-        return next((one for one in fitting if one.operation.path.match(path)), None)
+        return next((one for one in fitting if one.path.match(path)), None)
 
     def _place_own_routes(self) -> None:
         """Before the first request, put the contract's routes last, so that no request for another has to
         pass them; but before a route that takes their paths."""
-        if self._are_own_placed:
-            return
-        self._are_own_placed = True
         routes = self._app.router.routes
-        others = [route for route in routes if not any(route is one for one in self.own)]
+        others = [route for route in routes if route not in self.own]
         paths = [one.path for one in self.own]
         taken = (index for index, route in enumerate(others) if _may_take(route, paths))
         at = next(taken, len(others))
         routes[:] = [*others[:at], *self.own, *others[at:]]
 
 
-def _handler_of(provider: Provider, endpoints: ContractEndpoints, path: str) -> Handler:
+def _handler_of(endpoints: ContractEndpoints, path: str) -> Handler:
     """What answers calls to one of the contract's endpoints."""
 
     async def answer(request: Request) -> Response:
         # By the request's own stream: a login may have read the body before.
-        call = call_of(request.scope, path)
-        told = await answer_in_app(provider, endpoints, call, request.stream())
+        told = await answer_call(endpoints, call_of(request.scope, path), request.stream())
         media_type = None if told.status == 304 else told.content_type
         return Response(told.body, told.status, dict(told.headers), media_type)
 
@@ -251,19 +243,14 @@ def _may_take(route: BaseRoute, paths: Iterable[str]) -> bool:
     return any(route.path_regex.match(path) for path in paths)
 
 
-def guards_of_its_own(route: Route) -> Iterator[str]:
-    """What stands before an endpoint, or might. Only a plain function that a plain route calls has
-    nothing."""
-    if type(route) is not Route:
+def guards_of_its_own(route: Route, plain: type = Route) -> Iterator[str]:
+    """What stands before an endpoint, or might. Only a function that a route of the plain kind calls has
+    nothing. A wrapper around it that does not say so cannot be seen."""
+    if type(route) is not plain:
         yield f"a {type(route).__name__}"
     if not inspect.isfunction(route.app):
         yield "a middleware, or an endpoint that is no function"
-    yield from decorators_of(route.endpoint)
-
-
-def decorators_of(endpoint: Any) -> Iterator[str]:
-    """What is wrapped around the function that answers. A wrapper that does not say so cannot be seen."""
-    if not inspect.isroutine(endpoint) or hasattr(endpoint, "__wrapped__"):
+    if not inspect.isroutine(route.endpoint) or hasattr(route.endpoint, "__wrapped__"):
         yield "a decorator"
 
 

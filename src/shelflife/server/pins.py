@@ -1,19 +1,11 @@
 """What one request sees of the contract, and what became of its check."""
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
 
 from shelflife.contract.preconditions import Precondition, Verdict
 from shelflife.server.state import CompactStamp, Face, Stamp, State
 
-__all__ = ["Listening", "Pin"]
-
-
-class Listening(NamedTuple):
-    """A request for the change feed that the app has let through."""
-
-    headers: dict[str, str]
-    query: str
+__all__ = ["Pin"]
 
 
 class Pin:
@@ -65,5 +57,5 @@ class Pin:
         self.is_own_answer = False
         """Whether the response at hand is the contract's own, and needs no stamp."""
 
-        self.listening: Listening | None = None
-        """Set by the endpoint of the feed, which begins once the app is done."""
+        self.listening: tuple[Mapping[str, str], str] | None = None
+        """The headers and the query of a request for the feed, which begins once the app is done with it."""
