@@ -5,17 +5,9 @@ A middleware knows little of the app, and stands before its login. If there is a
 
 from collections.abc import Collection
 
-from shelflife.integrations.under_contract import (
-    App,
-    Receive,
-    Scope,
-    Send,
-    UnderContract,
-    call_of,
-    path_below_root,
-    serve_call,
-)
+from shelflife.integrations.under_contract import App, Scope, UnderContract, path_below_root, serve_call
 from shelflife.server.endpoints import AdminEndpoints, ContractEndpoints, Endpoints
+from shelflife.server.feed import Receive, Send
 from shelflife.server.operations import Operations, is_operation
 from shelflife.server.pins import Pin
 from shelflife.server.provider import Provider
@@ -32,7 +24,7 @@ class _EndpointsFirst:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and (path := path_below_root(scope)) in self._endpoints.by_path:
-            await serve_call(self._endpoints, call_of(scope, path), receive, send)
+            await serve_call(self._endpoints, path, scope, receive, send)
         else:
             await self.app(scope, receive, send)
 
@@ -75,7 +67,7 @@ def contract_app(provider: Provider, *, fixes: Collection[str] = ()) -> App:
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             path = "/contract" + path_below_root(scope).removeprefix("/contract")
-            await serve_call(endpoints, call_of(scope, path), receive, send)
+            await serve_call(endpoints, path, scope, receive, send)
 
     return answer
 
@@ -100,9 +92,8 @@ class _GivenRoutes:
     def all_disclosed(self, asked: str) -> str | None:
         """Any operation that a client asks for, by the name that a policy has for it."""
         operation = self._provider.policies.operations.find_named(asked)
-        if operation is not None:
-            return operation.name
-        return asked if is_operation(asked) else None
+        name = asked if operation is None else operation.name
+        return name if is_operation(name) else None
 
     def is_stamped(self, scope: Scope, path: str, pin: Pin) -> bool:
         return self._listed is not None and self._listed.find(scope["method"], path) is not None

@@ -7,7 +7,7 @@ from typing import Any
 
 from shelflife.extras import needing
 from shelflife.integrations.fastapi_schema import ENDPOINTS, show_contract
-from shelflife.integrations.starlette_routes import (
+from shelflife.integrations.starlette import (
     AppRoutes,
     Guards,
     Handler,

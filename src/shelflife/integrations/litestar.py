@@ -14,10 +14,8 @@ from shelflife.integrations.under_contract import (
     UnderContract,
     answer_call,
     answer_to,
-    call_of,
     path_below_root,
     serve_call,
-    warn_that_it_is_open,
 )
 from shelflife.server import MalformedRequest, PolicyFailed, Provider
 from shelflife.server.endpoints import AdminEndpoints, ContractEndpoints
@@ -58,7 +56,8 @@ class ContractPlugin(InitPlugin, ReceiveRoutePlugin):
     ) -> None:
         self._provider = provider
         self._guards = list(guards or ())
-        self._routes = _LitestarRoutes(provider, "" if guards is not None else _REMEDY)
+        is_meant = guards is not None or not provider.level
+        self._routes = _LitestarRoutes(provider, "" if is_meant else _REMEDY)
         disclosed = provider.apps.disclosed_fixes(self._routes.listed, fixes)
         self._endpoints = ContractEndpoints(provider, disclosed)
         provider.apps.attach(self._routes.listed)
@@ -67,8 +66,7 @@ class ContractPlugin(InitPlugin, ReceiveRoutePlugin):
         """Put everything into the app that is being made."""
         provider, routes = self._provider, self._routes
         routes.own = [self._handler(path) for path in self._endpoints.by_path]
-        app_config.route_handlers.extend(routes.own)
-        app_config.route_handlers.extend(_admin_handlers(provider))
+        app_config.route_handlers.extend([*routes.own, *_admin_handlers(provider)])
         # The last of the app's own, so that every login of the app comes before it.
         app_config.middleware.append(routes.under_contract)
         for failure in _FAILURES:
@@ -85,8 +83,7 @@ class ContractPlugin(InitPlugin, ReceiveRoutePlugin):
         """What answers calls to one of the contract's endpoints."""
 
         async def answer(request: Request[Any, Any, Any]) -> Response[bytes]:
-            scope: Any = request.scope
-            return _response(await answer_call(self._endpoints, call_of(scope, path), request.stream()))
+            return _response(await answer_call(self._endpoints, path, request.scope, request.stream()))
 
         methods: Any = self._endpoints.by_path[path].methods
         handler = HTTPRouteHandler(
@@ -100,8 +97,7 @@ class ContractPlugin(InitPlugin, ReceiveRoutePlugin):
         if pin is None:
             raise failure
         pin.is_own_answer = True
-        scope: Any = request.scope
-        return _response(answer_to(failure, self._provider, pin, scope))
+        return _response(answer_to(failure, self._provider, pin, request.scope))
 
 
 class _LitestarRoutes:
@@ -127,7 +123,6 @@ class _LitestarRoutes:
 
     def listed(self) -> Operations:
         if self._listed is None:
-            opaque = [route.path for route in self._all if not isinstance(route, HTTPRoute | WebSocketRoute)]
             operations = [
                 self._operation(str(method), route.path, handler)
                 for route in self._all
@@ -135,9 +130,10 @@ class _LitestarRoutes:
                 for handler in route.route_handlers
                 for method in handler.http_methods
             ]
+            opaque = [route.path for route in self._all if not isinstance(route, HTTPRoute | WebSocketRoute)]
             self._stamped = {id(one.endpoint) for one in operations if one.is_stamped}
             self._listed = Operations(operations, opaque)
-            warn_that_it_is_open(self._provider, self._listed, self._remedy)
+            self._provider.apps.warn_of_guards(self._listed, self._remedy)
         return self._listed
 
     def name(self, scope: Scope, path: str) -> str | None:
@@ -224,7 +220,7 @@ def _admin_handlers(provider: Provider) -> Iterator[ASGIRouteHandler]:
 
     def handler_for(path: str) -> ASGIRouteHandler:
         async def admin(scope: Any, receive: Any, send: Any) -> None:
-            await serve_call(endpoints, call_of(scope, path), receive, send)
+            await serve_call(endpoints, path, scope, receive, send)
 
         return _AdminHandler(path, copy_scope=True, exclude_from_csrf=True)(admin)
 
@@ -232,9 +228,5 @@ def _admin_handlers(provider: Provider) -> Iterator[ASGIRouteHandler]:
 
 
 def _response(answer: Answer) -> Response[bytes]:
-    return Response(
-        answer.body,
-        status_code=answer.status,
-        headers=dict(answer.headers),
-        media_type=answer.content_type,
-    )
+    status, media_type, body, headers = answer
+    return Response(body, status_code=status, headers=dict(headers), media_type=media_type)

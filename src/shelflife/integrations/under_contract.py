@@ -15,27 +15,13 @@ from shelflife.server.endpoints import Call, Endpoints
 from shelflife.server.errors import MalformedRequest, leaves_of
 from shelflife.server.feed import Receive, Send
 from shelflife.server.feedback import JSON, Answer, error_answer, form_asked_for, refusal_answer, stamped
-from shelflife.server.operations import Operations
-from shelflife.server.pins import Pin
+from shelflife.server.pins import Listening, Pin
 from shelflife.server.policies import Refusal
 from shelflife.server.provider import Provider
 from shelflife.server.state import CompactStamp, Stamp
 from shelflife.server.wire import ErrorForm
 
-__all__ = [
-    "App",
-    "Receive",
-    "Routes",
-    "Scope",
-    "Send",
-    "UnderContract",
-    "answer_call",
-    "answer_to",
-    "call_of",
-    "path_below_root",
-    "serve_call",
-    "warn_that_it_is_open",
-]
+__all__ = ["App", "Scope", "UnderContract", "answer_call", "answer_to", "path_below_root", "serve_call"]
 
 Scope = MutableMapping[str, Any]
 AsgiMessage = MutableMapping[str, Any]
@@ -65,10 +51,7 @@ _VERDICT = PRECONDITION_HEADER.lower().encode()
 
 
 class Routes(Protocol):
-    """What can be known of the routes of an app."""
-
-    def listed(self) -> Operations | None:
-        """All operations of the app; None when they cannot be listed."""
+    """What can be known of the route of a request."""
 
     def name(self, scope: Scope, path: str) -> str | None:
         """The name of the operation that a request is for, once its handler runs; None when it cannot be
@@ -110,9 +93,7 @@ class UnderContract:
                 # Only now: the app has let go of whatever it holds for a request, such as a database session.
                 await self._provider.feed.stream(*listening, receive, send)
 
-    async def _serve(
-        self, scope: Scope, receive: Receive, send: Send
-    ) -> tuple[Mapping[str, str], str] | None:
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> Listening | None:
         provider, path = self._provider, path_below_root(scope)
         provider.apps.hold_policies_to_routes()
         try:
@@ -149,7 +130,7 @@ class UnderContract:
         if not provider.level:
             return pin
         if provider.disclosure is not None or _asks_something(scope):
-            headers = headers_of(scope)
+            headers = _headers_of(scope)
             pin.face = provider.face(state, headers)
             if epoch := headers.get("contract-epoch"):
                 pin.stamp = pin.face.compact_stamp(epoch)
@@ -169,7 +150,7 @@ class UnderContract:
             return
         name = pin.find_operation()
         # A path that a client made up has no place in the log.
-        is_known = name is not None and self._provider.apps.has_operation(name)
+        is_known = self._provider.apps.has_operation(name)
         self._provider.apps.warn_once(f"{name if is_known else 'an operation'} {fault}")
 
 
@@ -296,7 +277,7 @@ class _Response:
         return is_json and self.status not in _BODILESS
 
 
-def answer_to(failure: Exception, provider: Provider, pin: Pin, scope: Scope) -> Answer:
+def answer_to(failure: Exception, provider: Provider, pin: Pin, scope: Mapping[str, Any]) -> Answer:
     """The answer to a request whose check has raised this, for an app that has not handled it."""
     wire, form = provider.wire, _form_of(scope, provider)
     if isinstance(failure, Refusal):
@@ -310,12 +291,14 @@ def answer_to(failure: Exception, provider: Provider, pin: Pin, scope: Scope) ->
     return error_answer(wire, 500, "internal server error", form)
 
 
-async def answer_call(endpoints: Endpoints, call: Call, body: AsyncIterator[bytes]) -> Answer:
+async def answer_call(
+    endpoints: Endpoints, path: str, scope: Mapping[str, Any], body: AsyncIterator[bytes]
+) -> Answer:
     """The answer to a call of one of the contract's own endpoints.
 
     One for the feed is never sent: the pin notes that the feed begins when the app is done.
     """
-    pin = endpoints.provider.pin
+    pin, call = endpoints.provider.pin, _call_of(scope, path)
     if pin is not None:
         pin.is_own_answer = True
         if endpoints.is_for_the_feed(call):
@@ -329,32 +312,20 @@ async def answer_call(endpoints: Endpoints, call: Call, body: AsyncIterator[byte
     return await asyncio.to_thread(endpoints.answer, call)
 
 
-async def serve_call(endpoints: Endpoints, call: Call, receive: Receive, send: Send) -> None:
+async def serve_call(endpoints: Endpoints, path: str, scope: Scope, receive: Receive, send: Send) -> None:
     """Answer a call of one of the contract's own endpoints where no handler of a framework does."""
-    if endpoints.provider.pin is None and endpoints.is_for_the_feed(call):
-        await endpoints.provider.feed.stream(call.headers, call.query, receive, send)
+    provider, call = endpoints.provider, _call_of(scope, path)
+    if provider.pin is None and endpoints.is_for_the_feed(call):
+        await provider.feed.stream(call.headers, call.query, receive, send)
     else:
-        await _send_answer(send, await answer_call(endpoints, call, _body_from(receive)), call.method)
+        answer = await answer_call(endpoints, path, scope, _body_from(receive))
+        await _send_answer(send, answer, call.method)
 
 
-def warn_that_it_is_open(provider: Provider, operations: Operations, remedy: str) -> None:
-    """Warn of operations that ask for something that the contract's endpoints do not. `remedy` says what to
-    do about it; empty when it is meant."""
-    named = {one.name: sorted({*one.guards} - {""}) for one in operations}
-    asking = sorted((operation, names) for operation, names in named.items() if names)
-    if remedy and asking and provider.level:
-        operation, names = asking[0]
-        others = f" (and {len(asking) - 1} more)" if len(asking) > 1 else ""
-        provider.apps.warn_once(
-            f"{operation}{others} asks for {' and '.join(names)}, and the contract's endpoints do not:"
-            f" whoever can reach them is told the tables and their versions; {remedy}"
-        )
-
-
-def call_of(scope: Scope, path: str) -> Call:
+def _call_of(scope: Mapping[str, Any], path: str) -> Call:
     """A request as the endpoints know it, still without its body."""
     query: bytes = scope.get("query_string", b"")
-    return Call(scope["method"], path, query.decode("latin-1"), headers_of(scope))
+    return Call(scope["method"], path, query.decode("latin-1"), _headers_of(scope))
 
 
 def path_below_root(scope: Scope) -> str:
@@ -364,7 +335,7 @@ def path_below_root(scope: Scope) -> str:
     return below if below.startswith("/") else path
 
 
-def headers_of(scope: Scope) -> dict[str, str]:
+def _headers_of(scope: Mapping[str, Any]) -> dict[str, str]:
     """The headers of a request, by lower-case name. One that comes several times is joined."""
     headers: dict[str, str] = {}
     for raw_name, raw_value in scope["headers"]:
@@ -376,17 +347,17 @@ def headers_of(scope: Scope) -> dict[str, str]:
 async def _live(app: App, provider: Provider, scope: Scope, receive: Receive, send: Send) -> None:
     """Hold the policies to the app's operations when it has started, and close the provider's files when it
     ends."""
-    has_begun = has_failed = False
+    has_begun: bool | None = None
 
     async def sent(message: AsgiMessage) -> None:
-        nonlocal has_begun, has_failed
-        if has_failed:
+        nonlocal has_begun
+        if has_begun is False:
             return  # what the app says of it comes too late
         if message["type"] == "lifespan.startup.complete":  # an app may add routes as it starts
             try:
                 provider.begin_life()
             except Exception as error:
-                has_failed = True
+                has_begun = False
                 await send({"type": "lifespan.startup.failed", "message": str(error)})
                 raise
             has_begun = True
@@ -434,9 +405,9 @@ def _asks_something(scope: Scope) -> bool:
     return False
 
 
-def _form_of(scope: Scope, provider: Provider) -> ErrorForm:
+def _form_of(scope: Mapping[str, Any], provider: Provider) -> ErrorForm:
     """How an error is written for the client of a request."""
-    return form_asked_for(headers_of(scope).get("accept", ""), provider.wire.errors)
+    return form_asked_for(_headers_of(scope).get("accept", ""), provider.wire.errors)
 
 
 async def _body_from(receive: Receive) -> AsyncIterator[bytes]:

@@ -5,7 +5,10 @@ from collections.abc import Callable, Mapping
 from shelflife.contract.preconditions import Precondition, Verdict
 from shelflife.server.state import CompactStamp, Face, Stamp, State
 
-__all__ = ["Pin"]
+__all__ = ["Listening", "Pin"]
+
+Listening = tuple[Mapping[str, str], str]
+"""The headers and the query of a request for the change feed that the app has let through."""
 
 
 class Pin:
@@ -14,17 +17,7 @@ class Pin:
     The middleware makes it before the app is called and looks at it when the app answers; `Provider.check` writes into it.
     """
 
-    __slots__ = (
-        *("face", "failures", "find_operation", "has_checked", "has_run", "is_over", "is_own_answer"),
-        *("listening", "precondition", "stamp", "state", "verdict"),
-    )
-
-    def __init__(
-        self,
-        state: State,
-        face: Face,
-        find_operation: Callable[[], str | None],
-    ) -> None:
+    def __init__(self, state: State, face: Face, find_operation: Callable[[], str | None]) -> None:
         self.state = state
         self.face = face
         """What the state shows to the client."""
@@ -57,5 +50,5 @@ class Pin:
         self.is_own_answer = False
         """Whether the response at hand is the contract's own, and needs no stamp."""
 
-        self.listening: tuple[Mapping[str, str], str] | None = None
-        """The headers and the query of a request for the feed, which begins once the app is done with it."""
+        self.listening: Listening | None = None
+        """Set by the endpoint of the feed, which begins once the app is done."""
