@@ -4,7 +4,7 @@ It is a plugin and no `install(app, provider)`, because a Litestar app is settle
 """
 
 import inspect
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 from urllib.parse import unquote
 
@@ -56,17 +56,16 @@ class ContractPlugin(InitPlugin, ReceiveRoutePlugin):
     ) -> None:
         self._provider = provider
         self._guards = list(guards or ())
-        is_meant = guards is not None or not provider.level
-        self._routes = _LitestarRoutes(provider, "" if is_meant else _REMEDY)
+        self._routes = _LitestarRoutes(provider, _REMEDY if guards is None else "")
         disclosed = provider.apps.disclosed_fixes(self._routes.listed, fixes)
         self._endpoints = ContractEndpoints(provider, disclosed)
         provider.apps.attach(self._routes.listed)
 
     def on_app_init(self, app_config: AppConfig) -> AppConfig:
         """Put everything into the app that is being made."""
-        provider, routes = self._provider, self._routes
+        provider, routes, admin = self._provider, self._routes, AdminEndpoints(self._provider)
         routes.own = [self._handler(path) for path in self._endpoints.by_path]
-        app_config.route_handlers.extend([*routes.own, *_admin_handlers(provider)])
+        app_config.route_handlers += [*routes.own, *(_admin_handler(admin, path) for path in admin.by_path)]
         # The last of the app's own, so that every login of the app comes before it.
         app_config.middleware.append(routes.under_contract)
         for failure in _FAILURES:
@@ -86,10 +85,9 @@ class ContractPlugin(InitPlugin, ReceiveRoutePlugin):
             return _response(await answer_call(self._endpoints, path, request.scope, request.stream()))
 
         methods: Any = self._endpoints.by_path[path].methods
-        handler = HTTPRouteHandler(
+        return HTTPRouteHandler(
             path, http_method=methods, guards=self._guards, include_in_schema=False, status_code=200
-        )
-        return handler(answer)
+        )(answer)
 
     def _answer_for_the_app(self, request: Request[Any, Any, Any], failure: Exception) -> Response[bytes]:
         """The answer to a refusal that the app does not handle."""
@@ -107,7 +105,7 @@ class _LitestarRoutes:
         self.own: list[HTTPRouteHandler] = []
         """The contract's."""
         self._provider = provider
-        self._remedy = remedy
+        self._remedy = remedy if provider.level else ""
         self._all: list[BaseRoute] = []
         self._listed: Operations | None = None
         self._stamped: set[int] = set()
@@ -188,9 +186,6 @@ def _standing_before(handler: HTTPRouteHandler) -> dict[Any, str]:
         standing |= {("middleware", id(middleware)): "" for middleware in layer.middleware or ()}
         if (hook := getattr(layer, "before_request", None)) is not None:
             standing["hook", hook] = ""
-        request_class = getattr(layer, "request_class", None)
-        if request_class is not None and not request_class.__module__.startswith("litestar."):
-            standing["request", request_class] = ""
     standing |= {("opt", name): "" for name in handler.opt}
     needed = handler.parsed_fn_signature.parameters.keys() & handler.resolve_dependencies().keys()
     standing |= {("dependency", name): "" for name in needed}
@@ -199,8 +194,8 @@ def _standing_before(handler: HTTPRouteHandler) -> dict[Any, str]:
         function = getattr(function, "func", function)
     if not inspect.isroutine(function) or hasattr(function, "__wrapped__"):
         standing["decorator", id(function)] = ""
-    if not type(handler).__module__.startswith("litestar."):
-        standing["handler", type(handler)] = ""
+    kinds = [type(handler), *(getattr(layer, "request_class", None) for layer in handler.ownership_layers)]
+    standing |= {("kind", kind): "" for kind in kinds if kind and not kind.__module__.startswith("litestar.")}
     return standing
 
 
@@ -215,16 +210,11 @@ class _AdminHandler(ASGIRouteHandler):
         return []
 
 
-def _admin_handlers(provider: Provider) -> Iterator[ASGIRouteHandler]:
-    endpoints = AdminEndpoints(provider)
+def _admin_handler(endpoints: AdminEndpoints, path: str) -> ASGIRouteHandler:
+    async def admin(scope: Any, receive: Any, send: Any) -> None:
+        await serve_call(endpoints, path, scope, receive, send)
 
-    def handler_for(path: str) -> ASGIRouteHandler:
-        async def admin(scope: Any, receive: Any, send: Any) -> None:
-            await serve_call(endpoints, path, scope, receive, send)
-
-        return _AdminHandler(path, copy_scope=True, exclude_from_csrf=True)(admin)
-
-    return map(handler_for, endpoints.by_path)
+    return _AdminHandler(path, copy_scope=True, exclude_from_csrf=True)(admin)
 
 
 def _response(answer: Answer) -> Response[bytes]:

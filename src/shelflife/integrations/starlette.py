@@ -28,13 +28,12 @@ __all__ = ["install"]
 _ANY_METHOD = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _MOST_UNKNOWN = 1000
 _LETS_EVERYBODY_IN = {
-    *("starlette.middleware.cors", "starlette.middleware.gzip", "starlette.middleware.httpsredirect"),
-    *("starlette.middleware.sessions", "starlette.middleware.trustedhost"),
+    f"starlette.middleware.{name}" for name in ("cors", "gzip", "httpsredirect", "sessions", "trustedhost")
 }
 """Middleware that is no login. Any other may ask for something, and for another thing at another path."""
 
 Handler = Callable[[Request], Any]
-Decorator = Callable[[Handler], Handler]
+AddRoute = Callable[[str, Sequence[str], Handler], None]
 
 Guards = tuple[str, ...]
 """What stands before an endpoint, by name."""
@@ -45,7 +44,7 @@ def install(
     provider: Provider,
     *,
     fixes: Collection[str] | None = None,
-    guard: Decorator | None = None,
+    guard: Callable[[Handler], Handler] | None = None,
 ) -> None:
     """Give the app the contract: its endpoints as routes, its stamps, and its answer to `provider.check`.
 
@@ -54,8 +53,12 @@ def install(
     made. By default these are plain functions with nothing before them: no decorator, and no middleware of a route, a
     mount or the app but Starlette's own.
     """
+
+    def add(path: str, methods: Sequence[str], handler: Handler) -> None:
+        app.router.add_route(path, guard(handler) if guard else handler, methods, include_in_schema=False)
+
     remedy = "" if guard else "give install a guard, such as requires('authenticated')"
-    AppRoutes(app, provider, remedy, guard).install(fixes)
+    AppRoutes(app, provider, remedy).install(add, fixes)
 
 
 class _Listed(NamedTuple):
@@ -76,11 +79,12 @@ class AppRoutes:
     Those of a Starlette app have no login that could be compared: what has anything before it counts as guarded.
     """
 
-    def __init__(
-        self, app: Starlette, provider: Provider, remedy: str, guard: Decorator | None = None
-    ) -> None:
-        """`remedy` says what to do about operations that ask for more than the contract; empty when that is
-        meant. `guard` is a decorator for the contract's endpoints."""
+    _notes_runs = False
+    """Whether pins are told when an endpoint is called. A success before that is not its own."""
+
+    def __init__(self, app: Starlette, provider: Provider, remedy: str) -> None:
+        """`remedy` says what to do about operations that ask for more than the contract; empty when the
+        contract has got guards, or needs none."""
         if app.middleware_stack is not None:
             raise UsageError("the contract cannot be installed in an app that serves already")
         if isinstance(app.router.middleware_stack, UnderContract):
@@ -90,20 +94,20 @@ class AppRoutes:
         self._app = app
         self._provider = provider
         self._remedy = remedy if provider.level else ""
-        self._guard = guard
         self._listed = _Listed(Operations(), {}, -1)
         self._looked_for: dict[int, Any] = {}
         """Endpoints that were not among the routes as these were listed last, by identity. They are kept, so
         that no other gets it."""
 
-    def install(self, fixes: Collection[str] | None) -> None:
+    def install(self, add: AddRoute, fixes: Collection[str] | None) -> None:
         """Add the contract's routes, put it around all routes, and the operator's endpoints before everything
         else."""
         app, provider = self._app, self._provider
         disclosed = provider.apps.disclosed_fixes(lambda: self._listed.operations, fixes)
         endpoints = ContractEndpoints(provider, disclosed)
         for path, endpoint in endpoints.by_path.items():
-            self.own.append(self._add(path, endpoint.methods, _handler_of(endpoints, path)))
+            add(path, endpoint.methods, _handler_of(endpoints, path))
+            self.own.append(app.router.routes[-1])
         provider.apps.attach(self.listed)
         app.router.middleware_stack = UnderContract(app.router.middleware_stack, provider, self)
         build_plain_stack = app.build_middleware_stack
@@ -139,14 +143,8 @@ class AppRoutes:
 
     def is_stamped(self, scope: Scope, path: str, pin: Pin) -> bool:
         operation = self._find(scope, path)
-        return operation is not None and operation.is_stamped
-
-    def _add(self, path: str, methods: Sequence[str], handler: Handler) -> BaseRoute:
-        """Make a route of the contract's one of the app's own."""
-        guarded = handler if self._guard is None else self._guard(handler)
-        route = Route(path, guarded, methods=[*methods], include_in_schema=False)
-        self._app.router.routes.append(route)
-        return route
+        is_its_own = pin.has_run or not self._notes_runs
+        return operation is not None and operation.is_stamped and is_its_own
 
     def _parts_of(self, route: BaseRoute) -> Iterator[tuple[Any, BaseRoute, Guards]]:
         """The routes that one stands for: as they are here, as they were declared, and what else stands
@@ -157,7 +155,8 @@ class AppRoutes:
         """What stands before a route, whether the app shows it as its own, and whether successes that were
         not checked carry stamps. `guards` stand before it because of where it is."""
         guards = (*guards, *guards_of_its_own(route))
-        return guards, route.include_in_schema, not guards and self._guard is None
+        is_contract_guarded = not self._remedy
+        return guards, route.include_in_schema, not (guards or is_contract_guarded)
 
     def _walk(
         self, routes: Iterable[BaseRoute], prefix: str = "", guards: Guards = ()
@@ -192,11 +191,8 @@ class AppRoutes:
         """The operations of a mounted app. Whatever may stand on the way to them counts as a guard of
         theirs."""
         path = prefix + (mount.path or "") if isinstance(declared, Mount) else prefix
-        if isinstance(mount.app, StaticFiles):
-            return
-        if not mount.routes:
+        if not mount.routes and not isinstance(mount.app, StaticFiles):
             yield path
-            return
         if type(declared) not in (Mount, Host) or not _is_plain(mount.app):
             guards = (*guards, f"the middleware of {path or 'a mounted app'}")
         yield from self._walk(mount.routes, path, guards)
@@ -236,8 +232,7 @@ def _handler_of(endpoints: ContractEndpoints, path: str) -> Handler:
     async def answer(request: Request) -> Response:
         # By the request's own stream: a login may have read the body before.
         told = await answer_call(endpoints, path, request.scope, request.stream())
-        media_type = None if told.status == 304 else told.content_type
-        return Response(told.body, told.status, dict(told.headers), media_type)
+        return Response(told.body, told.status, dict(told.headers), told.content_type or None)
 
     answer.__name__ = path.rpartition("/")[2]
     return answer
@@ -246,7 +241,7 @@ def _handler_of(endpoints: ContractEndpoints, path: str) -> Handler:
 def _may_take(route: BaseRoute, paths: Iterable[str]) -> bool:
     """Whether a request for one of these paths may be for a route. Only of a plain one is it known that it is
     not."""
-    if not is_of_framework_itself(route) or not isinstance(route, Route):
+    if not is_of_framework(route) or not isinstance(route, Route):
         return True
     return any(route.path_regex.match(path) for path in paths)
 
@@ -281,9 +276,9 @@ def _calls_its_routes_at_once(app: Starlette | Router) -> bool:
     stack = router.middleware_stack
     if isinstance(stack, UnderContract):
         stack = stack.app
-    return is_of_framework_itself(app) and is_of_framework_itself(router) and inspect.ismethod(stack)
+    return is_of_framework(app) and is_of_framework(router) and inspect.ismethod(stack)
 
 
-def is_of_framework_itself(part: Any) -> bool:
+def is_of_framework(part: Any) -> bool:
     """Whether something is just what Starlette or FastAPI has, and not somebody's own kind of it."""
     return type(part).__module__.partition(".")[0] in ("starlette", "fastapi")

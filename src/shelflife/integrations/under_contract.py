@@ -19,7 +19,6 @@ from shelflife.server.pins import Listening, Pin
 from shelflife.server.policies import Refusal
 from shelflife.server.provider import Provider
 from shelflife.server.state import CompactStamp, Stamp
-from shelflife.server.wire import ErrorForm
 
 __all__ = ["App", "Scope", "UnderContract", "answer_call", "answer_to", "path_below_root", "serve_call"]
 
@@ -29,11 +28,10 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _log = logging.getLogger("shelflife")
 
-_VOUCHING = {
-    b"etag": b"W/",
-    **dict.fromkeys((b"content-encoding", b"content-range"), b"identity"),
-    **dict.fromkeys((b"content-digest", b"repr-digest", b"digest", b"content-md5"), b"identity"),
-}
+_VOUCHING = {b"etag": b"W/"} | dict.fromkeys(
+    (b"content-encoding", b"content-range", b"content-digest", b"repr-digest", b"digest", b"content-md5"),
+    b"identity",
+)
 """Headers that vouch for the very bytes of a body, each with the beginning of a value that does not."""
 
 _UNSTAMPED = frozenset({401, 403, 405, 407, 429})
@@ -96,11 +94,12 @@ class UnderContract:
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> Listening | None:
         provider, path = self._provider, path_below_root(scope)
         provider.apps.hold_policies_to_routes()
+        state = provider.registry.state
+        pin = Pin(state, state.face(provider.level), lambda: self._routes.name(scope, path))
         try:
-            pin = self._pin(scope, path)
+            self._hear(pin, scope)
         except BadMessage as error:
-            refused = error_answer(provider.wire, 400, str(error), _form_of(scope, provider))
-            await _send_answer(send, refused, scope["method"])
+            await _send_answer(send, answer_to(error, provider, pin, scope), scope["method"])
             return None
         response = _Response(send, pin, scope["method"], lambda: self._routes.is_stamped(scope, path, pin))
         token = provider.pinned.set(pin)
@@ -121,23 +120,19 @@ class UnderContract:
         self._warn_of_what_went_unheard(pin, response)
         return pin.listening
 
-    def _pin(self, scope: Scope, path: str) -> Pin:
-        """What the request sees. `BadMessage` when its precondition cannot be understood, and so cannot be
-        honoured."""
+    def _hear(self, pin: Pin, scope: Scope) -> None:
+        """Note what a client says of the contract. `BadMessage` when its precondition cannot be understood,
+        and so cannot be honoured."""
         provider = self._provider
-        state = provider.registry.state
-        pin = Pin(state, state.face(provider.level), lambda: self._routes.name(scope, path))
-        if not provider.level:
-            return pin
-        if provider.disclosure is not None or _asks_something(scope):
+        if provider.level and (provider.disclosure is not None or _asks_something(scope)):
             headers = _headers_of(scope)
-            pin.face = provider.face(state, headers)
+            pin.face = provider.face(pin.state, headers)
             if epoch := headers.get("contract-epoch"):
                 pin.stamp = pin.face.compact_stamp(epoch)
             if (grounds := headers.get("contract-precondition")) is not None:
                 pin.precondition = Precondition.from_header(grounds)
-        pin.stamp = pin.stamp or pin.face.stamp
-        return pin
+        if provider.level:
+            pin.stamp = pin.stamp or pin.face.stamp
 
     def _warn_of_what_went_unheard(self, pin: Pin, response: "_Response") -> None:
         """Warn an operator, once, of an operation that does not do what clients rely on."""
@@ -278,14 +273,16 @@ class _Response:
 
 
 def answer_to(failure: Exception, provider: Provider, pin: Pin, scope: Mapping[str, Any]) -> Answer:
-    """The answer to a request whose check has raised this, for an app that has not handled it."""
-    wire, form = provider.wire, _form_of(scope, provider)
+    """The answer to a request that cannot be understood, or whose check has raised this, for an app that has
+    not handled it."""
+    wire = provider.wire
+    form = form_asked_for(_headers_of(scope).get("accept", ""), wire.errors)
     if isinstance(failure, Refusal):
         answer = refusal_answer(wire, failure, form, pin.face, pin.stamp)
         if pin.stamp is not None and pin.stamp.vary and scope["method"] in _CACHED:
             answer = answer._replace(headers=(*answer.headers, ("Vary", pin.stamp.vary)))
         return answer
-    if isinstance(failure, MalformedRequest):
+    if isinstance(failure, MalformedRequest | BadMessage):
         return error_answer(wire, 400, str(failure), form)
     _log.error("%s; the request was answered with 500", failure, exc_info=failure.__cause__)
     return error_answer(wire, 500, "internal server error", form)
@@ -405,11 +402,6 @@ def _asks_something(scope: Scope) -> bool:
     return False
 
 
-def _form_of(scope: Mapping[str, Any], provider: Provider) -> ErrorForm:
-    """How an error is written for the client of a request."""
-    return form_asked_for(_headers_of(scope).get("accept", ""), provider.wire.errors)
-
-
 async def _body_from(receive: Receive) -> AsyncIterator[bytes]:
     """The body of a request that nobody has read yet."""
     while True:
@@ -431,7 +423,7 @@ async def _at_most(body: AsyncIterator[bytes], most_bytes: int) -> bytes:
 
 async def _send_answer(send: Send, answer: Answer, method: str) -> None:
     headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in answer.headers]
-    if answer.status != 304:
+    if answer.content_type:
         headers.append((b"content-type", answer.content_type.encode()))
         headers.append((b"content-length", b"%d" % len(answer.body)))
     body = b"" if method == "HEAD" else answer.body

@@ -152,7 +152,7 @@ class ContractEndpoints(Endpoints):
         known = [value for name, value in parse_qsl(call.query) if name == "known"]
         is_known = known[-1:] == [face.epoch]
         if is_known or _names_tag(call.headers.get("if-none-match", ""), stamp.tag):
-            return Answer(304, JSON, b"", headers)
+            return Answer(304, "", b"", headers)
         return Answer(200, JSON, b"{" + stamp.members + b"}", headers)
 
     def _changes(self, call: Call) -> Answer:
