@@ -22,7 +22,6 @@ with needing("signed"):
 __all__ = ["KeyFileError", "SigningKey", "is_signed_by", "trust"]
 
 _PREFIX = "ed25519:"
-_OWNER_ONLY = 0o600
 
 
 class KeyFileError(ShelflifeError):
@@ -66,7 +65,7 @@ class SigningKey:
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
         try:
-            file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ONLY), "wb")
+            file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
             try:
                 with file:
                     file.write(pem)

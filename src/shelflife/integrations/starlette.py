@@ -143,8 +143,7 @@ class AppRoutes:
 
     def is_stamped(self, scope: Scope, path: str, pin: Pin) -> bool:
         operation = self._find(scope, path)
-        is_its_own = pin.has_run or not self._notes_runs
-        return operation is not None and operation.is_stamped and is_its_own
+        return operation is not None and operation.is_stamped and (pin.has_run or not self._notes_runs)
 
     def _parts_of(self, route: BaseRoute) -> Iterator[tuple[Any, BaseRoute, Guards]]:
         """The routes that one stands for: as they are here, as they were declared, and what else stands
@@ -221,8 +220,7 @@ class AppRoutes:
         routes = self._app.router.routes
         others = [route for route in routes if route not in self.own]
         paths = [one.path for one in self.own]
-        taken = (index for index, route in enumerate(others) if _may_take(route, paths))
-        at = next(taken, len(others))
+        at = next((index for index, route in enumerate(others) if _may_take(route, paths)), len(others))
         routes[:] = [*others[:at], *self.own, *others[at:]]
 
 

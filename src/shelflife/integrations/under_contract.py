@@ -202,7 +202,7 @@ class _Response:
 
     async def replace(self, answer: Answer) -> None:
         """Answer for the app."""
-        self._start = self._held = None
+        self._start = self._held = self._pin.listening = None
         self._pin.is_own_answer = True
         await _send_answer(self.send, answer, self._method)
 
@@ -315,14 +315,13 @@ async def serve_call(endpoints: Endpoints, path: str, scope: Scope, receive: Rec
     if provider.pin is None and endpoints.is_for_the_feed(call):
         await provider.feed.stream(call.headers, call.query, receive, send)
     else:
-        answer = await answer_call(endpoints, path, scope, _body_from(receive))
-        await _send_answer(send, answer, call.method)
+        await _send_answer(send, await answer_call(endpoints, path, scope, _body_from(receive)), call.method)
 
 
 def _call_of(scope: Mapping[str, Any], path: str) -> Call:
     """A request as the endpoints know it, still without its body."""
-    query: bytes = scope.get("query_string", b"")
-    return Call(scope["method"], path, query.decode("latin-1"), _headers_of(scope))
+    query = scope.get("query_string", b"").decode("latin-1")
+    return Call(scope["method"], path, query, _headers_of(scope))
 
 
 def path_below_root(scope: Scope) -> str:
