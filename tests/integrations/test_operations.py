@@ -340,8 +340,8 @@ def test_operations_are_found_by_requests(method, path, name):
 def test_two_routes_of_one_name_are_as_closed_as_the_more_closed_one():
     both = Operations(
         [
-            Operation.of_route("POST", "/o/{id}", is_guarded=False, is_shown=True),
-            Operation.of_route("POST", "/o/{id:int}", is_guarded=True, is_shown=False),
+            Operation.of_route("POST", "/o/{id}", guards=(), is_shown=True),
+            Operation.of_route("POST", "/o/{id:int}", guards=("a login",), is_shown=False),
         ]
     )
     [operation] = both
@@ -374,3 +374,36 @@ def test_a_policy_may_be_for_all_paths_below_one():
         ContractMiddleware(app, provider, operations=["POST /files/{path:path}"]),
     ):
         assert refuses(middleware, "/files/a/b")
+
+
+class CountedStarlette(Starlette):
+    """Counts how often its routes are listed."""
+
+    listing_count = 0
+
+    @property
+    def routes(self):
+        self.listing_count += 1
+        return super().routes
+
+
+def test_endpoints_that_cannot_be_seen_are_looked_for_once():
+    async def told(request):
+        return JSONResponse({})
+
+    async def also_told(request):
+        return JSONResponse({})
+
+    inner = Starlette(routes=[Route("/one", told), Route("/other", also_told)])
+
+    async def around(scope, receive, send):
+        await inner(scope, receive, send)
+
+    app = CountedStarlette(routes=[Mount("/hidden", app=around)])
+    install_in_starlette(app, provider_for())
+    with calling(app) as client:
+        counts = []
+        for _ in range(3):
+            assert [client.get(f"/hidden/{path}").status_code for path in ("one", "other")] == [200, 200]
+            counts.append(app.listing_count)
+    assert counts[0] == counts[1] == counts[2]

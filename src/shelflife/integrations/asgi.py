@@ -5,20 +5,9 @@ A middleware knows little of the app, and stands before its login. If there is a
 
 from collections.abc import Collection
 
-from shelflife.integrations.under_contract import (
-    App,
-    Receive,
-    Scope,
-    Send,
-    UnderContract,
-    answer_in_app,
-    body_from,
-    call_of,
-    path_below_root,
-    send_answer,
-    serve_call,
-)
-from shelflife.server.endpoints import AdminEndpoints, ContractEndpoints
+from shelflife.integrations.under_contract import App, Scope, UnderContract, path_below_root, serve_call
+from shelflife.server.endpoints import AdminEndpoints, ContractEndpoints, Endpoints
+from shelflife.server.feed import Receive, Send
 from shelflife.server.operations import Operations, is_operation
 from shelflife.server.pins import Pin
 from shelflife.server.provider import Provider
@@ -26,19 +15,25 @@ from shelflife.server.provider import Provider
 __all__ = ["AdminMiddleware", "ContractMiddleware", "contract_app"]
 
 
-class AdminMiddleware:
+class _EndpointsFirst:
+    """Answers calls of some endpoints, and hands everything else on."""
+
+    def __init__(self, app: App, endpoints: Endpoints) -> None:
+        self.app = app
+        self._endpoints = endpoints
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and (path := path_below_root(scope)) in self._endpoints.by_path:
+            await serve_call(self._endpoints, path, scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
+
+
+class AdminMiddleware(_EndpointsFirst):
     """Answers an operator's calls, and hands everything else on."""
 
     def __init__(self, app: App, provider: Provider) -> None:
-        self.app = app
-        self._endpoints = AdminEndpoints(provider)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and "/admin/" in scope["path"]:
-            path = path_below_root(scope)
-            if path in self._endpoints.by_path:
-                return await serve_call(self._endpoints, call_of(scope, path), receive, send)
-        return await self.app(scope, receive, send)
+        super().__init__(app, AdminEndpoints(provider))
 
 
 class ContractMiddleware(AdminMiddleware):
@@ -55,8 +50,10 @@ class ContractMiddleware(AdminMiddleware):
     ) -> None:
         routes = _GivenRoutes(provider, operations)
         provider.apps.attach(routes.listed)
-        under_contract = UnderContract(app, provider, routes)
-        super().__init__(_public(under_contract, provider) if public else under_contract, provider)
+        whole: App = UnderContract(app, provider, routes)
+        if public:
+            whole = _EndpointsFirst(whole, ContractEndpoints(provider, routes.all_disclosed))
+        super().__init__(whole, provider)
 
 
 def contract_app(provider: Provider, *, fixes: Collection[str] = ()) -> App:
@@ -70,40 +67,9 @@ def contract_app(provider: Provider, *, fixes: Collection[str] = ()) -> App:
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             path = "/contract" + path_below_root(scope).removeprefix("/contract")
-            await _answer(provider, endpoints, path, scope, receive, send)
+            await serve_call(endpoints, path, scope, receive, send)
 
     return answer
-
-
-def _public(app: App, provider: Provider) -> App:
-    """The endpoints for clients before an app, with all fixes told."""
-
-    def disclosed(asked: str) -> str | None:
-        operation = provider.policies.operations.find_named(asked)
-        if operation is not None:
-            return operation.name
-        return asked if is_operation(asked) else None
-
-    endpoints = ContractEndpoints(provider, disclosed)
-
-    async def answer_first(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and (path := path_below_root(scope)) in endpoints.by_path:
-            await _answer(provider, endpoints, path, scope, receive, send)
-        else:
-            await app(scope, receive, send)
-
-    return answer_first
-
-
-async def _answer(
-    provider: Provider, endpoints: ContractEndpoints, path: str, scope: Scope, receive: Receive, send: Send
-) -> None:
-    call = call_of(scope, path)
-    if provider.pin is None and endpoints.is_for_the_feed(call):
-        await provider.feed.stream(call.headers, call.query, receive, send)
-    else:
-        answer = await answer_in_app(provider, endpoints, call, body_from(receive))
-        await send_answer(send, answer, call.method)
 
 
 class _GivenRoutes:
@@ -122,6 +88,12 @@ class _GivenRoutes:
         if operation is None and self._listed is None and not operations.has_like(path):
             return f"{scope['method']} {path}"  # some other one, for all that can be known
         return None if operation is None else operation.name
+
+    def all_disclosed(self, asked: str) -> str | None:
+        """Any operation that a client asks for, by the name that a policy has for it."""
+        operation = self._provider.policies.operations.find_named(asked)
+        name = asked if operation is None else operation.name
+        return name if is_operation(name) else None
 
     def is_stamped(self, scope: Scope, path: str, pin: Pin) -> bool:
         return self._listed is not None and self._listed.find(scope["method"], path) is not None

@@ -16,19 +16,12 @@ from shelflife.extras import needing
 
 with needing("signed"):
     from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-    from cryptography.hazmat.primitives.serialization import (
-        Encoding,
-        NoEncryption,
-        PrivateFormat,
-        PublicFormat,
-        load_pem_private_key,
-    )
 
 __all__ = ["KeyFileError", "SigningKey", "is_signed_by", "trust"]
 
 _PREFIX = "ed25519:"
-_OWNER_ONLY = 0o600
 
 
 class KeyFileError(ShelflifeError):
@@ -40,8 +33,7 @@ class SigningKey:
 
     def __init__(self, private: Ed25519PrivateKey, endorsements: Iterable[Endorsement] = ()) -> None:
         self._private = private
-        raw = private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
-        self.key = _PREFIX + base64.b64encode(raw).decode()
+        self.key = _PREFIX + base64.b64encode(private.public_key().public_bytes_raw()).decode()
         """The public key, for clients to pin."""
         self.endorsements = tuple(endorsements)
         """The endorsements by which earlier keys name this one, or one on the way to it."""
@@ -56,7 +48,7 @@ class SigningKey:
     def from_file(cls, path: str | Path, endorsements: Iterable[Endorsement] = ()) -> "SigningKey":
         """A key from a PEM file (PKCS #8, not encrypted)."""
         try:
-            private = load_pem_private_key(Path(path).read_bytes(), password=None)
+            private = serialization.load_pem_private_key(Path(path).read_bytes(), password=None)
         except OSError as error:
             raise KeyFileError(f"cannot read {path}: {os.strerror(error.errno or 0)}") from error
         except TypeError:
@@ -69,9 +61,11 @@ class SigningKey:
 
     def write(self, path: str | Path) -> None:
         """Write the key to a file that is not there yet, for the owner alone."""
-        pem = self._private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        pem = self._private.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
         try:
-            file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ONLY), "wb")
+            file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
             try:
                 with file:
                     file.write(pem)

@@ -7,17 +7,8 @@ from typing import Any
 
 from shelflife.extras import needing
 from shelflife.integrations.fastapi_schema import ENDPOINTS, show_contract
-from shelflife.integrations.starlette_routes import (
-    AppRoutes,
-    Guards,
-    Handler,
-    decorators_of,
-    guards_of_its_own,
-    is_of_framework_itself,
-)
-from shelflife.integrations.under_contract import Scope
+from shelflife.integrations.starlette import AppRoutes, Guards, Handler, guards_of_its_own, is_of_framework
 from shelflife.server import Provider, UsageError
-from shelflife.server.pins import Pin
 
 with needing("server"):
     from fastapi import FastAPI, params, routing
@@ -25,10 +16,6 @@ with needing("server"):
     from starlette.routing import BaseRoute, Route
 
 __all__ = ["install"]
-
-_REMEDY = (
-    "give install the dependencies that they need, as dependencies=[Depends(...)], or [] if this is meant"
-)
 
 
 def install(
@@ -45,11 +32,25 @@ def install(
     fixes are told without the request being made. By default these are the ones that ask for no more than the
     contract's endpoints do, in an app without middleware but Starlette's own.
     """
-    routes = _FastAPIRoutes(app, provider, dependencies)
+    remedy = (
+        "give install the dependencies that they need, as dependencies=[Depends(...)], or [] if this is meant"
+    )
+    routes = _FastAPIRoutes(app, provider, remedy if dependencies is None else "")
     given: object = dependencies or []
     if not isinstance(given, Sequence) or not all(isinstance(one, params.Depends) for one in given):
         raise UsageError("the dependencies of the contract are a list of Depends(...)")
-    routes.install(fixes)
+
+    def add(path: str, methods: Sequence[str], handler: Handler) -> None:
+        app.router.add_api_route(
+            path,
+            handler,
+            methods=[methods[0]],  # no HEAD: routes of FastAPI do not take it either
+            dependencies=dependencies,
+            response_model=None,
+            openapi_extra=ENDPOINTS[path],
+        )
+
+    routes.install(add, fixes)
     plain_openapi = app.openapi
     shown: dict[str, Any] = {}
 
@@ -68,26 +69,7 @@ class _FastAPIRoutes(AppRoutes):
     """The routes of an app, and how they compare with the contract's: whoever has passed as much may be told
     as much."""
 
-    def __init__(
-        self, app: FastAPI, provider: Provider, dependencies: Sequence[params.Depends] | None
-    ) -> None:
-        super().__init__(app, provider, _REMEDY if dependencies is None else "")
-        self._router = app.router
-        self._dependencies = dependencies or ()
-
-    def is_stamped(self, scope: Scope, path: str, pin: Pin) -> bool:
-        return pin.has_run and super().is_stamped(scope, path, pin)
-
-    def _add(self, path: str, methods: Sequence[str], handler: Handler) -> BaseRoute:
-        self._router.add_api_route(
-            path,
-            handler,
-            methods=[methods[0]],  # no HEAD: routes of FastAPI do not take it either
-            dependencies=self._dependencies,
-            response_model=None,
-            openapi_extra=ENDPOINTS[path],
-        )
-        return self._router.routes[-1]
+    _notes_runs = True
 
     def _parts_of(self, route: BaseRoute) -> Iterator[tuple[Any, BaseRoute, Guards]]:
         own = ("a router of its own kind",) if _has_router_of_its_own_kind(route) else ()
@@ -95,9 +77,10 @@ class _FastAPIRoutes(AppRoutes):
             yield part, part.original_route, own
 
     def _standing(self, route: Any, declared: Route, guards: Guards) -> tuple[Guards, bool, bool]:
-        demands, asked_for = _demands_of(route), _demands_of(self.own[0]) if self.own else {}
+        contract = next(iter(self.own), None)
+        demands, asked_for = _demands_of(route), _demands_of(contract)
         is_api_route = isinstance(declared, routing.APIRoute)
-        own = self._guards_of_api_route(declared) if is_api_route else guards_of_its_own(declared)
+        own = guards_of_its_own(declared, type(contract) if is_api_route else Route)
         is_stamped = is_api_route and demands.keys() >= asked_for.keys()
         if is_stamped:
             _note_runs(route.dependant, self._provider)
@@ -105,17 +88,12 @@ class _FastAPIRoutes(AppRoutes):
         # What is no route of an API has none of the app's dependencies either: the documentation, say.
         return guards, bool(is_api_route and route.include_in_schema), is_stamped
 
-    def _guards_of_api_route(self, route: Route) -> Iterator[str]:
-        if not any(type(route) is type(own) for own in self.own):
-            yield f"a {type(route).__name__}"
-        yield from decorators_of(route.endpoint)
-
 
 def _has_router_of_its_own_kind(route: Any) -> bool:
     """Whether a router that is included here, at any depth, may do more than find routes."""
     router = getattr(route, "original_router", None)
     return router is not None and (
-        not is_of_framework_itself(router) or any(map(_has_router_of_its_own_kind, router.routes))
+        not is_of_framework(router) or any(map(_has_router_of_its_own_kind, router.routes))
     )
 
 
@@ -143,18 +121,16 @@ _Demand = tuple[Any, frozenset[str]]
 """A dependency and the security scopes that it needs."""
 
 
-def _demands_of(route: Any) -> dict[_Demand, str]:
-    """What a route asks for before its endpoint runs, by name, at any depth."""
-    dependant: Dependant | None = getattr(route, "dependant", None)
-    return {} if dependant is None else dict(_demands_in(dependant))
-
-
-def _demands_in(dependant: Dependant) -> Iterator[tuple[_Demand, str]]:
-    for needed in dependant.dependencies:
+def _demands_of(asking: Any) -> dict[_Demand, str]:
+    """What a route or a dependency asks for before it runs, by name, at any depth."""
+    demands: dict[_Demand, str] = {}
+    dependant = getattr(asking, "dependant", asking)
+    for needed in getattr(dependant, "dependencies", ()):
         scopes = (*(needed.parent_oauth_scopes or ()), *(needed.own_oauth_scopes or ()))
         is_hashable = getattr(needed.call, "__hash__", None) is not None
-        yield (needed.call if is_hashable else id(needed.call), frozenset(scopes)), _name_of(needed.call)
-        yield from _demands_in(needed)
+        demands[needed.call if is_hashable else id(needed.call), frozenset(scopes)] = _name_of(needed.call)
+        demands |= _demands_of(needed)
+    return demands
 
 
 def _name_of(dependency: Any) -> str:

@@ -2,17 +2,7 @@
 
 from typing import Any
 
-from shelflife.server import Level, Provider
-from shelflife.server.endpoints import (
-    CHANGES_PATH,
-    FIXES_PATH,
-    GRAPH_PATH,
-    RELOAD_RULES_PATH,
-    RELOAD_TABLE_PATH,
-    SIGNED_PATH,
-    STATE_PATH,
-    AdminEndpoints,
-)
+from shelflife.server import Level, Provider, endpoints
 from shelflife.server.schemas import schema_components
 
 __all__ = ["ENDPOINTS", "show_contract"]
@@ -44,8 +34,8 @@ def show_contract(document: dict[str, Any], provider: Provider) -> None:
         return
     for name, schema in schema_components().items():
         schemas.setdefault(name, schema)
-    for path, endpoint in AdminEndpoints(provider).by_path.items():
-        if path != GRAPH_PATH or provider.level >= Level.GRAPH:
+    for path, endpoint in endpoints.AdminEndpoints(provider).by_path.items():
+        if path != endpoints.GRAPH_PATH or provider.level >= Level.GRAPH:
             operation = {**ENDPOINTS[path], "security": [{"AdminToken": []}]}
             paths[path] = {endpoint.methods[0].lower(): operation}
             components.setdefault("securitySchemes", {})["AdminToken"] = {"type": "http", "scheme": "bearer"}
@@ -60,19 +50,16 @@ def _show_answers(operation: dict[str, Any], provider: Provider, schemas: dict[s
             media["schema"] = {"allOf": [media["schema"], _ref("ContractState")]}
     if "requestBody" not in operation:
         return
-    refused = responses.setdefault("422", {"content": {}})
+    refused = responses.setdefault("422", {})
     content = refused.setdefault("content", {})
     if is_plain_text:
         refused["description"] = "The request violates a policy"
-        content["text/plain"] = {"schema": {"type": "string"}}
+        content |= _media("text/plain", {"type": "string"})
         return
     refused["description"] = "The request is malformed, or violates a policy"
     malformed = content.get("application/json", {}).get("schema")
     either = {"anyOf": [_ref("Rejection"), malformed]} if malformed else _ref("Rejection")
-    content |= {
-        "application/json": {"schema": either},
-        "application/problem+json": {"schema": _ref("Problem")},
-    }
+    content |= _media("application/json", either) | _PROBLEM
 
 
 def _is_object(schema: dict[str, Any], schemas: dict[str, Any]) -> bool:
@@ -85,61 +72,67 @@ def _ref(name: str) -> dict[str, str]:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def _reload(message: str, whole: str, *change: str) -> dict[str, Any]:
-    """A message with either the member that is the whole, or at least one of those that are a change."""
-    is_change = {"anyOf": [{"required": [member]} for member in change]}
-    return {"allOf": [_ref(message), {"oneOf": [{"required": [whole]}, is_change]}]}
+def _media(form: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {form: {"schema": schema}}
 
 
 def _parameter(name: str, description: str, place: str = "query", **schema: Any) -> dict[str, Any]:
     return {"name": name, "in": place, "description": description, "schema": {"type": "string", **schema}}
 
 
-_EPOCHS = [
+def _parameters(*parameters: dict[str, Any]) -> dict[str, Any]:
+    return {"parameters": [*parameters]}
+
+
+def _body(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"requestBody": {"required": True, "content": _media("application/json", schema)}}
+
+
+def _reload(message: str, whole: str, *change: str) -> dict[str, Any]:
+    """A message with either the member that is the whole, or at least one of those that are a change."""
+    is_change = {"anyOf": [{"required": [member]} for member in change]}
+    return _body({"allOf": [_ref(message), {"oneOf": [{"required": [whole]}, is_change]}]})
+
+
+def _operation(path: str, summary: str, answer: str, others: str, asked: dict[str, Any]) -> dict[str, Any]:
+    """An endpoint of the contract's own, by what it answers with, other statuses that it may have, and what
+    it is asked with."""
+    responses = {"200": {"description": summary, "content": _media("application/json", _ref(answer))}}
+    for status in others.split():
+        responses[status] = {"description": _STATUSES[status]}
+        if status >= "400":
+            responses[status]["content"] = _media("application/json", _ref("ErrorMessage")) | _PROBLEM
+    _, tag, name = path.split("/")
+    operation_id = f"{tag}_{name.replace('-', '_')}"
+    return {"operationId": operation_id, "tags": [tag], "summary": summary, "responses": responses, **asked}
+
+
+_PROBLEM = _media("application/problem+json", _ref("Problem"))
+_VERSION = {"type": "string", "pattern": "^[^:]+:.+$"}
+_NUMBER: dict[str, Any] = {"type": "integer", "minimum": 0, "maximum": 10**18 - 1}
+_EPOCHS = _parameters(
     _parameter("If-None-Match", "The ETag of the state that is known", "header"),
     _parameter("known", "Its epoch"),
-]
-_VERSIONS = [
-    _parameter(
-        "since",
-        "table:version, once for each table",
-        type="array",
-        items={"type": "string", "pattern": "^[^:]+:.+$"},
-    ),
+)
+_VERSIONS = _parameters(
+    _parameter("since", "table:version, once for each table", type="array", items=_VERSION),
     _parameter("rules", "The rules_version that is known"),
-]
-_NUMBERS: dict[str, Any] = {"type": "integer", "minimum": 0, "maximum": 10**18 - 1}
-_SEQUENCE = [_parameter("since", "The number of the last statement that is known", **_NUMBERS)]
+)
+_SEQUENCE = _parameters(_parameter("since", "The number of the last statement that is known", **_NUMBER))
+_ASK_FIXES = _body(_ref("AskFixes"))
 _RELOAD_TABLE = _reload("ReloadTable", "rows", "set", "remove")
 _RELOAD_RULES = _reload("ReloadRules", "rules", "add", "remove")
 
-
-def _operation(path: str, summary: str, answer: str, others: str, **request: Any) -> dict[str, Any]:
-    """An endpoint of the contract's own, by what it answers with, and other statuses that it may have."""
-    forms = {"application/json": "ErrorMessage", "application/problem+json": "Problem"}
-    error = {"content": {form: {"schema": _ref(message)} for form, message in forms.items()}}
-    told = {"description": summary, "content": {"application/json": {"schema": _ref(answer)}}}
-    responses: dict[str, Any] = {"200": told}
-    for status in others.split():
-        responses[status] = {"description": _STATUSES[status], **(error if status >= "400" else {})}
-    if "body" in request:
-        content = {"application/json": {"schema": request.pop("body")}}
-        request["requestBody"] = {"required": True, "content": content}
-    _, tag, name = path.split("/")
-    operation_id = f"{tag}_{name.replace('-', '_')}"
-    return {"operationId": operation_id, "tags": [tag], "summary": summary, "responses": responses, **request}
-
-
 ENDPOINTS = {
-    operation[0]: _operation(*operation, **request)
-    for operation, request in (
-        ((STATE_PATH, "The current versions", "ContractState", "304"), {"parameters": _EPOCHS}),
-        ((CHANGES_PATH, "What changed since some versions", "Changes", "400"), {"parameters": _VERSIONS}),
-        ((FIXES_PATH, "The fixes of a request", "Rejection", "400 404 413 422"), {"body": _ref("AskFixes")}),
-        ((SIGNED_PATH, "The signed state", "SignedStates", "400 503"), {"parameters": _SEQUENCE}),
-        ((RELOAD_TABLE_PATH, "Reload a table", "ReloadReport", _RELOAD_ERRORS), {"body": _RELOAD_TABLE}),
-        ((RELOAD_RULES_PATH, "Reload the rules", "RulesReport", _RELOAD_ERRORS), {"body": _RELOAD_RULES}),
-        ((GRAPH_PATH, "Show the graph", "Graph", "401"), {}),
+    described[0]: _operation(*described)
+    for described in (
+        (endpoints.STATE_PATH, "The current versions", "ContractState", "304", _EPOCHS),
+        (endpoints.CHANGES_PATH, "What changed since some versions", "Changes", "400", _VERSIONS),
+        (endpoints.FIXES_PATH, "The fixes of a request", "Rejection", "400 404 413 422", _ASK_FIXES),
+        (endpoints.SIGNED_PATH, "The signed state", "SignedStates", "400 503", _SEQUENCE),
+        (endpoints.RELOAD_TABLE_PATH, "Reload a table", "ReloadReport", _RELOAD_ERRORS, _RELOAD_TABLE),
+        (endpoints.RELOAD_RULES_PATH, "Reload the rules", "RulesReport", _RELOAD_ERRORS, _RELOAD_RULES),
+        (endpoints.GRAPH_PATH, "Show the graph", "Graph", "401", {}),
     )
 }
 """The contract's own endpoints, by path, as OpenAPI operations."""

@@ -4,7 +4,7 @@ It is a plugin and no `install(app, provider)`, because a Litestar app is settle
 """
 
 import inspect
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 from urllib.parse import unquote
 
@@ -12,12 +12,10 @@ from shelflife.extras import needing
 from shelflife.integrations.under_contract import (
     Scope,
     UnderContract,
-    answer_in_app,
+    answer_call,
     answer_to,
-    call_of,
     path_below_root,
     serve_call,
-    warn_that_it_is_open,
 )
 from shelflife.server import MalformedRequest, PolicyFailed, Provider
 from shelflife.server.endpoints import AdminEndpoints, ContractEndpoints
@@ -58,21 +56,18 @@ class ContractPlugin(InitPlugin, ReceiveRoutePlugin):
     ) -> None:
         self._provider = provider
         self._guards = list(guards or ())
-        self._routes = _LitestarRoutes(provider, "" if guards is not None else _REMEDY)
+        self._routes = _LitestarRoutes(provider, _REMEDY if guards is None else "")
         disclosed = provider.apps.disclosed_fixes(self._routes.listed, fixes)
         self._endpoints = ContractEndpoints(provider, disclosed)
         provider.apps.attach(self._routes.listed)
 
     def on_app_init(self, app_config: AppConfig) -> AppConfig:
         """Put everything into the app that is being made."""
-        provider, routes = self._provider, self._routes
+        provider, routes, admin = self._provider, self._routes, AdminEndpoints(self._provider)
         routes.own = [self._handler(path) for path in self._endpoints.by_path]
-        app_config.route_handlers.extend(routes.own)
-        app_config.route_handlers.extend(_admin_handlers(provider))
+        app_config.route_handlers += [*routes.own, *(_admin_handler(admin, path) for path in admin.by_path)]
         # The last of the app's own, so that every login of the app comes before it.
-        under_contract: Any = lambda app: UnderContract(app, provider, routes)  # noqa: E731
-        routes.under_contract = under_contract
-        app_config.middleware.append(under_contract)
+        app_config.middleware.append(routes.under_contract)
         for failure in _FAILURES:
             app_config.exception_handlers.setdefault(failure, self._answer_for_the_app)
         app_config.on_startup.append(provider.begin_life)
@@ -85,28 +80,22 @@ class ContractPlugin(InitPlugin, ReceiveRoutePlugin):
 
     def _handler(self, path: str) -> HTTPRouteHandler:
         """What answers calls to one of the contract's endpoints."""
-        provider, endpoints = self._provider, self._endpoints
 
-        async def answer(request: Request[Any, Any, Any]) -> Response[bytes | None]:
-            scope: Any = request.scope
-            return _response(await answer_in_app(provider, endpoints, call_of(scope, path), request.stream()))
+        async def answer(request: Request[Any, Any, Any]) -> Response[bytes]:
+            return _response(await answer_call(self._endpoints, path, request.scope, request.stream()))
 
-        methods: Any = endpoints.by_path[path].methods
-        handler = HTTPRouteHandler(
+        methods: Any = self._endpoints.by_path[path].methods
+        return HTTPRouteHandler(
             path, http_method=methods, guards=self._guards, include_in_schema=False, status_code=200
-        )
-        return handler(answer)
+        )(answer)
 
-    def _answer_for_the_app(
-        self, request: Request[Any, Any, Any], failure: Exception
-    ) -> Response[bytes | None]:
+    def _answer_for_the_app(self, request: Request[Any, Any, Any], failure: Exception) -> Response[bytes]:
         """The answer to a refusal that the app does not handle."""
         pin = self._provider.pin
         if pin is None:
             raise failure
         pin.is_own_answer = True
-        scope: Any = request.scope
-        return _response(answer_to(failure, self._provider, pin, scope))
+        return _response(answer_to(failure, self._provider, pin, request.scope))
 
 
 class _LitestarRoutes:
@@ -115,15 +104,16 @@ class _LitestarRoutes:
     def __init__(self, provider: Provider, remedy: str) -> None:
         self.own: list[HTTPRouteHandler] = []
         """The contract's."""
-        self.under_contract: Any = None
-        """The contract's middleware."""
         self._provider = provider
-        self._remedy = remedy
+        self._remedy = remedy if provider.level else ""
         self._all: list[BaseRoute] = []
         self._listed: Operations | None = None
-        self._stamped: dict[int, bool] = {}
-        """Whether the successes of a handler carry stamps, by its identity. Handlers live as long as their
-        app."""
+        self._stamped: set[int] = set()
+        """The handlers whose successes carry stamps, by identity. Handlers live as long as their app."""
+
+    def under_contract(self, app: Any) -> Any:
+        """The contract's middleware."""
+        return UnderContract(app, self._provider, self)
 
     def add(self, route: BaseRoute) -> None:
         self._all.append(route)
@@ -131,21 +121,17 @@ class _LitestarRoutes:
 
     def listed(self) -> Operations:
         if self._listed is None:
+            operations = [
+                self._operation(str(method), route.path, handler)
+                for route in self._all
+                if isinstance(route, HTTPRoute)
+                for handler in route.route_handlers
+                for method in handler.http_methods
+            ]
             opaque = [route.path for route in self._all if not isinstance(route, HTTPRoute | WebSocketRoute)]
-            passed, has_middleware = self._passed(), self._has_middleware()
-            operations: list[Operation] = []
-            guards: dict[str, list[str]] = {}
-            for method, route, handler in self._handlers():
-                more = [name for what, name in _standing_before(handler).items() if what not in passed]
-                is_shown = bool(handler.resolve_include_in_schema()) and method != "OPTIONS"
-                operation = Operation.of_route(
-                    method, route.path, is_guarded=has_middleware or bool(more), is_shown=is_shown
-                )
-                operations.append(operation)
-                guards[operation.name] = more
+            self._stamped = {id(one.endpoint) for one in operations if one.is_stamped}
             self._listed = Operations(operations, opaque)
-            if self._remedy:
-                warn_that_it_is_open(self._provider, guards, self._remedy)
+            self._provider.apps.warn_of_guards(self._listed, self._remedy)
         return self._listed
 
     def name(self, scope: Scope, path: str) -> str | None:
@@ -159,47 +145,37 @@ class _LitestarRoutes:
         return None if operation is None else operation.name
 
     def is_stamped(self, scope: Scope, path: str, pin: Pin) -> bool:
-        handler = scope.get("route_handler")
-        if not isinstance(handler, HTTPRouteHandler):
-            return False
-        is_stamped = self._stamped.get(id(handler))
-        if is_stamped is None:
-            is_stamped = self._stamped[id(handler)] = self._may_be_stamped(handler)
-        return is_stamped
+        self.listed()  # a route may have been added
+        return id(scope.get("route_handler")) in self._stamped
 
-    def _may_be_stamped(self, handler: HTTPRouteHandler) -> bool:
-        """Whether a success can only come from the handler itself, and its client has passed all that the
-        contract asks for."""
-        has_hook = any(getattr(layer, "before_request", None) for layer in handler.ownership_layers)
-        has_own_middleware = any(layer.middleware for layer in handler.ownership_layers[1:])
-        app: Any = handler.ownership_layers[0]
-        is_last = list(app.middleware)[-1:] == [self.under_contract]
-        handled = any(
-            of not in _FAILURES and not getattr(handle, "__module__", "").startswith("litestar.")
-            for of, handle in handler.resolve_exception_handlers().items()
-        )
-        return (
-            bool(handler.resolve_include_in_schema())
-            and not (has_hook or has_own_middleware or handled)
-            and is_last
-            and self._passed().keys() <= _standing_before(handler).keys()
+    def _operation(self, method: str, path: str, handler: HTTPRouteHandler) -> Operation:
+        standing = _standing_before(handler)
+        passed = _standing_before(self.own[0]) if self.own else {}
+        guards = [name for what, name in standing.items() if what not in passed]
+        app_middleware = list(handler.ownership_layers[0].middleware or ())
+        if app_middleware != [self.under_contract]:
+            guards.append("")  # it may ask for another thing at each path; a later plugin may have added it
+        is_shown = bool(handler.resolve_include_in_schema())
+        is_innermost = app_middleware[-1:] == [self.under_contract] and not _may_be_answered_for(handler)
+        return Operation.of_route(
+            method,
+            path,
+            guards=tuple(guards),
+            is_shown=is_shown and method != "OPTIONS",
+            is_stamped=is_shown and is_innermost and passed.keys() <= standing.keys(),
+            endpoint=handler,
         )
 
-    def _has_middleware(self) -> bool:
-        """Whether the app has middleware, which may ask for another thing at each path. A later plugin may
-        have added it."""
-        app = self.own[0].ownership_layers[0] if self.own else None
-        return any(one is not self.under_contract for one in getattr(app, "middleware", ()))
 
-    def _passed(self) -> dict[Any, str]:
-        """What stands before the contract's endpoints."""
-        return _standing_before(self.own[0]) if self.own else {}
-
-    def _handlers(self) -> Iterator[tuple[str, HTTPRoute, HTTPRouteHandler]]:
-        for route in self._all:
-            if isinstance(route, HTTPRoute):
-                for handler in route.route_handlers:
-                    yield from ((str(method), route, handler) for method in handler.http_methods)
+def _may_be_answered_for(handler: HTTPRouteHandler) -> bool:
+    """Whether a success may come from something else than the handler, after the contract's middleware."""
+    has_own_middleware = any(layer.middleware for layer in handler.ownership_layers[1:])
+    has_hook = any(getattr(layer, "before_request", None) for layer in handler.ownership_layers)
+    is_handled = any(
+        of not in _FAILURES and not getattr(handle, "__module__", "").startswith("litestar.")
+        for of, handle in handler.resolve_exception_handlers().items()
+    )
+    return has_own_middleware or has_hook or is_handled
 
 
 def _standing_before(handler: HTTPRouteHandler) -> dict[Any, str]:
@@ -210,9 +186,6 @@ def _standing_before(handler: HTTPRouteHandler) -> dict[Any, str]:
         standing |= {("middleware", id(middleware)): "" for middleware in layer.middleware or ()}
         if (hook := getattr(layer, "before_request", None)) is not None:
             standing["hook", hook] = ""
-        request_class = getattr(layer, "request_class", None)
-        if request_class is not None and not request_class.__module__.startswith("litestar."):
-            standing["request", request_class] = ""
     standing |= {("opt", name): "" for name in handler.opt}
     needed = handler.parsed_fn_signature.parameters.keys() & handler.resolve_dependencies().keys()
     standing |= {("dependency", name): "" for name in needed}
@@ -221,8 +194,8 @@ def _standing_before(handler: HTTPRouteHandler) -> dict[Any, str]:
         function = getattr(function, "func", function)
     if not inspect.isroutine(function) or hasattr(function, "__wrapped__"):
         standing["decorator", id(function)] = ""
-    if not type(handler).__module__.startswith("litestar."):
-        standing["handler", type(handler)] = ""
+    kinds = [type(handler), *(getattr(layer, "request_class", None) for layer in handler.ownership_layers)]
+    standing |= {("kind", kind): "" for kind in kinds if kind and not kind.__module__.startswith("litestar.")}
     return standing
 
 
@@ -237,23 +210,13 @@ class _AdminHandler(ASGIRouteHandler):
         return []
 
 
-def _admin_handlers(provider: Provider) -> Iterator[ASGIRouteHandler]:
-    endpoints = AdminEndpoints(provider)
+def _admin_handler(endpoints: AdminEndpoints, path: str) -> ASGIRouteHandler:
+    async def admin(scope: Any, receive: Any, send: Any) -> None:
+        await serve_call(endpoints, path, scope, receive, send)
 
-    def handler_for(path: str) -> ASGIRouteHandler:
-        async def admin(scope: Any, receive: Any, send: Any) -> None:
-            await serve_call(endpoints, call_of(scope, path), receive, send)
-
-        return _AdminHandler(path, copy_scope=True, exclude_from_csrf=True)(admin)
-
-    return map(handler_for, endpoints.by_path)
+    return _AdminHandler(path, copy_scope=True, exclude_from_csrf=True)(admin)
 
 
-def _response(answer: Answer) -> Response[bytes | None]:
-    has_body = answer.status != 304
-    return Response(
-        answer.body if has_body else None,
-        status_code=answer.status,
-        headers=dict(answer.headers),
-        media_type=answer.content_type if has_body else None,
-    )
+def _response(answer: Answer) -> Response[bytes]:
+    status, media_type, body, headers = answer
+    return Response(body, status_code=status, headers=dict(headers), media_type=media_type)

@@ -4,20 +4,39 @@ The contract stands next to the routes. So every middleware of the app holds for
 after. Only the operator's endpoints stand before everything.
 """
 
-from collections.abc import Callable, Collection, Sequence
-from typing import Any
+import inspect
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from shelflife.extras import needing
-from shelflife.integrations.starlette_routes import AppRoutes, Guards, Handler, guards_of_its_own
-from shelflife.server import Provider
+from shelflife.integrations.asgi import AdminMiddleware
+from shelflife.integrations.under_contract import Scope, UnderContract, answer_call
+from shelflife.server import Provider, UsageError
+from shelflife.server.endpoints import ContractEndpoints
+from shelflife.server.operations import Operation, Operations
+from shelflife.server.pins import Pin
 
 with needing("server"):
     from starlette.applications import Starlette
-    from starlette.routing import Route
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.routing import BaseRoute, Host, Mount, Route, Router, WebSocketRoute, compile_path
+    from starlette.staticfiles import StaticFiles
 
 __all__ = ["install"]
 
-Decorator = Callable[[Handler], Handler]
+_ANY_METHOD = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+_MOST_UNKNOWN = 1000
+_LETS_EVERYBODY_IN = {
+    f"starlette.middleware.{name}" for name in ("cors", "gzip", "httpsredirect", "sessions", "trustedhost")
+}
+"""Middleware that is no login. Any other may ask for something, and for another thing at another path."""
+
+Handler = Callable[[Request], Any]
+AddRoute = Callable[[str, Sequence[str], Handler], None]
+
+Guards = tuple[str, ...]
+"""What stands before an endpoint, by name."""
 
 
 def install(
@@ -25,7 +44,7 @@ def install(
     provider: Provider,
     *,
     fixes: Collection[str] | None = None,
-    guard: Decorator | None = None,
+    guard: Callable[[Handler], Handler] | None = None,
 ) -> None:
     """Give the app the contract: its endpoints as routes, its stamps, and its answer to `provider.check`.
 
@@ -34,25 +53,230 @@ def install(
     made. By default these are plain functions with nothing before them: no decorator, and no middleware of a route, a
     mount or the app but Starlette's own.
     """
-    _StarletteRoutes(app, provider, guard).install(fixes)
+
+    def add(path: str, methods: Sequence[str], handler: Handler) -> None:
+        app.router.add_route(path, guard(handler) if guard else handler, methods, include_in_schema=False)
+
+    remedy = "" if guard else "give install a guard, such as requires('authenticated')"
+    AppRoutes(app, provider, remedy).install(add, fixes)
 
 
-class _StarletteRoutes(AppRoutes):
-    """The routes of an app. They have no login that could be compared: what has anything before it counts as
-    guarded."""
+class _Listed(NamedTuple):
+    """The routes of an app as they were listed last. One value: whoever looks meanwhile sees all of it or
+    nothing."""
 
-    def __init__(self, app: Starlette, provider: Provider, guard: Decorator | None) -> None:
-        super().__init__(
-            app, provider, "" if guard else "give install a guard, such as requires('authenticated')"
-        )
-        self._guard = guard
+    operations: Operations
+    by_call: dict[tuple[int, str], list[Operation]]
+    """By the identity of the endpoint, and the method."""
 
-    def _add(self, path: str, methods: Sequence[str], handler: Handler) -> Route:
-        guarded = handler if self._guard is None else self._guard(handler)
-        route = Route(path, guarded, methods=[*methods], include_in_schema=False)
-        self._app.router.routes.append(route)
-        return route
+    route_count: int
+    """How many there were: with another one they are listed anew."""
+
+
+class AppRoutes:
+    """The routes of an app. That of a request is found by the endpoint that the app itself has chosen.
+
+    Those of a Starlette app have no login that could be compared: what has anything before it counts as guarded.
+    """
+
+    _notes_runs = False
+    """Whether pins are told when an endpoint is called. A success before that is not its own."""
+
+    def __init__(self, app: Starlette, provider: Provider, remedy: str) -> None:
+        """`remedy` says what to do about operations that ask for more than the contract; empty when the
+        contract has got guards, or needs none."""
+        if app.middleware_stack is not None:
+            raise UsageError("the contract cannot be installed in an app that serves already")
+        if isinstance(app.router.middleware_stack, UnderContract):
+            raise UsageError("a contract is installed in this app already; an app has one provider")
+        self.own: list[Any] = []
+        """The contract's."""
+        self._app = app
+        self._provider = provider
+        self._remedy = remedy if provider.level else ""
+        self._listed = _Listed(Operations(), {}, -1)
+        self._looked_for: dict[int, Any] = {}
+        """Endpoints that were not among the routes as these were listed last, by identity. They are kept, so
+        that no other gets it."""
+
+    def install(self, add: AddRoute, fixes: Collection[str] | None) -> None:
+        """Add the contract's routes, put it around all routes, and the operator's endpoints before everything
+        else."""
+        app, provider = self._app, self._provider
+        disclosed = provider.apps.disclosed_fixes(lambda: self._listed.operations, fixes)
+        endpoints = ContractEndpoints(provider, disclosed)
+        for path, endpoint in endpoints.by_path.items():
+            add(path, endpoint.methods, _handler_of(endpoints, path))
+            self.own.append(app.router.routes[-1])
+        provider.apps.attach(self.listed)
+        app.router.middleware_stack = UnderContract(app.router.middleware_stack, provider, self)
+        build_plain_stack = app.build_middleware_stack
+
+        def build_middleware_stack() -> AdminMiddleware:
+            return AdminMiddleware(build_plain_stack(), provider)
+
+        # Unless somebody else has done the same before: then more than is listed stands before the app.
+        build_middleware_stack.is_of_the_contract = inspect.ismethod(build_plain_stack)  # type: ignore[attr-defined]
+        app.build_middleware_stack = build_middleware_stack  # type: ignore[method-assign]
+
+    def listed(self) -> Operations:
+        """All operations, as the app is now."""
+        if self._listed.route_count < 0:
+            self._place_own_routes()
+        walked = list(self._walk(self._app.routes))
+        found = [one for one in walked if isinstance(one, Operation)]
+        operations = Operations(found, (one for one in walked if isinstance(one, str)))
+        by_call: dict[tuple[int, str], list[Operation]] = {}
+        for one in found:
+            for method in one.methods:
+                by_call.setdefault((id(one.endpoint), method), []).append(one)
+        self._listed = _Listed(operations, by_call, len(self._app.router.routes))
+        self._provider.apps.warn_of_guards(operations, self._remedy)
+        return operations
+
+    def name(self, scope: Scope, path: str) -> str | None:
+        operation = self._find(scope, path)
+        # In a part of the app that cannot be seen, or before a mounted app has found its route: what is listed may not be
+        # what the app chooses, so that only a policy's own path counts.
+        operation = operation or self._provider.policies.operations.guess(scope["method"], path)
+        return None if operation is None else operation.name
+
+    def is_stamped(self, scope: Scope, path: str, pin: Pin) -> bool:
+        operation = self._find(scope, path)
+        return operation is not None and operation.is_stamped and (pin.has_run or not self._notes_runs)
+
+    def _parts_of(self, route: BaseRoute) -> Iterator[tuple[Any, BaseRoute, Guards]]:
+        """The routes that one stands for: as they are here, as they were declared, and what else stands
+        before them."""
+        yield route, route, ()
 
     def _standing(self, route: Any, declared: Route, guards: Guards) -> tuple[Guards, bool, bool]:
+        """What stands before a route, whether the app shows it as its own, and whether successes that were
+        not checked carry stamps. `guards` stand before it because of where it is."""
         guards = (*guards, *guards_of_its_own(route))
-        return guards, route.include_in_schema, not guards and self._guard is None
+        is_contract_guarded = not self._remedy
+        return guards, route.include_in_schema, not (guards or is_contract_guarded)
+
+    def _walk(
+        self, routes: Iterable[BaseRoute], prefix: str = "", guards: Guards = ()
+    ) -> Iterator[Operation | str]:
+        """The operations of all routes, also of mounted apps, and the paths of parts that cannot be seen."""
+        for one in routes:
+            for route, declared, more in self._parts_of(one):
+                before = (*guards, *more)
+                if isinstance(declared, Route):
+                    if declared not in self.own:
+                        standing = self._standing(route, declared, before)
+                        yield from self._operations_of(route, prefix + (route.path or ""), *standing)
+                elif isinstance(declared, Mount | Host):
+                    yield from self._walk_mounted(route, declared, prefix, before)
+                elif not isinstance(declared, WebSocketRoute):
+                    yield prefix
+
+    def _operations_of(
+        self, route: Any, template: str, guards: Guards, is_shown: bool, is_stamped: bool
+    ) -> Iterator[Operation]:
+        """One operation for each method of a route."""
+        if _has_middleware_of_its_own(self._app):
+            guards = (*guards, "")
+        known = {"guards": guards, "is_shown": is_shown, "is_stamped": is_shown and is_stamped}
+        path = compile_path(template)[0]
+        for method in {*(route.methods or _ANY_METHOD)} - {"HEAD"}:  # a GET by another name
+            yield Operation.of_route(method, template, path, endpoint=route.endpoint, **known)
+
+    def _walk_mounted(
+        self, mount: Any, declared: Mount | Host, prefix: str, guards: Guards
+    ) -> Iterator[Operation | str]:
+        """The operations of a mounted app. Whatever may stand on the way to them counts as a guard of
+        theirs."""
+        path = prefix + (mount.path or "") if isinstance(declared, Mount) else prefix
+        if not mount.routes and not isinstance(mount.app, StaticFiles):
+            yield path
+        if type(declared) not in (Mount, Host) or not _is_plain(mount.app):
+            guards = (*guards, f"the middleware of {path or 'a mounted app'}")
+        yield from self._walk(mount.routes, path, guards)
+
+    def _find(self, scope: Scope, path: str) -> Operation | None:
+        """By what the app has chosen. The path decides only between several routes of one endpoint, for the
+        app may understand paths otherwise than we do."""
+        endpoint = scope.get("endpoint")
+        if endpoint is None:
+            return None  # nothing was found for it, or it did not come as far as the routes
+        call = (id(endpoint), scope["method"])
+        is_new = call not in self._listed.by_call and id(endpoint) not in self._looked_for
+        if is_new and len(self._looked_for) < _MOST_UNKNOWN:
+            self._looked_for[id(endpoint)] = endpoint
+            self.listed()  # a route may have been added
+        elif self._listed.route_count != len(self._app.router.routes):
+            self.listed()
+        fitting = self._listed.by_call.get(call, ())
+        if len(fitting) == 1:
+            return fitting[0]
+        return next((one for one in fitting if one.path.match(path)), None)
+
+    def _place_own_routes(self) -> None:
+        """Before the first request, put the contract's routes last, so that no request for another has to
+        pass them; but before a route that takes their paths."""
+        routes = self._app.router.routes
+        others = [route for route in routes if route not in self.own]
+        paths = [one.path for one in self.own]
+        at = next((index for index, route in enumerate(others) if _may_take(route, paths)), len(others))
+        routes[:] = [*others[:at], *self.own, *others[at:]]
+
+
+def _handler_of(endpoints: ContractEndpoints, path: str) -> Handler:
+    """What answers calls to one of the contract's endpoints."""
+
+    async def answer(request: Request) -> Response:
+        # By the request's own stream: a login may have read the body before.
+        told = await answer_call(endpoints, path, request.scope, request.stream())
+        return Response(told.body, told.status, dict(told.headers), told.content_type or None)
+
+    answer.__name__ = path.rpartition("/")[2]
+    return answer
+
+
+def _may_take(route: BaseRoute, paths: Iterable[str]) -> bool:
+    """Whether a request for one of these paths may be for a route. Only of a plain one is it known that it is
+    not."""
+    if not is_of_framework(route) or not isinstance(route, Route):
+        return True
+    return any(route.path_regex.match(path) for path in paths)
+
+
+def guards_of_its_own(route: Route, plain: type = Route) -> Iterator[str]:
+    """What stands before an endpoint, or might. Only a function that a route of the plain kind calls has
+    nothing. A wrapper around it that does not say so cannot be seen."""
+    if type(route) is not plain:
+        yield f"a {type(route).__name__}"
+    if not inspect.isfunction(route.app):
+        yield "a middleware, or an endpoint that is no function"
+    if not inspect.isroutine(route.endpoint) or hasattr(route.endpoint, "__wrapped__"):
+        yield "a decorator"
+
+
+def _is_plain(app: Any) -> bool:
+    """Whether a mounted app has no middleware, and is none. A contract of its own does not count."""
+    is_altered = getattr(app, "user_middleware", ()) or getattr(app, "dependency_overrides", {})
+    return isinstance(app, Router | Starlette) and not is_altered and _calls_its_routes_at_once(app)
+
+
+def _has_middleware_of_its_own(app: Starlette) -> bool:
+    """Whether something stands before all of the app that may ask for another thing at each path."""
+    modules = {getattr(middleware.cls, "__module__", "") for middleware in app.user_middleware}
+    is_stack_known = getattr(app.build_middleware_stack, "is_of_the_contract", False)
+    return not (is_stack_known and modules <= _LETS_EVERYBODY_IN and _calls_its_routes_at_once(app))
+
+
+def _calls_its_routes_at_once(app: Starlette | Router) -> bool:
+    """Whether an app and its router are the framework's own, and nothing but the contract is between them."""
+    router = getattr(app, "router", app)
+    stack = router.middleware_stack
+    if isinstance(stack, UnderContract):
+        stack = stack.app
+    return is_of_framework(app) and is_of_framework(router) and inspect.ismethod(stack)
+
+
+def is_of_framework(part: Any) -> bool:
+    """Whether something is just what Starlette or FastAPI has, and not somebody's own kind of it."""
+    return type(part).__module__.partition(".")[0] in ("starlette", "fastapi")

@@ -5,46 +5,22 @@ The modules for frameworks put `UnderContract` where it belongs in an app: next 
 
 import asyncio
 import logging
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Mapping,
-    MutableMapping,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from functools import lru_cache
 from typing import Any, Protocol
 
 from shelflife.contract import BadMessage
 from shelflife.contract.preconditions import PRECONDITION_HEADER, Precondition
-from shelflife.server.endpoints import Call, ContractEndpoints, Endpoints
+from shelflife.server.endpoints import Call, Endpoints
 from shelflife.server.errors import MalformedRequest, leaves_of
 from shelflife.server.feed import Receive, Send
 from shelflife.server.feedback import JSON, Answer, error_answer, form_asked_for, refusal_answer, stamped
-from shelflife.server.operations import Operations
 from shelflife.server.pins import Listening, Pin
 from shelflife.server.policies import Refusal
 from shelflife.server.provider import Provider
 from shelflife.server.state import CompactStamp, Stamp
-from shelflife.server.wire import ErrorForm
 
-__all__ = [
-    "App",
-    "Receive",
-    "Routes",
-    "Scope",
-    "Send",
-    "UnderContract",
-    "answer_in_app",
-    "answer_to",
-    "body_from",
-    "call_of",
-    "path_below_root",
-    "send_answer",
-    "serve_call",
-    "warn_that_it_is_open",
-]
+__all__ = ["App", "Scope", "UnderContract", "answer_call", "answer_to", "path_below_root", "serve_call"]
 
 Scope = MutableMapping[str, Any]
 AsgiMessage = MutableMapping[str, Any]
@@ -52,22 +28,12 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _log = logging.getLogger("shelflife")
 
-_BODY_HEADERS = {
-    b"content-type": "type",
-    b"content-length": "length",
-    b"etag": "etag",
-    b"content-encoding": "bytes",
-    b"content-range": "bytes",
-    b"content-digest": "bytes",
-    b"repr-digest": "bytes",
-    b"digest": "bytes",
-    b"content-md5": "bytes",
-}
-"""Headers that tell whether a body may be added to. The last ones vouch for its very bytes."""
+_VOUCHING = {b"etag": b"W/"} | dict.fromkeys(
+    (b"content-encoding", b"content-range", b"content-digest", b"repr-digest", b"digest", b"content-md5"),
+    b"identity",
+)
+"""Headers that vouch for the very bytes of a body, each with the beginning of a value that does not."""
 
-_BAD_REQUEST = 400
-_SERVER_ERROR = 500
-_NOT_MODIFIED = 304
 _UNSTAMPED = frozenset({401, 403, 405, 407, 429})
 """Statuses by which an app says that a client may not ask, or not now. Such a response tells nothing of the
 contract."""
@@ -78,18 +44,12 @@ _CACHED = frozenset({"GET", "HEAD"})
 _BODILESS = frozenset({204, 205, 206, 304})
 """Statuses of responses that have no body, or only a part of one."""
 
-_UNSENT = Answer(200, JSON, b"")
-"""What a handler answers for the feed; it does not leave the app."""
-
 _LARGEST_HELD = 1024 * 1024
 _VERDICT = PRECONDITION_HEADER.lower().encode()
 
 
 class Routes(Protocol):
-    """What can be known of the routes of an app."""
-
-    def listed(self) -> Operations | None:
-        """All operations of the app; None when they cannot be listed."""
+    """What can be known of the route of a request."""
 
     def name(self, scope: Scope, path: str) -> str | None:
         """The name of the operation that a request is for, once its handler runs; None when it cannot be
@@ -134,11 +94,12 @@ class UnderContract:
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> Listening | None:
         provider, path = self._provider, path_below_root(scope)
         provider.apps.hold_policies_to_routes()
+        state = provider.registry.state
+        pin = Pin(state, state.face(provider.level), lambda: self._routes.name(scope, path))
         try:
-            pin = self._pin(scope, path)
+            self._hear(pin, scope)
         except BadMessage as error:
-            refused = error_answer(provider.wire, 400, str(error), _form_of(scope, provider))
-            await send_answer(send, refused, scope["method"])
+            await _send_answer(send, answer_to(error, provider, pin, scope), scope["method"])
             return None
         response = _Response(send, pin, scope["method"], lambda: self._routes.is_stamped(scope, path, pin))
         token = provider.pinned.set(pin)
@@ -159,36 +120,32 @@ class UnderContract:
         self._warn_of_what_went_unheard(pin, response)
         return pin.listening
 
-    def _pin(self, scope: Scope, path: str) -> Pin:
-        """What the request sees. `BadMessage` when its precondition cannot be understood, and so cannot be
-        honoured."""
+    def _hear(self, pin: Pin, scope: Scope) -> None:
+        """Note what a client says of the contract. `BadMessage` when its precondition cannot be understood,
+        and so cannot be honoured."""
         provider = self._provider
-        state = provider.registry.state
-        pin = Pin(state, state.face(provider.level), lambda: self._routes.name(scope, path))
-        if not provider.level:
-            return pin
-        if provider.disclosure is not None or _asks_something(scope):
-            headers = headers_of(scope)
-            pin.face = provider.face(state, headers)
+        if provider.level and (provider.disclosure is not None or _asks_something(scope)):
+            headers = _headers_of(scope)
+            pin.face = provider.face(pin.state, headers)
             if epoch := headers.get("contract-epoch"):
                 pin.stamp = pin.face.compact_stamp(epoch)
             if (grounds := headers.get("contract-precondition")) is not None:
                 pin.precondition = Precondition.from_header(grounds)
-        pin.stamp = pin.stamp or pin.face.stamp
-        return pin
+        if provider.level:
+            pin.stamp = pin.stamp or pin.face.stamp
 
     def _warn_of_what_went_unheard(self, pin: Pin, response: "_Response") -> None:
         """Warn an operator, once, of an operation that does not do what clients rely on."""
         is_unjudged = pin.precondition is not None and pin.verdict is None and not pin.is_own_answer
         if response.was_held:
             fault = "answered a refusal of check with 500; let Rejected through, or answer it"
-        elif is_unjudged and response.status < _BAD_REQUEST:
+        elif is_unjudged and response.status < 400:
             fault = "carries requests out without judging their preconditions; call check in it first"
         else:
             return
         name = pin.find_operation()
         # A path that a client made up has no place in the log.
-        is_known = name is not None and self._provider.apps.has_operation(name)
+        is_known = self._provider.apps.has_operation(name)
         self._provider.apps.warn_once(f"{name if is_known else 'an operation'} {fault}")
 
 
@@ -198,18 +155,13 @@ class _Response:
     This runs on every response, so it makes no object and no call without need.
     """
 
-    __slots__ = (
-        *("_held", "_headers", "_is_stamped", "_length_at", "_method", "_pin", "_send", "_start"),
-        *("has_started", "status", "was_held"),
-    )
-    _headers: list[tuple[bytes, bytes]]
-    _length_at: int
-
     def __init__(self, send: Send, pin: Pin, method: str, is_stamped: Callable[[], bool]) -> None:
         self._send = send
         self._pin = pin
         self._method = method
         self._is_stamped = is_stamped
+        self._length_at = -1
+        """Where among the headers the length of the body is."""
         self._start: AsgiMessage | None = None
         self._held: list[AsgiMessage] | None = None
         """A 500 after a failed check: the app's own when it returns, a framework's when the failure comes
@@ -219,27 +171,24 @@ class _Response:
         self.was_held = False
 
     async def send(self, message: AsgiMessage) -> None:
-        kind = message["type"]
-        if kind == "http.response.start":
+        if self._pin.listening is not None:
+            return  # what a handler answers for the feed does not leave the app
+        if message["type"] == "http.response.start":
             self.status = message["status"]
-            if self._pin.listening is not None:
-                return
-            if self._pin.failures and message["status"] == _SERVER_ERROR and not self._pin.is_own_answer:
-                self._held = [message]
-                self.was_held = True
-                return
             begun = self._begun(message)
             if begun is None:
                 return
             message = begun
-        elif self._start is not None and kind.startswith("http.response."):
+            if self._pin.failures and self.status == 500 and not self._pin.is_own_answer:
+                self._held = [message]
+                self.was_held = True
+                return
+        elif self._start is not None and message["type"].startswith("http.response."):
             message = await self._send_start(self._start, message)
         elif self._held is not None:
             self._held.append(message)
             if sum(len(one.get("body", b"")) for one in self._held) > _LARGEST_HELD:
                 await self.release()
-            return
-        elif self._pin.listening is not None:
             return
         self.has_started = True
         await self._send(message)
@@ -249,128 +198,109 @@ class _Response:
         held, self._held = self._held, None
         for message in held or ():
             self.has_started = True
-            await self._send((self._begun(message) or message) if "status" in message else message)
+            await self._send(message)
 
     async def replace(self, answer: Answer) -> None:
         """Answer for the app."""
-        self._held = None
-        verdict = self._pin.verdict
-        if verdict is not None:
-            answer = answer._replace(headers=(*answer.headers, (PRECONDITION_HEADER, verdict)))
-        await send_answer(self._send, answer, self._method)
+        self._start = self._held = self._pin.listening = None
+        self._pin.is_own_answer = True
+        await _send_answer(self.send, answer, self._method)
 
-    def _may_be_stamped(self, status: int) -> bool:
-        """Whether a response of this status may tell of the contract.
+    def _may_be_stamped(self) -> bool:
+        """Whether the response may tell of the contract.
 
         Errors and redirections may come from a login, whatever they look like. They tell of the contract only when the
         request has come as far as `check`.
         """
-        if status in _UNSTAMPED or status >= _SERVER_ERROR or self._pin.is_own_answer:
+        if self.status in _UNSTAMPED or self.status >= 500 or self._pin.is_own_answer:
             return False
-        if self._pin.has_checked:
-            return True
-        is_success = 200 <= status < 300 or status == _NOT_MODIFIED
-        return is_success and self._is_stamped()
+        is_success = 200 <= self.status < 300 or self.status == 304
+        return self._pin.has_checked or (is_success and self._is_stamped())
 
     def _begun(self, start: AsgiMessage) -> AsgiMessage | None:
         """The start of a response as it goes out; None while it waits for its body."""
-        pin, status = self._pin, self.status
-        stamp = pin.stamp if pin.stamp is not None and self._may_be_stamped(status) else None
-        if stamp is None and pin.precondition is None:
+        pin = self._pin
+        stamp = pin.stamp if pin.stamp is not None and self._may_be_stamped() else None
+        if stamp is None and pin.verdict is None:
             return start
         headers = list(start.get("headers", ()))
+        begun = {**start, "headers": headers}
         if pin.verdict is not None:
             headers.append((_VERDICT, pin.verdict.encode()))
         if stamp is None:
-            return {**start, "headers": headers}
+            return begun
         if stamp.vary and self._method in _CACHED:
             headers.append((b"vary", stamp.vary.encode()))
-        if self._is_changeable(status, headers):
-            self._start, self._headers = start, headers
-            return None
+        if self._is_changeable(headers):
+            if self._method != "HEAD":
+                self._start = begun
+                return None
+            if self._length_at >= 0:
+                del headers[self._length_at]
         headers += _encoded(stamp)
-        return {**start, "headers": headers}
+        return begun
 
     async def _send_start(self, start: AsgiMessage, message: AsgiMessage) -> AsgiMessage:
         """Send the start that waited for this message; the message as it goes out."""
-        stamp, headers, at = self._pin.stamp, self._headers, self._length_at
+        stamp, headers, at = self._pin.stamp, start["headers"], self._length_at
         assert stamp is not None  # noqa: S101 - a start waits only for a stamp
         self._start = None
         self.has_started = True
-        body = b""
-        if message["type"] == "http.response.body":
-            body = message.get("body", b"")
-            if message.get("more_body", False) and (at < 0 or headers[at][1] != b"%d" % len(body)):
-                body = b""
-            elif body:
-                body = stamped(bytes(body), stamp.members)
+        body = bytes(message.get("body", b""))
+        is_whole = not message.get("more_body", False) or (at >= 0 and headers[at][1] == b"%d" % len(body))
+        body = stamped(body, stamp.members) if is_whole else b""
         if not body:
             headers += _encoded(stamp)
         else:
             message = {**message, "body": body}
             if at >= 0:
                 headers[at] = (b"content-length", b"%d" % len(body))
-        await self._send({**start, "headers": headers})
+        await self._send(start)
         return message
 
-    def _is_changeable(self, status: int, headers: list[tuple[bytes, bytes]]) -> bool:
+    def _is_changeable(self, headers: list[tuple[bytes, bytes]]) -> bool:
         """Whether the body may be one that takes the stamp, judged by the start of the response."""
-        may_change = status not in _BODILESS
         is_json = False
-        self._length_at = -1
-        for index, (name, value) in enumerate(headers):
-            telling = _BODY_HEADERS.get(name) or _BODY_HEADERS.get(name.lower())
-            if telling is None:
-                continue
-            if telling == "type":
+        for index, (raw_name, value) in enumerate(headers):
+            name = raw_name.lower()
+            if name == b"content-type":
                 is_json = _is_json(value)
-            elif telling == "length":
+            elif name == b"content-length":
                 self._length_at = index
-            elif not value.startswith(b"W/" if telling == "etag" else b"identity"):
-                may_change = False
-        if not (may_change and is_json):
-            return False
-        if self._method == "HEAD":
-            if self._length_at >= 0:
-                del headers[self._length_at]
-            return False
-        return True
+            elif name in _VOUCHING and not value.startswith(_VOUCHING[name]):
+                return False
+        return is_json and self.status not in _BODILESS
 
 
-def answer_to(failure: Exception, provider: Provider, pin: Pin, scope: Scope) -> Answer:
-    """The answer to a request whose check has raised this, for an app that has not handled it."""
-    wire, form = provider.wire, _form_of(scope, provider)
+def answer_to(failure: Exception, provider: Provider, pin: Pin, scope: Mapping[str, Any]) -> Answer:
+    """The answer to a request that cannot be understood, or whose check has raised this, for an app that has
+    not handled it."""
+    wire = provider.wire
+    form = form_asked_for(_headers_of(scope).get("accept", ""), wire.errors)
     if isinstance(failure, Refusal):
         answer = refusal_answer(wire, failure, form, pin.face, pin.stamp)
         if pin.stamp is not None and pin.stamp.vary and scope["method"] in _CACHED:
             answer = answer._replace(headers=(*answer.headers, ("Vary", pin.stamp.vary)))
         return answer
-    if isinstance(failure, MalformedRequest):
+    if isinstance(failure, MalformedRequest | BadMessage):
         return error_answer(wire, 400, str(failure), form)
     _log.error("%s; the request was answered with 500", failure, exc_info=failure.__cause__)
     return error_answer(wire, 500, "internal server error", form)
 
 
-async def answer_in_app(
-    provider: Provider, endpoints: ContractEndpoints, call: Call, body: AsyncIterator[bytes]
+async def answer_call(
+    endpoints: Endpoints, path: str, scope: Mapping[str, Any], body: AsyncIterator[bytes]
 ) -> Answer:
-    """The answer of a handler of the app to a call of an endpoint for clients. One for the feed is never
-    sent: the pin notes that the feed begins when the app is done."""
-    pin = provider.pin
+    """The answer to a call of one of the contract's own endpoints.
+
+    One for the feed is never sent: the pin notes that the feed begins when the app is done.
+    """
+    pin, call = endpoints.provider.pin, _call_of(scope, path)
     if pin is not None:
         pin.is_own_answer = True
         if endpoints.is_for_the_feed(call):
-            pin.listening = Listening(dict(call.headers), call.query)
-            return _UNSENT
-    return await _answered(endpoints, call, body)
-
-
-async def serve_call(endpoints: Endpoints, call: Call, receive: Receive, send: Send) -> None:
-    """Answer a call of one of the contract's own endpoints where no app stands in between."""
-    await send_answer(send, await _answered(endpoints, call, body_from(receive)), call.method)
-
-
-async def _answered(endpoints: Endpoints, call: Call, body: AsyncIterator[bytes]) -> Answer:
+            pin.listening = (call.headers, call.query)
+            return Answer(200, JSON, b"")
     refusal = endpoints.admit(call)
     if refusal is not None:
         return refusal
@@ -379,24 +309,19 @@ async def _answered(endpoints: Endpoints, call: Call, body: AsyncIterator[bytes]
     return await asyncio.to_thread(endpoints.answer, call)
 
 
-def warn_that_it_is_open(provider: Provider, guards: Mapping[str, Sequence[str]], remedy: str) -> None:
-    """Warn of operations that ask for something that the contract's endpoints do not. `guards` says what, by
-    operation."""
-    asking = {operation: sorted(filter(None, names)) for operation, names in guards.items()}
-    asking = {operation: names for operation, names in asking.items() if names}
-    if asking and provider.level:
-        operation, names = min(asking.items())
-        others = f" (and {len(asking) - 1} more)" if len(asking) > 1 else ""
-        provider.apps.warn_once(
-            f"{operation}{others} asks for {' and '.join(names)}, and the contract's endpoints do not:"
-            f" whoever can reach them is told the tables and their versions; {remedy}"
-        )
+async def serve_call(endpoints: Endpoints, path: str, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a call of one of the contract's own endpoints where no handler of a framework does."""
+    provider, call = endpoints.provider, _call_of(scope, path)
+    if provider.pin is None and endpoints.is_for_the_feed(call):
+        await provider.feed.stream(call.headers, call.query, receive, send)
+    else:
+        await _send_answer(send, await answer_call(endpoints, path, scope, _body_from(receive)), call.method)
 
 
-def call_of(scope: Scope, path: str) -> Call:
+def _call_of(scope: Mapping[str, Any], path: str) -> Call:
     """A request as the endpoints know it, still without its body."""
-    query: bytes = scope.get("query_string", b"")
-    return Call(scope["method"], path, query.decode("latin-1"), headers_of(scope))
+    query = scope.get("query_string", b"").decode("latin-1")
+    return Call(scope["method"], path, query, _headers_of(scope))
 
 
 def path_below_root(scope: Scope) -> str:
@@ -406,7 +331,7 @@ def path_below_root(scope: Scope) -> str:
     return below if below.startswith("/") else path
 
 
-def headers_of(scope: Scope) -> dict[str, str]:
+def _headers_of(scope: Mapping[str, Any]) -> dict[str, str]:
     """The headers of a request, by lower-case name. One that comes several times is joined."""
     headers: dict[str, str] = {}
     for raw_name, raw_value in scope["headers"]:
@@ -418,17 +343,17 @@ def headers_of(scope: Scope) -> dict[str, str]:
 async def _live(app: App, provider: Provider, scope: Scope, receive: Receive, send: Send) -> None:
     """Hold the policies to the app's operations when it has started, and close the provider's files when it
     ends."""
-    has_begun = has_failed = False
+    has_begun: bool | None = None
 
     async def sent(message: AsgiMessage) -> None:
-        nonlocal has_begun, has_failed
-        if has_failed:
+        nonlocal has_begun
+        if has_begun is False:
             return  # what the app says of it comes too late
         if message["type"] == "lifespan.startup.complete":  # an app may add routes as it starts
             try:
                 provider.begin_life()
             except Exception as error:
-                has_failed = True
+                has_begun = False
                 await send({"type": "lifespan.startup.failed", "message": str(error)})
                 raise
             has_begun = True
@@ -476,12 +401,7 @@ def _asks_something(scope: Scope) -> bool:
     return False
 
 
-def _form_of(scope: Scope, provider: Provider) -> ErrorForm:
-    """How an error is written for the client of a request."""
-    return form_asked_for(headers_of(scope).get("accept", ""), provider.wire.errors)
-
-
-async def body_from(receive: Receive) -> AsyncIterator[bytes]:
+async def _body_from(receive: Receive) -> AsyncIterator[bytes]:
     """The body of a request that nobody has read yet."""
     while True:
         message = await receive()
@@ -500,9 +420,9 @@ async def _at_most(body: AsyncIterator[bytes], most_bytes: int) -> bytes:
     return bytes(whole[: most_bytes + 1])
 
 
-async def send_answer(send: Send, answer: Answer, method: str) -> None:
+async def _send_answer(send: Send, answer: Answer, method: str) -> None:
     headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in answer.headers]
-    if answer.status != _NOT_MODIFIED:
+    if answer.content_type:
         headers.append((b"content-type", answer.content_type.encode()))
         headers.append((b"content-length", b"%d" % len(answer.body)))
     body = b"" if method == "HEAD" else answer.body

@@ -40,7 +40,7 @@ class Apps:
         """Something is new: hold policies to routes again before the next request."""
         self._is_held = False
 
-    def has_operation(self, name: str) -> bool:
+    def has_operation(self, name: str | None) -> bool:
         """Whether one of them is known to have an operation of this name."""
         return self._operations is not None and name in self._operations
 
@@ -104,6 +104,19 @@ class Apps:
         if warning not in self._warned and len(self._warned) < _MOST_WARNINGS:
             self._warned.add(warning)
             _log.warning("%s", warning)
+
+    def warn_of_guards(self, operations: Operations, remedy: str) -> None:
+        """Warn of operations that ask for something that the contract's endpoints do not. `remedy` says what
+        to do about it; empty when it is meant."""
+        named = {one.name: sorted({*one.guards} - {""}) for one in operations}
+        asking = sorted((operation, names) for operation, names in named.items() if names)
+        if remedy and asking:
+            operation, names = asking[0]
+            others = f" (and {len(asking) - 1} more)" if len(asking) > 1 else ""
+            self.warn_once(
+                f"{operation}{others} asks for {' and '.join(names)}, and the contract's endpoints do not:"
+                f" whoever can reach them is told the tables and their versions; {remedy}"
+            )
 
     def _is_checked(self, operation: str) -> bool:
         """Whether an operation is known to check its requests."""

@@ -80,7 +80,7 @@ class Endpoints:
     """Answers calls to some endpoints of one provider."""
 
     def __init__(self, provider: Provider, most_bytes: int, hint: str = "") -> None:
-        self._provider = provider
+        self.provider = provider
         self._too_large = f"the body is larger than {most_bytes} bytes{hint}"
         self.most_bytes = most_bytes
         """How long a body may be."""
@@ -116,11 +116,15 @@ class Endpoints:
         except (ContractError, BadRow, BadRule, ReloadRefused, StateFileError) as error:
             return self._refused(call, _CallRefused(_status_of(error), str(error)))
 
+    def is_for_the_feed(self, call: Call) -> bool:
+        """Whether a call asks for the change feed, and there is room for another listener."""
+        return call.path in self.by_path and _wants_events(call) and not self.provider.feed.is_full
+
     def _authorize(self, call: Call) -> None:
         """Refuse a call that may not be made."""
 
     def _refused(self, call: Call, refusal: _CallRefused) -> Answer:
-        wire = self._provider.wire
+        wire = self.provider.wire
         form = form_asked_for(call.headers.get("accept", ""), wire.errors)
         return error_answer(wire, refusal.status, str(refusal), form, refusal.headers)
 
@@ -139,12 +143,8 @@ class ContractEndpoints(Endpoints):
         if provider.lineage is not None:
             self.by_path[SIGNED_PATH] = Endpoint(_READ, self._signed)
 
-    def is_for_the_feed(self, call: Call) -> bool:
-        """Whether a call asks for the change feed, and there is room for another listener."""
-        return call.path in self.by_path and _wants_events(call) and not self._provider.feed.is_full
-
     def _state(self, call: Call) -> Answer:
-        face = self._provider.face(self._provider.state, call.headers)
+        face = self.provider.face(self.provider.state, call.headers)
         stamp = face.stamp
         headers: tuple[tuple[str, str], ...] = (("ETag", f'"{stamp.tag}"'), ("Cache-Control", "no-cache"))
         if stamp.vary:
@@ -152,7 +152,7 @@ class ContractEndpoints(Endpoints):
         known = [value for name, value in parse_qsl(call.query) if name == "known"]
         is_known = known[-1:] == [face.epoch]
         if is_known or _names_tag(call.headers.get("if-none-match", ""), stamp.tag):
-            return Answer(304, JSON, b"", headers)
+            return Answer(304, "", b"", headers)
         return Answer(200, JSON, b"{" + stamp.members + b"}", headers)
 
     def _changes(self, call: Call) -> Answer:
@@ -176,7 +176,7 @@ class ContractEndpoints(Endpoints):
                 raise _CallRefused(400, f"there is no parameter {shown(name)}; there are since and rules")
         if not versions and rules_version is None:
             raise _CallRefused(400, "ask with since=table:version or rules=fingerprint")
-        face = self._provider.face(self._provider.state, call.headers)
+        face = self.provider.face(self.provider.state, call.headers)
         headers: tuple[tuple[str, str], ...] = (("Cache-Control", "no-store"),)
         if face.stamp.vary:
             headers = (*headers, ("Vary", face.stamp.vary))
@@ -187,19 +187,19 @@ class ContractEndpoints(Endpoints):
         operation = self._disclosed(asked.operation)
         if operation is None:
             raise _CallRefused(404, "fixes of this operation are told only to clients that make the request")
-        state = self._provider.state
-        rejected = Rejected(self._provider.fixes_for(asked.request, operation, state), state)
-        face = self._provider.face(state, call.headers)
-        return refusal_answer(self._provider.wire, rejected, "json", face, status=200)
+        state = self.provider.state
+        rejected = Rejected(self.provider.fixes_for(asked.request, operation, state), state)
+        face = self.provider.face(state, call.headers)
+        return refusal_answer(self.provider.wire, rejected, "json", face, status=200)
 
     def _signed(self, call: Call) -> Answer:
         since = [value for name, value in parse_qsl(call.query) if name == "since"]
         if since and not re.fullmatch("[0-9]{1,18}", since[-1]):
             raise _CallRefused(400, "ask with since=N, the number of the last statement that is known")
-        if self._provider.lineage is None:
+        if self.provider.lineage is None:
             raise _CallRefused(404, "states are not signed here")
-        face = self._provider.face(self._provider.state, call.headers)
-        answer = self._provider.lineage.answer(int(since[-1]) if since else None, face)
+        face = self.provider.face(self.provider.state, call.headers)
+        answer = self.provider.lineage.answer(int(since[-1]) if since else None, face)
         return Answer(200, JSON, _encode(answer), (("Cache-Control", "no-store"),))
 
 
@@ -215,7 +215,7 @@ class AdminEndpoints(Endpoints):
 
     def _authorize(self, call: Call) -> None:
         scheme, _, token = call.headers.get("authorization", "").partition(" ")
-        is_right = hmac.compare_digest(_digest(token.strip()), _digest(self._provider.admin_token or ""))
+        is_right = hmac.compare_digest(_digest(token.strip()), _digest(self.provider.admin_token or ""))
         if scheme.lower() != "bearer" or not is_right:
             raise _CallRefused(
                 401, "this endpoint needs the admin token as bearer token", (("WWW-Authenticate", "Bearer"),)
@@ -225,19 +225,19 @@ class AdminEndpoints(Endpoints):
         message = read_message(call.body, ReloadTable)
         whole = message.rows is not msgspec.UNSET
         with self._within_limit():
-            report = self._provider.registry.reload_table(
+            report = self.provider.registry.reload_table(
                 message.table,
                 message.rows or {} if whole else None,
                 set=None if whole else message.set or {},
                 remove=message.remove or (),
                 version=message.version,
             )
-        return Answer(200, JSON, _encode(self._provider.wire.report(report)))
+        return Answer(200, JSON, _encode(self.provider.wire.report(report)))
 
     @contextmanager
     def _within_limit(self) -> Iterator[None]:
         """A reload counts when it changes something. One too many is refused before it begins."""
-        budget = self._provider.reload_budget
+        budget = self.provider.reload_budget
         if budget is None:
             yield
             return
@@ -248,17 +248,17 @@ class AdminEndpoints(Endpoints):
                 f"there were too many reloads; try again in {seconds} s",
                 (("Retry-After", str(seconds)),),
             )
-        before = self._provider.registry.state
+        before = self.provider.registry.state
         try:
             yield
         finally:
-            if self._provider.registry.state is before:
+            if self.provider.registry.state is before:
                 budget.give_back()
 
     def _reload_rules(self, call: Call) -> Answer:
         message = read_message(call.body, ReloadRules)
         with self._within_limit():
-            report = self._provider.registry.reload_rules(
+            report = self.provider.registry.reload_rules(
                 None if message.rules is msgspec.UNSET else message.rules,
                 add=message.add or (),
                 remove=message.remove or (),
@@ -266,11 +266,11 @@ class AdminEndpoints(Endpoints):
         return Answer(200, JSON, _encode(report))
 
     def _graph(self, call: Call) -> Answer:
-        if self._provider.level < Level.GRAPH:
+        if self.provider.level < Level.GRAPH:
             raise _CallRefused(
-                404, f"the graph starts at Level 5; this server is at Level {self._provider.level}"
+                404, f"the graph starts at Level 5; this server is at Level {self.provider.level}"
             )
-        state = self._provider.state
+        state = self.provider.state
         return Answer(200, JSON, _encode(graph_of(state.tables, state.rules)))
 
 

@@ -28,6 +28,7 @@ class Answer(NamedTuple):
 
     status: int
     content_type: str
+    """Empty when there is no body at all."""
     body: bytes
     headers: tuple[tuple[str, str], ...] = ()
 

@@ -6,7 +6,7 @@ The operation of a request decides which policies count. So one that cannot be t
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from difflib import get_close_matches
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from shelflife.contract.names import shown
 from shelflife.server.errors import UsageError
@@ -56,12 +56,18 @@ class Operation(NamedTuple):
     path: re.Pattern[str]
     """What the paths of requests for it look like."""
 
-    is_guarded: bool = True
-    """Whether something stands before it, or might, that does not stand before the contract's endpoints
-    too."""
+    guards: tuple[str, ...] = ("",)
+    """What stands before it, or might, that does not stand before the contract's endpoints too, by name. What
+    cannot be told, or keeps nobody out, has an empty name."""
 
     is_shown: bool = True
     """Whether the app shows it as its own, in its schema."""
+
+    is_stamped: bool = False
+    """Whether a success carries stamps though it was not checked."""
+
+    endpoint: Any = None
+    """What the app calls for it, where that is known."""
 
     @classmethod
     def from_name(cls, text: str) -> "Operation":
@@ -70,17 +76,20 @@ class Operation(NamedTuple):
 
     @classmethod
     def of_route(
-        cls, method: str, template: str, path: re.Pattern[str] | None = None, **flags: bool
+        cls, method: str, template: str, path: re.Pattern[str] | None = None, **known: Any
     ) -> "Operation":
         """The operation of a route, however odd; `path` is the framework's own pattern, where it has one."""
-        return cls(_spelled(f"{method.upper()} {template}"), path or _pattern(template), **flags)
+        return cls(_spelled(f"{method.upper()} {template}"), path or _pattern(template), **known)
 
     def merged_with(self, other: "Operation") -> "Operation":
         """One operation for two routes of one name, as of two hosts. What one of them demands counts for
         both."""
-        return self._replace(
-            is_guarded=self.is_guarded or other.is_guarded, is_shown=self.is_shown and other.is_shown
-        )
+        return self._replace(guards=(*other.guards, *self.guards), is_shown=self.is_shown and other.is_shown)
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether it may ask for more than the contract's endpoints do."""
+        return bool(self.guards)
 
     @property
     def methods(self) -> tuple[str, ...]:

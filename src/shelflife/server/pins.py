@@ -1,19 +1,14 @@
 """What one request sees of the contract, and what became of its check."""
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
 
 from shelflife.contract.preconditions import Precondition, Verdict
 from shelflife.server.state import CompactStamp, Face, Stamp, State
 
 __all__ = ["Listening", "Pin"]
 
-
-class Listening(NamedTuple):
-    """A request for the change feed that the app has let through."""
-
-    headers: dict[str, str]
-    query: str
+Listening = tuple[Mapping[str, str], str]
+"""The headers and the query of a request for the change feed that the app has let through."""
 
 
 class Pin:
@@ -22,17 +17,7 @@ class Pin:
     The middleware makes it before the app is called and looks at it when the app answers; `Provider.check` writes into it.
     """
 
-    __slots__ = (
-        *("face", "failures", "find_operation", "has_checked", "has_run", "is_over", "is_own_answer"),
-        *("listening", "precondition", "stamp", "state", "verdict"),
-    )
-
-    def __init__(
-        self,
-        state: State,
-        face: Face,
-        find_operation: Callable[[], str | None],
-    ) -> None:
+    def __init__(self, state: State, face: Face, find_operation: Callable[[], str | None]) -> None:
         self.state = state
         self.face = face
         """What the state shows to the client."""
