@@ -2,10 +2,23 @@
 
 import json
 
+import msgspec
 import pytest
 
-from shelflife.client import Call, Guard, Held, Memory, Question, Reply, Send, exchange
-from shelflife.client.sending import sending
+from shelflife.client import (
+    Call,
+    Exchange,
+    Grounds,
+    Guard,
+    Held,
+    Ignored,
+    Memory,
+    Question,
+    Reply,
+    Send,
+    exchange,
+)
+from shelflife.client.sending import precondition_for, sending
 from shelflife.contract.compact import EPOCH_HEADER
 from shelflife.contract.preconditions import PRECONDITION_HEADER
 
@@ -144,3 +157,111 @@ def test_values_that_a_planner_did_not_take_over_ask_for_nothing(memory):
     held = Held(memory.recall(ROOT, "POST /x", {"plan": "basic"}), memory.epoch(ROOT), {"plan": "basic"})
     [sent], _ = played(memory, CALL._replace(held=held), done())
     assert (sent.carried, sent.headers) == ([], {})
+
+
+def nested(memory):
+    """A memory that remembers to set a field inside of an object."""
+    fix = {
+        "type": "USE_CODE",
+        "parameters": {"options": {"code": "OLD", "note": None}},
+        "cache_hint": "cacheable",
+        "tables": [{"table": "codes", "version": "1"}],
+        "rows": ["codes:basic"],
+        "when": {"plan": "basic"},
+    }
+    body = {"recovery_feedback": {"suggestions": [fix]}, "table_versions": {"codes": "1"}}
+    played(memory, CALL, Reply(422, json.dumps(body).encode(), JSON))
+    return memory
+
+
+@pytest.mark.parametrize("options", [None, {}, {"colour": "red"}, {"code": "mine", "note": 1}])
+def test_a_fix_inside_of_an_object_is_vouched_for_and_can_be_taken_out_again(options):
+    wanted = {"plan": "basic"} | ({} if options is None else {"options": options})
+    memory = nested(Memory())
+    call = CALL._replace(request=wanted, conditional=True)
+    [amended], _ = played(memory, call, done(headers=MET))
+    assert amended.request["options"]["code"] == "OLD"
+    assert PRECONDITION_HEADER in amended.headers
+    assert amended.without == wanted
+    held = Held(memory.recall(ROOT, "POST /x", wanted), memory.epoch(ROOT), wanted)
+    [written], _ = played(memory, CALL._replace(request=amended.request, held=held), done(headers=MET))
+    assert written.headers == amended.headers
+    assert written.without == wanted
+
+
+def test_what_is_too_long_to_be_vouched_for_is_not_sent_at_all(memory, caplog):
+    long = {"plan": "basic", "promo": "x" * 20_000}
+    [sent], _ = played(memory, CALL._replace(request=long, conditional=True), done())
+    assert (sent.request, sent.headers) == (long, {})
+    assert "too long to say" in caplog.text
+
+
+def test_a_fix_that_may_rest_on_any_rule_says_so(memory):
+    [entry] = memory.recall(ROOT, "POST /x", {"plan": "basic"})
+    of_any = msgspec.structs.replace(entry, grounds=Grounds(("codes",)))
+    assert precondition_for("AbCdEfGh", [entry], {}).rules == ()
+    assert precondition_for("AbCdEfGh", [entry, of_any], {}).rules is None
+
+
+def test_an_answer_that_fails_costs_the_answer_and_not_the_reply(memory, caplog):
+    def answer(step):
+        if isinstance(step, Question):
+            raise ConnectionError("gone")
+        return done("2")
+
+    assert exchange(memory, CALL, answer).status == 201
+    assert "could not be observed" in caplog.text
+    assert memory.recall(ROOT, "POST /x", {"plan": "basic"}) == []
+
+
+def test_a_request_that_fails_fails_for_the_caller(memory):
+    def answer(step):
+        raise ConnectionError("gone")
+
+    with pytest.raises(ConnectionError, match="gone"):
+        exchange(memory, CALL, answer)
+
+
+def test_states_are_named_for_each_server_however_often_another_moves(memory):
+    epoch = memory.epoch(ROOT)
+    for number in range(300):
+        elsewhere = CALL._replace(root="http://other:80", guard=None)
+        played(memory, elsewhere, done(str(number)))
+        memory.epoch("http://other:80")
+    moved = {"epoch": {"tables": {"codes": {"version": "2", "changed": ["basic"]}}}}
+    compact = CALL._replace(compact=True)
+    [sent], _ = played(memory, compact, Reply(201, json.dumps(moved).encode(), JSON))
+    assert sent.headers[EPOCH_HEADER] == epoch
+    assert memory.recall(ROOT, "POST /x", {"plan": "basic"}) == []
+
+
+def test_a_reply_to_a_state_that_is_not_known_any_more_leaves_the_server_in_doubt(memory):
+    seen = []
+    memory = Memory(memory.store, on_event=seen.append)
+    reply = Reply(200, b'{"epoch": {"tables": {"codes": {"version": "2"}}}}', JSON)
+    memory.observe(Exchange(ROOT, "POST /x", {}, reply, epoch="AbCdEfGh"))
+    assert [type(event) for event in seen] == [Ignored]
+    assert memory.recall(ROOT, "POST /x", {"plan": "basic"}) == []
+
+
+@pytest.mark.parametrize("body", ["text", None, {}])
+def test_a_reply_has_a_body_of_bytes(body):
+    with pytest.raises(TypeError, match="the body of a reply is bytes, and not"):
+        Reply(200, body)
+
+
+def test_headers_are_found_however_they_were_written():
+    memory = Memory()
+    memory.observe(Exchange(ROOT, "POST /x", {}, Reply(200, b"", {"Contract-Tables": '"codes";v="1"'})))
+    assert memory.epoch(ROOT) is not None
+
+
+def test_what_cannot_be_read_of_a_server_that_nothing_is_known_of_is_no_reason_for_doubt():
+    memory = Memory()
+    broken = Reply(200, b"", JSON, whole=False)
+    [event] = memory.observe(Exchange(ROOT, "POST /x", {}, broken))
+    assert event.why == "the body of the response could not be read to its end"
+    exchange(memory, CALL, lambda step: refusal("P1") if isinstance(step, Send) else None)
+    assert memory.recall(ROOT, "POST /x", {"plan": "basic"})
+    memory.observe(Exchange(ROOT, "POST /x", {}, broken))
+    assert memory.recall(ROOT, "POST /x", {"plan": "basic"}) == []

@@ -62,6 +62,17 @@ def test_a_doubt_that_comes_up_while_another_response_is_dealt_with_stays():
     assert isinstance(doubts.standing_of("r"), Revalidate)
 
 
+def test_a_doubt_is_not_taken_for_an_earlier_one_that_was_settled():
+    doubts = Doubts()
+    fail(doubts)
+    with doubts.dealing("r"):
+        with doubts.dealing("r"):
+            pass
+        assert isinstance(doubts.standing_of("r"), Usable)
+        fail(doubts)
+    assert isinstance(doubts.standing_of("r"), Revalidate)
+
+
 def test_while_it_is_being_found_out_what_is_stale_all_is_withheld():
     doubts = Doubts()
     with doubts.settling("r"), doubts.settling("r"):

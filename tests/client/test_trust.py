@@ -387,7 +387,7 @@ def test_pins_are_keys():
         "https://api.example:port",
         "ftp://api.example",
     ):
-        with pytest.raises(ValueError, match="is no origin: write it as"):
+        with pytest.raises(ValueError, match="is not the URL of a server: write it as"):
             trust({wrong: [key]})
 
 

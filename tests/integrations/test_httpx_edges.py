@@ -11,7 +11,7 @@ import httpx
 import httpx2
 import pytest
 
-from shelflife.client import Guard, Ignored, Memory, Refused, origin_of
+from shelflife.client import Exchange, Guard, Ignored, Memory, Refused, Reply, origin_of
 from shelflife.testing import serving
 from tests.integrations.transports import async_memory_transport, memory_transport
 
@@ -367,3 +367,111 @@ def test_the_host_header_says_which_server_it_is(library):
 )
 def test_an_origin_is_always_spelled_the_same(url, origin):
     assert origin_of(url) == origin
+
+
+def raising(request):
+    raise LookupError("no such operation")
+
+
+@pytest.mark.parametrize(
+    ("request_", "options"),
+    [
+        ({"content": b'{"x": 1e1000000000000000000000}', "headers": JSON}, {}),
+        ({"json": {}, "headers": {"Host": "a:99999"}}, {}),
+        ({"json": {}, "headers": {"Host": "api:${PORT}"}}, {}),
+        ({"json": {}}, {"operation": raising}),
+    ],
+)
+def test_a_request_that_the_memory_does_not_understand_is_sent_all_the_same(talk, library, request_, options):
+    answer = answering(library, json.dumps(STAMPED).encode())
+    [response] = talk(Memory(), answer, {"url": "/x", **request_}, guard=Guard(), **options)
+    assert response.json() == STAMPED
+
+
+def test_a_response_that_was_read_underneath_is_learned_from_and_handed_on(talk, library):
+    def answer(request):
+        response = library.Response(
+            200, headers=JSON, stream=library.ByteStream(json.dumps(STAMPED).encode())
+        )
+        response.read()
+        return response
+
+    memory = Memory()
+    [response] = talk(memory, answer, {"url": "/x", "json": {}})
+    assert response.json() == STAMPED
+    assert known(memory) == {"t": "1"}
+
+
+def test_a_question_asks_for_json_whatever_its_request_asks_for(talk, library):
+    asked = []
+    versions = iter("12")
+
+    def answer(request):
+        if request.url.path == "/x":
+            return library.Response(200, json=STAMPED | {"table_versions": {"t": next(versions)}})
+        asked.append(request.headers.get_list("accept"))
+        return library.Response(404)
+
+    memory = Memory()
+    streaming = {"url": "/x", "json": {}, "headers": {"Accept": "application/json, text/event-stream"}}
+    learn(memory)
+    talk(memory, answer, streaming, streaming)
+    assert asked == [["application/json"]]
+
+
+def learn(memory):
+    """A fix, so that a movement of its table is worth a question."""
+    fix = {
+        "type": "F",
+        "parameters": {"x": 1},
+        "cache_hint": "cacheable",
+        "tables": [{"table": "t", "version": "1"}],
+    }
+    body = json.dumps({"recovery_feedback": {"suggestions": [fix]}, "table_versions": {"t": "1"}}).encode()
+    memory.observe(Exchange("http://h:80", "POST /x", {}, Reply(422, body, JSON)))
+
+
+def test_a_header_of_the_callers_own_is_not_sent_twice(talk, library):
+    sent = []
+
+    def answer(request):
+        sent.append(request.headers.get_list("contract-epoch"))
+        return library.Response(200, json=STAMPED)
+
+    memory = Memory()
+    learn(memory)
+    own = {"url": "/x", "json": {}, "headers": {"Contract-Epoch": "AbCdEfGh"}}
+    talk(memory, answer, own, compact=True)
+    assert sent == [[memory.epoch("http://h:80")]]
+
+
+def test_a_task_that_is_cancelled_while_the_server_is_asked_leaves_nothing_open(library):
+    closed = []
+    versions = iter("12")
+
+    class Stream(library.AsyncByteStream):
+        async def __aiter__(self):
+            yield b"pdf"
+
+        async def aclose(self):
+            closed.append(True)
+
+    class Wire(library.AsyncBaseTransport):
+        async def handle_async_request(self, request):
+            if request.url.path == "/x":
+                stamp = {"contract-tables": f'"t";v="{next(versions)}"'}
+                return library.Response(200, headers=stamp, stream=Stream())
+            return await asyncio.Event().wait()
+
+    async def story():
+        memory = Memory()
+        learn(memory)
+        async with library.AsyncClient(transport=async_memory_transport(memory, Wire())) as client:
+            await client.get("http://h/x")
+            asking = asyncio.create_task(client.get("http://h/x"))
+            await asyncio.sleep(0.05)
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+
+    asyncio.run(story())
+    assert len(closed) == 2

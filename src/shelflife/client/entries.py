@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -38,11 +39,12 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 def origin_of(url: str) -> str:
     """`scheme://host:port` of a URL, in lower case and always with the port: `https://api.example:443`."""
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    if ":" in host:
-        host = f"[{host}]"
-    return f"{parts.scheme}://{host}:{parts.port or _DEFAULT_PORTS.get(parts.scheme, 0)}"
+    with suppress(ValueError):  # of a port that is none
+        parts = urlsplit(url)
+        if parts.scheme in _DEFAULT_PORTS and parts.hostname:
+            host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+            return f"{parts.scheme}://{host}:{parts.port or _DEFAULT_PORTS[parts.scheme]}"
+    raise ValueError(f"{url!r} is not the URL of a server: write it as https://api.example")
 
 
 def digest_of(*parts: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations  # so that help() names types as they are wri
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from os import PathLike
 from typing import Any
 
 from shelflife.client.asking import Ask, AsyncAsk, Exchange, driven, driven_async
@@ -52,8 +53,11 @@ class Memory:
           are not used until they are revalidated. None for any number.
         - `on_event` is told everything that happens; what it raises is logged and goes no further.
         """
-        if not (most_evictions is None or (type(most_evictions) is int and most_evictions >= 0)):
-            raise ValueError("most_evictions is a whole number from 0 on, or None for any number")
+        if isinstance(store, str | PathLike):
+            raise TypeError(f"a memory is kept in a store: Memory(SqliteStore({str(store)!r}))")
+        for name, bound in (("most_evictions", most_evictions), ("capacity", capacity)):
+            if not (bound is None or (type(bound) is int and bound >= 0)):
+                raise ValueError(f"{name} is a whole number from 0 on, or None for any number")
         self.store: Store = InProcessStore() if store is None else store
         self._ask = ask
         self._telling = Telling(on_event, clock)

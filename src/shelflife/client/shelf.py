@@ -163,17 +163,13 @@ class Shelf:
 
         Another may write between the look and the write: then nothing was written, and it is decided anew.
         """
-        try:
+        with self.telling.failing("write"):
             for _ in range(MOST_TRIES):
                 known = self.store.known(root)
                 write = decide(known)
-                if write is None:
-                    return None
-                written = self.store.write(root, known.revision, write)
-                if written is not None:
+                written = None if write is None else self.store.write(root, known.revision, write)
+                if write is None or written is not None:
                     return written
-        except StoreError as error:
-            self.telling.store_failed(error, "write")
         return None
 
     def knows_of(self, root: Root) -> bool:
@@ -211,27 +207,18 @@ class Shelf:
     def usable(self, root: Root, operation: str, request: Mapping[str, Any]) -> list[Entry]:
         """The entries that hold for this request and may be used now, oldest first."""
         standing = self.standing_of(root)
-        if not isinstance(standing, Usable):
-            return []
-        found = [
-            entry
-            for entry in self._held(root, operation, request)
-            if isinstance(standing_of(entry, self.strategy.name, standing), Usable)
-        ]
+        found = self._held(root, operation, request) if isinstance(standing, Usable) else []
+        name = self.strategy.name
+        found = [entry for entry in found if isinstance(standing_of(entry, name, standing), Usable)]
         if found:
-            try:
+            with self.telling.failing("write"):  # which takes nothing from what was found
                 self.store.used([entry.id for entry in found])
-            except StoreError as error:
-                self.telling.store_failed(error, "write")  # and takes nothing from what was found
         return found
 
     def suspects(self, root: Root, operation: str, request: Mapping[str, Any]) -> list[Entry]:
         """The entries that hold for this request and must be revalidated, each for itself."""
-        return [
-            entry
-            for entry in self._held(root, operation, request)
-            if isinstance(standing_of(entry, self.strategy.name, Usable()), Revalidate)
-        ]
+        found, name = self._held(root, operation, request), self.strategy.name
+        return [entry for entry in found if isinstance(standing_of(entry, name, Usable()), Revalidate)]
 
     def has_suspects(self, root: Root) -> bool:
         """Whether there are any, for any request."""

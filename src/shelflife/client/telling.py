@@ -4,7 +4,8 @@ import logging
 import math
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -97,6 +98,14 @@ class Telling:
         if is_news:
             _log.warning("%s; the agent goes on without memory", error)
             self.tell([StoreFailed(str(error))])
+
+    @contextmanager
+    def failing(self, doing: str) -> Iterator[None]:
+        """While the store is read or written; what it cannot do is told, and goes no further."""
+        try:
+            yield
+        except StoreError as error:
+            self.store_failed(error, doing)
 
     def check_back_off(self) -> None:
         """What could not be written is not tried again for a moment: the wait for a lock is the agent's."""

@@ -5,7 +5,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -53,7 +52,7 @@ class Trust:
         for origin, keys in pins.items():
             if isinstance(keys, str) or not keys or not all(map(KEY.fullmatch, keys)):
                 raise ValueError("a pin is a list of keys, each spelled ed25519: and 32 bytes in Base64")
-            self._pins[_spelled(origin)] |= frozenset(keys)
+            self._pins[origin_of(origin)] |= frozenset(keys)
         self.is_signed_by = is_signed_by
 
     def pins_of(self, origin: str) -> frozenset[str]:
@@ -110,16 +109,6 @@ def _is_of(vouched: Vouched | None, contract: Contract) -> bool:
     """Whether a response names the very state that a key vouches for."""
     said = contract.versions
     return vouched is not None and said is not None and vouched.digest == said.digest
-
-
-def _spelled(origin: str) -> str:
-    with suppress(ValueError):  # of a port that is none
-        parts = urlsplit(origin)
-        if parts.scheme in ("http", "https") and parts.hostname:
-            return origin_of(origin)
-    raise ValueError(
-        f"{origin!r} is no origin: write it as https://api.example, with the port where it is another"
-    )
 
 
 class Attestation(NamedTuple):

@@ -2,13 +2,21 @@
 
 A JSON response is read ahead, up to 1 MB, and put back as it came; other responses are not touched. Whatever goes wrong with the memory is
 logged and never reaches the caller: the server may have carried the request out.
+
+All of it is written once, for async clients. The calls of a blocking one are awaited too, and are done at once.
 """
 
 import json
 import logging
+import math
 import re
-from collections.abc import Callable, Mapping
+import sys
+import time
+import zlib
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import suppress
 from decimal import Decimal
+from functools import cache
 from typing import Any, Generic, Self, TypeVar
 
 from shelflife.client.asking import Question, Reply, driven_async
@@ -16,7 +24,6 @@ from shelflife.client.entries import Entry, digest_of, origin_of
 from shelflife.client.guard import Guard
 from shelflife.client.memory import Memory
 from shelflife.client.sending import Call, Send, sending
-from shelflife.integrations.reading_ahead import Async, Blocking, library_of, read_ahead
 
 __all__ = ["AsyncWatching", "BlockingWatching"]
 
@@ -29,9 +36,10 @@ _VOUCHING = re.compile(r"(?i)[^:]*(digest|signature|content-md5|content-sha256)|
 _NOT_OF_A_QUESTION = re.compile(
     r"(?i)content-|transfer-encoding|expect|if-|range|idempotency-key|prefer|accept|digest|signature|contract-"
 )
-_OF_A_BODY = ("content-length", "transfer-encoding")
+_OF_A_BODY = {"content-length", "transfer-encoding"}
+_LONGEST_ANSWER_S = 5.0
 _LONGEST_WAITS_S = {"connect": 5.0, "read": 5.0, "write": 5.0, "pool": 1.0}
-"""How long a question may take; an open stream may hold the only connection of the pool."""
+"""Of a question; an open stream may hold the only connection of the pool."""
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -41,6 +49,38 @@ def method_and_target(request: Any) -> str:
     """The operation of a request whose path holds no identifiers. Of a query, which may hold a key, only a digest is kept."""
     query = f"?{digest_of(request.url.query.decode())[:12]}" if request.url.query else ""
     return f"{request.method} {request.url.path}{query}"
+
+
+class _Blocking:
+    """The calls of a blocking client, to be awaited like those of an async one. They are done at once."""
+
+    def chunks(self, stream: Any) -> Any:
+        return iter(stream)
+
+    async def next_chunk(self, chunks: Any) -> Any:
+        return next(chunks, None)
+
+    async def send(self, transport: Any, request: Any) -> Any:
+        return transport.handle_request(request)
+
+    async def close(self, message: Any) -> None:
+        message.close()
+
+
+class _Async:
+    """The calls of an async client."""
+
+    def chunks(self, stream: Any) -> Any:
+        return aiter(stream)
+
+    async def next_chunk(self, chunks: Any) -> Any:
+        return await anext(chunks, None)
+
+    async def send(self, transport: Any, request: Any) -> Any:
+        return await transport.handle_async_request(request)
+
+    async def close(self, message: Any) -> None:
+        await message.aclose()
 
 
 class _HandsOff(Guard, frozen=True, kw_only=True):
@@ -56,7 +96,7 @@ class _Watching(Generic[Request, Response]):
     """What both kinds of transports do."""
 
     _default_transport: Callable[[], Any]
-    _calls: Blocking | Async
+    _calls: _Blocking | _Async
 
     def __init__(
         self,
@@ -106,7 +146,7 @@ class _Watching(Generic[Request, Response]):
                 await self._calls.close(response)  # it was refused, and the request is sent again
             response = await self._calls.send(self._transport, _to_send(request, step))
             is_read = _is_json(response.headers)
-            body = await read_ahead(response, _LARGEST_WATCHED, self._calls) if is_read else b""
+            body = await _read_ahead(response, _LARGEST_WATCHED, self._calls) if is_read else b""
             return Reply(response.status_code, body or b"", response.headers, whole=body is not None)
 
         try:
@@ -124,9 +164,10 @@ class _Watching(Generic[Request, Response]):
 
     async def _answered(self, request: Request, question: Question) -> Reply | None:
         try:
+            until = time.monotonic() + _LONGEST_ANSWER_S
             answer = await self._calls.send(self._transport, _to_ask(request, question))
             try:
-                body = await read_ahead(answer, _LARGEST_ANSWER, self._calls)
+                body = await _read_ahead(answer, _LARGEST_ANSWER, self._calls, until)
             finally:
                 await self._calls.close(answer)
         except Exception:  # noqa: BLE001 - whatever the transport raises, the server could not tell
@@ -137,7 +178,7 @@ class _Watching(Generic[Request, Response]):
 class BlockingWatching(_Watching[Request, Response]):
     """A transport of a blocking client."""
 
-    _calls = Blocking()
+    _calls = _Blocking()
 
     def handle_request(self, request: Request) -> Response:
         """Send a request, and let the memory watch."""
@@ -164,7 +205,7 @@ class BlockingWatching(_Watching[Request, Response]):
 class AsyncWatching(_Watching[Request, Response]):
     """A transport of an async client."""
 
-    _calls = Async()
+    _calls = _Async()
 
     async def handle_async_request(self, request: Request) -> Response:
         """Send a request, and let the memory watch."""
@@ -212,7 +253,7 @@ def _is_json(headers: Mapping[str, str]) -> bool:
 
 def _content(request: Any) -> bytes | None:
     """The body of a request where it is in memory anyway; None for an upload that is still to be read."""
-    is_in_memory = isinstance(request.stream, library_of(request).ByteStream)
+    is_in_memory = isinstance(request.stream, _library_of(request).ByteStream)
     content: bytes | None = request.read() if is_in_memory else None
     return content
 
@@ -259,13 +300,111 @@ def _exact(digits: str) -> float:
 
 def _to_send(request: Any, send: Send) -> Any:
     """The request as it goes out: the caller's own, with another body where something was amended."""
-    headers, body = request.headers.multi_items(), {"stream": request.stream}
+    request.extensions.pop("shelflife", None)  # of what was sent before
     if send.amended is not None:
         request.extensions["shelflife"] = send.amended
+    body, replaced = {"stream": request.stream}, {name.lower() for name in send.headers}
     if send.amended is not None and send.amended.applied:
         body = {"content": json.dumps(send.request, separators=(",", ":")).encode()}
-        headers = [(name, value) for name, value in headers if name.lower() not in _OF_A_BODY]
+        replaced |= _OF_A_BODY
     elif not send.headers:
         return request
-    headers += send.headers.items()
+    own = ((name, value) for name, value in request.headers.multi_items() if name.lower() not in replaced)
+    headers = [*own, *send.headers.items()]
     return type(request)(request.method, request.url, headers=headers, extensions=request.extensions, **body)
+
+
+def _library_of(message: Any) -> Any:
+    """The library that a request or response is of."""
+    return sys.modules[type(message).__mro__[-2].__module__.partition(".")[0]]
+
+
+async def _read_ahead(
+    response: Any, largest: int, calls: _Blocking | _Async, until: float = math.inf
+) -> bytes | None:
+    """The decoded body of a response, which is left as though nobody had read it.
+
+    None when that is too much, takes longer than until a moment of the monotonic clock, or fails.
+    """
+    if response.is_stream_consumed:  # somebody underneath has read it, and the library keeps what it was
+        return response.content if len(response.content) <= largest else None
+    stream = response.stream
+    head: list[bytes] = []
+    rest = calls.chunks(stream)
+    length = 0
+    is_whole = False
+    try:
+        while (chunk := await calls.next_chunk(rest)) is not None:
+            head.append(chunk)
+            length += len(chunk)
+            if length > largest or time.monotonic() > until:
+                break
+        else:
+            is_whole = True
+            await calls.close(stream)  # the connection may be needed for a question
+    except Exception as error:  # noqa: BLE001 - the caller gets it, where it occurred
+        rest = _Failing(error)
+    response.stream = _replayed_in(_library_of(response))(head, rest, stream)
+    return _decoded(b"".join(head), response.headers, largest) if is_whole else None
+
+
+class _Replayed:
+    """The stream of a response once more: what was read ahead, then the rest."""
+
+    def __init__(self, head: list[bytes], rest: Any, stream: Any) -> None:
+        self._head = head
+        self._rest = rest
+        self._stream = stream
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield from self._head
+        yield from self._rest
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for chunk in self._head:
+            yield chunk
+        async for chunk in self._rest:
+            yield chunk
+
+    def close(self) -> None:
+        self._stream.close()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+class _Failing:
+    """The rest of a stream that broke off."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def __iter__(self) -> Any:
+        raise self._error
+
+    __aiter__ = __iter__
+
+
+@cache
+def _replayed_in(library: Any) -> Any:
+    """The stream as a class of the library, which looks for its own."""
+    return type("_Replayed", (_Replayed, library.SyncByteStream, library.AsyncByteStream), {})
+
+
+def _decoded(content: bytes, headers: Mapping[str, str], largest: int) -> bytes | None:
+    """A body without its encodings; None when one of them is not known, or what it holds is too large or broken."""
+    decoded: bytes | None = content
+    for encoding in reversed(headers.get("content-encoding", "").lower().split(",")):
+        if decoded and encoding.strip() not in ("", "identity"):
+            decoded = _inflated(decoded, encoding.strip(), largest)
+    return decoded
+
+
+def _inflated(content: bytes, encoding: str, largest: int) -> bytes | None:
+    windows = {"gzip": (31,), "x-gzip": (31,), "deflate": (15, -15)}
+    for window in windows.get(encoding, ()):
+        inflating = zlib.decompressobj(window)
+        with suppress(zlib.error):
+            inflated = inflating.decompress(content, largest)
+            return inflated if inflating.eof else None
+    return None
