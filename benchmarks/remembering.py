@@ -22,7 +22,8 @@ from benchmarks.fixes import (
     unchanged,
 )
 from benchmarks.processes import in_fresh_process
-from shelflife.client import Evicted, InProcessStore, Memory, SqliteStore, Store, Stored
+from shelflife.client import InProcessStore, Memory, SqliteStore, Store
+from shelflife.client.events import Evicted, Stored
 
 __all__ = ["REMARKS", "measure"]
 

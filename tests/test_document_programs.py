@@ -18,7 +18,8 @@ from fastapi import FastAPI
 
 from shelflife.apis.acme import ROTATED_CODES, acme_app, acme_provider
 from shelflife.cli import main
-from shelflife.client import Distrusted, Exchange, Reply
+from shelflife.client import Exchange, Reply
+from shelflife.client.events import Distrusted
 from shelflife.integrations.fastapi import install
 from shelflife.testing import serving
 from tests.acme_world import GOVERNED

@@ -19,10 +19,12 @@ PUBLIC = {
         " csv_file fix json_file sql_query toml_file".split()
     ),
     "shelflife.client": set(
-        "EXACT MERGE_INSTRUCTION Alerted Amended Applied Ask AsyncAsk Call Condition Distrusted Entry Event Evicted Exchange"
-        " Filed Grounds Guard Held Ignored InProcessStore Knowledge Known Memory Question Reason Refused Reply Restamped"
-        " Root Send Shape SqliteStore Statistics Store StoreError StoreFailed Stored Strategy Suspected Unjudged Write Written"
-        " amended_input exchange exchange_async memory_block origin_of".split()
+        "EXACT MERGE_INSTRUCTION MOST_SHAPES Amended Ask AsyncAsk Call Condition Entry Event Exchange Filed Grounds Guard Held"
+        " InProcessStore Knowledge Known Memory Question Reason Reply Root Send Shape SqliteStore Statistics Store StoreError"
+        " Strategy Write Written amended_input exchange exchange_async memory_block origin_of".split()
+    ),
+    "shelflife.client.events": set(
+        "Alerted Applied Distrusted Event Evicted Ignored Reason Refused Restamped StoreFailed Stored Suspected Unjudged".split()
     ),
     "shelflife.integrations.asgi": {"AdminMiddleware", "ContractMiddleware", "contract_app"},
     "shelflife.integrations.litestar": {"ContractPlugin"},

@@ -3,7 +3,7 @@
 import pytest
 
 from shelflife.cli import main
-from shelflife.client import Distrusted
+from shelflife.client.events import Distrusted
 from shelflife.integrations.ed25519 import SigningKey, trust
 from tests.acme_world import GOVERNED
 from tests.cli.commands import Serving, run

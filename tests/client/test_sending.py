@@ -5,19 +5,8 @@ import json
 import msgspec
 import pytest
 
-from shelflife.client import (
-    Call,
-    Exchange,
-    Grounds,
-    Guard,
-    Held,
-    Ignored,
-    Memory,
-    Question,
-    Reply,
-    Send,
-    exchange,
-)
+from shelflife.client import Call, Exchange, Grounds, Guard, Held, Memory, Question, Reply, Send, exchange
+from shelflife.client.events import Ignored
 from shelflife.client.sending import precondition_for, sending
 from shelflife.contract.compact import EPOCH_HEADER
 from shelflife.contract.preconditions import PRECONDITION_HEADER

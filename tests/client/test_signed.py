@@ -13,18 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shelflife.apis.acme import ROTATED_CODES, acme_app, acme_provider
-from shelflife.client import (
-    Distrusted,
-    Evicted,
-    Guard,
-    Ignored,
-    Memory,
-    Question,
-    Reply,
-    SqliteStore,
-    Stored,
-    StoreError,
-)
+from shelflife.client import Guard, Memory, Question, Reply, SqliteStore, StoreError
+from shelflife.client.events import Distrusted, Evicted, Ignored, Stored
 from shelflife.client.in_process import InProcessStore
 from shelflife.contract.signed import statement_input
 from shelflife.integrations.ed25519 import SigningKey, trust

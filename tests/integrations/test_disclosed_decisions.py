@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shelflife.client import Evicted, Exchange, Memory, Reply
+from shelflife.client import Exchange, Memory, Reply
+from shelflife.client.events import Evicted
 from shelflife.client.sending import precondition_for
 from shelflife.contract.compact import EPOCH_HEADER
 from shelflife.contract.preconditions import PRECONDITION_HEADER

@@ -11,7 +11,8 @@ import httpx
 import httpx2
 import pytest
 
-from shelflife.client import Exchange, Guard, Ignored, Memory, Refused, Reply, origin_of
+from shelflife.client import Exchange, Guard, Memory, Reply, origin_of
+from shelflife.client.events import Ignored, Refused
 from shelflife.testing import serving
 from tests.integrations.transports import async_memory_transport, memory_transport
 

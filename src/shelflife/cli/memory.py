@@ -14,7 +14,8 @@ import msgspec
 
 from shelflife.cli.errors import CommandError
 from shelflife.cli.tables import print_table
-from shelflife.client import Entry, Event, Memory, SqliteStore, StoreError, StoreFailed
+from shelflife.client import Entry, Event, Memory, SqliteStore, StoreError
+from shelflife.client.events import StoreFailed
 
 __all__ = ["add_to"]
 

@@ -102,29 +102,27 @@ def driven(
     steps: Generator[Step, Reply | None, Outcome], answer: Answering[Step] | AsyncAnswering[Step] | None
 ) -> Outcome:
     """Carry on to the end with blocking calls; without anybody to answer, every question is without an answer."""
-    with closing(steps):
-        try:
-            step = next(steps)
-            while True:
-                try:
-                    reply = answer(step) if answer else None
-                except Exception as error:  # noqa: BLE001 - the steps decide what becomes of it
-                    step = steps.throw(error)
-                    continue
-                if inspect.isawaitable(reply):
-                    if inspect.iscoroutine(reply):
-                        reply.close()
-                    raise TypeError("what answers is async: await the verb whose name ends in _async")
-                step = steps.send(reply)
-        except StopIteration as end:
-            outcome: Outcome = end.value
-            return outcome
+
+    def at_once(step: Step) -> Reply | None:
+        reply = answer(step) if answer else None
+        if inspect.isawaitable(reply):
+            if inspect.iscoroutine(reply):
+                reply.close()
+            raise TypeError("what answers is async: await the verb whose name ends in _async")
+        return reply
+
+    try:
+        driven_async(steps, at_once).send(None)  # nothing there waits, so the first step is the last
+    except StopIteration as end:
+        outcome: Outcome = end.value
+        return outcome
+    raise AssertionError("a blocking call does not wait")
 
 
 async def driven_async(
     steps: Generator[Step, Reply | None, Outcome], answer: Answering[Step] | AsyncAnswering[Step] | None
 ) -> Outcome:
-    """The same, awaiting what can be awaited."""
+    """The same, awaiting what can be awaited. What an answer raises is raised in the steps: they decide what becomes of it."""
     with closing(steps):
         try:
             step = next(steps)
@@ -132,7 +130,7 @@ async def driven_async(
                 try:
                     reply = answer(step) if answer else None
                     reply = await reply if inspect.isawaitable(reply) else reply
-                except Exception as error:  # noqa: BLE001 - the steps decide what becomes of it
+                except Exception as error:  # noqa: BLE001
                     step = steps.throw(error)
                 else:
                     step = steps.send(reply)

@@ -165,26 +165,26 @@ class Memory:
         With all of a server goes what is known of its state, and which signed state was seen.
         """
         is_all = (operation, type, id) == (None, None, None)
-        doomed: dict[str, Reason] = {}
 
         def decide(known: Known) -> Write | None:
-            entries = (entry for tag in EVERYTHING for entry in self.store.tagged(root, tag))
-            doomed.clear()
-            doomed.update(
-                (entry.id, Reason.FORGOTTEN)
-                for entry in entries
+            doomed = [
+                entry.id
+                for tag in EVERYTHING
+                for entry in self.store.tagged(root, tag)
                 if operation in (None, entry.operation)
                 and type in (None, entry.type)
                 and entry.id.startswith(id or "")
-            )
+            ]
             knowledge = Knowledge() if is_all else known.knowledge
-            is_nothing = not doomed and knowledge == known.knowledge
-            return None if is_nothing else Write(knowledge, drop_ids=doomed)
+            is_anything_done = doomed or knowledge != known.knowledge
+            return Write(knowledge, drop_ids=doomed) if is_anything_done else None
 
         written = self._shelf.rewrite(root, decide)
         if written is None:
             return 0
         if is_all:
             self._shelf.doubts.forget(root)
-        self._telling.tell(departures(written, doomed))
+        self._telling.tell(
+            departures(written, dict.fromkeys((id for _, id in written.dropped), Reason.FORGOTTEN))
+        )
         return len(written.dropped)

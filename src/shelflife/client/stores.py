@@ -25,7 +25,7 @@ class Known(NamedTuple):
 
 
 class Filed(NamedTuple):
-    """An entry, and how it is filed."""
+    """An entry, and how it is filed: `slot` says what leaves for it, `tags` by what it can be found and dropped."""
 
     entry: Entry
     slot: str
@@ -36,7 +36,13 @@ class Filed(NamedTuple):
 
 
 class Write(NamedTuple):
-    """What is written about one root, all at once and in this order."""
+    """What is written about one root, all at once.
+
+    In this order: the knowledge is recorded; entries that bear a tag of `drop`, or have an id of `drop_ids`, go; those of `put` come. One
+    that is there already keeps its age (`learned_at`) and its place in the order of use, and all else of it becomes as it is put. Every
+    other entry of the same place and slot leaves. Then, as long as there are more than `capacity` in the whole store, the one that was not
+    used for the longest time leaves.
+    """
 
     knowledge: Knowledge
     drop: Iterable[str] = ()
@@ -53,7 +59,11 @@ class Write(NamedTuple):
 
 
 class Written(NamedTuple):
-    """What a write did."""
+    """What a write did.
+
+    `dropped` has each entry that went with the tag or id by which it did, or "" where another took its slot; `trimmed` those that had to
+    leave for want of room; `stored` those that were put and were not there before, or were there as suspects and are none any more.
+    """
 
     dropped: list[tuple[Entry, str]]
     """The entries that were dropped, each with the tag or id by which it was; "" where another took its slot."""

@@ -121,17 +121,11 @@ class Telling:
         """The counts as they are now."""
         with self._lock:
             counts, evictions = Counter(self._counts), Counter(self._evictions)
+        names = ("hits", "misses", "stored", "restamped", "applied", "suspected", "confirmed", "needless")
         return Statistics(
-            hits=counts["hits"],
-            misses=counts["misses"],
-            stored=counts["Stored"],
-            restamped=counts["Restamped"],
-            applied=counts["Applied"],
+            **{name: counts[name] for name in names},
             stale_prevented=sum(count for reason, count in evictions.items() if reason.is_invalidation),
             evictions={reason.name.lower(): count for reason, count in sorted(evictions.items())},
-            suspected=counts["Suspected"],
-            confirmed=counts["confirmed"],
-            needless=counts["needless"],
         )
 
     def count_recall(self, *, is_hit: bool) -> None:
@@ -141,7 +135,7 @@ class Telling:
 
     def _count(self, event: Event) -> None:
         with self._lock:
-            self._counts[type(event).__name__] += getattr(event, "count", 1)
+            self._counts[type(event).__name__.lower()] += getattr(event, "count", 1)
             if isinstance(event, Evicted):
                 self._evictions[event.reason] += 1
                 if event.reason.is_invalidation:
