@@ -1,4 +1,4 @@
-"""The table of modules in ARCHITECTURE.md, from their docstrings; run as a program it writes the table anew."""
+"""The table of modules in ARCHITECTURE.md, from the first paragraphs of their docstrings; run as a program it writes the table anew."""
 
 import ast
 import re
@@ -34,12 +34,11 @@ def modules():
 
 
 def table():
-    """A line for each, with the first line of its docstring; packages stand out."""
+    """A line for each, with the first paragraph of its docstring; packages stand out."""
     lines = []
     for name, path in modules():
-        says = (
-            (ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "").partition("\n")[0].removesuffix(".")
-        )
+        docstring = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
+        says = " ".join(docstring.partition("\n\n")[0].split()).removesuffix(".")
         shown = f"**`{name}`**" if path.name == "__init__.py" else f"`{name}`"
         lines.append(f"| {shown} | {says} |\n")
     return "".join(lines)

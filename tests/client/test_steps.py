@@ -11,7 +11,7 @@ from shelflife.client.events import Reason
 from shelflife.client.reading import Contract
 from shelflife.client.steps import (
     Disposal,
-    Moved,
+    MovedOn,
     New,
     Returned,
     Told,
@@ -44,10 +44,10 @@ def said(t="2", u="1", rules="r2", tag=None, suggestions=(), changes=None):
         (KNOWN, said(), {}, Unmoved()),
         (NOTHING, said(), {}, New({"t": None, "u": None, RULES: None})),
         (NOTHING, Contract(versions=Versions({})), {}, Unmoved()),
-        (KNOWN, said(t="3"), {}, Moved({"t": "2"})),
-        (KNOWN, said(t="3", u="2"), {}, Moved({"t": "2", "u": "1"})),
-        (KNOWN, said(u=None), {}, Moved({"u": "1"})),
-        (KNOWN, said(rules="r3"), {}, Moved({RULES: "r2"})),
+        (KNOWN, said(t="3"), {}, MovedOn({"t": "2"})),
+        (KNOWN, said(t="3", u="2"), {}, MovedOn({"t": "2", "u": "1"})),
+        (KNOWN, said(u=None), {}, MovedOn({"u": "1"})),
+        (KNOWN, said(rules="r3"), {}, MovedOn({RULES: "r2"})),
         (KNOWN, said(rules=None), {}, Unmoved()),
         (KNOWN, said(t="1"), {}, Returned({"t": "2"})),
         (KNOWN, said(rules="r1"), {}, Returned({RULES: "r2"})),
@@ -57,7 +57,7 @@ def said(t="2", u="1", rules="r2", tag=None, suggestions=(), changes=None):
         (KNOWN, Contract(), {}, Unmoved()),
         (KNOWN, said(), {"is_doubted": True}, Untold({})),
         (KNOWN, said(t="3"), {"is_doubted": True}, Untold({"t": "2"})),
-        (KNOWN, said(t="1"), {"is_latest": True}, Moved({"t": "2"})),
+        (KNOWN, said(t="1"), {"is_latest": True}, MovedOn({"t": "2"})),
         (KNOWN, said(), {"is_latest": True}, Unmoved()),
     ],
 )
@@ -197,8 +197,8 @@ def rules_changed(*rules, known=True):
     return RulesChanges(since="r2", version="r3", known=known, added=rules, removed=())
 
 
-MOVED = Moved({"t": "2"})
-RULES_MOVED = Moved({RULES: "r2"})
+MOVED = MovedOn({"t": "2"})
+RULES_MOVED = MovedOn({RULES: "r2"})
 OF_A_ROW = {"rows t": Reason.ROW_CHANGED, "row t:k": Reason.ROW_CHANGED}
 OF_A_RULE = {"rule": Reason.RULE_CHANGED, "rule t:ties": Reason.RULE_CHANGED}
 OF_THE_TABLE = {"table t": Reason.TABLE_MOVED}

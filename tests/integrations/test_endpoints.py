@@ -13,7 +13,7 @@ from shelflife.contract import Rule
 from shelflife.contract.messages import ReloadRules, ReloadTable
 from shelflife.integrations.starlette import install
 from shelflife.server import Provider, ReloadLimits, WireFormat
-from shelflife.server.endpoints import AdminEndpoints, Call, ContractEndpoints
+from shelflife.server.endpoints import AdminEndpoints, ContractEndpoints, EndpointCall
 from tests.calling import ADMIN, TOKEN, calling
 
 TIE = Rule(from_table="codes", to_table="promos", relation="needs", via="code")
@@ -524,7 +524,7 @@ def test_whatever_comes_is_taken_whole_or_refused_in_one_sentence(path, body):
     before = provider.state
     both = (ContractEndpoints(provider, lambda asked: asked), AdminEndpoints(provider))
     [endpoints] = [one for one in both if path in one.by_path]
-    answer = endpoints.answer(Call(method, path, query, {}, content))
+    answer = endpoints.answer(EndpointCall(method, path, query, {}, content))
     assert answer.status in (200, 400, 404, 409, 413, 422)
     if answer.status != 200:
         error = msgspec.json.decode(answer.body)["error"]

@@ -19,7 +19,7 @@ from shelflife.integrations.fastapi import install
 from shelflife.integrations.litestar import ContractPlugin
 from shelflife.integrations.starlette import install as install_in_starlette
 from shelflife.server import Provider, Rejected, WireFormat
-from shelflife.server.endpoints import CHANGES_PATH, Call, ContractEndpoints
+from shelflife.server.endpoints import CHANGES_PATH, ContractEndpoints, EndpointCall
 from shelflife.server.feed import Feed
 from tests.calling import calling
 from tests.integrations.checked import FRAMEWORKS, WANTED, checking, fastapi_with, provider_for
@@ -262,7 +262,7 @@ def test_a_feed_that_is_full_says_so(monkeypatch):
     provider = Provider({"t": {"a": {}}})
     monkeypatch.setattr(Feed, "is_full", True)
     answer = ContractEndpoints(provider, lambda asked: None).answer(
-        Call("GET", CHANGES_PATH, "", {"accept": "text/event-stream"})
+        EndpointCall("GET", CHANGES_PATH, "", {"accept": "text/event-stream"})
     )
     assert (answer.status, dict(answer.headers)["Retry-After"]) == (503, "30")
 

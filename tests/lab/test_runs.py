@@ -16,7 +16,7 @@ from shelflife.lab.apis import APIS
 from shelflife.lab.grid import execute, file_name_of, paper_grid, scores_in
 from shelflife.lab.planners import Message, PlannerError, Proposal
 from shelflife.lab.planners.simulated import simulated_planner
-from shelflife.lab.prompting import Exchange, messages_for, request_in
+from shelflife.lab.prompting import Turn, messages_for, request_in
 from shelflife.lab.records import Asked, Attempted, Model, RecordFile, RecordsError, read_records
 from shelflife.lab.runner import play
 from shelflife.lab.scenarios import load, parse
@@ -233,7 +233,7 @@ def test_the_table_for_people_says_what_is_simulated(tmp_path, capsys):
 
 def test_a_planner_sees_the_task_the_memory_and_the_answers_and_nothing_else():
     [episode, *_] = load("drifted").episodes(0)
-    before = [Exchange('{"a":1}', 422, '{"success":false}'), Exchange("what?", None, "")]
+    before = [Turn('{"a":1}', 422, '{"success":false}'), Turn("what?", None, "")]
     messages = messages_for(APIS["acme"], episode, Consume.LEVEL_3, [], before)
     assert [message.role for message in messages] == [
         "system",

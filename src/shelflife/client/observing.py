@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import NamedTuple
 
@@ -26,11 +27,14 @@ _MOST_NAMED = 16
 
 
 class About(NamedTuple):
-    """What a server was asked about, of which a response is the answer."""
+    """Of a reply that is the answer to a revalidation: the suspects that were asked about, and what was known before."""
 
-    suspects: list[Entry]
-    knowledge: Knowledge
-    """Before it was asked: as long as that is all that is known, nothing is later than the answer."""
+    suspects: Sequence[Entry] = ()
+    knowledge: Knowledge | None = None
+    """As long as that is all that is known, nothing is later than the answer."""
+
+
+_NOTHING = About()
 
 
 class Observing:
@@ -59,7 +63,7 @@ class Observing:
                     del named[next(iter(named))]
             return epoch
 
-    def observing(self, exchange: Exchange, about: About | None = None) -> Steps[list[Event]]:
+    def observing(self, exchange: Exchange, about: About = _NOTHING) -> Steps[list[Event]]:
         """What a reply comes to. It is the answer about something, where it was asked for."""
         root, reply = exchange.root, exchange.reply
         events: list[Event] = []
@@ -82,9 +86,7 @@ class Observing:
             return events
         return events + (yield from self.heeding(exchange, contract, about))
 
-    def heeding(
-        self, exchange: Exchange, contract: Contract, about: About | None = None
-    ) -> Steps[list[Event]]:
+    def heeding(self, exchange: Exchange, contract: Contract, about: About = _NOTHING) -> Steps[list[Event]]:
         """What follows from a contract, whatever comes of asking about it: unless it could be dealt with, its server is in doubt."""
         root, doubts, telling = exchange.root, self._shelf.doubts, self._shelf.telling
         events: list[Event] = [Ignored(root, fault) for fault in contract.faults]
@@ -102,7 +104,7 @@ class Observing:
         return telling.tell(events)
 
     def _dealing(
-        self, exchange: Exchange, contract: Contract, about: About | None, *, is_doubted: bool
+        self, exchange: Exchange, contract: Contract, about: About, *, is_doubted: bool
     ) -> Steps[list[Event]]:
         """Decide and write in one piece, unless the server must be asked in between."""
         root, shelf = exchange.root, self._shelf
@@ -117,7 +119,7 @@ class Observing:
                 with self._lock:
                     known = shelf.store.known(root)
                     knowledge = shelf.known_here(known.knowledge)
-                    is_latest = about is not None and about.knowledge == knowledge and not is_doubted
+                    is_latest = about.knowledge == knowledge and not is_doubted
                     # While the server is asked nobody is locked out, and another may learn of a movement meanwhile: then the
                     # answer is about a state that is not the known one any more, and it is asked again.
                     if told is None or knowledge != asked_with:
@@ -126,8 +128,8 @@ class Observing:
                     if told is not None:
                         disposal = dispose(knowledge, told, shelf.strategy)
                         lessons = self._writing.taught(exchange, told.contract, disposal)
-                        is_answer = about is not None and is_latest and told.contract.versions is not None
-                        checked = about.suspects if about is not None and is_answer else ()
+                        is_answer = is_latest and told.contract.versions is not None
+                        checked = about.suspects if is_answer else ()
                         events = self._writing.carried_out(root, known, disposal, lessons, checked)
                         if events is not None:
                             return [*(Ignored(root, fault) for fault in told.contract.faults), *events]

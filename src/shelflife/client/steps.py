@@ -19,7 +19,7 @@ from shelflife.errors import ShelflifeError
 __all__ = [
     "Disposal",
     "Distrust",
-    "Moved",
+    "MovedOn",
     "Movement",
     "New",
     "Returned",
@@ -64,7 +64,7 @@ class New(msgspec.Struct, frozen=True):
     parts: Mapping[str, str | None]
 
 
-class Moved(msgspec.Struct, frozen=True):
+class MovedOn(msgspec.Struct, frozen=True):
     """The response names other versions than are known."""
 
     parts: Mapping[str, str | None]
@@ -83,7 +83,7 @@ class Returned(msgspec.Struct, frozen=True):
     parts: Mapping[str, str | None]
 
 
-Movement = Unmoved | New | Moved | Untold | Returned
+Movement = Unmoved | New | MovedOn | Untold | Returned
 """How what a response says differs from what is known."""
 
 
@@ -105,7 +105,7 @@ def what_moved(
             return Returned(parts)
     if not parts:
         return Unmoved()
-    return Moved(parts) if any(parts.values()) else New(parts)
+    return MovedOn(parts) if any(parts.values()) else New(parts)
 
 
 def parts_of(versions: Versions | None) -> dict[str, str]:
@@ -188,7 +188,7 @@ class Word:
                 if state is None:
                     return Told(contract, movement)
                 movement = what_moved(knowledge, Contract(versions=state), is_latest=True)
-            case Unmoved() | New() | Moved():
+            case Unmoved() | New() | MovedOn():
                 pass
             case _:
                 assert_never(movement)

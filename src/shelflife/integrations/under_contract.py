@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from shelflife.contract import BadMessage
 from shelflife.contract.preconditions import PRECONDITION_HEADER, Precondition
-from shelflife.server.endpoints import Call, Endpoints
+from shelflife.server.endpoints import EndpointCall, Endpoints
 from shelflife.server.errors import MalformedRequest, leaves_of
 from shelflife.server.feed import Receive, Send
 from shelflife.server.feedback import JSON, Answer, error_answer, form_asked_for, refusal_answer, stamped
@@ -318,10 +318,10 @@ async def serve_call(endpoints: Endpoints, path: str, scope: Scope, receive: Rec
         await _send_answer(send, await answer_call(endpoints, path, scope, _body_from(receive)), call.method)
 
 
-def _call_of(scope: Mapping[str, Any], path: str) -> Call:
+def _call_of(scope: Mapping[str, Any], path: str) -> EndpointCall:
     """A request as the endpoints know it, still without its body."""
     query = scope.get("query_string", b"").decode("latin-1")
-    return Call(scope["method"], path, query, _headers_of(scope))
+    return EndpointCall(scope["method"], path, query, _headers_of(scope))
 
 
 def path_below_root(scope: Scope) -> str:

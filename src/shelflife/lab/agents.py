@@ -135,7 +135,7 @@ class Agent:
                 self._memory.refresh(around.origin)
         held = self._recalled(episode.input)
         shown_entries = held.entries
-        before: list[prompting.Exchange] = []
+        before: list[prompting.Turn] = []
         is_completed = False
         while not is_completed and len(before) < _MOST_ATTEMPTS:
             is_first_sent = all(exchange.status is None for exchange in before)
@@ -157,14 +157,14 @@ class Agent:
             )
             if request is None:
                 around.record(attempted)
-                before.append(prompting.Exchange(proposal.text, None, ""))
+                before.append(prompting.Turn(proposal.text, None, ""))
                 continue
             is_amending = around.consume is Consume.APPLY and is_first_sent
             sent = self._carry_out(request, None if is_amending else held, attempted)
             held = sent.send.held
             is_completed = sent.response.is_success
             reply = msgspec.json.encode(sent.send.request).decode()
-            before.append(prompting.Exchange(reply, sent.response.status_code, sent.response.text))
+            before.append(prompting.Turn(reply, sent.response.status_code, sent.response.text))
         around.record(
             EpisodeEnded(
                 episode=episode.index,

@@ -23,10 +23,10 @@ __all__ = [
     "WIRE",
     "Classes",
     "Coverage",
+    "DetectionPolicy",
     "Extent",
     "HintShapes",
     "Ladder",
-    "Policy",
     "Published",
     "Rotations",
     "TokensAndRetries",
@@ -65,7 +65,7 @@ class Classes(NamedTuple):
     free: dict[str, float]
 
 
-class Policy(NamedTuple):
+class DetectionPolicy(NamedTuple):
     """A detection policy on the rule stream, the same on three models but for its tokens."""
 
     name: str
@@ -199,10 +199,10 @@ CLASSES = Published(
 PRICE_SHEET = Published(
     "Table tab:pricesheet, Results",
     {
-        "A2DC": Policy("lazy", 28, 8, (2,), 3, (13, 25), None),
-        "A2DR": Policy("stamp only", 22, 14, (4, 5), 0, (12, 24), (14.0, 14.3)),
-        "A2DRC": Policy("stamp and vectors", 28, 8, (2,), 3, (12, 24), (-0.11, 0.20)),
-        "A2DO": Policy("oracle", 27, 9, (3,), 3, (12, 24), (2.42, 2.45)),
+        "A2DC": DetectionPolicy("lazy", 28, 8, (2,), 3, (13, 25), None),
+        "A2DR": DetectionPolicy("stamp only", 22, 14, (4, 5), 0, (12, 24), (14.0, 14.3)),
+        "A2DRC": DetectionPolicy("stamp and vectors", 28, 8, (2,), 3, (12, 24), (-0.11, 0.20)),
+        "A2DO": DetectionPolicy("oracle", 27, 9, (3,), 3, (12, 24), (2.42, 2.45)),
     },
 )
 

@@ -190,14 +190,14 @@ def _without_memory(
     bench: _Bench, planner: Planner, episode: Episode, on_call: Callable[[int], None]
 ) -> _Baseline:
     """An episode with nothing remembered, up to the attempt after the server's fix."""
-    before: list[prompting.Exchange] = []
+    before: list[prompting.Turn] = []
     refused: int | None = None
     for _ in range(_MOST_ANSWERS):
         proposal = planner.propose(messages_for(bench.api, episode, Consume.LEVEL_3, [], before))
         on_call(1)
         request = request_in(proposal.text)
         if request is None:
-            before.append(prompting.Exchange(proposal.text, None, ""))
+            before.append(prompting.Turn(proposal.text, None, ""))
             continue
         response = bench.send(request)
         spent = _tokens(proposal)
@@ -207,7 +207,7 @@ def _without_memory(
             return _Baseline(spent, is_right_at_once=True)
         if _has_fix(response):
             refused = spent
-        before.append(prompting.Exchange(proposal.text, response.status_code, response.text))
+        before.append(prompting.Turn(proposal.text, response.status_code, response.text))
     return _Baseline(follows_the_server=None if refused is None else False)
 
 

@@ -12,14 +12,14 @@ from shelflife.lab.planners import Message
 from shelflife.lab.scenarios import Episode
 from shelflife.lab.spec import Consume
 
-__all__ = ["Exchange", "digest_of_messages", "messages_for", "request_in"]
+__all__ = ["Turn", "digest_of_messages", "messages_for", "request_in"]
 
 INPUT = "Input:\n"
 ANSWER = "The server answered "
 NO_REQUEST = "There was no JSON object in your reply."
 
 
-class Exchange(NamedTuple):
+class Turn(NamedTuple):
     """What a planner replied, and what came of it."""
 
     reply: str
@@ -30,7 +30,7 @@ class Exchange(NamedTuple):
 
 
 def messages_for(
-    api: Api, episode: Episode, consume: Consume, entries: Sequence[Entry], before: Sequence[Exchange]
+    api: Api, episode: Episode, consume: Consume, entries: Sequence[Entry], before: Sequence[Turn]
 ) -> list[Message]:
     """The conversation of an episode up to the next reply."""
     system = (

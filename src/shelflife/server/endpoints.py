@@ -31,7 +31,7 @@ from shelflife.server.policies import Rejected, fault_of_request
 from shelflife.server.provider import Provider
 from shelflife.server.wire import Level
 
-__all__ = ["AdminEndpoints", "Call", "ContractEndpoints", "Endpoints", "read_message"]
+__all__ = ["AdminEndpoints", "ContractEndpoints", "EndpointCall", "Endpoints", "read_message"]
 
 STATE_PATH = "/contract/state"
 CHANGES_PATH = "/contract/changes"
@@ -49,7 +49,7 @@ _encode = msgspec.json.Encoder().encode
 _Sent = TypeVar("_Sent", bound=msgspec.Struct)
 
 
-class Call(NamedTuple):
+class EndpointCall(NamedTuple):
     """A request to one of the endpoints."""
 
     method: str
@@ -73,7 +73,7 @@ class Endpoint(NamedTuple):
     """One endpoint."""
 
     methods: tuple[str, ...]
-    handler: Callable[[Call], Answer]
+    handler: Callable[[EndpointCall], Answer]
 
 
 class Endpoints:
@@ -87,7 +87,7 @@ class Endpoints:
         self.by_path: dict[str, Endpoint] = {}
         """The endpoints that are on."""
 
-    def admit(self, call: Call) -> Answer | None:
+    def admit(self, call: EndpointCall) -> Answer | None:
         """The refusal of a call, before its body is read; None when it may go on."""
         try:
             self._authorize(call)
@@ -105,7 +105,7 @@ class Endpoints:
             return self._refused(call, refusal)
         return None
 
-    def answer(self, call: Call) -> Answer:
+    def answer(self, call: EndpointCall) -> Answer:
         """Carry out an admitted call."""
         try:
             if len(call.body) > self.most_bytes:
@@ -116,14 +116,14 @@ class Endpoints:
         except (ContractError, BadRow, BadRule, ReloadRefused, StateFileError) as error:
             return self._refused(call, _CallRefused(_status_of(error), str(error)))
 
-    def is_for_the_feed(self, call: Call) -> bool:
+    def is_for_the_feed(self, call: EndpointCall) -> bool:
         """Whether a call asks for the change feed, and there is room for another listener."""
         return call.path in self.by_path and _wants_events(call) and not self.provider.feed.is_full
 
-    def _authorize(self, call: Call) -> None:
+    def _authorize(self, call: EndpointCall) -> None:
         """Refuse a call that may not be made."""
 
-    def _refused(self, call: Call, refusal: _CallRefused) -> Answer:
+    def _refused(self, call: EndpointCall, refusal: _CallRefused) -> Answer:
         wire = self.provider.wire
         form = form_asked_for(call.headers.get("accept", ""), wire.errors)
         return error_answer(wire, refusal.status, str(refusal), form, refusal.headers)
@@ -143,7 +143,7 @@ class ContractEndpoints(Endpoints):
         if provider.lineage is not None:
             self.by_path[SIGNED_PATH] = Endpoint(_READ, self._signed)
 
-    def _state(self, call: Call) -> Answer:
+    def _state(self, call: EndpointCall) -> Answer:
         face = self.provider.face(self.provider.state, call.headers)
         stamp = face.stamp
         headers: tuple[tuple[str, str], ...] = (("ETag", f'"{stamp.tag}"'), ("Cache-Control", "no-cache"))
@@ -155,7 +155,7 @@ class ContractEndpoints(Endpoints):
             return Answer(304, "", b"", headers)
         return Answer(200, JSON, b"{" + stamp.members + b"}", headers)
 
-    def _changes(self, call: Call) -> Answer:
+    def _changes(self, call: EndpointCall) -> Answer:
         if _wants_events(call):
             raise _CallRefused(503, "there are too many listeners; try again later", (("Retry-After", "30"),))
         versions: dict[str, str] = {}
@@ -182,7 +182,7 @@ class ContractEndpoints(Endpoints):
             headers = (*headers, ("Vary", face.stamp.vary))
         return Answer(200, JSON, _encode(face.changes_since(versions, rules_version)), headers)
 
-    def _fixes(self, call: Call) -> Answer:
+    def _fixes(self, call: EndpointCall) -> Answer:
         asked = read_message(call.body, AskFixes)
         operation = self._disclosed(asked.operation)
         if operation is None:
@@ -192,7 +192,7 @@ class ContractEndpoints(Endpoints):
         face = self.provider.face(state, call.headers)
         return refusal_answer(self.provider.wire, rejected, "json", face, status=200)
 
-    def _signed(self, call: Call) -> Answer:
+    def _signed(self, call: EndpointCall) -> Answer:
         since = [value for name, value in parse_qsl(call.query) if name == "since"]
         if since and not re.fullmatch("[0-9]{1,18}", since[-1]):
             raise _CallRefused(400, "ask with since=N, the number of the last statement that is known")
@@ -213,7 +213,7 @@ class AdminEndpoints(Endpoints):
             self.by_path[RELOAD_RULES_PATH] = Endpoint(("POST",), self._reload_rules)
             self.by_path[GRAPH_PATH] = Endpoint(_READ, self._graph)
 
-    def _authorize(self, call: Call) -> None:
+    def _authorize(self, call: EndpointCall) -> None:
         scheme, _, token = call.headers.get("authorization", "").partition(" ")
         is_right = hmac.compare_digest(_digest(token.strip()), _digest(self.provider.admin_token or ""))
         if scheme.lower() != "bearer" or not is_right:
@@ -221,7 +221,7 @@ class AdminEndpoints(Endpoints):
                 401, "this endpoint needs the admin token as bearer token", (("WWW-Authenticate", "Bearer"),)
             )
 
-    def _reload_table(self, call: Call) -> Answer:
+    def _reload_table(self, call: EndpointCall) -> Answer:
         message = read_message(call.body, ReloadTable)
         whole = message.rows is not msgspec.UNSET
         with self._within_limit():
@@ -255,7 +255,7 @@ class AdminEndpoints(Endpoints):
             if self.provider.registry.state is before:
                 budget.give_back()
 
-    def _reload_rules(self, call: Call) -> Answer:
+    def _reload_rules(self, call: EndpointCall) -> Answer:
         message = read_message(call.body, ReloadRules)
         with self._within_limit():
             report = self.provider.registry.reload_rules(
@@ -265,7 +265,7 @@ class AdminEndpoints(Endpoints):
             )
         return Answer(200, JSON, _encode(report))
 
-    def _graph(self, call: Call) -> Answer:
+    def _graph(self, call: EndpointCall) -> Answer:
         if self.provider.level < Level.GRAPH:
             raise _CallRefused(
                 404, f"the graph starts at Level 5; this server is at Level {self.provider.level}"
@@ -333,7 +333,7 @@ def _whole_number(digits: str) -> int:
     return int(digits) if len(digits) <= MOST_DIGITS else 10**MOST_DIGITS
 
 
-def _wants_events(call: Call) -> bool:
+def _wants_events(call: EndpointCall) -> bool:
     is_asked_for = "text/event-stream" in call.headers.get("accept", "")
     return is_asked_for and (call.method, call.path) == ("GET", CHANGES_PATH)
 

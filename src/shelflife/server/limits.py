@@ -19,7 +19,7 @@ class ReloadLimits:
     """How large the body of one reload may be."""
 
     per_minute: int | None = None
-    """How many reloads that change something may come in any stretch of a minute; None for any number."""
+    """How many reloads that change something may come at once, and again in the course of each minute; None for any number."""
 
     def __post_init__(self) -> None:
         if self.most_bytes < 1:

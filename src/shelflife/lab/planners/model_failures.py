@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-__all__ = ["Asked", "explained", "is_unreachable", "refuses", "silence"]
+__all__ = ["AskedModel", "explained", "is_unreachable", "refuses", "silence"]
 
 _EXTRAS = {"openai": "models", "anthropic": "anthropic", "google-genai": "google"}
 _LONGEST_QUOTE = 200
@@ -17,7 +17,7 @@ _SHORTEST_SECRET = 8
 _BAD_REQUEST, _NOT_FOUND, _TOO_MANY, _SERVER_ERROR = 400, 404, 429, 500
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class AskedModel(msgspec.Struct, frozen=True, kw_only=True):
     """What was asked of whom, for the sentence."""
 
     model: str
@@ -28,7 +28,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: int
 
 
-def silence(asked: Asked, text: str, stop_reason: str) -> str | None:
+def silence(asked: AskedModel, text: str, stop_reason: str) -> str | None:
     """Why an output holds no answer; None when it holds one."""
     if stop_reason == "content_filter":
         return f"{asked.model} withheld its answer (content filter)"
@@ -43,7 +43,7 @@ def silence(asked: Asked, text: str, stop_reason: str) -> str | None:
     return f"{asked.model} gave an empty answer"
 
 
-def explained(asked: Asked, error: BaseException) -> str:
+def explained(asked: AskedModel, error: BaseException) -> str:
     """What went wrong, as one sentence for people."""
     errors = list(_chain(error))
     name = asked.model
@@ -87,7 +87,7 @@ def _tries(count: int) -> str:
     return "in one try" if count == 1 else f"in {count} tries"
 
 
-def _missing(asked: Asked, message: str) -> str:
+def _missing(asked: AskedModel, message: str) -> str:
     """What a provider lacks before it can be asked at all."""
     package = re.search(r"pip install (?:--upgrade )?([\w-]+)", message)
     if package:
@@ -101,7 +101,7 @@ def _missing(asked: Asked, message: str) -> str:
     return f"{asked.model} cannot be asked: {message}"
 
 
-def _refused(asked: Asked, status: int, tries: str, quoted: str) -> str:
+def _refused(asked: AskedModel, status: int, tries: str, quoted: str) -> str:
     """What a status of the vendor means."""
     match status:
         case 401 | 403:
@@ -143,7 +143,7 @@ def _status(errors: list[BaseException]) -> int | None:
     return None
 
 
-def _quoted(asked: Asked, errors: list[BaseException]) -> str:
+def _quoted(asked: AskedModel, errors: list[BaseException]) -> str:
     """What the vendor says, short, on one line, and without a key."""
     said = next((text for text in map(_said, errors) if text), "no reason was given")
     secrets = [value for name, value in os.environ.items() if name.endswith(("_KEY", "_TOKEN"))]

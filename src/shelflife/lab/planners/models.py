@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from shelflife.lab.planners import Message, PlannerError, Proposal, Usage
-from shelflife.lab.planners.model_failures import Asked, explained, is_unreachable, refuses, silence
+from shelflife.lab.planners.model_failures import AskedModel, explained, is_unreachable, refuses, silence
 
 __all__ = ["LONGEST_ANSWER_S", "ModelPlanner", "Probe"]
 
@@ -80,7 +80,7 @@ class ModelPlanner:
         self.probed: Probe | None = None
         """What `probe` has shown; None before."""
         self._temperature = temperature
-        self._asked = Asked(
+        self._asked = AskedModel(
             model=model,
             base_url=base_url,
             api_key=api_key,
@@ -211,7 +211,7 @@ def _shared_loop() -> Any:
     return BlockingPortalProvider()
 
 
-def _key(asked: Asked) -> str | None:
+def _key(asked: AskedModel) -> str | None:
     """The key that was given; None for the environment's.
 
     A compatible server on this machine mostly wants none, so any will do.
