@@ -213,3 +213,8 @@ def test_allowing_money_allows_no_credential():
 def test_a_guard_that_can_match_nothing_or_too_much_is_refused(options, sentence):
     with pytest.raises(ValueError, match=sentence):
         Guard(**options)
+
+
+def test_the_fields_of_a_guard_are_by_operation():
+    with pytest.raises(ValueError, match="sets of names, each by its operation"):
+        Guard(fields=frozenset({"promo_code"}))

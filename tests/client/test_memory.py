@@ -4,11 +4,12 @@ import asyncio
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from shelflife.apis.acme import acme_app, acme_provider
-from shelflife.client import EXACT, Memory, Reply
+from shelflife.client import EXACT, Memory, Reply, origin_of
 from shelflife.client.events import (
     Alerted,
     Evicted,
@@ -419,3 +420,23 @@ def test_observing_asynchronously_is_the_same(address, provider):
 
         asyncio.run(agent.memory.observe_async(agent.exchange(FREE, response), ask))
         assert knows(agent, GOVERNED) == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "why"),
+    [
+        ({"store": "memory.db"}, TypeError, r"Memory\(SqliteStore\('memory.db'\)\)"),
+        ({"store": Path("memory.db")}, TypeError, r"Memory\(SqliteStore\('memory.db'\)\)"),
+        ({"capacity": -1}, ValueError, "capacity is a whole number from 0 on"),
+        ({"capacity": "5"}, ValueError, "capacity is a whole number from 0 on"),
+    ],
+)
+def test_what_a_memory_cannot_be_made_of_is_told_at_once(wrong, error, why):
+    with pytest.raises(error, match=why):
+        Memory(**wrong)
+
+
+@pytest.mark.parametrize("url", ["bookings", "", "ftp://x", "http://", "http://x:port"])
+def test_what_is_no_server_has_no_origin(url):
+    with pytest.raises(ValueError, match="is not the URL of a server"):
+        origin_of(url)

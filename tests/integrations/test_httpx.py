@@ -305,3 +305,9 @@ def test_a_412_to_a_request_without_a_precondition_is_for_the_caller(library):
         transport = memory_transport(Memory(), library.HTTPTransport(), guard=Guard(), conditional=True)
         with library.Client(base_url=address, transport=transport) as client:
             assert client.post("/x", json={"a": 1}).status_code == 412
+
+
+@pytest.mark.parametrize("wrong", [{"memory": "memory.db"}, {"memory": Memory(), "guard": True}])
+def test_what_a_transport_cannot_be_made_of_is_told_at_once(library, wrong):
+    with pytest.raises(TypeError, match="a transport takes a Memory, and a Guard"):
+        memory_transport(transport=library.HTTPTransport(), **wrong)

@@ -142,7 +142,7 @@ class Vouched(msgspec.Struct, frozen=True, kw_only=True):
     sequence: int
     digest: str
     key: str
-    """By which it was signed: no longer pinned, its word counts no longer."""
+    """The key that signed it. Once it is no longer pinned, its word counts no longer."""
 
     expires_at: int
     """When the word of the key ends, in seconds of Unix time."""

@@ -34,7 +34,7 @@ class Reason(StrEnum):
     RULE_CHANGED = "a rule it rests on has changed"
     RULES_MOVED = "the rules have changed, and it cannot be told which"
     VECTOR_SHRANK = "its kind of fix no longer depends on a table that it depends on"
-    REPLACED = "the server has given another value for the same"
+    REPLACED = "the server has given another value for the same fields"
     UNCONFIRMED = "it was suspect, and the server did not give it again when it was asked"
     ANOTHER_STRATEGY = "it was kept under another strategy, which may keep what is stale"
     CAPACITY = "the memory was full, and it had not been used for the longest time"

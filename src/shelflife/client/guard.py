@@ -43,6 +43,8 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a fix may also change amounts, means of payment and recipients that `fields` does not name."""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.fields, Mapping | None):
+            raise ValueError("the fields of a guard are sets of names, each by its operation")
         given: list[object] = [self.operations, *(self.fields or {}).values()]
         if any(isinstance(names, str) for names in given):
             raise ValueError("the operations and fields of a guard are sets of names, and not one text")

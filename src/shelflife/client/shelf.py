@@ -69,7 +69,7 @@ class Doubts:
         if root in self._unsettled:
             return Revalidate("a response of the server could not be dealt with")
         if self._settling[root]:
-            return Withheld("it is being found out what a movement of the server's data makes stale")
+            return Withheld("the server is being asked which entries a change has made stale")
         return Usable()
 
     @contextmanager

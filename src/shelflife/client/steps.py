@@ -40,7 +40,7 @@ __all__ = [
 _LONGEST_QUERY = 6000
 _MOST_QUESTIONS = 16
 _MOST_SUPERSEDED = 8
-"""A response that is later than this many versions is known for what it is only when the server can be asked."""
+"""A late response from further back than this is recognised only by asking the server."""
 
 _MOST_MOVED = 1_000
 """Of so many parts the versions that have passed are on record: those that moved last."""
