@@ -116,7 +116,8 @@ class _Watching(Generic[Request, Response]):
           amended anew and sent again, before the caller sees anything. When that does not help, it goes out as it came.
         - `compact`: requests say which state the memory knows, and a server that can leaves out of its responses what follows from that.
         """
-        if not isinstance(memory, Memory) or not isinstance(guard, Guard | None):
+        given: tuple[object, object] = memory, guard  # whatever a program without types hands in
+        if not (isinstance(given[0], Memory) and isinstance(given[1], Guard | None)):
             raise TypeError("a transport takes a Memory, and a Guard where requests are to be amended")
         self.memory = memory
         self._transport = self._default_transport() if transport is None else transport
