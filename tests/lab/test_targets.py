@@ -127,7 +127,8 @@ def test_the_json_has_the_documented_fields(capsys):
     assert run["seed"] == 3
     assert run["classes"]["governed"] == {"episodes": 12, "first_try": 10}
     assert run["governed_scored"] == {"episodes": 10, "first_try": 9}
-    assert run["after_split"] == {"episodes": 3, "first_try": 0}
+    assert run["funding_pre"] == {"episodes": 6, "first_try": 3}
+    assert run["funding_post"] == {"episodes": 3, "first_try": 0}
     assert run["tokens"]["source"] == "estimated"
     assert run["tokens"]["prompt"] > run["tokens"]["completion"] > 0
     assert run["wire"]["responses"] == 36 + 9

@@ -18,6 +18,7 @@ __all__ = [
     "PRICE_SHEET_ATTEMPTS",
     "PRICE_SHEET_EPISODES",
     "ROTATIONS",
+    "SPLIT_FIELDS",
     "TOKENS",
     "UNDRIFTED",
     "WIRE",
@@ -310,3 +311,7 @@ def counterpart_of(planner: str, tuned_to: str | None = None, served: str | None
         return _COUNTERPARTS[planner]
     names = (tuned_to, planner.rpartition("/")[2], served)
     return next((name for name in names if name in LADDER.facts), None)
+
+
+SPLIT_FIELDS = ("funding_pre", "funding_post")
+"""What the two parts of a class that is counted apart are called in `--json`, for the class that the paper splits."""

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from shelflife.lab.paper import SPLIT_FIELDS
 from shelflife.lab.records import (
     Alerted,
     Asked,
@@ -431,6 +432,8 @@ def as_json(score: RunScore) -> dict[str, Any]:
     conduct = spec.pop("conduct")
     built = {**spec, **conduct, **built}
     del built["spent"]["type"]  # a tag of the records
+    for name, documented in zip(("before_split", "after_split"), SPLIT_FIELDS, strict=True):
+        built[documented] = built.pop(name)
     for name, digits in (("compliance", 1), ("eviction_precision", 2)):
         if built[name] is not None:
             built[name] = round(built[name], digits)
