@@ -73,9 +73,9 @@ def test_fixes_that_set_one_field_of_an_object_differently_do():
 CREDENTIALS = (
     "password Passwd passphrase userPassword client-secret secrets credentials Authorization proxy_authorization auth"
     " oauth2 jwt bearer cookie Set-Cookie session_id sessionId SESSIONID api_key apiKey APIKey apikey X-Api-Key"
-    " private_key access_token accessToken accesstokens refresh.token auth_token id_token token"
+    " private_key access_token accessToken accesstokens refresh.token auth_token id_token api_token sessionToken access_key token"
 )
-ADDRESSES = "url callback_url callbackUrl baseURL redirect_uris redirecturi host smtp.hostname origin webhook endpoint callback"
+ADDRESSES = "url callback_url callbackUrl baseURL redirect_uris redirecturi host smtp.hostname origin webhook endpoint callback callbackURLs hostName host_name"
 PLAIN = (
     "payment_method_token card_token max_tokens prepaid_token author authored_by host_count original url_count"
     " session sessions secretary key api_version promo_code v2 _ 1"

@@ -7,7 +7,7 @@ import pytest
 
 from shelflife.client import Call, Exchange, Grounds, Guard, Held, Memory, Question, Reply, Send, exchange
 from shelflife.client.events import Ignored
-from shelflife.client.sending import precondition_for, sending
+from shelflife.client.sending import carried_by, precondition_for, sending
 from shelflife.contract.compact import EPOCH_HEADER
 from shelflife.contract.preconditions import PRECONDITION_HEADER
 
@@ -133,6 +133,7 @@ def test_values_that_a_planner_took_over_are_vouched_for_and_mended_alike(memory
         {"plan": "basic", "promo": "P2", "note": 1},
     ]
     assert sent[0].without == {"plan": "basic", "note": 1}
+    assert all(PRECONDITION_HEADER in one.headers for one in sent)
 
 
 def test_without_a_guard_nothing_is_written_into_what_a_planner_wrote(memory):
@@ -254,3 +255,10 @@ def test_what_cannot_be_read_of_a_server_that_nothing_is_known_of_is_no_reason_f
     assert memory.recall(ROOT, "POST /x", {"plan": "basic"})
     memory.observe(Exchange(ROOT, "POST /x", {}, broken))
     assert memory.recall(ROOT, "POST /x", {"plan": "basic"}) == []
+
+
+def test_what_a_request_carries_is_what_json_would_say_it_carries(memory):
+    [entry] = memory.recall(ROOT, "POST /x", {"plan": "basic"})
+    one = msgspec.structs.replace(entry, parameters={"x": 1})
+    assert carried_by({"x": 1}, [one]) == [one]
+    assert carried_by({"x": True}, [one]) == []

@@ -124,6 +124,20 @@ def test_the_longest_unused_leave_first(store):
     assert {one.condition.when["plan"] for one in store.entries()} == {"a", "b", "e"}
 
 
+def test_what_comes_is_used_later_than_all_that_was_used_before(store):
+    for plan in "ab":
+        put(store, entry(plan))
+    store.used([entry("a").id, entry("b").id])
+    written = put(store, entry("c"), capacity=2)
+    assert [one.condition.when["plan"] for one in written.trimmed] == ["a"]
+
+
+def test_room_is_made_whatever_is_written(store):
+    for plan in "abc":
+        put(store, entry(plan))
+    assert len(put(store, capacity=1).trimmed) == 2
+
+
 def test_what_was_there_already_is_not_stored_again(store):
     assert put(store, entry()).stored == [entry()]
     assert put(store, entry(at=1.0)).stored == []

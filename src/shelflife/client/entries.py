@@ -60,7 +60,7 @@ class Grounds(msgspec.Struct, frozen=True):
     """As `table:key`; None where the server did not say: any row of its tables may be one."""
 
     rules: tuple[str, ...] | None = None
-    """As `table:relation`; None where the server did not say: any rule may be one."""
+    """As `table:relation`; None where the server said neither rows nor `when`: any rule may be one."""
 
 
 class Condition(msgspec.Struct, frozen=True):

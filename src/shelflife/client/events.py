@@ -116,7 +116,10 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
 
 
 class Ignored(msgspec.Struct, frozen=True, tag=True):
-    """A suggestion was malformed or too large and was left out; or the whole contract was, and the server is in doubt."""
+    """A suggestion was malformed or too large and was left out; or the whole contract was.
+
+    In the second case the server is in doubt, if anything is known of it. Where keys are pinned: the reply is of another state.
+    """
 
     root: Root
     why: str

@@ -18,7 +18,7 @@ _NAME = re.compile(r"(?!__)[A-Za-z0-9_.-]+")
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _CREDENTIAL = re.compile(
     r"(password|passwd|pwd|passphrase|secret|credential|authori[sz]ation|auth|oauth|jwt|bearer|cookie"
-    r"|sessionid|apikey|privatekey|(access|refresh|auth|id)token)s?"
+    r"|sessionid|(api|access|private)key|(access|refresh|auth|id|api|session)token)s?"
 )
 _ADDRESS = re.compile(r"(.*ur[li]|host|hostname|origin|webhook|endpoint|callback|redirect)s?")
 _MONEY = re.compile(
@@ -95,7 +95,7 @@ def _suspicion(name: str, is_about_money_refused: bool) -> str | None:
     terms = (*words, *map("".join, pairwise(words)))
     if words == ["token"] or any(map(_CREDENTIAL.fullmatch, terms)):
         return "looks like a credential"
-    if words and _ADDRESS.fullmatch(words[-1]):
+    if any(map(_ADDRESS.fullmatch, (*words[-1:], "".join(words[-2:])))):
         return "looks like an address"
     if is_about_money_refused and any(map(_MONEY.fullmatch, words)):
         return "is about money or who gets it; allow it by name in fields"
@@ -115,7 +115,7 @@ def amend(
 ) -> Amended:
     """Apply what is remembered for a request, then what is remembered for the outcome, each fix once.
 
-    Where two remembered fixes set a field to different values neither is applied.
+    Where two fixes that are found at once set a field to different values neither is applied; one that is found later gives way.
     """
     amended = dict(request)
     applied: list[Applied] = []

@@ -48,7 +48,7 @@ class Observing:
         self._named: dict[Root, dict[str, Versions]] = {}
 
     def epoch(self, root: Root) -> str | None:
-        """Names the state of a server that is known, as long as nothing is held against it; None for none."""
+        """Names the state of a server that is known, unless the server is in doubt; None for none."""
         knowledge = None if root in self._shelf.doubts else self._shelf.knowledge(root)
         if knowledge is None or not knowledge.versions.tables:
             return None

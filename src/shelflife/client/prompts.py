@@ -1,6 +1,6 @@
 """How a fix is shown to a planner: as data, and only as much as a code, a brand, a date or an amount needs.
 
-What is guaranteed: whatever a server has said stands inside JSON of printable ASCII, cannot end its line and has none of the
+What is guaranteed: the values that a server has given stand inside JSON of printable ASCII, cannot end its line and has none of the
 characters that open and close markup; names are plain names, texts have at most three words and 64 characters, and the whole is
 bounded. What cannot be: that three words, or a name, say nothing to a model. Do not let a planner take orders from them.
 """

@@ -34,7 +34,10 @@ class Revalidating:
         self._observing = observing
 
     def refreshing(self, root: Root) -> Steps[list[Event]]:
-        """Ask whether what is known of a server still holds. Nobody answering changes nothing: no request would get through either."""
+        """Ask whether what is known of a server still holds.
+
+        Nobody answering changes nothing, unless a key must vouch for it: no request would get through either.
+        """
         known = self._observing.epoch(root)
         if known is None and root not in self._shelf.doubts:
             return []

@@ -28,6 +28,7 @@ from shelflife.contract.preconditions import (
     Precondition,
     has_gone_stale,
 )
+from shelflife.contract.values import same_json
 
 __all__ = ["Call", "Held", "Send", "exchange", "exchange_async", "precondition_for", "sending"]
 
@@ -58,7 +59,7 @@ class Call(NamedTuple):
     """With one, what is remembered is put into the request as far as it allows; without, the reply is learned from and no more."""
 
     conditional: bool = False
-    """Ask the server not to carry out a request with remembered values when what they rest on has moved. It is then mended and sent again."""
+    """What `Held.epoch` says for values that were shown. Ask the server not to carry out a request with remembered values when what they rest on has moved. It is then mended and sent again."""
 
     compact: bool = False
     """Say which state is known, so that the server can leave out of its reply what follows from that."""
@@ -128,7 +129,7 @@ def sending(memory: Memory, call: Call) -> Generator[Send | Question, Reply | No
         yield from _unfailing(memory.observing(seen), "a response could not be observed")
         if not is_stale or call.guard is None:
             break  # it went through, or nothing may be written into it
-        call = call._replace(request=send.without, held=None)
+        call = call._replace(request=send.without, held=None, conditional=True)
     return reply
 
 
@@ -177,7 +178,7 @@ def _as_it_is(request: Mapping[str, Any]) -> Send:
 
 def carried_by(request: Mapping[str, Any], entries: Iterable[Entry]) -> list[Entry]:
     """The entries whose fix a request has in it: to merge it once more changes nothing."""
-    return [entry for entry in entries if merged(request, entry.parameters) == request]
+    return [entry for entry in entries if same_json(merged(request, entry.parameters), dict(request))]
 
 
 def precondition_for(

@@ -27,7 +27,7 @@ class Usable(msgspec.Struct, frozen=True):
 
 
 class Revalidate(msgspec.Struct, frozen=True):
-    """The server must be asked first."""
+    """It is not to be used until the server was asked about it, or has said something that could be dealt with."""
 
     why: str
 
@@ -167,8 +167,11 @@ class Shelf:
             for _ in range(MOST_TRIES):
                 known = self.store.known(root)
                 write = decide(known)
-                written = None if write is None else self.store.write(root, known.revision, write)
-                if write is None or written is not None:
+                if write is None:
+                    return None
+                written = self.store.write(root, known.revision, write)
+                if written is not None:
+                    self.telling.store_works("write")
                     return written
         return None
 
@@ -201,7 +204,7 @@ class Shelf:
         )
 
     def is_clear(self, root: Root) -> bool:
-        """Whether nothing has to be asked before what is remembered of a server is used."""
+        """Whether there is nothing to revalidate. A doubt alone is left to the next reply."""
         return not self.must_ask_first(root) and not self.has_suspects(root)
 
     def usable(self, root: Root, operation: str, request: Mapping[str, Any]) -> list[Entry]:

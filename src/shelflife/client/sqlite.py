@@ -190,10 +190,11 @@ class SqliteStore:
             for id in write.drop_ids:
                 dropped = self._drop("where id = ?", bytes.fromhex(id))
                 written.dropped.extend((entry, id) for entry in dropped)
+            if write.put:
+                self._note_use()  # before anything comes, which is used later than all that
             for filed in write.put:
                 self._put(filed, written)
-            if write.put and write.capacity is not None:
-                self._note_use()
+            if write.capacity is not None:
                 excess = self._counted(None, "select count(*) from entries") - write.capacity
                 if excess > 0:
                     written.trimmed.extend(self._drop("order by used limit ?", excess))

@@ -90,7 +90,9 @@ Movement = Unmoved | New | MovedOn | Untold | Returned
 def what_moved(
     knowledge: Knowledge, contract: Contract, *, is_doubted: bool = False, is_latest: bool = False
 ) -> Movement:
-    """What moved between the knowledge and what a server said; what was not said has not moved.
+    """What moved between the knowledge and what a server said.
+
+    Without stamps nothing has moved, and without a version of the rules the rules have not; a table that is not named is gone.
 
     Doubted is knowledge of which a response was seen that could not be dealt with: the server must be asked for its state.
     The latest is what it says when it is asked, and so never of the past.
@@ -301,7 +303,7 @@ def dispose(knowledge: Knowledge, told: Told, strategy: Strategy) -> Disposal:
 
     - a version that was never seen is taken for a new one;
     - one that has passed is late or a rollback, and nobody can say which. What depends on its table goes, and nothing is learned of
-      the table until it has a version that was never seen, or the server answers;
+      the table, but as suspects, until it has a version that was never seen, or the server answers;
     - a version that the server denies to have given counts as one that has passed;
     - nothing is learned from a response that might be older than one that was not dealt with.
     """

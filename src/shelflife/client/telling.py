@@ -42,10 +42,10 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
     """By reason."""
 
     suspected: int
-    """Entries that were kept from being evicted, and from being handed out, by the bound on evictions."""
+    """Entries that were kept as suspects, which are not used until they are revalidated."""
 
     confirmed: int
-    """Of these evictions, those after which the server gave another value for the same."""
+    """Evictions because of a change after which the server gave another value for the same fields."""
 
     needless: int
     """Those after which it gave the same value again."""

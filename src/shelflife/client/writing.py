@@ -28,14 +28,14 @@ needed again costs a question, where it would have cost a request that fails. A 
 every two requests once it has taken all there were.
 """
 
-_MOVED_ON = "the server has moved on since it gave them"
+_MOVED_ON = "the server is at another state than the one that gave them"
 _AN_HOUR_S = 3600.0
 _MANY_TAGS = 64
 """To count what bears one of so many takes longer than to count all entries of a root."""
 
 
 class Bound:
-    """Counts invalidations by server, in this process. Its owner sees to it that one thread at a time does so."""
+    """Counts invalidations by server, for one memory. Its owner sees to it that one thread at a time does so."""
 
     def __init__(self, most: int | None, clock: Callable[[], float]) -> None:
         self.most = most

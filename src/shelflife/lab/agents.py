@@ -93,7 +93,7 @@ class _Sent(NamedTuple):
 
 
 class Agent:
-    """One agent; nothing that its planner or its server does makes it fail but the server's being gone."""
+    """One agent. It fails only when its server is gone, or its planner cannot answer."""
 
     def __init__(self, number: int, surroundings: Surroundings, store: Store | None = None) -> None:
         """A `store` is shared with others; without one the memory is in this process alone."""

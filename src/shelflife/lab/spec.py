@@ -122,7 +122,7 @@ class RunSpec(msgspec.Struct, frozen=True):
 
     consume: Consume = PLAIN_CONSUME
     level: int = PLAIN_LEVEL
-    """How much the server tells, from 0 to 6."""
+    """How much the server tells: 0, 1, 4, 5 or 6."""
 
     conduct: Conduct = PLAIN
 
