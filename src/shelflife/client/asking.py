@@ -11,10 +11,12 @@ from shelflife.client.entries import Root
 
 __all__ = [
     "Answering",
+    "AnyAnswering",
+    "AnyAsk",
     "Ask",
-    "AsyncAnswering",
     "AsyncAsk",
     "Exchange",
+    "Fields",
     "Question",
     "Reply",
     "Steps",
@@ -59,6 +61,10 @@ class Reply(msgspec.Struct, frozen=True):
         msgspec.structs.force_setattr(self, "headers", lower)
 
 
+Fields = Mapping[str, Any]
+"""The fields of a request."""
+
+
 class Exchange(NamedTuple):
     """A request that was made and the reply that came back."""
 
@@ -68,7 +74,7 @@ class Exchange(NamedTuple):
     operation: str
     """E.g. `POST /subscriptions`."""
 
-    request: Mapping[str, Any]
+    request: Fields
     """The fields of the request."""
 
     reply: Reply
@@ -79,7 +85,7 @@ class Exchange(NamedTuple):
     """Whether the request had a precondition."""
 
     @classmethod
-    def told(cls, root: Root, operation: str, request: Mapping[str, Any], body: bytes) -> "Exchange":
+    def told(cls, root: Root, operation: str, request: Fields, body: bytes) -> "Exchange":
         """What a server has answered when asked, as though it were the reply to a request."""
         return cls(root, operation, request, Reply(200, body, {"content-type": "application/json"}))
 
@@ -88,19 +94,18 @@ Ask = Callable[[Question], Reply | None]
 """Answers a question; None when that fails. Must not follow a redirect to another origin."""
 
 AsyncAsk = Callable[[Question], Awaitable[Reply | None]]
+AnyAsk = Ask | AsyncAsk
 
 Answering = Callable[[Step], Reply | None]
 """Answers whatever comes up: a question, or a request that is to be sent."""
 
-AsyncAnswering = Callable[[Step], Awaitable[Reply | None]]
+AnyAnswering = Callable[[Step], Reply | None] | Callable[[Step], Awaitable[Reply | None]]
 
 Steps = Generator[Question, Reply | None, Outcome]
 """What is done about something, with questions in between."""
 
 
-def driven(
-    steps: Generator[Step, Reply | None, Outcome], answer: Answering[Step] | AsyncAnswering[Step] | None
-) -> Outcome:
+def driven(steps: Generator[Step, Reply | None, Outcome], answer: AnyAnswering[Step] | None) -> Outcome:
     """Carry on to the end with blocking calls; without anybody to answer, every question is without an answer."""
 
     def at_once(step: Step) -> Reply | None:
@@ -120,7 +125,7 @@ def driven(
 
 
 async def driven_async(
-    steps: Generator[Step, Reply | None, Outcome], answer: Answering[Step] | AsyncAnswering[Step] | None
+    steps: Generator[Step, Reply | None, Outcome], answer: AnyAnswering[Step] | None
 ) -> Outcome:
     """The same, awaiting what can be awaited. What an answer raises is raised in the steps: they decide what becomes of it."""
     with closing(steps):

@@ -3,12 +3,11 @@
 from __future__ import annotations  # so that help() names types as they are written here
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from os import PathLike
-from typing import Any
 
-from shelflife.client.asking import Ask, AsyncAsk, Exchange, driven, driven_async
+from shelflife.client.asking import AnyAsk, Ask, Exchange, Fields, driven, driven_async
 from shelflife.client.entries import Entry, Knowledge, Root
 from shelflife.client.events import Event, Reason
 from shelflife.client.guard import Amended, Guard, amend
@@ -36,7 +35,7 @@ class Memory:
         self,
         store: Store | None = None,
         *,
-        ask: Ask | AsyncAsk | None = None,
+        ask: AnyAsk | None = None,
         trust: Words | None = None,
         capacity: int | None = 100_000,
         most_evictions: int | None = MOST_EVICTIONS,
@@ -75,7 +74,7 @@ class Memory:
         """Counts since this memory was made."""
         return self._telling.statistics
 
-    def recall(self, root: Root, operation: str, request: Mapping[str, Any]) -> list[Entry]:
+    def recall(self, root: Root, operation: str, request: Fields) -> list[Entry]:
         """The fixes that hold for this request and may be used now, oldest first.
 
         There are none while it is being found out what a movement of the server's data makes stale. When that fails there are none
@@ -85,9 +84,7 @@ class Memory:
         self._telling.count_recall(is_hit=bool(found))
         return found
 
-    def amend(
-        self, root: Root, operation: str, request: Mapping[str, Any], guard: Guard | None = None
-    ) -> Amended:
+    def amend(self, root: Root, operation: str, request: Fields, guard: Guard | None = None) -> Amended:
         """The request with the remembered fixes that hold for it already in it, as far as the guard allows."""
         amended = amend(request, partial(self._shelf.usable, root, operation), guard or Guard())
         found: list[Event] = [*amended.refused, *amended.applied]
@@ -100,18 +97,12 @@ class Memory:
         """Learn from a reply: drop what it shows to be stale, keep the fixes it gives. Returns what happened."""
         return driven(self.observing(exchange), ask or self._ask)
 
-    async def observe_async(self, exchange: Exchange, ask: AsyncAsk | Ask | None = None) -> list[Event]:
+    async def observe_async(self, exchange: Exchange, ask: AnyAsk | None = None) -> list[Event]:
         """The same, awaiting `ask` when it is async. The store is used directly: its verbs take microseconds."""
         return await driven_async(self.observing(exchange), ask or self._ask)
 
     def revalidate(
-        self,
-        root: Root,
-        operation: str,
-        request: Mapping[str, Any],
-        ask: Ask | None = None,
-        *,
-        guard: Guard | None = None,
+        self, root: Root, operation: str, request: Fields, ask: Ask | None = None, guard: Guard | None = None
     ) -> list[Event]:
         """Before `recall` or `amend`: when something that this request finds is suspect, ask the server about exactly this request.
 
@@ -124,9 +115,8 @@ class Memory:
         self,
         root: Root,
         operation: str,
-        request: Mapping[str, Any],
-        ask: AsyncAsk | Ask | None = None,
-        *,
+        request: Fields,
+        ask: AnyAsk | None = None,
         guard: Guard | None = None,
     ) -> list[Event]:
         """The same, awaiting `ask` when it is async."""
@@ -139,7 +129,7 @@ class Memory:
         """
         return driven(self._revalidating.refreshing(root), ask or self._ask)
 
-    async def refresh_async(self, root: Root, ask: AsyncAsk | Ask | None = None) -> list[Event]:
+    async def refresh_async(self, root: Root, ask: AnyAsk | None = None) -> list[Event]:
         """The same, awaiting `ask` when it is async."""
         return await driven_async(self._revalidating.refreshing(root), ask or self._ask)
 

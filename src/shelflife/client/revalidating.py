@@ -1,12 +1,12 @@
 """Asking before use: whether what is known of a server still holds, and what has taken the place of what does not."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
 import msgspec
 
-from shelflife.client.asking import Exchange, Question, Steps
+from shelflife.client.asking import Exchange, Fields, Question, Steps
 from shelflife.client.entries import Entry, Root
 from shelflife.client.events import Event, Evicted
 from shelflife.client.guard import Guard, amend
@@ -63,7 +63,7 @@ class Revalidating:
         return events
 
     def revalidating(
-        self, root: Root, operation: str, request: Mapping[str, Any], guard: Guard | None
+        self, root: Root, operation: str, request: Fields, guard: Guard | None
     ) -> Steps[list[Event]]:
         """Where something that this request finds must be revalidated, ask about exactly this request.
 
@@ -99,7 +99,7 @@ class Revalidating:
         return events
 
 
-def _about(root: Root, operation: str, request: Mapping[str, Any]) -> Question:
+def _about(root: Root, operation: str, request: Fields) -> Question:
     """What a server would suggest for a request, which it does not carry out."""
     return Question(f"{root}/contract/fixes", _encode(AskFixes(operation=operation, request=dict(request))))
 

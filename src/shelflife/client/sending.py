@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 from shelflife.client.asking import (
     Answering,
-    AsyncAnswering,
+    AnyAnswering,
     Exchange,
+    Fields,
     Question,
     Reply,
     Steps,
@@ -45,7 +46,7 @@ class Held(NamedTuple):
     epoch: str | None
     """What `Memory.epoch` said before they were recalled; None to ask nothing of the server."""
 
-    before: Mapping[str, Any]
+    before: Fields
     """What they were recalled for."""
 
 
@@ -54,7 +55,7 @@ class Call(NamedTuple):
 
     root: Root
     operation: str
-    request: Mapping[str, Any]
+    request: Fields
     guard: Guard | None = None
     """With one, what is remembered is put into the request as far as it allows; without, the reply is learned from and no more."""
 
@@ -71,7 +72,7 @@ class Call(NamedTuple):
 class Send(NamedTuple):
     """A request that is to be sent now."""
 
-    request: Mapping[str, Any]
+    request: Fields
     headers: Mapping[str, str]
     """To be sent with it, in addition to its own."""
 
@@ -81,7 +82,7 @@ class Send(NamedTuple):
     carried: Sequence[Entry]
     """Those of them that are."""
 
-    without: Mapping[str, Any]
+    without: Fields
     """The request without these."""
 
     amended: Amended | None = None
@@ -102,9 +103,7 @@ def exchange(memory: Memory, call: Call, answer: Answering[Send | Question]) -> 
     return driven(sending(memory, call), answer)
 
 
-async def exchange_async(
-    memory: Memory, call: Call, answer: Answering[Send | Question] | AsyncAnswering[Send | Question]
-) -> Reply | None:
+async def exchange_async(memory: Memory, call: Call, answer: AnyAnswering[Send | Question]) -> Reply | None:
     """The same, awaiting what can be awaited."""
     return await driven_async(sending(memory, call), answer)
 
@@ -172,17 +171,17 @@ def _prepared(memory: Memory, call: Call, guard: Guard | None, *, is_first: bool
     return Send(request, headers, held, carried, without, amended)
 
 
-def _as_it_is(request: Mapping[str, Any]) -> Send:
+def _as_it_is(request: Fields) -> Send:
     return Send(request, {}, Held((), None, request), (), request)
 
 
-def carried_by(request: Mapping[str, Any], entries: Iterable[Entry]) -> list[Entry]:
+def carried_by(request: Fields, entries: Iterable[Entry]) -> list[Entry]:
     """The entries whose fix a request has in it: to merge it once more changes nothing."""
     return [entry for entry in entries if same_json(merged(request, entry.parameters), dict(request))]
 
 
 def precondition_for(
-    epoch: str, entries: Sequence[Entry], before: Mapping[str, Any], *, brief: bool = False
+    epoch: str, entries: Sequence[Entry], before: Fields, *, brief: bool = False
 ) -> Precondition:
     """That nothing these entries rest on has moved since an epoch; `before` is the request without them.
 
@@ -200,7 +199,7 @@ def precondition_for(
     return Precondition(epoch=epoch, rows=tuple(rows), rules=None if is_any_rule else tuple(rules), was=was)
 
 
-def _undoing(fixes: Sequence[Mapping[str, Any]], before: Mapping[str, Any]) -> dict[str, Any]:
+def _undoing(fixes: Sequence[Fields], before: Fields) -> dict[str, Any]:
     """The merge patch (RFC 7396) that takes fixes out of a request again, which was as `before` without them."""
     was = {}
     for name in dict.fromkeys(name for fix in fixes for name in fix):

@@ -2,12 +2,12 @@
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import msgspec
 
+from shelflife.client.asking import Fields
 from shelflife.client.entries import Entry, Knowledge, Root, place_of
 from shelflife.client.steps import Word, Words
 from shelflife.client.stores import Known, Store, StoreError, Write, Written
@@ -207,7 +207,7 @@ class Shelf:
         """Whether there is nothing to revalidate. A doubt alone is left to the next reply."""
         return not self.must_ask_first(root) and not self.has_suspects(root)
 
-    def usable(self, root: Root, operation: str, request: Mapping[str, Any]) -> list[Entry]:
+    def usable(self, root: Root, operation: str, request: Fields) -> list[Entry]:
         """The entries that hold for this request and may be used now, oldest first."""
         standing = self.standing_of(root)
         found = self._held(root, operation, request) if isinstance(standing, Usable) else []
@@ -218,7 +218,7 @@ class Shelf:
                 self.store.used([entry.id for entry in found])
         return found
 
-    def suspects(self, root: Root, operation: str, request: Mapping[str, Any]) -> list[Entry]:
+    def suspects(self, root: Root, operation: str, request: Fields) -> list[Entry]:
         """The entries that hold for this request and must be revalidated, each for itself."""
         found, name = self._held(root, operation, request), self.strategy.name
         return [entry for entry in found if isinstance(standing_of(entry, name, Usable()), Revalidate)]
@@ -231,7 +231,7 @@ class Shelf:
             self.telling.store_failed(error, "read")
             return False
 
-    def _held(self, root: Root, operation: str, request: Mapping[str, Any]) -> list[Entry]:
+    def _held(self, root: Root, operation: str, request: Fields) -> list[Entry]:
         """The entries that hold for this request, whether they may be used or not."""
         if not is_carried(operation, request):
             return []

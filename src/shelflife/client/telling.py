@@ -10,13 +10,7 @@ from typing import Any
 
 import msgspec
 
-from shelflife.client.events import (
-    Event,
-    Evicted,
-    Reason,
-    Stored,
-    StoreFailed,
-)
+from shelflife.client.events import Event, Evicted, Reason, Stored, StoreFailed
 from shelflife.client.stores import StoreError
 
 __all__ = ["Statistics", "Telling"]
