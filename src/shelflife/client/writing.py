@@ -143,18 +143,25 @@ class Writing:
         self._telling.store_works("write")
         left = departures(written, {**drop, **drop_ids})
         self._bound.note(root, sum(one.reason.is_invalidation for one in left))
-        given = {entry.slot for entry in lessons}
-        suspected = tuple(_as_suspect(entry) for entry in suspects if entry.slot not in given)
         alert = revision.alert or disposal.alert
         return [
             *([Alerted(root, alert)] if alert else []),
             *left,
-            *([Suspected(root, suspected, self._bound.why)] if suspected else []),
-            *([Suspected(root, tuple(outrun), _MOVED_ON)] if outrun else []),
+            *self._suspicions(root, suspects, outrun, lessons),
             *(Stored(entry) for entry in written.stored if not entry.is_suspect),
             *self._restamps(root, disposal.kept, lessons),
             *(Restamped(root, table, count) for table, count in Counter(revision.kept).items()),
         ]
+
+    def _suspicions(
+        self, root: Root, spared: Sequence[Entry], outrun: Sequence[Entry], lessons: Sequence[Entry]
+    ) -> Iterator[Suspected]:
+        """What is suspect from now on: what the bound has spared, unless it was given again, and what the server has moved on from."""
+        given = {entry.slot for entry in lessons}
+        suspects = tuple(_as_suspect(entry) for entry in spared if entry.slot not in given)
+        for entries, why in ((suspects, self._bound.why), (tuple(outrun), _MOVED_ON)):
+            if entries:
+                yield Suspected(root, entries, why)
 
     def _filed(self, entry: Entry) -> Filed:
         filed = self._strategy.files(entry)
