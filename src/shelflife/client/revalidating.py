@@ -1,4 +1,4 @@
-"""Asking before use: whether what is known of a server still holds, and what has taken the place of what does not."""
+"""Asking before use: whether what is known of a server still holds, and what has replaced what does not."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -49,7 +49,7 @@ class Revalidating:
         return [] if body is None else (yield from self.taking_in(root, body))
 
     def taking_in(self, root: Root, told: bytes, since: str | None = None) -> Steps[list[Event]]:
-        """What a server tells outside of any request; then what has taken the place of the fixes that went."""
+        """What a server tells outside of any request; then what has replaced the fixes that went."""
         exchange = Exchange.told(root, "", {}, told)._replace(epoch=since)
         if self._shelf.word_about(root).is_its_own:
             events = yield from self._observing.observing(exchange)

@@ -191,7 +191,7 @@ def _played_by_workers(
                 try:
                     failure = future.result()
                 except BrokenProcessPool:
-                    failure = Failure(specs[future], "a process that plays runs has ended before its time")
+                    failure = Failure(specs[future], "a process that plays runs has died")
                 if failure:
                     yield failure
     finally:
