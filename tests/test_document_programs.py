@@ -194,4 +194,6 @@ def test_the_guide_shows_each_client_names_of_its_own(folder):
 
 @pytest.mark.runs("test_orders.py")
 def test_the_test_of_the_guide_passes(folder):
-    importlib.import_module("test_orders").test_an_order_gets_the_discount_of_its_promo()
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_orders.py"]
+    outcome = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (outcome.returncode, outcome.stdout.splitlines()[-1][:8]) == (0, "1 passed")
