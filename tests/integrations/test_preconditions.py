@@ -8,7 +8,7 @@ from shelflife.apis.acme import ROTATED_CODES, acme_app, acme_provider
 from shelflife.contract import Rule
 from shelflife.contract.preconditions import PRECONDITION_HEADER, Precondition
 from shelflife.contract.versions import Versions
-from tests.acme_world import BASE, GOVERNED
+from tests.acme_world import BASE, FUNDS, GOVERNED
 from tests.calling import calling
 from tests.integrations.epochs import known_epoch
 
@@ -63,6 +63,18 @@ def test_while_nothing_has_moved_the_request_is_carried_out(client, provider):
     provider.registry.reload_table("recommended_credit_token", set={}, version="7")
     provider.registry.reload_table("active_csm_codes", set={"plan_partner_scale": {"code": "WELCOME5"}})
     assert post(client, REMEMBERED, precondition).status_code == 201
+
+
+@pytest.mark.spec("12.2", "12.4")
+def test_where_no_rules_are_named_any_rule_that_moves_counts_and_no_other_row(client, provider, gateway):
+    of_any_rule = Precondition(epoch=known_epoch(client), rows=ROWS, was={"promo_code": None})
+    of_none = resting_on(client)
+    provider.registry.reload_table("token_funding_map", set={"another": {"funding": "debit"}})
+    assert post(client, REMEMBERED, of_any_rule).status_code == 201
+    provider.registry.reload_rules(remove=[FUNDS])
+    refused = post(client, REMEMBERED, of_any_rule)
+    assert (refused.status_code, len(gateway.orders)) == (412, 1)
+    assert post(client, REMEMBERED, of_none).status_code == 201
 
 
 @pytest.mark.spec("12.2", "12.4")

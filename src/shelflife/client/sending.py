@@ -60,7 +60,10 @@ class Call(NamedTuple):
     """With one, what is remembered is put into the request as far as it allows; without, the reply is learned from and no more."""
 
     conditional: bool = False
-    """What `Held.epoch` says for values that were shown. Ask the server not to carry out a request with remembered values when what they rest on has moved. It is then mended and sent again."""
+    """Ask the server not to carry out a request with remembered values when what they rest on has moved. It is then mended and sent again.
+
+    For values that were shown it is `Held.epoch` that asks for this.
+    """
 
     compact: bool = False
     """Say which state is known, so that the server can leave out of its reply what follows from that."""
