@@ -1,0 +1,150 @@
+"""What a reply does to the place in a server's log where a memory stands. Pure.
+
+Replies are late, repeated, replayed and made by workers that lag behind. So a number alone decides nothing. What counts is whether a reply was made
+after the memory took up the position that it stands at. A reply shows that by repeating that position with the memory's mark, which is drawn
+anew whenever the memory goes anywhere but forward. An answer to a question shows it by the question's nonce.
+"""
+
+import secrets
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+from msgspec import UNSET
+
+from shelflife.contract.compact import Moved
+from shelflife.contract.positions import Account, Named, Position
+
+__all__ = ["Adopted", "Current", "Doubted", "Forward", "OldNews", "Place", "Verdict", "judged", "new_mark"]
+
+_MARK_LENGTH = 8
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where in a server's log a memory stands, and what it doubts."""
+
+    at: str | None = None
+    """The position; None when none is known."""
+
+    mark: str = ""
+    """Drawn anew whenever the memory took up a position that does not follow from the one before."""
+
+    raised: int = 0
+    """How many doubts there were."""
+
+    settled: int = 0
+    """How many of them are settled: all before the last question that was answered."""
+
+    @property
+    def is_doubted(self) -> bool:
+        """Whether a reply was seen that may be newer than what is known."""
+        return self.raised > self.settled
+
+    @property
+    def named(self) -> Named:
+        """What a request names."""
+        return Named(None if self.at is None else Position.from_text(self.at), self.mark)
+
+    def asking(self, chance: Callable[[], str]) -> Named:
+        """What a question names. Its nonce tells which doubts there were when it was asked."""
+        return self.named._replace(nonce=f"{self.raised}.{chance()}")
+
+    def doubted(self) -> "Place":
+        """With one doubt more."""
+        return msgspec.structs.replace(self, raised=self.raised + 1)
+
+    def moved_to(self, at: str) -> "Place":
+        """Further on in the same log."""
+        return msgspec.structs.replace(self, at=at)
+
+    def adopting(self, at: str, mark: str) -> "Place":
+        """Somewhere else, whatever was known before."""
+        return msgspec.structs.replace(self, at=at, mark=mark)
+
+
+class Current(NamedTuple):
+    """The reply is of the very state that is known."""
+
+
+class Forward(NamedTuple):
+    """The server has gone on from what is known."""
+
+    moved: Moved
+
+
+class Adopted(NamedTuple):
+    """What is known is not in the server's log, or too far back. The state of the reply takes its place."""
+
+
+class Doubted(NamedTuple):
+    """The reply may be newer than what is known, and does not prove it. The server must be asked."""
+
+    why: str
+
+
+class OldNews(NamedTuple):
+    """The reply is of a state that has passed, or says nothing."""
+
+
+Verdict = Current | Forward | Adopted | Doubted | OldNews
+
+
+def judged(place: Place, sent: Named | None, said: Account) -> tuple[Verdict, Place]:
+    """What a reply means, and where the memory stands with it, but for the mark of what is adopted: it keeps the old one here.
+
+    `sent` is what its request named. Whoever carries this out sees to it that `place` is still what is known then.
+    """
+    if sent is not None and sent.nonce and said.nonce == sent.nonce and sent.base == place.named.base:
+        verdict = _answered(place, said)
+        if verdict is not None:
+            is_settling = sent.nonce.partition(".")[0] == str(place.raised)
+            after = msgspec.structs.replace(place, settled=place.raised) if is_settling else place
+            return verdict, after.moved_to(said.to)
+    verdict = _seen(place, said)
+    match verdict:
+        case Forward() | Adopted():
+            return verdict, place.moved_to(said.to)
+        case Doubted():
+            return verdict, place.doubted()
+        case _:
+            return verdict, place
+
+
+def _answered(place: Place, said: Account) -> Verdict | None:
+    """What an answer means that is about what is known now, and so is later than that."""
+    if said.to == place.at:
+        return Current()
+    if said.moved is not UNSET and said.since == place.named.base:
+        return Forward(said.moved)
+    return Adopted()
+
+
+def _seen(place: Place, said: Account) -> Verdict:
+    """What a reply means that nobody has asked for."""
+    if place.at is None:
+        return Adopted()
+    if said.to == place.at:
+        return Current()
+    is_of_this_mark = said.since.partition(":")[2] == place.mark
+    is_later = said.since == place.named.base
+    if said.unknown is not UNSET and is_later:
+        return Adopted()
+    if said.unknown in ("ahead", "foreign") and is_of_this_mark:
+        return Doubted("the server has lost a state that was seen of it")
+    here, there = Position.from_text(place.at), Position.from_text(said.to)
+    if here is None or there is None:
+        return OldNews()
+    if there.number > here.number:
+        return (
+            Forward(said.moved) if is_later and said.moved is not UNSET else Doubted("the server has gone on")
+        )
+    return (
+        Doubted("the server is at another state of the same number")
+        if there.number == here.number
+        else OldNews()
+    )
+
+
+def new_mark() -> str:
+    """A mark that was never there before."""
+    return secrets.token_hex(_MARK_LENGTH // 2)

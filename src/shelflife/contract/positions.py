@@ -1,0 +1,105 @@
+"""Positions: how both sides name a place in a server's log, and what a reply says about the place that its request named.
+
+A position is the number of changes up to there, with a short check over the log and all that is in it. The same number with other content is
+another position.
+"""
+
+import re
+from typing import Literal, NamedTuple, Self
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from shelflife.contract.compact import Moved
+
+__all__ = ["AT_HEADER", "CHECK_LENGTH", "NOWHERE", "Account", "Named", "Position", "Unknown"]
+
+AT_HEADER = "Contract-At"
+"""In a request what its client knows; in a response the position that it was made from."""
+
+CHECK_LENGTH = 5
+NOWHERE = "*"
+"""What a client names that speaks positions and knows none."""
+
+_POSITION = re.compile(r"([A-Za-z][A-Za-z0-9]{4})(0|[1-9][0-9]{0,14})")
+_NAMED = re.compile(r"(\*|[A-Za-z0-9]{6,20})(?::([A-Za-z0-9]{1,16}))?(?:;n=([A-Za-z0-9.]{1,32}))?")
+
+Unknown = Literal["ahead", "foreign", "old"]
+"""Why a server cannot go on from the position that a request named.
+
+Its log ends before that, it is not in its log, or it is older than what the server keeps.
+"""
+
+
+class Position(NamedTuple):
+    """A place in a server's log."""
+
+    number: int
+    """How many changes there were."""
+
+    check: str
+    """Tells the log, and its changes up to there, from any other."""
+
+    def __str__(self) -> str:
+        return f"{self.check}{self.number}"
+
+    @classmethod
+    def from_text(cls, text: str) -> Self | None:
+        """The position that is spelled so; None when none is."""
+        found = _POSITION.fullmatch(text)
+        return None if found is None else cls(int(found[2]), found[1])
+
+
+class Named(NamedTuple):
+    """What a request names: the position that its client knows, with the client's mark, and a nonce where it asks."""
+
+    position: Position | None = None
+    mark: str = ""
+    """Drawn anew by the client whenever it takes up a position that does not follow from the one before."""
+
+    nonce: str = ""
+    """Makes the request a question: it is answered from the end of the log as it is then, and the reply repeats it."""
+
+    @property
+    def base(self) -> str:
+        """The position and the mark, as a reply repeats them."""
+        at = NOWHERE if self.position is None else str(self.position)
+        return f"{at}:{self.mark}" if self.mark else at
+
+    @property
+    def header(self) -> str:
+        """The value of `Contract-At`: a Token of RFC 9651, with the nonce as its parameter `n`."""
+        return f"{self.base};n={self.nonce}" if self.nonce else self.base
+
+    @classmethod
+    def from_header(cls, value: str) -> Self | None:
+        """What a client names; None when it cannot be understood, and so is as though it were not there."""
+        found = _NAMED.fullmatch(value.strip())
+        if found is None:
+            return None
+        position = Position.from_text(found[1])
+        if position is None and found[1] != NOWHERE:
+            return None
+        return cls(position, found[2] or "", found[3] or "")
+
+
+class Account(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a reply says of its position, where that is not just the one that its request named.
+
+    It says either what has moved from there or why that is not known; and neither when the request named nothing, or the reply is there.
+    """
+
+    to: str
+    """The position that the reply was made from."""
+
+    since: str = msgspec.field(name="from", default="")
+    """The position that the request named, with its mark."""
+
+    moved: Moved | UnsetType = UNSET
+    """What has moved from there to here."""
+
+    unknown: Unknown | UnsetType = UNSET
+    """Why that cannot be said."""
+
+    nonce: str = ""
+    """That of the request, if it had one."""
