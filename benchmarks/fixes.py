@@ -77,7 +77,7 @@ def fix(number: int, size: int) -> Entry:
         ),
         grounds=Grounds(
             (_TABLES[table], _TABLES[(table + 1 + number % (_TABLE_COUNT - 1)) % _TABLE_COUNT]),
-            (row_node(row),),
+            {_TABLES[table]: {row: ("code",)}},
             (),
         ),
         learned_at=1_700_000_000.0 + number,
@@ -121,7 +121,7 @@ def row_node(row: str) -> str:
 
 def row_tag_of(row: str) -> str:
     """The tag under which stores know what rests on the row."""
-    return row_tag(row_node(row))
+    return row_tag(_TABLES[_table_of_row(row)], row)
 
 
 def _table_of_row(row: str) -> int:
@@ -143,7 +143,7 @@ def filed(entry: Entry) -> Filed:
 
 def fill(store: Store, size: int) -> None:
     """Put fixes 0 to `size` into the store, past the memory: a million responses would take their time."""
-    knowledge = Knowledge(Versions(_versions(), RULES_VERSION), strategy=EXACT.name)
+    knowledge = Knowledge(versions=Versions(_versions(), RULES_VERSION), strategy=EXACT.name)
     for first in range(0, size, _WRITTEN_AT_ONCE):
         entries = (fix(number, size) for number in range(first, min(first + _WRITTEN_AT_ONCE, size)))
         write = Write(knowledge, put=[filed(entry) for entry in entries])
@@ -167,6 +167,7 @@ def teaching(number: int, size: int, moved_counts: dict[int, int] | None = None)
         "table": entry.grounds.tables[0],
         "tables": [{"table": table, "version": now[table]} for table in entry.grounds.tables],
         "rows": entry.grounds.rows,
+        "cells": entry.grounds.cells,
         "when": entry.condition.when,
         "unless": entry.condition.unless,
     }
@@ -188,6 +189,7 @@ def evicting(row: str, moved_counts: dict[int, int]) -> tuple[Exchange, Reply]:
         "added": [],
         "removed": [],
         "changed": [row],
+        "columns": {row: ["code"]},
     }
     changes = {"tables": {name: told}, "table_versions": now}
     return unchanged(moved_counts), Reply(200, msgspec.json.encode(changes))

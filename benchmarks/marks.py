@@ -179,7 +179,7 @@ def _for_the_index(number: int, size: int) -> tuple[str, bytes, list[str]]:
     entry = fix(number, size)
     tags = [
         *(table_tag(table) for table in entry.grounds.tables),
-        *(row_tag(row) for row in entry.grounds.rows or ()),
+        *(row_tag(table, key) for table, rows in entry.grounds.rests_on.items() for key in rows or ()),
     ]
     return _key(entry.condition.when), msgspec.json.encode(entry), tags
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from benchmarks.discounts import CHANGED_COUNT, TABLE, Rows, changed, check_report, discounts, spread_keys
 from benchmarks.figures import Figure, at_most, median_figure, quantity
 from benchmarks.processes import in_fresh_process
-from shelflife.server import Registry, StateFile
+from shelflife.server import Registry, SqliteLog
 
 __all__ = ["measure"]
 
@@ -59,7 +59,7 @@ class _Changes(NamedTuple):
 
 
 def measure(is_quick: bool) -> Iterator[Figure]:
-    """Whole tables of three sizes, then changes of ten rows, then the same with a state file and over HTTP."""
+    """Whole tables of three sizes, then changes of ten rows, then the same with a log in a file and over HTTP."""
     sizes = _TINY if is_quick else _Sizes()
     for row_count in (sizes.small, sizes.middling, sizes.large):
         whole = in_fresh_process(_whole_reloads, row_count, sizes.whole_count)
@@ -70,21 +70,23 @@ def measure(is_quick: bool) -> Iterator[Figure]:
         )
     changes = in_fresh_process(_changes_side_by_side, sizes.small, sizes.large, sizes.change_count)
     yield from _change_figures(sizes, changes, is_judged=True)
-    yield from _with_a_state_file(sizes)
+    yield from _with_a_log_in_a_file(sizes)
     yield from _over_http(sizes)
 
 
-def _with_a_state_file(sizes: _Sizes) -> Iterator[Figure]:
+def _with_a_log_in_a_file(sizes: _Sizes) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         whole = in_fresh_process(
             _whole_reloads, sizes.middling, sizes.whole_count, str(Path(folder, "whole.db"))
         )
-        yield _milliseconds(f"whole table of {quantity(sizes.middling)}, with a state file", whole.reload_s)
+        yield _milliseconds(
+            f"whole table of {quantity(sizes.middling)}, with a log in a file", whole.reload_s
+        )
         paths = (str(Path(folder, "small.db")), str(Path(folder, "large.db")))
         changes = in_fresh_process(
             _changes_side_by_side, sizes.small, sizes.large, sizes.stored_change_count, paths
         )
-        yield from _change_figures(sizes, changes, suffix=", with a state file")
+        yield from _change_figures(sizes, changes, suffix=", with a log in a file")
 
 
 def _over_http(sizes: _Sizes) -> Iterator[Figure]:
@@ -99,7 +101,7 @@ def _over_http(sizes: _Sizes) -> Iterator[Figure]:
 
 
 def _registry(rows: Rows, path: str | None = None) -> Registry:
-    return Registry({TABLE: rows}, state_file=None if path is None else StateFile(path))
+    return Registry({TABLE: rows}, log=None if path is None else SqliteLog(path))
 
 
 def _whole_reloads(row_count: int, repeat_count: int, path: str | None = None) -> _Whole:

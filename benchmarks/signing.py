@@ -1,20 +1,22 @@
-"""What it costs that states are signed: at the server once for each state, at the client once for each state that it meets, on the wire the same.
+"""What it costs that answers are signed: at the server for each question, at the client once for each state that it meets, on the wire the same.
 
-Everything else, a response at a state that was met before, is measured with and without keys in turns.
+Everything else, a reply at a position that is known, is measured with and without keys in turns. There is no network here: what a client
+spends on a question has the making of the answer in it.
 """
 
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-import msgspec
+from urllib.parse import urlsplit
 
 from benchmarks.figures import Figure, median_figure
 from shelflife.client import Exchange, Memory, Question, Reply
+from shelflife.contract.positions import Named
 from shelflife.integrations.ed25519 import SigningKey, trust
 from shelflife.server import Provider, Signing
+from shelflife.server.endpoints import ContractEndpoints, EndpointCall
 
 __all__ = ["measure"]
 
@@ -22,6 +24,7 @@ _SUBJECT = "signing"
 _TABLE_COUNTS = (6, 50, 500)
 _ORIGIN = "https://api.example:443"
 _OPERATION = "POST /orders"
+_CHANGES, _SIGNED = "/contract/changes", "/contract/signed"
 
 
 def measure(is_quick: bool) -> Iterator[Figure]:
@@ -36,50 +39,59 @@ def _measured(table_count: int, state_count: int, folder: Path) -> Iterator[Figu
     key = SigningKey.new()
     provider = Provider(
         {f"table_{number}": {"k": {"n": 0}} for number in range(table_count)},
-        state_file=folder / "state.db",
+        log=folder / "log.db",
         signing=Signing(signer=key),
     )
     server = _Server(provider)
-    signed, plain = server.memory(key), server.memory(None)
+    memories = {True: server.memory(key), False: server.memory(None)}
+    for memory in memories.values():
+        memory.observe(server.exchange(memory))
     key_us: list[float] = []
-    signing_us: list[float] = []
-    again_us: list[float] = []
+    answering_us: dict[str, list[float]] = {_SIGNED: [], _CHANGES: []}
     meeting_us: dict[bool, list[float]] = {True: [], False: []}
     known_us: dict[bool, list[float]] = {True: [], False: []}
+    sizes: dict[str, int] = {}
     for number in range(state_count):
-        provider.registry.reload_table("table_0", set={"k": {"n": number}})
-        text = server.answer()
-        begun_at = time.perf_counter()
-        key.sign(text)
-        key_us.append((time.perf_counter() - begun_at) * 1e6)
-        provider.registry.reload_table("table_0", set={"k": {"n": -1 - number}})
-        for spent_us in (signing_us, again_us):
-            begun_at = time.perf_counter()
-            server.answer()
-            spent_us.append((time.perf_counter() - begun_at) * 1e6)
+        query = f"from={server.at}&nonce=n{number}"
+        provider.registry.reload_table("table_0", set={"k": {"n": 1 + number}})
+        server.answer(_CHANGES, query)  # what is made once for each state is made now
+        for path, spent_us in answering_us.items():
+            with _timed(spent_us):
+                answer = server.answer(path, query)
+            sizes[path] = len(answer)
+        with _timed(key_us):
+            key.sign(answer)
         for spent in (meeting_us, known_us):
-            for is_signed, memory in ((True, signed), (False, plain)):
-                exchange = server.exchange()
-                begun_at = time.perf_counter()
-                memory.observe(exchange)
-                spent[is_signed].append((time.perf_counter() - begun_at) * 1e6)
+            for is_pinned, memory in memories.items():
+                exchange = server.exchange(memory)
+                with _timed(spent[is_pinned]):
+                    memory.observe(exchange)
     provider.close()
     tables = f"{table_count} tables"
     yield median_figure(_SUBJECT, f"{tables}, server: the signature alone", key_us, "µs")
-    yield median_figure(_SUBJECT, f"{tables}, server: a state is signed and written down", signing_us, "µs")
-    yield median_figure(_SUBJECT, f"{tables}, server: a state that was signed before", again_us, "µs")
-    for is_signed, how in ((True, "with a pinned key"), (False, "without keys")):
-        what = f"{tables}, client {how}: the first response of a state"
-        yield median_figure(_SUBJECT, what, meeting_us[is_signed], "µs")
-        what = f"{tables}, client {how}: a response of a known state"
-        yield median_figure(_SUBJECT, what, known_us[is_signed], "µs")
-    yield Figure(
-        subject=_SUBJECT,
-        what=f"{tables}, wire: the signed state, once for each state and client",
-        measured=len(server.answer()),
-        unit="bytes",
-        sample_count=1,
-    )
+    for path, how in ((_SIGNED, "signed"), (_CHANGES, "not signed")):
+        what = f"{tables}, server: what has moved since a position, {how}"
+        yield median_figure(_SUBJECT, what, answering_us[path], "µs")
+    for is_pinned, how in ((True, "with a pinned key"), (False, "without keys")):
+        what = f"{tables}, client {how}: the first reply of a state"
+        yield median_figure(_SUBJECT, what, meeting_us[is_pinned], "µs")
+        what = f"{tables}, client {how}: a reply of a known state"
+        yield median_figure(_SUBJECT, what, known_us[is_pinned], "µs")
+    for path, how in ((_SIGNED, "signed, once for each state and client"), (_CHANGES, "not signed")):
+        yield Figure(
+            subject=_SUBJECT,
+            what=f"{tables}, wire: what has moved since a position, {how}",
+            measured=sizes[path],
+            unit="bytes",
+            sample_count=1,
+        )
+
+
+@contextmanager
+def _timed(spent_us: list[float]) -> Iterator[None]:
+    begun_at = time.perf_counter()
+    yield
+    spent_us.append((time.perf_counter() - begun_at) * 1e6)
 
 
 class _Server:
@@ -87,24 +99,31 @@ class _Server:
 
     def __init__(self, provider: Provider) -> None:
         self._provider = provider
+        self._endpoints = ContractEndpoints(provider, lambda operation: None)
+
+    @property
+    def at(self) -> str:
+        return str(self._provider.face(self._provider.state, {}).position)
 
     def memory(self, key: SigningKey | None) -> Memory:
         return Memory(ask=self._ask, trust=None if key is None else trust({_ORIGIN: [key.key]}))
 
-    def answer(self) -> bytes:
-        lineage = self._provider.lineage
-        if lineage is None:
-            raise AssertionError("the provider signs")
-        return msgspec.json.encode(lineage.answer(None, self._provider.face(self._provider.state, {})))
+    def answer(self, path: str, query: str) -> bytes:
+        answer = self._endpoints.answer(EndpointCall("GET", path, query, {}))
+        if answer.status != 200:
+            raise AssertionError(answer.body)
+        return answer.body
 
-    def exchange(self) -> Exchange:
-        body = b'{"success":true,' + self._provider.state.face(self._provider.level).stamp.members + b"}"
-        return Exchange(_ORIGIN, _OPERATION, {}, Reply(200, body, {"content-type": "application/json"}))
+    def exchange(self, memory: Memory) -> Exchange:
+        """A request that names what the memory knows, and its reply."""
+        at = memory.at(_ORIGIN)
+        named = Named.from_header(at)
+        if named is None:
+            raise AssertionError("a memory names what it knows")
+        stamp = self._provider.face(self._provider.state, {}).stamp_at(named, with_versions=False)
+        reply = Reply(200, b'{"success":true,' + stamp.members + b"}", {"content-type": "application/json"})
+        return Exchange(_ORIGIN, _OPERATION, {}, reply, at)
 
     def _ask(self, question: Question) -> Reply:
-        if "/contract/signed" in question.url:
-            return Reply(200, self.answer())
-        changes: Any = self._provider.state.face(self._provider.level).changes_since(
-            {"table_0": question.url.rpartition("%3A")[2]}, None
-        )
-        return Reply(200, msgspec.json.encode(changes))
+        parts = urlsplit(question.url)
+        return Reply(200, self.answer(parts.path, parts.query))

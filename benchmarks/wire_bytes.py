@@ -1,7 +1,7 @@
 """What the contract costs on the wire, in the full and in the compact form, by the number of tables.
 
-Forty exchanges with responses of the size that a payment gateway sends, while nothing drifts. The first is always in the full form. Bodies of requests and
-responses are counted, and the header in which the client says what it knows.
+Forty exchanges with responses of the size that a payment gateway sends, while nothing drifts. In the first the client knows no position yet. Bodies of
+requests and responses are counted, and the header in which the client says what it knows.
 """
 
 import json
@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from benchmarks.figures import Figure, at_most
 from shelflife.apis.acme.gateway import InProcessGateway, Order
 from shelflife.client import Exchange, Memory, Question, Reply
-from shelflife.contract.compact import EPOCH_HEADER
+from shelflife.contract.positions import AT_HEADER
 from shelflife.integrations.fastapi import install
 from shelflife.server import Provider
 from shelflife.testing import serving
@@ -85,15 +85,15 @@ def _exchanged(table_count: int, exchange_count: int, compact: bool) -> _Sent:
         memory = Memory(ask=ask)
         for _ in range(exchange_count):
             headers = {"content-type": "application/json"}
-            epoch = memory.epoch(address) if compact else None
-            if epoch is not None:
-                headers[EPOCH_HEADER] = epoch
+            at = memory.at(address) if compact else None
+            if at is not None:
+                headers[AT_HEADER] = at
             response = client.post("/orders", content=request, headers=headers)
-            said = 0 if epoch is None else len(f"{EPOCH_HEADER}: {epoch}\r\n")
+            said = 0 if at is None else len(f"{AT_HEADER}: {at}\r\n")
             whole += len(request) + said + len(response.content)
             last = said + len(response.content) - bare_length
             contract += last
             stamps = {name.lower(): value for name, value in response.headers.items()}
             reply = Reply(response.status_code, response.content, stamps)
-            memory.observe(Exchange(address, "POST /orders", {}, reply, epoch))
+            memory.observe(Exchange(address, "POST /orders", {}, reply, at))
     return _Sent(whole, contract, last)

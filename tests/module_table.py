@@ -9,6 +9,7 @@ ARCHITECTURE = ROOT / "ARCHITECTURE.md"
 PACKAGE = ROOT / "src" / "shelflife"
 FROM_THE_BOTTOM = (
     "errors",
+    "forks",
     "contract",
     "server",
     "client",

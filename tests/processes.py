@@ -1,6 +1,7 @@
 """Processes that tests start, and end by their id whatever happens."""
 
 import subprocess
+import time
 from contextlib import contextmanager
 
 
@@ -17,3 +18,11 @@ def started(command, **options):
         for stream in (process.stdout, process.stderr, process.stdin):
             if stream is not None:
                 stream.close()
+
+
+def wait_until(is_so, timeout_s=30.0):
+    """Look again and again until something is so in another process, which does not tell of it."""
+    until = time.monotonic() + timeout_s
+    while not is_so():
+        assert time.monotonic() < until
+        time.sleep(0.01)

@@ -180,7 +180,8 @@ def app_of(module):
 def test_the_guide_signs_states_with_the_key_that_clients_pin(folder, capsys):
     assert main(["key", "new", "signing.pem"]) == 0
     with calling(app_of("signed")) as client:
-        [signed] = client.get("/contract/signed").json()["statements"]
+        signed = client.get("/contract/signed", params={"from": "*", "nonce": "n1"}).json()
+    assert json.loads(signed["statement"])["nonce"] == "n1"
     assert signed["key"] == capsys.readouterr().out.strip()
 
 

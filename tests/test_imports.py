@@ -15,7 +15,7 @@ PUBLIC = {
     ),
     "shelflife.server": set(
         "BadRow BadRule BadSetting Disclosure Fix Level MalformedRequest PolicyFailed PreconditionFailed Provider Registry Rejected ReloadLimits ReloadRefused ReloadReport Request RowView Rule ServerError Signing SourceError"
-        " State StateFile StateFileError TableSource TableView Tables UnknownTable UsageError VersionTaken Violation WireFormat"
+        " State SqliteLog LogError TableSource TableView Tables UnknownTable UsageError VersionTaken Violation WireFormat"
         " csv_file fix json_file sql_query toml_file".split()
     ),
     "shelflife.client": set(
@@ -24,7 +24,7 @@ PUBLIC = {
         " Strategy Write Written amended_input exchange exchange_async memory_block origin_of".split()
     ),
     "shelflife.client.events": set(
-        "Alerted Applied Distrusted Event Evicted Ignored Reason Refused Restamped StoreFailed Stored Suspected Unjudged".split()
+        "Alerted Applied Distrusted Event Evicted Ignored LogLost Reason Refused Restamped StoreFailed Stored Suspected Unjudged".split()
     ),
     "shelflife.integrations.asgi": {"AdminMiddleware", "ContractMiddleware", "contract_app"},
     "shelflife.integrations.litestar": {"ContractPlugin"},

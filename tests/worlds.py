@@ -11,7 +11,10 @@ from shelflife.server.delta import Row
 KEYS = ["a", "b", "c", "d"]
 TABLES = ["t0", "t1", "t2"]
 COLUMNS = ["x", "y"]
-ROW_VARIANTS = [None, {}, {"x": "a"}, {"x": "b", "y": ["a", "c"]}, {"y": 1}]
+WIDE = [*COLUMNS, "u", "v"]
+"""The columns of rows of which a policy reads only a part."""
+ROW_VARIANTS = [None, {}, {"x": "a"}, {"x": "b", "y": ["a", "c"]}, {"y": 1}, {"x": "a", "u": 1, "v": None}]
+CELL_VARIANTS = ["a", None, 1]
 
 scalars = st.one_of(
     st.none(),
@@ -23,7 +26,7 @@ scalars = st.one_of(
 values = st.one_of(
     scalars, st.lists(scalars, max_size=3), st.dictionaries(st.sampled_from(["p", "q"]), scalars)
 )
-rows = st.dictionaries(st.sampled_from(COLUMNS), values)
+rows = st.dictionaries(st.sampled_from(WIDE), values)
 tables = st.dictionaries(st.sampled_from(KEYS), rows)
 worlds = st.fixed_dictionaries(dict.fromkeys(TABLES, tables))
 
@@ -70,7 +73,9 @@ fields = st.dictionaries(
     st.one_of(values, st.dictionaries(st.sampled_from(["p", "q", "a/b~c"]), values, max_size=2)),
 )
 
-dense_rows = st.fixed_dictionaries({"x": st.sampled_from(["a", "b", "c"]), "y": values})
+dense_rows = st.fixed_dictionaries(
+    {"x": st.sampled_from(["a", "b", "c"]), "y": values}, optional={"u": scalars, "v": scalars}
+)
 dense_worlds = st.fixed_dictionaries(
     {name: st.fixed_dictionaries({"a": dense_rows}, optional={"b": dense_rows}) for name in TABLES}
 )

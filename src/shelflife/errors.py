@@ -13,7 +13,7 @@ ShelflifeError
 │   ├── ReloadRefused         an operator's reload is wrong; nothing has changed
 │   │   ├── UnknownTable      there is no such table
 │   │   └── VersionTaken      the version already stands for other content
-│   ├── StateFileError        the state file cannot be read or written; nothing has changed
+│   ├── LogError              the log cannot be read or written; nothing has changed
 │   ├── MalformedRequest      a request holds what JSON cannot carry: the client's mistake
 │   ├── PolicyFailed          a policy raised, or returned what is no fix: the provider's bug
 │   └── _CallRefused          an endpoint of the contract answers with an error

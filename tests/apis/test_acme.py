@@ -71,6 +71,10 @@ def test_what_goes_beyond_the_listing_of_level_4_is_added_to_it():
         [suggestion] = subscribe(client, **BY_DEBIT).json()["recovery_feedback"]["suggestions"]
     assert suggestion == listing(4) | {
         "rows": ["recommended_credit_token:plan_enterprise_annual", "token_funding_map:acme_pm_visa_debit"],
+        "cells": {
+            "recommended_credit_token": {"plan_enterprise_annual": ["token"]},
+            "token_funding_map": {"acme_pm_visa_debit": ["funding"]},
+        },
         "rules": ["recommended_credit_token:governed_by", "token_funding_map:funds"],
         "when": {"plan": "plan_enterprise_annual", "payment_method_token": "acme_pm_visa_debit"},
     }

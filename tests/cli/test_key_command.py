@@ -30,20 +30,20 @@ def test_from_a_first_key_to_one_that_takes_its_place(drawn, tmp_path, capsys):
     with Serving(*state, "--signing-key", str(old)) as server:
         assert old_key in server.greeting
         origin = str(server.client.base_url).rstrip("/")
-        with Agent(origin, trust=trust({origin: [old_key]})) as agent:
+        with Agent(origin, trust=trust({origin: [old_key]}), names_positions=True) as agent:
             agent.call(GOVERNED)
             assert agent.recall(GOVERNED)
             attested = agent.memory.store.known(origin).knowledge.vouched
-    assert (attested.sequence, attested.keys) == (1, {})
+    assert (attested.key, attested.keys) == (old_key, {})
     signing = ["--signing-key", str(new), "--endorsement", str(endorsement)]
     with Serving(*state, *signing) as server:
         origin = str(server.client.base_url).rstrip("/")
-        with Agent(origin, trust=trust({origin: [old_key]})) as agent:
+        with Agent(origin, trust=trust({origin: [old_key]}), names_positions=True) as agent:
             agent.call(GOVERNED)
             assert agent.recall(GOVERNED)
             now_attested = agent.memory.store.known(origin).knowledge.vouched
             assert agent.of(Distrusted) == []
-    assert (now_attested.lineage, now_attested.sequence) == (attested.lineage, 1)
+    assert (now_attested.log, now_attested.at) == (attested.log, attested.at)
     assert (now_attested.keys, now_attested.retired_keys) == ({new_key: old_key}, (old_key,))
 
 

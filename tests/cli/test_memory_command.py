@@ -54,8 +54,10 @@ def test_what_is_suspect_is_told(path, capsys):
 def test_show_tells_what_a_fix_rests_on(path, capsys):
     _, out, _ = run(capsys, "show", path, entry("pro", "P2").id[:8])
     assert 'rows        ["codes:pro"]' in out
+    assert 'cells       {"codes": {"pro": ["code"]}}' in out
     _, out, _ = run(capsys, "show", path, entry("pro", "P2").id, "--json")
     assert json.loads(out)["rows"] == ["codes:pro"]
+    assert json.loads(out)["cells"] == {"codes": {"pro": ["code"]}}
 
 
 def test_stats_count(path, capsys):

@@ -3,6 +3,7 @@
 import httpx2
 
 from shelflife.client import EXACT, Exchange, Memory, Reply
+from shelflife.contract.positions import AT_HEADER
 
 
 class Clock:
@@ -18,9 +19,18 @@ class Clock:
 class Agent:
     """Calls one operation of a server, and has a memory."""
 
-    def __init__(self, address, operation="POST /subscriptions", strategy=EXACT, http=None, **options):
+    def __init__(
+        self,
+        address,
+        operation="POST /subscriptions",
+        strategy=EXACT,
+        http=None,
+        names_positions=False,
+        **options,
+    ):
         self.origin = address
         self.operation = operation
+        self.names_positions = names_positions
         self.events = []
         self.asked = []
         self.http = http or httpx2.Client(trust_env=False, timeout=30)
@@ -42,29 +52,31 @@ class Agent:
 
     def ask(self, question):
         self.asked.append(question.url)
-        method = "GET" if question.body is None else "POST"
         try:
-            response = self.http.request(method, question.url, content=question.body)
+            response = self.http.request(
+                question.method, question.url, content=question.body, headers=dict(question.headers)
+            )
         except httpx2.TransportError:
             return None
         return Reply(response.status_code, response.content)
 
     def call(self, request):
         """Make the request as it is; the memory observes the response."""
-        method, path = self.operation.split(" ")
-        response = self.http.request(method, self.origin + path, json=request)
-        self.memory.observe(self.exchange(request, response))
-        return response
+        exchange = self.unobserved(request)
+        self.memory.observe(exchange)
+        return self.response
 
     def unobserved(self, request):
         """Make the request; the response is yet to be seen by the memory."""
         method, path = self.operation.split(" ")
-        return self.exchange(request, self.http.request(method, self.origin + path, json=request))
+        headers = {AT_HEADER: self.memory.at(self.origin)} if self.names_positions else {}
+        self.response = self.http.request(method, self.origin + path, json=request, headers=headers)
+        return self.exchange(request, self.response, headers.get(AT_HEADER))
 
-    def exchange(self, request, response):
+    def exchange(self, request, response, at=None):
         headers = {name.lower(): value for name, value in response.headers.items()}
         reply = Reply(response.status_code, response.content, headers)
-        return Exchange(self.origin, self.operation, request, reply)
+        return Exchange(self.origin, self.operation, request, reply, at)
 
     def recall(self, request, **options):
         return self.memory.recall(self.origin, self.operation, request, **options)

@@ -14,7 +14,7 @@ def entry(plan="basic", value="P1", *, root=ORIGIN, type="USE_PROMO", at=0.0, wh
         "type": type,
         "parameters": {"promo": value},
         "condition": Condition({"plan": plan} if when is None else when),
-        "grounds": Grounds(("codes",), (f"codes:{plan}",), ()),
+        "grounds": Grounds(("codes",), {"codes": {plan: ("code",)}}, ()),
         "learned_at": at,
     }
     return Entry(**(members | changes))

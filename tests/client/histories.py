@@ -12,13 +12,31 @@ from shelflife.client.events import Evicted
 from shelflife.contract import same_json, split_node_id
 from shelflife.integrations.starlette import install
 from shelflife.server import Provider, fix
+from tests.cells import have_changed
 from tests.programs import plain, run_step
-from tests.worlds import KEYS, ROW_VARIANTS, TABLES, fitting, rows_of, rule_lists, rules
+from tests.worlds import (
+    CELL_VARIANTS,
+    KEYS,
+    ROW_VARIANTS,
+    TABLES,
+    WIDE,
+    fitting,
+    rows_of,
+    rule_lists,
+    rules,
+)
 
 drifts = st.lists(
     st.one_of(
         st.tuples(
             st.just("row"), st.sampled_from(TABLES), st.sampled_from(KEYS), st.sampled_from(ROW_VARIANTS)
+        ),
+        st.tuples(
+            st.just("cell"),
+            st.sampled_from(TABLES),
+            st.sampled_from(KEYS[:2]),
+            st.sampled_from(WIDE),
+            st.sampled_from(CELL_VARIANTS),
         ),
         st.tuples(st.just("bump"), st.sampled_from(TABLES)),
         st.tuples(st.just("rule"), rules),
@@ -59,6 +77,10 @@ class World:
                 registry.reload_table(table, remove=[key])
             case ("row", table, key, row):
                 registry.reload_table(table, set={key: row})
+            case ("cell", table, key, column, value):
+                row = registry.rows(table).get(key)
+                if row is not None:
+                    registry.reload_table(table, set={key: row | {column: value}})
             case ("bump", table):
                 version = f"bump-{random.random()}"
                 registry.reload_table(table, registry.rows(table), version=version)
@@ -94,15 +116,9 @@ def suggestions_now(world, request):
 
 
 def has_changed(entry, old, new):
-    """Whether a read of the entry has changed between two states, judged by the rows and rules themselves."""
-    for node in entry.grounds.rows:
-        table, key = split_node_id(node)
-        before, after = old.tables[table].rows, new.tables[table].rows
-        if key is None and not same_json(before.to_dict(), after.to_dict()):
-            return True
-        if key is not None and not same_json(before.get(key), after.get(key)):
-            return True
-    return any(
+    """Whether a read of the entry has changed between two states, judged by the cells and rules themselves."""
+    before, after = ({name: table.rows for name, table in state.tables.items()} for state in (old, new))
+    return have_changed(entry.grounds.cells, before, after) or any(
         old.rules.find(*split_node_id(rule)) != new.rules.find(*split_node_id(rule))
         for rule in entry.grounds.rules
     )

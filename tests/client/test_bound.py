@@ -13,7 +13,7 @@ from shelflife.client.guard import Guard
 from shelflife.client.strategies import Exact
 from shelflife.lab.arms import ARMS
 from shelflife.testing import serving
-from tests.acme_world import CONTROL, FREE, FUNDING_1, GOVERNED, bump, rotate
+from tests.acme_world import CONTROL, FREE, FUNDING_1, GOVERNED, bump, rotate, stir
 from tests.client.agents import Agent, knows, learn, posting
 
 
@@ -77,9 +77,7 @@ def test_an_hour_later_as_many_may_go_again(address, provider, store, clock):
 def test_one_movement_beyond_the_bound_takes_nothing_at_all(address, provider, store):
     with Agent(address, store=store, most_evictions=1) as agent:
         learn(agent, GOVERNED, FUNDING_1, CONTROL)
-        for table in ("active_csm_codes", "recommended_credit_token"):
-            rows = provider.registry.rows(table)
-            provider.registry.reload_table(table, {key: row | {"touched": 1} for key, row in rows.items()})
+        stir(provider, 1)
         agent.call(FREE)
         assert (len(agent.of(Evicted)), len(suspects(agent))) == (0, 2)
         assert knows(agent, CONTROL) == [{"currency": "eur"}]
@@ -120,9 +118,7 @@ def test_a_check_that_finds_nothing_suspect_asks_nothing(agent, provider):
 
 def test_what_the_server_gives_again_can_be_recalled(agent, provider):
     learn(agent, FUNDING_1)
-    before = provider.registry.rows("recommended_credit_token")
-    touched = {key: row | {"touched": True} for key, row in before.items()}
-    provider.registry.reload_table("recommended_credit_token", touched)
+    stir(provider, 1)
     agent.call(FREE)
     assert (knows(agent, FUNDING_1), len(suspects(agent))) == ([], 1)
     agent.asked.clear()

@@ -2,6 +2,7 @@
 
 from itertools import cycle
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,6 +12,7 @@ from tests.programs import programs
 from tests.worlds import dense_fields, dense_worlds, rule_lists
 
 
+@pytest.mark.parametrize("names_positions", [False, True])
 @settings(max_examples=HISTORIES)
 @given(
     content=dense_worlds,
@@ -20,12 +22,14 @@ from tests.worlds import dense_fields, dense_worlds, rule_lists
     rounds=st.lists(st.tuples(drifts, st.integers(0, 4)), min_size=1, max_size=3),
 )
 def test_the_default_strategy_is_exact(
-    world, world_address, http, content, declared, program_list, requests, rounds
+    world, world_address, http, names_positions, content, declared, program_list, requests, rounds
 ):
     world.make(content, declared, program_list)
-    assert_exact(world, Agent(world_address, "POST /x", http=http), requests, rounds)
+    agent = Agent(world_address, "POST /x", http=http, names_positions=names_positions)
+    assert_exact(world, agent, requests, rounds)
 
 
+@pytest.mark.parametrize("names_positions", [False, True])
 @settings(max_examples=HISTORIES // 3)
 @given(
     content=dense_worlds,
@@ -36,10 +40,10 @@ def test_the_default_strategy_is_exact(
     answered=st.lists(st.booleans(), min_size=1, max_size=5),
 )
 def test_nothing_stale_is_recalled_however_seldom_the_server_answers(
-    world, world_address, http, content, declared, program_list, requests, rounds, answered
+    world, world_address, http, names_positions, content, declared, program_list, requests, rounds, answered
 ):
     world.make(content, declared, program_list)
-    agent = Agent(world_address, "POST /x", http=http)
+    agent = Agent(world_address, "POST /x", http=http, names_positions=names_positions)
     is_answered = cycle(answered)
     agent.asker = lambda question: agent.ask(question) if next(is_answered) else None
     delayed = []

@@ -195,7 +195,7 @@ def test_when_the_server_cannot_tell_the_table_is_evicted(address, provider, fet
 def test_a_version_that_is_too_old_for_the_server_evicts_the_table(agent, provider):
     learn(agent, *LEARNED)
     rows = provider.registry.rows("recommended_credit_token")
-    for number in range(300):
+    for number in range(1100):
         provider.registry.reload_table("recommended_credit_token", rows, version=f"v{number}")
     agent.call(FREE)
     assert len(agent.of(Evicted)) == 2
@@ -293,6 +293,14 @@ BAD_SUGGESTIONS = [
     FIX | {"rows": ["not a name:k"]},
     FIX | {"rows": ["another_table:k"]},
     FIX | {"rows": [f"t:{number}" for number in range(1001)]},
+    FIX | {"cells": {}},
+    FIX | {"cells": {"t": {"k": []}, "another_table": None}},
+    FIX | {"cells": {"another_table": {"k": []}}},
+    FIX | {"cells": {"t": {"k": "column"}}},
+    FIX | {"cells": {"t": {"k": [5]}}},
+    FIX | {"cells": {"t": ["k"]}},
+    FIX | {"cells": {"t": {"k": [str(number) for number in range(1001)]}}},
+    FIX | {"cells": {"t": {str(number): None for number in range(1001)}}},
     FIX | {"unless": {"a": ["y" * 20_000]}},
     FIX | {"when": {"a": nested(200)}},
     FIX | {"parameters": {"a": nested(200)}},

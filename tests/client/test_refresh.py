@@ -9,19 +9,52 @@ import pytest
 from shelflife.client import Exchange, Reply
 from shelflife.client.events import Evicted, Reason, Stored
 from shelflife.client.sending import carried_by, precondition_for
+from shelflife.contract.positions import AT_HEADER
 from shelflife.contract.preconditions import PRECONDITION_HEADER
 from tests.acme_world import CONTROL, FREE, FUNDING_1, GOVERNED, rotate
-from tests.client.agents import knows, learn, only_get
+from tests.client.agents import Agent, knows, learn, only_get
 
 
+class Positioned(Agent):
+    """Names in every request the position that its memory knows."""
+
+    def ask(self, question):
+        self.asked.append(question.url)
+        response = self.http.request(
+            question.method, question.url, content=question.body, headers=dict(question.headers)
+        )
+        return Reply(response.status_code, response.content)
+
+    def call(self, request):
+        method, path = self.operation.split(" ")
+        headers = {AT_HEADER: self.memory.at(self.origin)}
+        response = self.http.request(method, self.origin + path, json=request, headers=headers)
+        self.memory.observe(self.exchange(request, response))
+        return response
+
+    def exchange(self, request, response):
+        named = response.request.headers.get(AT_HEADER)
+        return super().exchange(request, response)._replace(at=named)
+
+
+@pytest.fixture(params=["positions", "versions"])
+def agent(request, address):
+    with (Positioned if request.param == "positions" else Agent)(address) as agent:
+        yield agent
+
+
+@pytest.mark.spec("12.1")
 def test_while_nothing_moves_it_costs_one_short_question(agent):
     learn(agent, GOVERNED)
+    at = agent.memory.position(agent.origin)
     assert agent.memory.refresh(agent.origin) == []
     [asked] = agent.asked
-    assert asked.startswith(f"{agent.origin}/contract/state?known=")
+    question = "/contract/state" if at is None else f"/contract/changes?from={at}&nonce="
+    assert asked.removeprefix(agent.origin).startswith(question)
     assert knows(agent, GOVERNED) == [{"promo_code": "SUMMERSALE25"}]
 
 
+@pytest.mark.spec("12.1")
 def test_what_has_gone_stale_is_dropped_before_it_is_used(agent, provider):
     learn(agent, GOVERNED, CONTROL)
     rotate(provider)
@@ -31,6 +64,7 @@ def test_what_has_gone_stale_is_dropped_before_it_is_used(agent, provider):
     assert knows(agent, CONTROL) == [{"currency": "eur"}]
 
 
+@pytest.mark.spec("12.1")
 def test_what_took_its_place_is_there_without_a_request_that_failed(agent, provider):
     learn(agent, GOVERNED, FUNDING_1)
     rotate(provider)
@@ -81,8 +115,9 @@ def test_asynchronously_it_is_the_same(agent, provider):
         async with httpx2.AsyncClient(trust_env=False) as http:
 
             async def ask(question):
-                method = "GET" if question.body is None else "POST"
-                response = await http.request(method, question.url, content=question.body)
+                response = await http.request(
+                    question.method, question.url, content=question.body, headers=dict(question.headers)
+                )
                 return Reply(response.status_code, response.content)
 
             return await agent.memory.refresh_async(agent.origin, ask)
@@ -122,19 +157,28 @@ def test_the_server_says_what_it_would_suggest_and_carries_nothing_out(address):
             assert http.post("/contract/fixes", content=body).status_code in (400, 422)
 
 
-def test_a_precondition_is_made_of_what_the_carried_entries_rest_on(agent, provider):
-    learn(agent, GOVERNED)
-    entries = agent.recall(GOVERNED)
-    sent = GOVERNED | {"promo_code": "SUMMERSALE25"}
-    assert carried_by(sent, entries) == entries
-    assert carried_by(GOVERNED, entries) == []
-    precondition = precondition_for(agent.memory.epoch(agent.origin), entries, GOVERNED)
-    assert precondition.was == {"promo_code": None}
-    assert "active_csm_codes:plan_partner_growth" in precondition.rows
-    headers = {PRECONDITION_HEADER: precondition.header}
-    assert agent.http.post(agent.origin + "/subscriptions", json=sent, headers=headers).status_code == 201
-    rotate(provider)
-    refused = agent.http.post(agent.origin + "/subscriptions", json=sent, headers=headers)
-    assert refused.status_code == 412
-    agent.memory.observe(agent.exchange(GOVERNED, refused))
-    assert knows(agent, GOVERNED) == [{"promo_code": "WINTERLAUNCH26"}]
+def test_a_precondition_is_made_of_what_the_carried_entries_rest_on(address, provider):
+    with Positioned(address) as agent:
+        learn(agent, GOVERNED)
+        entries = agent.recall(GOVERNED)
+        sent = GOVERNED | {"promo_code": "SUMMERSALE25"}
+        assert carried_by(sent, entries) == entries
+        assert carried_by(GOVERNED, entries) == []
+        precondition = precondition_for(agent.memory.position(agent.origin), entries, GOVERNED)
+        assert precondition.was == {"promo_code": None}
+        assert precondition.cells == {
+            "required_promo_policy": {"plan_partner_growth": ("code_of",)},
+            "active_csm_codes": {"plan_partner_growth": ("code",)},
+            "promo_eligibility": {"SUMMERSALE25": ()},
+        }
+        assert precondition.rules == ("active_csm_codes:requires_recognition",)
+        assert precondition.policies == (entries[0].grounds.policy,)
+        headers = {PRECONDITION_HEADER: precondition.header, AT_HEADER: agent.memory.at(agent.origin)}
+        url = agent.origin + "/subscriptions"
+        provider.registry.reload_table("token_funding_map", set={"another": {"funding": "debit"}})
+        assert agent.http.post(url, json=sent, headers=headers).status_code == 201
+        rotate(provider)
+        refused = agent.http.post(url, json=sent, headers=headers)
+        assert refused.status_code == 412
+        agent.memory.observe(agent.exchange(GOVERNED, refused))
+        assert knows(agent, GOVERNED) == [{"promo_code": "WINTERLAUNCH26"}]

@@ -1,142 +1,149 @@
-"""What a signed lineage and a shared file must not let through."""
+"""What signed answers and a shared file must not let through."""
 
 import base64
+import hashlib
 import json
+import threading
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 import pytest
 
 from shelflife.client import Exchange, Memory, Reply
+from shelflife.client.events import Distrusted, LogLost
 from shelflife.client.sqlite import SqliteStore
-from shelflife.contract.compact import Moved, MovedTable
+from shelflife.contract.positions import ROOT_HEADER, Moved, MovedTable
 from shelflife.contract.signed import Statement, statement_input
-from shelflife.contract.versions import Versions
 from shelflife.integrations.ed25519 import SigningKey, trust
 from shelflife.lab.arms import ARMS
 
 ORIGIN = "https://api.example:443"
 KEY = SigningKey.new()
-ONE, TWO = {"t": "1", "u": "1"}, {"t": "2", "u": "1"}
-
-
-def statement(sequence, versions, previous=None, **moved):
-    text = Statement(
-        lineage="a" * 32,
-        sequence=sequence,
-        table_versions=versions,
-        rules_version=None,
-        previous=previous and Versions(previous).digest,
-        moved=Moved(tables={name: MovedTable(**told) for name, told in moved.items()}) if moved else None,
-        made_at=1000,
-        expires_at=10**10,
-    ).text
-    signature = base64.b64encode(KEY.sign(statement_input(text))).decode()
-    return {"statement": text, "key": KEY.key, "signature": signature}
+ONE, TWO, THREE = "Abcdef1", "Abcdef2", "Abcdef3"
+ALL_MOVED = {"moved": Moved(tables={"t": MovedTable(known=False)})}
+NOTHING_MOVED = {"moved": Moved()}
 
 
 class Side:
     """A memory, and a server that says what it is told to say."""
 
     def __init__(self, store=None, **options):
-        self.statements = []
+        self.to, self.told, self.root = ONE, {}, ""
+        self.asked, self.events = [], []
+        self.state_now = lambda: (self.to, self.told)
+        self.after_signing = lambda: None
         self.memory = Memory(
-            store, ask=self.ask, clock=lambda: 2000.0, **({"trust": trust({ORIGIN: [KEY.key]})} | options)
+            store,
+            clock=lambda: 2000.0,
+            on_event=self.events.append,
+            **({"ask": self.ask, "trust": trust({ORIGIN: [KEY.key]})} | options),
         )
 
     def ask(self, question):
-        return Reply(200, msgspec.json.encode({"statements": self.statements}))
+        self.asked.append(question.url)
+        if "/contract/signed" not in question.url:
+            return None
+        to, told = self.state_now()
+        query = parse_qs(urlsplit(question.url).query)
+        text = Statement(
+            to=to,
+            since=query["from"][0] if told else "",
+            nonce=query["nonce"][0],
+            root=self.root,
+            log="a" * 32,
+            digest=hashlib.sha256(to.encode()).hexdigest(),
+            made_at=1000,
+            expires_at=10**10,
+            **told,
+        ).text
+        self.after_signing()
+        signature = base64.b64encode(KEY.sign(statement_input(text))).decode()
+        return Reply(200, msgspec.json.encode({"statement": text, "key": KEY.key, "signature": signature}))
 
-    def see(self, versions, value=None, of=None, origin=ORIGIN):
-        body = {"table_versions": versions}
+    def at(self, to, told):
+        """From now on the server is there."""
+        self.to, self.told = to, told
+
+    def see(self, at, value=None, *, root=ORIGIN, path=None, told_root=None):
+        versions = {"t": "1"}
+        body = {"table_versions": versions, "at": at}
         if value is not None:
-            tables = [{"table": "t", "version": (of or versions)["t"]}]
             fix = {"type": "f", "parameters": {"p": value}, "cache_hint": "cacheable", "table": "t"}
+            tables = [{"table": "t", "version": "1"}]
             body["recovery_feedback"] = {
                 "suggestions": [{**fix, "tables": tables, "rows": ["t:k"], "when": {"a": 1}}]
             }
         headers = {"content-type": "application/json"}
-        self.memory.observe(
-            Exchange(origin, "POST /x", {"a": 1}, Reply(422, json.dumps(body).encode(), headers))
-        )
+        if told_root is not None:
+            headers[ROOT_HEADER] = told_root
+        reply = Reply(422, json.dumps(body).encode(), headers)
+        self.memory.observe(Exchange(root, "POST /x", {"a": 1}, reply, at=self.memory.at(root), path=path))
 
-    def recall(self, origin=ORIGIN):
-        return [entry.parameters["p"] for entry in self.memory.recall(origin, "POST /x", {"a": 1})]
+    def recall(self, root=ORIGIN):
+        return [entry.parameters["p"] for entry in self.memory.recall(root, "POST /x", {"a": 1})]
+
+    def known(self, root=ORIGIN):
+        return self.memory.store.known(root).knowledge
+
+    def of(self, kind):
+        return [event for event in self.events if isinstance(event, kind)]
 
 
 @pytest.fixture
 def side():
     side = Side()
-    side.statements = [statement(1, ONE)]
     side.see(ONE, "old")
     assert side.recall() == ["old"]
     return side
 
 
-GONE, BACK, MOVED = {"u": "1"}, {"t": "5", "u": "1"}, {"t": "6", "u": "1"}
-ELSEWHERE = {"changed": ("elsewhere",)}
-
-
-@pytest.mark.parametrize(
-    "steps",
-    [
-        [(TWO, {"version": "2", **ELSEWHERE}), (GONE, {"version": None, "known": False})],
-        [
-            (GONE, {"version": None, "known": False}),
-            (BACK, {"version": "5", "known": False}),
-            (MOVED, {"version": "6", **ELSEWHERE}),
-        ],
-        [
-            (TWO, {"version": "2", **ELSEWHERE}),
-            (GONE, {"version": None, "known": False}),
-            (BACK, {"version": "5", "known": False}),
-            (MOVED, {"version": "6", **ELSEWHERE}),
-        ],
-    ],
-)
-def test_a_table_that_was_gone_in_between_takes_what_rests_on_it_along(side, steps):
-    states = [ONE, *(state for state, _ in steps)]
-    side.statements = [
-        statement(number, state, states[number - 2], t=told)
-        for number, (state, told) in enumerate(steps, start=2)
-    ]
-    side.see(states[-1])
-    assert side.recall() == []
-    assert side.memory.store.known(ORIGIN).knowledge.versions.tables == states[-1]
-
-
-@pytest.mark.parametrize("number", [10**10, 2**63, 2**64])
+@pytest.mark.parametrize("number", [10**10, 10**15 - 1])
 def test_a_number_may_be_as_large_as_it_likes(side, number):
-    side.statements = [statement(number, TWO)]
-    side.see(TWO)
+    side.at(f"Abcdef{number}", ALL_MOVED)
+    side.see(f"Abcdef{number}")
     assert side.recall() == []
+    assert side.known().vouched.at == f"Abcdef{number}"
 
 
-def test_statements_out_of_order_are_not_believed(side):
-    side.statements = [statement(5, MOVED), statement(2, TWO, ONE)]
+def test_a_number_that_is_too_large_for_a_position_is_none(side):
+    side.at(f"Abcdef{10**15}", ALL_MOVED)
     side.see(TWO)
-    assert side.memory.store.known(ORIGIN).knowledge.vouched.sequence == 1
+    assert side.known().vouched.at == ONE
+    assert side.recall() == []
+    assert "malformed" in side.of(Distrusted)[0].why
 
 
+@pytest.mark.spec("15.13")
 def test_another_strategy_cannot_be_led_behind_what_was_seen(tmp_path):
     store = SqliteStore(tmp_path / "memory.db")
     first, other = Side(store), Side(store, strategy=ARMS["A2"])
-    for number, state, before in ((1, ONE, None), (2, TWO, ONE)):
-        first.statements = [statement(number, state, before)]
-        first.see(state)
-    other.statements = [statement(1, ONE)]
+    first.see(ONE)
+    first.at(TWO, NOTHING_MOVED)
+    first.see(TWO)
     other.see(ONE, "replayed")
     assert other.recall() == []
+    assert "rolled back" in other.of(Distrusted)[0].why
+    assert (other.known().vouched.at, other.known().vouched.expires_at) == (TWO, 0)
     store.close()
 
 
-def test_what_a_memory_without_keys_believes_is_not_vouched_for(tmp_path):
+@pytest.mark.spec("15.14")
+@pytest.mark.parametrize("to", [TWO, "Forged7"])
+def test_what_a_memory_without_keys_believes_is_not_vouched_for(tmp_path, to):
+    """Neither what it was taught, nor that what is remembered has outlived a move: also when the position is a real one."""
     stores = [SqliteStore(tmp_path / "memory.db") for _ in range(2)]
     careful, careless = Side(stores[0]), Side(stores[1], trust=None)
-    careful.statements = [statement(1, ONE)]
     careful.see(ONE, "good")
-    careless.see({"t": "666", "u": "1"}, "poison")
+    careless.see({"to": to, "from": careless.memory.at(ORIGIN), "moved": {}})
+    assert careless.recall() == ["good"]
     assert careful.recall() == []
-    careful.see(ONE, "good")
+    careless.see(to, "poison")
+    assert careless.recall() == ["poison"]
+    careful.at(TWO, {} if to == TWO else {"unknown": "foreign"})
+    careful.see(TWO)
+    assert careful.recall() == []
+    assert careful.of(Distrusted) == []
+    careful.see(TWO, "good")
     assert careful.recall() == ["good"]
     for store in stores:
         store.close()
@@ -145,16 +152,126 @@ def test_what_a_memory_without_keys_believes_is_not_vouched_for(tmp_path):
 @pytest.mark.parametrize("strategy", ["A1", "A2", "A2D", "A2DC"])
 def test_from_a_state_that_is_not_believed_nothing_is_learned(strategy):
     side = Side(strategy=ARMS[strategy])
-    side.statements = [statement(1, ONE)]
     side.see(ONE)
-    side.see({"t": "1", "u": "666"}, "of another state")
-    side.see({"t": "666", "u": "1"}, "of another version")
-    side.see({"t": "666", "u": "1"}, "of another stamp", of=ONE)
-    assert side.recall() == []
+    side.see(TWO, "of a later state")
+    side.see("Forged1", "of another state")
+    side.see("Abcdef0", "of an earlier state")
+    side.see({"to": TWO, "from": side.memory.at(ORIGIN), "moved": {}}, "of a state that it leads to")
+    side.see({"to": TWO, "from": side.memory.at(ORIGIN), "unknown": "old"}, "of a state that is far off")
+    assert list(side.memory.store.entries()) == []
+    assert side.known().place.at == ONE
 
 
 def test_a_pin_holds_however_the_origin_is_spelled():
-    side = Side(trust=trust({"https://api.example": [KEY.key]}))
-    side.statements = []
-    side.see(ONE, "unsigned", origin="https://api.example")
-    assert side.recall("https://api.example") == []
+    side = Side(trust=trust({"https://api.example": [KEY.key]}), ask=lambda question: None)
+    for root in ("https://api.example", "HTTPS://API.example:443", f"{ORIGIN}/v1"):
+        side.see(ONE, "unsigned", root=root)
+        assert side.recall(root) == []
+
+
+@pytest.mark.spec("15.16")
+@pytest.mark.parametrize("told_root", [None, "/v1", "/v1/sub"])
+def test_a_reply_cannot_get_around_a_pin_by_where_it_says_that_the_contract_lives(told_root):
+    """Whoever hides the header, or writes another, would have the reply taken for that of a contract without a pin."""
+    side = Side(trust=trust({f"{ORIGIN}/v1": [KEY.key]}))
+    side.root = told_root or "/v1"
+    url = "https://api.example/v1/sub/x"
+    assert side.memory.root_of(url) == f"{ORIGIN}/v1"
+    side.at(TWO, {})
+    side.see(ONE, "forged", root=side.memory.root_of(url), path="/v1/sub/x", told_root=told_root)
+    expected = ORIGIN + side.root
+    assert [asked.partition("?")[0] for asked in side.asked] == [f"{expected}/contract/signed"]
+    assert list(side.memory.store.entries()) == []
+    assert side.memory.root_of(url) == expected
+    side.see(TWO, "good", root=side.memory.root_of(url), path="/v1/sub/x", told_root=told_root)
+    assert side.recall(expected) == ["good"]
+
+
+def test_beside_a_pin_nothing_needs_a_key():
+    side = Side(trust=trust({f"{ORIGIN}/v1": [KEY.key]}))
+    for path in ("/v2/x", "/v12", "/"):
+        assert side.memory.root_of(f"https://api.example{path}") == ORIGIN
+
+
+@pytest.mark.spec("15.10")
+def test_what_is_signed_for_another_root_is_refused(side):
+    side.root = "/v1"
+    side.at(TWO, NOTHING_MOVED)
+    side.see(TWO)
+    assert "is of a contract at '/v1', not of this one" in side.of(Distrusted)[0].why
+    assert (side.known().vouched.at, side.recall()) == (ONE, [])
+
+
+def test_an_answer_that_does_not_say_what_has_moved_is_asked_for_again_and_moves_nothing(side):
+    side.at(TWO, {})
+    side.see(TWO)
+    assert 1 < len(side.asked) < 6
+    assert (side.known().place.at, side.known().vouched.at) == (ONE, ONE)
+    assert side.recall() == []
+    side.at(TWO, NOTHING_MOVED)
+    side.see(TWO)
+    assert side.recall() == ["old"]
+
+
+def test_a_reply_that_raises_a_doubt_while_a_key_is_asked_is_asked_about_too(side):
+    """The answer is older than the doubt."""
+
+    def doubting():
+        side.after_signing = lambda: None
+        side.at(THREE, ALL_MOVED)
+        side.see(THREE)
+
+    side.at(TWO, NOTHING_MOVED)
+    side.after_signing = doubting
+    side.see(TWO)
+    assert (side.known().place.at, side.known().vouched.at) == (THREE, THREE)
+    assert side.recall() == []
+    assert list(side.memory.store.entries()) == []
+    assert side.of(Distrusted) == []
+
+
+def test_a_key_that_is_asked_while_all_is_forgotten_vouches_for_nothing_that_was(side):
+    side.at(TWO, NOTHING_MOVED)
+    side.after_signing = lambda: side.memory.forget(ORIGIN)
+    side.memory.refresh(ORIGIN)
+    assert (side.known().place.at, side.known().vouched) == (None, None)
+    side.after_signing = lambda: None
+    side.at(THREE, {})
+    side.see(THREE, "new")
+    assert side.recall() == ["new"]
+    assert (side.of(Distrusted), side.of(LogLost)) == ([], [])
+
+
+@pytest.mark.parametrize("last", [TWO, THREE])
+def test_threads_that_ask_at_the_same_time_end_where_the_log_does(tmp_path, last):
+    """Whichever answer comes last."""
+    side = Side(SqliteStore(tmp_path / "memory.db"))
+    side.see(ONE)
+    ends, both_have_asked = iter((TWO, THREE)), threading.Barrier(2, timeout=10)
+    of_thread, first_is_taken = threading.local(), threading.Event()
+
+    def state_now():
+        of_thread.end = THREE if hasattr(of_thread, "end") else next(ends)
+        return of_thread.end, NOTHING_MOVED
+
+    def after_signing():
+        if hasattr(of_thread, "has_waited"):
+            return
+        of_thread.has_waited = True
+        both_have_asked.wait()
+        if of_thread.end == last:
+            first_is_taken.wait(timeout=10)
+
+    def refresh():
+        side.memory.refresh(ORIGIN)
+        first_is_taken.set()
+
+    side.state_now, side.after_signing = state_now, after_signing
+    threads = [threading.Thread(target=refresh) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (side.known().place.at, side.known().vouched.at) == (THREE, THREE)
+    assert side.of(Distrusted) == []
+    side.memory.store.close()

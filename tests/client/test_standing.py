@@ -2,6 +2,7 @@
 
 import pytest
 
+from shelflife.client.entries import Knowledge
 from shelflife.client.shelf import Doubts, Revalidate, Usable, Withheld, standing_of
 from tests.client.entries import entry
 
@@ -12,9 +13,10 @@ WAIT = Withheld("it is being found out")
 @pytest.mark.parametrize(
     ("remembered", "server", "expected"),
     [
-        (entry(), Usable(), Usable),
-        (entry(is_suspect=True), Usable(), Revalidate),
-        (entry(strategy="A1"), Usable(), Withheld),
+        (entry(generation=1), Usable(), Usable),
+        (entry(generation=0), Usable(), Revalidate),
+        (entry(is_suspect=True, generation=1), Usable(), Revalidate),
+        (entry(strategy="A1", generation=1), Usable(), Withheld),
         (entry(strategy="A1", is_suspect=True), Usable(), Withheld),
         (entry(), ASK, Revalidate),
         (entry(is_suspect=True), ASK, Revalidate),
@@ -24,7 +26,7 @@ WAIT = Withheld("it is being found out")
     ],
 )
 def test_whether_an_entry_may_be_used(remembered, server, expected):
-    standing = standing_of(remembered, "exact", server)
+    standing = standing_of(remembered, Knowledge(strategy="exact", generation=1), server)
     assert type(standing) is expected
     assert isinstance(standing, Usable) or standing.why
 

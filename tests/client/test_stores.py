@@ -102,15 +102,19 @@ def test_the_tags_of_one_origin_are_not_those_of_another(store):
 def test_a_write_on_what_has_changed_meanwhile_does_nothing(store):
     stale = store.known(ORIGIN)
     put(store, entry())
-    assert store.write(ORIGIN, stale.revision, Write(Knowledge(Versions({"codes": "9"})), drop=["t"])) is None
+    assert (
+        store.write(ORIGIN, stale.revision, Write(Knowledge(versions=Versions({"codes": "9"})), drop=["t"]))
+        is None
+    )
     assert found(store) == [entry()]
     assert store.known(ORIGIN).knowledge == Knowledge()
 
 
 def test_knowledge_is_kept_by_origin(store):
-    knowledge = Knowledge(Versions({"codes": "1"}, "abc"), "tag")
+    knowledge = Knowledge(versions=Versions({"codes": "1"}, "abc"), state_tag="tag")
     store.write(ORIGIN, 0, Write(knowledge))
-    assert store.known(ORIGIN) == (knowledge, 1)
+    assert store.known(ORIGIN).knowledge == knowledge
+    assert store.known(ORIGIN).revision
     assert store.known(OTHER) == (Knowledge(), 0)
 
 
@@ -201,7 +205,6 @@ def test_threads_lose_nothing(store):
         thread.join()
     assert len(list(store.entries())) == 100
     assert store.count(ORIGIN, "t") == 100
-    assert store.known(ORIGIN).revision == 100
 
 
 class StoreMachine(RuleBasedStateMachine):
@@ -214,7 +217,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.stores = [InProcessStore(), SqliteStore(self.path), ListStore()]
         self.another = SqliteStore(self.path)
         self.model = []
-        self.revisions = {ORIGIN: 0, OTHER: 0}
+        self.write_count = 0
 
     def teardown(self):
         if hasattr(self, "stores"):
@@ -231,13 +234,15 @@ class StoreMachine(RuleBasedStateMachine):
         is_suspect=st.booleans(),
     )
     def put(self, origin, plan, value, type, tags, is_suspect):
-        at = float(sum(self.revisions.values()))
+        at = float(self.write_count)
         one = entry(plan, value, root=origin, type=type, at=at, is_suspect=is_suspect)
         beside = type == "B"  # an entry has one slot for as long as it is there
-        write = Write(Knowledge(Versions({"codes": value})), put=[filed(one, sorted(tags), beside=beside)])
-        outcomes = [store.write(origin, self.revisions[origin], write) for store in self.stores]
+        write = Write(
+            Knowledge(versions=Versions({"codes": value})), put=[filed(one, sorted(tags), beside=beside)]
+        )
+        outcomes = [store.write(origin, store.known(origin).revision, write) for store in self.stores]
         assert outcomes[0] == outcomes[1] == outcomes[2]
-        self.revisions[origin] += 1
+        self.write_count += 1
         for held, _ in self.model:
             if held.id == one.id:
                 one = msgspec.structs.replace(one, learned_at=held.learned_at)
@@ -247,20 +252,19 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(origin=st.sampled_from([ORIGIN, OTHER]), tags=st.lists(st.sampled_from("xyz"), max_size=2))
     def drop(self, origin, tags):
-        outcomes = [
-            store.write(origin, self.revisions[origin], Write(Knowledge(), drop=tags))
-            for store in self.stores
-        ]
+        write = Write(Knowledge(), drop=tags)
+        outcomes = [store.write(origin, store.known(origin).revision, write) for store in self.stores]
         dropped = [sorted(one.id for one, _ in outcome.dropped) for outcome in outcomes]
         doomed = [held for held, t in self.model if held.root == origin and t & set(tags)]
         assert dropped[0] == dropped[1] == dropped[2] == sorted(held.id for held in doomed)
-        self.revisions[origin] += 1
+        self.write_count += 1
         self.model = [(held, t) for held, t in self.model if held not in doomed]
 
     @rule(origin=st.sampled_from([ORIGIN, OTHER]))
     def write_too_late(self, origin):
         for store in self.stores:
-            assert store.write(origin, self.revisions[origin] + 1, Write(Knowledge(), drop=["x"])) is None
+            another = store.known(origin).revision + 1
+            assert store.write(origin, another, Write(Knowledge(), drop=["x"])) is None
 
     @rule()
     def open_again(self):
@@ -279,8 +283,7 @@ class StoreMachine(RuleBasedStateMachine):
             held_now = sorted((one.id, one.is_suspect, one.learned_at) for one in store.entries())
             assert held_now == sorted((held.id, held.is_suspect, held.learned_at) for held, _ in self.model)
             for origin in (ORIGIN, OTHER):
-                assert store.known(origin) == self.stores[0].known(origin)
-                assert store.known(origin).revision == self.revisions[origin]
+                assert store.known(origin).knowledge == self.stores[0].known(origin).knowledge
                 for plan in "ab":
                     place = place_of(origin, "POST /x", {"plan": plan})
                     expected = sorted(held.id for held, _ in self.model if held.place == place)
@@ -477,8 +480,8 @@ def test_a_file_of_an_older_format_starts_anew_and_says_so(path, caplog):
     put(store, entry())
     store.close()
     edit(path, "alter table roots rename to origins")
-    edit(path, "pragma user_version = 3")
-    with pytest.raises(StoreError, match="has format 3; this version of shelflife reads 4"):
+    edit(path, "pragma user_version = 4")
+    with pytest.raises(StoreError, match="has format 4; this version of shelflife reads 5"):
         SqliteStore(path, read_only=True)
     again = SqliteStore(path)
     again.open()

@@ -19,6 +19,7 @@ FUNDING = Suggestion(
         TableVersion(table="recommended_credit_token", version="1.0.0"),
     ),
     rows=("recommended_credit_token:plan",),
+    cells={"recommended_credit_token": {"plan": ("token",)}},
     rules=("token_funding_map:funds",),
     when={"plan": "plan"},
     unless={"promo": ("P",)},
@@ -37,7 +38,7 @@ def members(suggestion):
 def test_each_level_adds_only_its_own_members():
     paper = {"type", "parameters", "cache_hint", "table"}
     assert members(at(Level.STAMPS)) == paper
-    assert members(at(Level.VECTORS)) == paper | {"tables", "rows", "rules", "when", "unless"}
+    assert members(at(Level.VECTORS)) == paper | {"tables", "rows", "cells", "rules", "when", "unless"}
     assert at(Level.GRAPH) == at(Level.VECTORS)
     assert at(Level.FINGERPRINT) == at(Level.VECTORS)
 

@@ -275,10 +275,15 @@ APPS = {
 """Apps that need the key for everything but `/open` and the operator's endpoints."""
 
 
+def grounds_at(position):
+    """A precondition that is met at exactly this position."""
+    grounds = base64.b64encode(msgspec.json.encode({"was": {}})).decode()
+    return {"Contract-Precondition": f"{position};on=:{grounds}:"}
+
+
 def unknown_grounds():
     """A precondition that cannot be met, and asks for the fixes of the request."""
-    grounds = base64.b64encode(msgspec.json.encode({"was": {}})).decode()
-    return {"Contract-Precondition": f"AAAAAAAA;on=:{grounds}:"}
+    return grounds_at("Abcdef99")
 
 
 ASKED = {"operation": "POST /orders/7", "request": {"plan": "growth"}}

@@ -1,4 +1,4 @@
-"""Memories that are shown aliases decide as one that is shown the names, in either form and with preconditions."""
+"""Memories that are shown aliases decide as those that are shown names, in either form, with preconditions."""
 
 import httpx2
 import msgspec
@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 from shelflife.client import Exchange, Memory, Reply
 from shelflife.client.events import Evicted
 from shelflife.client.sending import precondition_for
-from shelflife.contract.compact import EPOCH_HEADER
+from shelflife.contract.cells import size_of
+from shelflife.contract.positions import AT_HEADER
 from shelflife.contract.preconditions import PRECONDITION_HEADER
 from shelflife.server import Disclosure
 from shelflife.testing import serving
+from tests.cells import in_aliases
 from tests.client.histories import World, drifts
 from tests.programs import programs
 from tests.worlds import dense_fields, dense_worlds, rule_lists
@@ -22,47 +24,56 @@ CLIENT = "authorization"
 
 
 class Agent:
-    """Calls a server by its own name, in the full form or the compact one, and has a memory."""
+    """Calls a server by its own name, naming positions or going by versions, and has a memory."""
 
-    def __init__(self, http, address, client, *, is_compact):
+    def __init__(self, http, address, client, *, names_positions):
         self.http = http
-        self.origin = address
+        self.root = address
         self.client = client
-        self.is_compact = is_compact
+        self.names_positions = names_positions
         self.events = []
         self.memory = Memory(ask=self.ask, on_event=self.events.append)
 
     def ask(self, question):
-        response = self.http.get(question.url, headers={CLIENT: self.client})
-        return Reply(response.status_code, response.content)
+        response = self.http.request(
+            question.method,
+            question.url,
+            content=question.body,
+            headers={**question.headers, CLIENT: self.client},
+        )
+        return Reply(response.status_code, response.content, dict(response.headers))
 
     def sent(self, request, **more):
-        return self.http.post(self.origin + "/x", json=request, headers={CLIENT: self.client, **more})
+        return self.http.post(self.root + "/x", json=request, headers={CLIENT: self.client, **more})
 
     def call(self, request):
-        epoch = self.memory.epoch(self.origin) if self.is_compact else None
-        response = self.sent(request, **({} if epoch is None else {EPOCH_HEADER: epoch}))
-        headers = {name.lower(): value for name, value in response.headers.items()}
-        self.memory.observe(
-            Exchange(
-                self.origin, OPERATION, request, Reply(response.status_code, response.content, headers), epoch
-            )
-        )
+        at = self.memory.at(self.root) if self.names_positions else None
+        response = self.sent(request, **({} if at is None else {AT_HEADER: at}))
+        reply = Reply(response.status_code, response.content, dict(response.headers))
+        self.memory.observe(Exchange(self.root, OPERATION, request, reply, at))
 
-    def answer_to_remembered(self, request):
-        """What the server says to a request on condition that what is remembered for it still holds."""
-        entries = self.memory.recall(self.origin, OPERATION, request)
-        epoch = self.memory.epoch(self.origin)
-        if not entries or epoch is None:
-            return len(entries)
-        header = precondition_for(epoch, entries, request).header
-        response = self.sent(request, **{PRECONDITION_HEADER: header})
+    def answers_to_remembered(self, request):
+        """What the server says on condition that nothing has moved, or nothing that the memory's fixes rest on."""
+        entries = self.memory.recall(self.root, OPERATION, request)
+        position = self.memory.position(self.root)
+        assert position is not None
+        return [
+            self._answer_on(precondition_for(position, entries, request, brief=one), request)
+            for one in (True, False)
+        ]
+
+    def _answer_on(self, precondition, request):
+        response = self.sent(request, **{PRECONDITION_HEADER: precondition.header})
         feedback = response.json().get("recovery_feedback", {"suggestions": []})
-        return response.status_code, [(one["type"], one["parameters"]) for one in feedback["suggestions"]]
+        return (
+            response.status_code,
+            response.headers[PRECONDITION_HEADER],
+            [(one["type"], one["parameters"]) for one in feedback["suggestions"]],
+        )
 
     @property
     def held(self):
-        """What is remembered, and how many rows and rules it rests on."""
+        """What is remembered, and how many cells and rules it rests on."""
         return as_set(self.memory.store.entries())
 
     def evicted(self):
@@ -80,7 +91,7 @@ def as_set(entries):
                 one.parameters,
                 one.condition.when,
                 one.condition.unless,
-                len(one.grounds.rows),
+                size_of(one.grounds.cells),
                 len(one.grounds.rules),
             ),
             order="sorted",
@@ -134,29 +145,33 @@ def test_aliases_lead_to_the_same_decisions(
 ):
     named.make(content, declared, program_list)
     aliased.make(content, declared, program_list, disclosure=disclosure)
-    reference = Agent(http, addresses[0], "ada", is_compact=False)
+    reference = Agent(http, addresses[0], "ada", names_positions=True)
     others = [
-        Agent(http, addresses[1], "ada", is_compact=False),
-        Agent(http, addresses[1], "bob", is_compact=True),
+        Agent(http, addresses[0], "bob", names_positions=False),
+        Agent(http, addresses[1], "ada", names_positions=True),
+        Agent(http, addresses[1], "bob", names_positions=False),
+        Agent(http, addresses[1], "eve", names_positions=True),
     ]
     agents = [reference, *others]
+    naming = [agent for agent in agents if agent.names_positions]
 
-    def same(what):
+    def same(what, agents=agents):
         expected, *found = [what(agent) for agent in agents]
-        assert found == [expected] * len(others)
+        assert found == [expected] * (len(agents) - 1)
 
     for events in rounds:
         for agent in agents:
             for request in requests:
                 agent.call(request)
         same(lambda agent: agent.held)
-        for agent in others:
+        for agent in others[1:]:
             assert_in_aliases(agent, reference, disclosure.aliases(agent.client))
+        assert len({agent.memory.position(agent.root) for agent in naming}) == len(naming)
         for event in events:
             named.drift(event)
             aliased.drift(event)
         for request in requests:
-            same(lambda agent, request=request: agent.answer_to_remembered(request))
+            same(lambda agent, request=request: agent.answers_to_remembered(request), naming)
         for agent in agents:
             agent.evicted()
             agent.call({"unrelated": True})
@@ -167,11 +182,16 @@ def test_aliases_lead_to_the_same_decisions(
 def assert_in_aliases(agent, reference, aliases):
     """What an agent's entries rest on is what the reference's do, in its own aliases."""
 
-    def grounds(entries, row, rule):
+    def grounds(entries, cells, rule):
         return {
-            (frozenset(map(row, one.grounds.rows)), frozenset(map(rule, one.grounds.rules)))
+            (
+                msgspec.json.encode(cells(one.grounds.cells), order="sorted"),
+                frozenset(map(rule, one.grounds.rules)),
+            )
             for one in entries
         }
 
-    plain = grounds(reference.memory.store.entries(), aliases.row, aliases.rule_id)
-    assert grounds(agent.memory.store.entries(), str, str) == plain
+    plain = grounds(
+        reference.memory.store.entries(), lambda cells: in_aliases(aliases, cells), aliases.rule_id
+    )
+    assert grounds(agent.memory.store.entries(), dict, str) == plain

@@ -1,78 +1,41 @@
 """What clients are shown by a provider that shows no more than is needed, over real connections."""
 
 import json
+import re
+import sqlite3
 from contextlib import contextmanager
 
 import httpx2
+import msgspec
 import pytest
-from fastapi import FastAPI
-from fastapi.responses import PlainTextResponse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shelflife.client import Exchange, Memory, Reply
-from shelflife.contract import Rule
-from shelflife.contract.compact import EPOCH_HEADER
+from shelflife.contract.positions import AT_HEADER, Account, Position
 from shelflife.contract.preconditions import PRECONDITION_HEADER, Precondition
-from shelflife.contract.versions import Versions
-from shelflife.integrations.fastapi import install
-from shelflife.server import Disclosure, Provider, WireFormat, fix
+from shelflife.contract.signed import Statement
+from shelflife.server import Disclosure, Signing, WireFormat
+from shelflife.server.faces import face_of
+from shelflife.server.log import check_over
+from shelflife.server.rules import RuleSet
 from shelflife.testing import serving
-from tests.calling import ADMIN, TOKEN, calling
+from tests.calling import ADMIN, calling
 from tests.integrations.event_streams import LISTENING, events
-
-SECRET = "a secret of the provider"
-KEY_OF = {"gold": "HiddenKeyOne", "iron": "HiddenKeyTwo", "tin": "HiddenKeyThree"}
-GOVERNED = {"plan": "gold"}
-TIE = Rule(from_table="HiddenCodes", to_table="HiddenPromos", relation="HiddenNeeds", via="HiddenColumn")
-LOOSE = Rule(from_table="HiddenPromos", to_table="HiddenCodes", relation="HiddenBack")
-SECRETS = ["hidden"]
-"""What every name and key has in it, and nothing else."""
-
-
-def shop(disclosure, **options):
-    """An API whose tables, keys, relations and columns are called as nothing else is; its fixes hold values alone."""
-    codes = {key: {"HiddenColumn": "HiddenTarget", "code": f"c{n}"} for n, key in enumerate(KEY_OF.values())}
-    content = {"HiddenCodes": codes, "HiddenPromos": {"HiddenTarget": {}, "HiddenSpare": {}}}
-    provider = Provider(content, [TIE], admin_token=TOKEN, disclosure=disclosure, **options)
-
-    @provider.policy
-    def code_is_assigned(request, tables):
-        """The plan has a code of its own."""
-        row = tables.HiddenCodes.get(KEY_OF.get(request.get("plan"), "HiddenNobody"))
-        if row is None or request.equals("code", row["code"]):
-            return None
-        is_tied = row.follow("HiddenNeeds") is not None
-        return fix("USE_CODE" if is_tied else "USE_LOOSE_CODE", code=row["code"])
-
-    @provider.policy
-    def nothing_breaks(request, tables):
-        """A check with a bug."""
-        if request.get("plan") == "broken":
-            raise RuntimeError(str(dict(tables.HiddenCodes)))
-
-    app = FastAPI()
-    install(app, provider)
-
-    @app.post("/orders")
-    def order(wanted: dict):
-        provider.check(wanted)
-        return {"success": True}
-
-    @app.get("/text", response_class=PlainTextResponse)
-    def text():
-        return "hello"
-
-    @app.get("/checked")
-    def checked(plan: str):
-        provider.check({"plan": plan})
-        return {"success": True}
-
-    @app.get("/things")
-    def things():
-        return {"success": True}
-
-    return provider, app
+from tests.integrations.hidden_shop import (
+    ANONYMOUS,
+    GOVERNED,
+    KEY_OF,
+    SECRET,
+    SECRETS,
+    SIGNER,
+    TIE,
+    by_token,
+    drift,
+    drifts,
+    position_of,
+    shop,
+    signed_shop,
+)
 
 
 class Seen:
@@ -84,7 +47,7 @@ class Seen:
         )
         self.seen = []
         self.state = {}
-        self.rows, self.rules = [], []
+        self.suggestion = {}
 
     def send(self, method, path, **options):
         response = self.http.request(method, path, **options)
@@ -100,15 +63,22 @@ class Seen:
         if "table_versions" in told:
             self.state = told
         for suggestion in told.get("recovery_feedback", {}).get("suggestions", []):
-            self.rows = suggestion.get("rows", [])
-            self.rules = suggestion.get("rules", [])
+            self.suggestion = suggestion
 
-    @property
-    def epoch(self):
-        return Versions(self.state["table_versions"], self.state.get("rules_version")).epoch
+    def position(self):
+        return self.send("GET", "/contract/changes", params={"from": "*"}).json()["to"]
 
-    def listen(self, **headers):
-        with self.http.stream("GET", "/contract/changes", headers=LISTENING | headers) as response:
+    def preconditions(self, at):
+        """What a client may ask: that these cells, rules and policies have not moved, or nothing at all."""
+        cells, rules = self.suggestion.get("cells", {}), tuple(self.suggestion.get("rules", ()))
+        was = {"code": None}
+        yield Precondition(at=at, cells=cells, rules=rules, policies=(), was=was)
+        yield Precondition(at=at, cells=cells, was=was)
+        yield Precondition(at=at, was=was)
+
+    def listen(self, params=None, **headers):
+        listening = LISTENING | {name.replace("_", "-"): value for name, value in headers.items()}
+        with self.http.stream("GET", "/contract/changes", headers=listening, params=params) as response:
             event = next(events(response))
             self.note(response, json.dumps(event).encode())
 
@@ -116,17 +86,26 @@ class Seen:
         """Every kind of request, each of which may show something."""
         wanted = {"plan": plan}
         self.learn(self.send("GET", "/contract/state"))
-        known = self.epoch
+        known = self.position()
         yield
         self.learn(self.send("POST", "/orders", json=wanted))
-        grounds = Precondition(
-            epoch=known, rows=tuple(self.rows), rules=tuple(self.rules), was={"code": None}
-        )
+        for name in (known, f"{known}:mark;n=n1", "*;n=n2", "Nobody7"):
+            self.send("POST", "/orders", json=wanted, headers={AT_HEADER: name})
+            self.send("POST", "/orders", json={}, headers={AT_HEADER: name})
+            self.send("GET", "/things", headers={AT_HEADER: name})
+            self.send("GET", "/text", headers={AT_HEADER: name})
+            asked = {"operation": "POST /orders", "request": wanted}
+            self.send("POST", "/contract/fixes", json=asked, headers={AT_HEADER: name})
+            at, _, nonce = name.partition(";n=")
+            for path in ("/contract/changes", "/contract/signed"):
+                self.send("GET", path, params={"from": at, "nonce": nonce or "n3"})
         for headers in (
-            {EPOCH_HEADER: known},
             {"Accept": "application/problem+json"},
-            {PRECONDITION_HEADER: grounds.header},
-            {PRECONDITION_HEADER: "nonsense"},
+            {"Accept": "application/problem+json", AT_HEADER: known},
+            *({PRECONDITION_HEADER: one.header} for one in self.preconditions(known)),
+            *({PRECONDITION_HEADER: one.header, AT_HEADER: known} for one in self.preconditions("Nobody7")),
+            {PRECONDITION_HEADER: "nonsense", AT_HEADER: "nonsense"},
+            {AT_HEADER: "nonsense"},
         ):
             self.send("POST", "/orders", json=wanted, headers=headers)
         self.send("POST", "/orders", json={"plan": "broken"})
@@ -134,23 +113,23 @@ class Seen:
         for method in ("GET", "HEAD"):
             for path in ("/text", "/things", "/contract/state", "/nowhere", "/openapi.json", "/admin/graph"):
                 self.send(method, path)
-        self.send("GET", "/text", headers={EPOCH_HEADER: known})
         since = [f"{table}:{version}" for table, version in self.state["table_versions"].items()]
         rules = {"rules": self.state["rules_version"]} if "rules_version" in self.state else {}
         self.send("GET", "/contract/changes", params={"since": since, **rules})
         self.send("GET", "/contract/changes", params={"since": ["nonsense:1"], "rules": "nonsense"})
         self.send("GET", "/contract/changes", params={"x": "1"})
-        self.send("GET", "/contract/state", params={"known": known})
         self.send("POST", "/contract/fixes", json={"operation": "POST /orders", "request": wanted})
         self.send("POST", "/contract/fixes", json={"operation": 1})
         self.send("POST", "/admin/reload-table", json={"table": "x"})
         self.listen()
-        self.listen(**{"last-event-id": known})
+        self.listen(last_event_id=f"{known}:mark")
+        self.listen(contract_at=known)
+        self.listen(params={"known": "Nobody7"})
 
 
 @contextmanager
 def both(address):
-    clients = [Seen(address, "Bearer ada"), Seen(address, None)]
+    clients = [Seen(address, "Bearer ada"), Seen(address, ANONYMOUS)]
     try:
         yield clients
     finally:
@@ -158,54 +137,58 @@ def both(address):
             client.http.close()
 
 
-drifts = st.lists(
-    st.one_of(
-        st.tuples(st.just("code"), st.sampled_from(sorted(KEY_OF)), st.integers(0, 9)),
-        st.tuples(st.just("gone"), st.sampled_from(sorted(KEY_OF))),
-        st.tuples(st.just("spare"), st.integers(0, 9)),
-        st.tuples(st.just("bump"), st.sampled_from(["HiddenCodes", "HiddenPromos"])),
-        st.tuples(st.just("rules"), st.sampled_from([[], [TIE], [LOOSE], [TIE, LOOSE]])),
-    ),
-    max_size=4,
+def secrets_of(provider):
+    """What could be guessed from, or compared: minted versions, fingerprints, the log, its digests and positions."""
+    state = provider.state
+    tables = [change for entry in state.tail for change in entry.change.tables.values()]
+    versions = {*state.table_versions.values(), *(one.version for one in tables)}
+    versions |= {one.old_version for one in tables if one.old_version is not None}
+    yield from (version for version in versions if not version.startswith("given"))
+    yield state.rules.version
+    yield from (RuleSet(one.change.rules.before).version for one in state.tail if one.change.rules)
+    yield state.log_id
+    yield from state.policies.values()
+    for number, digest in [
+        *((one.number - 1, one.previous) for one in state.tail),
+        (state.number, state.digest),
+    ]:
+        yield digest
+        yield str(Position(number, check_over(state.log_id, digest)))
+
+
+COMPARABLE = re.compile(
+    rb"\b[A-Za-z][A-Za-z0-9]{5}[0-9]{1,2}\b"  # positions
+    rb"|\b[0-9a-f]{12,}\b"  # fingerprints, tags, digests
+    rb"|~[a-z2-7]{12}"  # minted versions
+    rb"|\b[tkcr][0-9a-f]{15}\b"  # aliases
 )
 
 
-def drift(provider, event):
-    registry = provider.registry
-    match event:
-        case ("code", plan, number):
-            row = {"HiddenColumn": "HiddenTarget", "code": f"c{number}"}
-            registry.reload_table("HiddenCodes", set={KEY_OF[plan]: row})
-        case ("gone", plan):
-            registry.reload_table("HiddenCodes", remove=[KEY_OF[plan]])
-        case ("spare", number):
-            registry.reload_table("HiddenPromos", set={"HiddenSpare": {"HiddenColumn": number}})
-        case ("bump", table):
-            version = f"given-{len(registry.state.tables[table].used_versions)}"
-            registry.reload_table(table, set={}, version=version)
-        case ("rules", rules):
-            registry.reload_rules(rules)
+def comparable_in(client):
+    """All by which a client could tell that it is shown the same as another, but for the API's document."""
+    told = [response for response in client.seen if b'"openapi"' not in response]
+    return {found for response in told for found in COMPARABLE.findall(response)}
 
 
-def digests(provider):
-    """What could be guessed from: the digests of minted versions and the fingerprints of rules."""
-    state = provider.state
-    versions = [version for table in state.tables.values() for version in table.used_versions]
-    minted = [version.rpartition("-")[2] for version in versions if not version.startswith("given")]
-    return [*minted, state.rules.version, *(rules.version for rules in state.older_rules)]
+PUBLIC = {b"Nobody7", b"ed25519"}
+"""What looks like that, and tells nothing."""
 
 
-@pytest.mark.spec("14.1", "14.3", "14.5")
+@pytest.mark.spec("14.1", "14.3", "14.4", "14.5")
 @settings(max_examples=15 if settings().max_examples < 1000 else 300)
 @given(
     rounds=st.lists(st.tuples(drifts, st.sampled_from(sorted(KEY_OF))), min_size=1, max_size=3),
     level=st.sampled_from([1, 4, 5, 6, 6]),
     sees_diffs=st.booleans(),
+    is_signed=st.booleans(),
     errors=st.sampled_from(["json", "problem"]),
 )
-def test_no_byte_of_any_response_tells_a_name_or_a_key(rounds, level, sees_diffs, errors):
-    disclosure = Disclosure(secret=SECRET, sees_diffs=lambda client: sees_diffs)
-    provider, app = shop(disclosure, wire=WireFormat(level=level, errors=errors))
+def test_no_byte_of_any_response_tells_a_name_or_a_key(rounds, level, sees_diffs, is_signed, errors):
+    disclosure = Disclosure(
+        secret=SECRET, sees_diffs=lambda client: sees_diffs, client=by_token if is_signed else None
+    )
+    make = signed_shop if is_signed else shop
+    provider, app = make(disclosure, wire=WireFormat(level=level, errors=errors))
     with serving(app) as address, both(address) as clients:
         for history, plan in rounds:
             asking = [client.all_there_is(plan) for client in clients]
@@ -215,10 +198,14 @@ def test_no_byte_of_any_response_tells_a_name_or_a_key(rounds, level, sees_diffs
                 drift(provider, event)
             for one in asking:
                 next(one, None)
-        told = [secret.encode() for secret in (*SECRETS, *digests(provider))]
+        told = [secret.encode() for secret in secrets_of(provider)]
         for client in clients:
             for response in client.seen:
-                assert not [secret for secret in told if secret in response.lower()], response
+                assert not [secret for secret in told if secret in response], response
+                assert not [secret for secret in SECRETS if secret.encode() in response.lower()], response
+        ada, anonymous = map(comparable_in, clients)
+        assert ada & anonymous <= PUBLIC
+        assert len(ada - PUBLIC) > 5
         ada, anonymous = (set(client.state["table_versions"]) for client in clients)
         assert len(ada) == len(anonymous) == 2
         assert ada.isdisjoint(anonymous)
@@ -226,14 +213,22 @@ def test_no_byte_of_any_response_tells_a_name_or_a_key(rounds, level, sees_diffs
 
 def test_without_a_disclosure_the_same_requests_tell_them():
     """So that the property above can fail."""
-    provider, app = shop(None)
-    with serving(app) as address, both(address) as [client, _]:
-        asking = client.all_there_is("gold")
-        next(asking)
-        drift(provider, ("code", "gold", 7))
-        next(asking, None)
-    telling = [response for response in client.seen if b"Hidden" in response]
-    assert len(telling) >= 15
+    provider, app = signed_shop(None)
+    with serving(app) as address, both(address) as clients:
+        for client in clients:
+            asking = client.all_there_is("gold")
+            next(asking)
+            drift(provider, ("code", "gold", client is clients[0]))
+            next(asking, None)
+        ada, anonymous = map(comparable_in, clients)
+    seen = [response for client in clients for response in client.seen]
+    telling = [response for response in clients[0].seen if b"Hidden" in response]
+    assert len(telling) >= 30
+    untold = {secret for secret in secrets_of(provider) if not any(secret.encode() in one for one in seen)}
+    fingerprints, digests = {*provider.state.policies.values()}, {one for one in untold if len(one) == 64}
+    at_first = {one for one in untold if re.fullmatch("[A-Za-z0-9]{6}0", one)}  # before anything was served
+    assert untold == fingerprints | digests | at_first
+    assert len(ada & anonymous - PUBLIC) > 5
 
 
 @pytest.mark.spec("14.9")
@@ -246,20 +241,95 @@ def test_an_operator_reads_the_providers_own_names():
         assert report.json()["removed"] == ["HiddenKeyOne"]
 
 
+def ordered(client, wanted, at, **headers):
+    return client.post("/orders", json=wanted, headers={AT_HEADER: at, **headers})
+
+
 @pytest.mark.spec("14.4")
 def test_a_client_that_knows_the_state_is_told_so():
     provider, app = shop(Disclosure(secret=SECRET))
     with calling(app, headers={"X-API-Key": "ada"}) as client:
-        first = client.get("/contract/state")
-        told = first.json()
-        epoch = Versions(told["table_versions"], told["rules_version"]).epoch
-        assert client.get("/contract/state", params={"known": epoch}).status_code == 304
-        tag = {"If-None-Match": first.headers["etag"]}
+        tag = {"If-None-Match": client.get("/contract/state").headers["etag"]}
         assert client.get("/contract/state", headers=tag).status_code == 304
         assert client.get("/contract/state", headers=tag | {"X-API-Key": "bob"}).status_code == 200
-        assert client.post("/orders", json={}, headers={EPOCH_HEADER: epoch}).json()["epoch"] == 1
-        own = provider.state.face(provider.level).epoch
-        assert "epoch" not in client.post("/orders", json={}, headers={EPOCH_HEADER: own}).json()
+        known = position_of(client)
+        assert client.get("/things", headers={AT_HEADER: "*"}).headers[AT_HEADER] == known
+        assert client.get("/text", headers={AT_HEADER: known}).headers[AT_HEADER] == known
+        assert ordered(client, {}, known).json() == {"success": True}
+        assert ordered(client, GOVERNED, known).json()["at"] == known
+        own = str(face_of(provider.state, provider.level).position)
+        assert ordered(client, {}, own).json()["at"] == {"to": known, "from": own, "unknown": "foreign"}
+
+
+@pytest.mark.spec("14.4", "14.5")
+@pytest.mark.parametrize("sees_diffs", [True, False])
+def test_a_position_of_another_client_is_foreign_wherever_it_is_named(sees_diffs):
+    provider, app = signed_shop(
+        Disclosure(secret=SECRET, client=by_token, sees_diffs=lambda client: sees_diffs)
+    )
+    with calling(app, headers={"Authorization": "ada"}) as client:
+        for event in (None, ("code", "gold", 7), ("rules", [])):
+            if event:
+                drift(provider, event)
+            shown, stranger = position_of(client), position_of(client, Authorization="bob")
+            numbers = [Position.from_text(one).number for one in (shown, stranger)]
+            assert numbers == [provider.state.number] * 2
+            assert shown != stranger
+            foreign = Account(to=shown, since=f"{stranger}:m", unknown="foreign", nonce="n")
+            asked = {"from": f"{stranger}:m", "nonce": "n"}
+            answers = [
+                ordered(client, {}, f"{stranger}:m;n=n").json()["at"],
+                ordered(client, GOVERNED, f"{stranger}:m;n=n").json()["at"],
+                client.post(
+                    "/contract/fixes",
+                    json={"operation": "POST /orders", "request": GOVERNED},
+                    headers={AT_HEADER: f"{stranger}:m;n=n"},
+                ).json()["at"],
+                client.get("/contract/changes", params=asked).json(),
+            ]
+            assert [msgspec.convert(one, Account) for one in answers] == [foreign] * 4
+            signed = client.get("/contract/signed", params=asked).json()
+            statement = msgspec.json.decode(signed["statement"], type=Statement)
+            assert [getattr(statement, name) for name in Account.__struct_fields__] == [
+                getattr(foreign, name) for name in Account.__struct_fields__
+            ]
+            headers = LISTENING | {"Last-Event-ID": f"{stranger}:m"}
+            with client.stream("GET", "/contract/changes", headers=headers) as listening:
+                event = next(events(listening))
+            assert (event["event"], event["id"]) == ("resync", shown)
+            assert msgspec.convert(event["data"], Account) == msgspec.structs.replace(foreign, nonce="")
+            for grounds in (
+                Precondition(at=stranger),
+                Precondition(at=stranger, cells={}, rules=(), policies=()),
+            ):
+                refused = client.post("/orders", json={}, headers={PRECONDITION_HEADER: grounds.header})
+                assert (refused.status_code, refused.headers[PRECONDITION_HEADER]) == (412, "failed")
+
+
+@pytest.mark.spec("14.1", "14.3")
+def test_a_suggestion_beside_a_position_is_in_aliases():
+    provider, app = shop(Disclosure(secret=SECRET, client=by_token))
+    [code, _] = provider.policies.fingerprints
+    with calling(app) as client:
+        by = []
+        for token in ("ada", "bob"):
+            aliases = provider.disclosure.aliases(token)
+            told = ordered(client, GOVERNED, "*", Authorization=token).json()
+            [suggestion] = told["recovery_feedback"]["suggestions"]
+            promos = aliases.key("HiddenPromos", "HiddenTarget")
+            assert suggestion["on"] == {
+                aliases.table("HiddenCodes"): {
+                    aliases.key("HiddenCodes", "HiddenKeyOne"): sorted(
+                        aliases.column("HiddenCodes", column) for column in ("HiddenColumn", "code")
+                    ),
+                    ">": aliases.rule_id("HiddenCodes:HiddenNeeds").partition(":")[2],
+                },
+                aliases.table("HiddenPromos"): {promos: []},
+            }
+            assert (suggestion["type"], suggestion["parameters"]) == ("USE_CODE", {"code": "c0"})
+            assert suggestion["by"][:3] == aliases.policy(code)
+            by.append(suggestion["by"][:3])
+        assert len({*by, face_of(provider.state, provider.level).policy(code)}) == 3
 
 
 @pytest.mark.spec("14.10")
@@ -271,93 +341,84 @@ def test_caches_are_told_what_the_names_depend_on():
             "/text",
             "/contract/state",
             "/contract/changes?rules=x",
+            "/contract/changes?from=*",
             "/checked?plan=gold",
         ):
             assert client.get(path).headers["vary"] == "authorization, x-api-key"
-        told = client.get("/contract/state").json()
-        epoch = Versions(told["table_versions"], told["rules_version"]).epoch
-        compact = client.get("/things", headers={EPOCH_HEADER: epoch})
-        assert compact.headers["vary"] == "contract-epoch, authorization, x-api-key"
+        for known in ("*", position_of(client), "Nobody7;n=n"):
+            for path in ("/things", "/text", "/checked?plan=gold"):
+                at_position = client.get(path, headers={AT_HEADER: known})
+                assert at_position.headers["vary"] == "authorization, x-api-key"
+                assert AT_HEADER in at_position.headers
+            assert "vary" not in ordered(client, GOVERNED, known).headers
         assert "vary" not in client.post("/orders", json={}).headers
     _, app = shop(Disclosure(secret=SECRET, client=lambda headers: headers.get("x-account", "")))
     with calling(app) as client:
         assert client.get("/things").headers["vary"] == "*"
+        assert client.get("/things", headers={AT_HEADER: "*"}).headers["vary"] == "*"
         state = client.get("/contract/state", headers={"X-Account": "ada"})
         assert state.json() != client.get("/contract/state").json()
 
 
+@pytest.mark.spec("14.1", "14.5", "14.8")
 def test_the_header_with_the_grounds_is_understood_in_aliases_only():
     provider, app = shop(Disclosure(secret=SECRET))
     with calling(app, headers={"Authorization": "Bearer ada"}) as client:
-        told = client.post("/orders", json=GOVERNED).json()
-        [suggestion] = told["recovery_feedback"]["suggestions"]
-        epoch = Versions(told["table_versions"], told["rules_version"]).epoch
+        [suggestion] = client.post("/orders", json=GOVERNED).json()["recovery_feedback"]["suggestions"]
+        at = position_of(client)
+        [compact] = ordered(client, GOVERNED, at).json()["recovery_feedback"]["suggestions"]
+        grounds = {
+            "cells": suggestion["cells"],
+            "rules": suggestion["rules"],
+            "policies": [compact["by"][:3]],
+        }
         drift(provider, ("code", "iron", 7))
 
-        def status(rows, rules=()):
-            grounds = Precondition(epoch=epoch, rows=tuple(rows), rules=tuple(rules), was={"code": None})
-            headers = {PRECONDITION_HEADER: grounds.header}
-            return client.post("/orders", json=GOVERNED | {"code": "c0"}, headers=headers).status_code
+        def status(**grounds):
+            header = Precondition(
+                at=at, **{"rules": (), "policies": (), "was": {"code": None}} | grounds
+            ).header
+            wanted = GOVERNED | {"code": "c0"}
+            return client.post("/orders", json=wanted, headers={PRECONDITION_HEADER: header}).status_code
 
-        assert status(suggestion["rows"], suggestion["rules"]) == 200
-        assert status(["HiddenCodes:HiddenKeyOne"]) == status(["nonsense:x"]) == 412
+        assert status(**grounds) == 200
+        assert status() == 412
+        assert (
+            status(cells={"HiddenCodes": {"HiddenKeyOne": None}})
+            == status(cells={"nonsense": {"x": []}})
+            == 412
+        )
+        drift(provider, ("rules", []))
+        assert status(**grounds) == 412
+        assert status(**grounds | {"rules": ["HiddenCodes:HiddenNeeds"]}) == 200
+        drift(provider, ("rules", [TIE]))
+        assert status(**grounds) == 200
         drift(provider, ("code", "gold", 7))
-        assert status(suggestion["rows"]) == 412
+        assert status(**grounds) == 412
 
 
-class Remembering:
-    """An agent with a real memory, asking with its own credentials."""
-
-    def __init__(self, http):
-        self.http = http
-        self.origin = str(http.base_url).rstrip("/")
-        self.memory = Memory(ask=self.ask)
-
-    def ask(self, question):
-        response = self.http.get(question.url)
-        return Reply(response.status_code, response.content)
-
-    def order(self, request):
-        response = self.http.post("/orders", json=request)
-        headers = {name.lower(): value for name, value in response.headers.items()}
-        reply = Reply(response.status_code, response.content, headers)
-        self.memory.observe(Exchange(self.origin, "POST /orders", request, reply))
-
-    @property
-    def plans(self):
-        return {entry.condition.when["plan"] for entry in self.memory.store.entries()}
-
-
-@pytest.mark.spec("14.6", "14.7")
-@pytest.mark.parametrize(("sees_diffs", "kept"), [(False, set()), (True, {"gold", "tin"})])
-def test_a_memory_that_is_told_counts_drops_the_table_and_keeps_it_over_a_benign_bump(sees_diffs, kept):
-    provider, app = shop(Disclosure(secret=SECRET, sees_diffs=lambda client: sees_diffs))
-    with calling(app, headers={"Authorization": "Bearer ada"}) as client:
-        agent = Remembering(client)
-        for plan in KEY_OF:
-            agent.order({"plan": plan})
-        assert agent.plans == {*KEY_OF}
-        for table in ("HiddenCodes", "HiddenPromos"):
-            drift(provider, ("bump", table))
-        agent.order({"plan": "none"})
-        assert agent.plans == {*KEY_OF}
-        drift(provider, ("code", "iron", 7))
-        agent.order({"plan": "none"})
-        assert agent.plans == kept
-
-
-@pytest.mark.spec("14.2")
-def test_a_memory_outlives_a_restart_of_the_server():
-    memory = Memory()
-    held = []
-    for _ in range(2):
-        _, app = shop(Disclosure(secret=SECRET, sees_diffs=lambda client: True))
-        with calling(app, headers={"Authorization": "Bearer ada"}) as client:
-            agent = Remembering(client)
-            agent.memory, agent.origin = memory, "http://shop:80"
-            agent.order({"plan": "none" if held else "gold"})
-            held.append([entry.grounds.rows for entry in memory.store.entries()])
-    assert held[0] == held[1] != []
+def test_a_log_that_cannot_be_reached_is_not_named(tmp_path, caplog):
+    path = tmp_path / "HiddenLog.db"
+    _, app = shop(Disclosure(secret=SECRET, client=by_token), log=path, signing=Signing(signer=SIGNER))
+    with calling(app) as client:
+        known = position_of(client)
+        with sqlite3.connect(path) as other:
+            for (table,) in other.execute("select name from sqlite_master where type = 'table'").fetchall():
+                other.execute(f"drop table {table}")
+        other.close()
+        asked = {"from": known, "nonce": "n"}
+        fixes = {"operation": "POST /orders", "request": GOVERNED}
+        for answer in (
+            client.get("/contract/changes", params=asked),
+            client.get("/contract/signed", params=asked),
+            client.post("/contract/fixes", json=fixes, headers={AT_HEADER: known}),
+        ):
+            assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+            assert answer.json() == {"success": False, "error": "the log cannot be reached; try again later"}
+        asked = ordered(client, GOVERNED, f"{known};n=n")
+        assert (asked.status_code, "at" in asked.json()) == (422, False)
+        assert "Hidden" not in asked.text
+    assert "HiddenLog.db" in caplog.text
 
 
 def test_the_document_for_anybody_does_not_list_the_tables():

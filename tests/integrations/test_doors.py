@@ -30,6 +30,7 @@ from tests.integrations.doors import (
     starlette_with_an_open_route,
     unknown_grounds,
 )
+from tests.integrations.positions import known_position
 
 OPERATOR = {"Authorization": "Bearer operator"}
 ASKED = {"operation": "POST /orders/7", "request": WANTED}
@@ -56,7 +57,8 @@ PATHS = (
 )
 HEADERS = (
     {},
-    {"Contract-Epoch": "AAAAAAAA"},
+    {"Contract-At": "*;n=e3"},
+    {"Contract-At": "Abcdef99:m1"},
     {"Contract-Precondition": "nonsense"},
     unknown_grounds(),
     {"Accept": "application/problem+json"},
@@ -77,7 +79,7 @@ def door(request):
         yield client, provider, request.param
 
 
-@pytest.mark.spec("10.3", "10.4", "5.10", "5.11")
+@pytest.mark.spec("10.3", "10.4", "5.10", "5.11", "11.16")
 def test_without_the_key_nobody_is_told_anything(door):
     client, _, _ = door
     for method, path, headers in itertools.product(("GET", "HEAD", "POST", "PUT", "OPTIONS"), PATHS, HEADERS):
@@ -111,6 +113,9 @@ def test_with_the_key_everything_is_answered(door):
     )
     changes = client.get("/contract/changes", params={"since": "HiddenTable:0"}, headers=KEY)
     assert changes.json()["tables"]["HiddenTable"]["known"] is False
+    asked = client.post("/orders/3", json=WANTED, headers=KEY | {"Contract-At": "*;n=e3"}).json()
+    assert asked["at"] == {"to": known_position(client, headers=KEY), "nonce": "e3"}
+    assert asked["recovery_feedback"]["suggestions"][0]["on"]["HiddenTable"] == {"=plan": "code"}
     unmet = client.post("/orders/3", json=GOOD, headers=KEY | unknown_grounds())
     assert (unmet.status_code, unmet.headers["contract-precondition"]) == (412, "failed")
     with client.stream("GET", "/contract/changes", headers=KEY | {"Accept": "text/event-stream"}) as response:

@@ -7,32 +7,13 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from starlette.applications import Starlette
 
 from shelflife.contract import Rule
 from shelflife.contract.messages import ReloadRules, ReloadTable
-from shelflife.integrations.starlette import install
-from shelflife.server import Provider, ReloadLimits, WireFormat
+from shelflife.server import WireFormat
 from shelflife.server.endpoints import AdminEndpoints, ContractEndpoints, EndpointCall
 from tests.calling import ADMIN, TOKEN, calling
-
-TIE = Rule(from_table="codes", to_table="promos", relation="needs", via="code")
-TABLES = {"codes": {"growth": {"code": "SUMMER"}}, "promos": {"SUMMER": {}, "WINTER": {}}}
-
-
-def contract(**options):
-    settings = {
-        "admin_token": TOKEN,
-        "versions": dict.fromkeys(TABLES, "1.0.0"),
-        "limits": ReloadLimits(most_bytes=100_000),
-    }
-    return Provider(TABLES, [TIE], **(settings | options))
-
-
-def app_of(provider):
-    app = Starlette()
-    install(app, provider)
-    return app
+from tests.integrations.small_contract import TIE, app_of, contract, reload
 
 
 @pytest.fixture
@@ -44,10 +25,6 @@ def provider():
 def client(provider):
     with calling(app_of(provider), headers=ADMIN) as client:
         yield client
-
-
-def reload(client, **body):
-    return client.post("/admin/reload-table", json=body)
 
 
 @pytest.mark.spec("7.1", "7.5", "7.6", "2.4")
@@ -105,67 +82,6 @@ def test_below_level_5_there_is_no_graph_and_nothing_downstream(level):
         changes = client.get("/contract/changes", params={"since": "codes:1.0.0", "rules": "x"}).json()
         assert "affected_downstream" not in changes["tables"]["codes"]
         assert "rules" not in changes
-
-
-@pytest.mark.spec("9.1")
-def test_the_state_is_answered_with_304_when_nothing_has_moved(client):
-    first = client.get("/contract/state")
-    assert first.json()["table_versions"] == {"codes": "1.0.0", "promos": "1.0.0"}
-    tag = first.headers["etag"]
-    for known in (tag, f'"other", {tag}', f"W/{tag}", "*"):
-        again = client.get("/contract/state", headers={"If-None-Match": known})
-        assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
-    reload(client, table="codes", rows={})
-    moved = client.get("/contract/state", headers={"If-None-Match": tag})
-    assert moved.status_code == 200
-    assert moved.headers["etag"] != tag
-
-
-@pytest.mark.spec("9.1", "5.7")
-def test_the_same_versions_have_the_same_tag_on_every_server(client):
-    with calling(app_of(contract())) as other:
-        assert other.get("/contract/state").headers["etag"] == client.get("/contract/state").headers["etag"]
-
-
-@pytest.mark.spec("9.2", "9.3", "9.4", "9.6")
-def test_changes_are_composed_and_what_is_not_known_is_said(client):
-    reload(client, table="codes", set={"growth": {"code": "WINTER"}, "scale": {}}, version="2")
-    reload(client, table="codes", set={"growth": {"code": "SUMMER"}}, version="3")
-    response = client.get(
-        "/contract/changes",
-        params={"since": ["codes:1.0.0", "promos:0.9", "gone:1"], "rules": "000000000000"},
-    )
-    answer = response.json()
-    assert answer["tables"]["codes"] == {
-        "since": "1.0.0",
-        "version": "3",
-        "known": True,
-        "added": ["scale"],
-        "removed": [],
-        "changed": [],
-        "affected_downstream": ["promos:SUMMER", "promos:WINTER"],
-    }
-    assert answer["tables"]["promos"] == {"since": "0.9", "version": "1.0.0", "known": False}
-    assert answer["tables"]["gone"] == {"since": "1", "version": None, "known": False}
-    assert answer["rules"]["known"] is False
-    assert answer["table_versions"] == {"codes": "3", "promos": "1.0.0"}
-
-
-@pytest.mark.parametrize(
-    ("query", "sentence"),
-    [
-        ("", "ask with since=table:version"),
-        ("since=codes", "ask with since=table:version"),
-        ("since=:1", "ask with since=table:version"),
-        ("since=codes:", "ask with since=table:version"),
-        ("sinc=codes:1", "there is no parameter 'sinc'"),
-        ("&".join(["since=codes:1"] * 1001), "more than 1000 parameters"),
-    ],
-)
-def test_a_malformed_query_is_refused(client, query, sentence):
-    response = client.get(f"/contract/changes?{query}")
-    assert response.status_code == 400
-    assert sentence in response.json()["error"]
 
 
 @pytest.mark.spec("10.1")

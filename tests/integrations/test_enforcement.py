@@ -5,8 +5,10 @@ import concurrent.futures
 import contextlib
 import json
 import logging
+import os
 import re
 import threading
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -32,7 +34,8 @@ from tests.integrations.checked import (
     plain_with,
     provider_for,
 )
-from tests.integrations.doors import unknown_grounds
+from tests.integrations.doors import grounds_at, unknown_grounds
+from tests.integrations.positions import position_of
 
 
 @pytest.mark.spec("3.9", "3.10")
@@ -377,9 +380,8 @@ def test_the_reply_says_what_became_of_a_precondition(caplog):
         return {"done": True}
 
     good = WANTED | {"promo": "A"}
-    epoch = provider.state.face(provider.level).epoch
-    holds = {"Contract-Precondition": unknown_grounds()["Contract-Precondition"].replace("AAAAAAAA", epoch)}
     with caplog.at_level(logging.WARNING, "shelflife"), calling(app) as client:
+        holds = grounds_at(position_of(provider))
         assert client.post("/judged", json=good, headers=holds).headers["contract-precondition"] == "met"
         assert client.post("/judged", json=WANTED, headers=holds).headers["contract-precondition"] == "met"
         failed = client.post("/swallowed", json=good, headers=unknown_grounds())
@@ -409,9 +411,9 @@ def test_a_precondition_that_cannot_be_read_never_reaches_the_app():
 
 
 @pytest.mark.parametrize("lifespan", ["off", "auto", "on"])
-def test_the_state_file_stays_open_for_as_long_as_the_app_lives(tmp_path, lifespan):
+def test_the_log_stays_open_for_as_long_as_the_app_lives(tmp_path, lifespan):
     """Also for an app that does not speak of its life, which a server asks about all the same."""
-    provider = Provider({"t": {"a": {}}}, admin_token="t", state_file=tmp_path / "state.db")
+    provider = Provider({"t": {"a": {}}}, admin_token="t", log=tmp_path / "state.db")
 
     async def plain(scope, receive, send):
         assert scope["type"] == "http"
@@ -425,14 +427,20 @@ def test_the_state_file_stays_open_for_as_long_as_the_app_lives(tmp_path, lifesp
         )
         assert reloaded.status_code == 200
     provider.close()
-    assert Provider({"t": {"a": {}}}, state_file=tmp_path / "state.db").registry.rows("t") == {"a": {"n": 1}}
+    assert Provider({"t": {"a": {}}}, log=tmp_path / "state.db").registry.rows("t") == {"a": {"n": 1}}
 
 
-def test_an_app_that_ends_lets_go_of_the_state_file(tmp_path):
-    provider = Provider({"t": {"a": {}}}, state_file=tmp_path / "state.db")
-    with TestClient(fastapi_with(provider, "/x")), pytest.raises(Exception, match=r"state\.db"):
-        Provider({"t": {"a": {}}}, state_file=tmp_path / "state.db")
-    Provider({"t": {"a": {}}}, state_file=tmp_path / "state.db").close()
+def is_open(path):
+    """Whether this process has a file open."""
+    return str(path) in [os.path.realpath(one) for one in Path("/proc/self/fd").iterdir()]
+
+
+def test_an_app_that_ends_lets_go_of_the_log(tmp_path):
+    path = tmp_path / "state.db"
+    provider = Provider({"t": {"a": {}}}, log=path)
+    with TestClient(fastapi_with(provider, "/x")):
+        assert is_open(path)
+    assert not is_open(path)
 
 
 def test_requests_at_the_same_time_do_not_see_each_others_failures():
@@ -492,15 +500,21 @@ def test_what_json_cannot_carry_is_the_clients_mistake(framework, level, value, 
     assert not any(name.startswith("contract-") for name in refused.headers)
 
 
-def test_a_state_file_lives_as_long_as_the_last_app(tmp_path):
-    provider = Provider({"t": {"a": {}}}, state_file=tmp_path / "state.db")
+def test_a_log_is_open_as_long_as_the_last_app_and_again_when_one_begins(tmp_path):
+    path = tmp_path / "state.db"
+    provider = Provider({"t": {"a": {}}}, log=path)
     one, two = fastapi_with(provider, "/one"), fastapi_with(provider, "/two")
-    with TestClient(one):
+    with TestClient(one) as client:
         with TestClient(two):
             pass
+        assert is_open(path)
         provider.registry.reload_table("t", set={"a": {"n": 1}})
-    with (
-        pytest.raises(UsageError, match="was closed when its app ended; make another provider"),
-        TestClient(one),
-    ):
-        pass
+        assert client.get("/contract/state").json()["table_versions"] == provider.state.table_versions
+    assert not is_open(path)
+    with TestClient(one):
+        assert is_open(path)
+        provider.registry.reload_table("t", set={"a": {"n": 2}})
+    assert not is_open(path)
+    again = Provider({"t": {"a": {}}}, log=path)
+    assert again.registry.rows("t") == {"a": {"n": 2}}
+    again.close()

@@ -1,26 +1,30 @@
 """The change feed, over real connections."""
 
 import asyncio
+import gc
 import itertools
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import weakref
 from contextlib import ExitStack
 
 import httpx2
-import msgspec
 import pytest
 
 from shelflife.apis.acme import acme_app, acme_provider
-from shelflife.contract.compact import Moved, changes_of
-from shelflife.contract.versions import Versions
 from shelflife.integrations.asgi import ContractMiddleware
-from shelflife.server import Provider
-from shelflife.server.feed import Feed
+from shelflife.server import Provider, fix
+from shelflife.server import log as server_log
+from shelflife.server.errors import LogError
+from shelflife.server.sqlite_log import SqliteLog
 from shelflife.testing import serving
 from tests.integrations.event_streams import LISTENING, events
+
+MARK = "a1b2c3"
+TABLES = {"t": {"a": {"n": 0}}}
 
 
 @pytest.fixture
@@ -37,85 +41,195 @@ def client(provider):
         yield client
 
 
-def epoch_now(provider):
-    return provider.state.face(provider.level).epoch
+def position_of(provider):
+    return str(provider.face(provider.state, {}).position)
 
 
 def rotate(provider, code="WINTERLAUNCH26"):
     provider.registry.reload_table("active_csm_codes", set={"plan_partner_growth": {"code": code}})
 
 
-@pytest.mark.spec("13.1", "13.4")
-def test_a_listener_that_knows_nothing_is_given_the_state_and_then_what_moves(client, provider):
-    with client.stream("GET", "/contract/changes", headers=LISTENING) as response:
+def listening_to(client, **headers):
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return client.stream("GET", "/contract/changes", headers=LISTENING | named)
+
+
+def heard(feed, count, headers=None, query=""):
+    """The first messages that a feed sends to a listener, who then leaves; all of them, when it ends before."""
+
+    async def story():
+        sent, is_enough = [], asyncio.Event()
+
+        async def receive():
+            await is_enough.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message):
+            sent.append(message)
+            if len(sent) >= count:
+                is_enough.set()
+
+        await asyncio.wait_for(feed.stream(headers or {}, query, receive, send), 10)
+        return sent
+
+    return asyncio.run(story())
+
+
+@pytest.mark.spec("13.1", "13.3", "13.4")
+def test_a_listener_that_knows_nothing_is_given_the_position_and_then_what_moves(client, provider):
+    with listening_to(client) as response:
         assert response.headers["content-type"] == "text/event-stream"
+        assert response.headers["cache-control"] == "no-store"
         told = events(response)
-        first = next(told)
-        assert (first["event"], first["id"]) == ("resync", epoch_now(provider))
-        assert first["data"]["table_versions"] == provider.state.table_versions
+        first = position_of(provider)
+        assert next(told) == {"event": "resync", "id": first, "data": {"to": first}}
         rotate(provider)
+        second = position_of(provider)
         moved = next(told)
-        assert (moved["event"], moved["id"]) == ("moved", epoch_now(provider))
-        assert moved["data"]["since"] == first["id"]
-        [table] = moved["data"]["epoch"]["tables"]
-        assert table == "active_csm_codes"
+        assert (moved["event"], moved["id"]) == ("moved", second)
+        assert (moved["data"]["from"], moved["data"]["to"]) == (first, second)
+        [(table, changes)] = moved["data"]["moved"]["tables"].items()
+        assert (table, changes["changed"]) == ("active_csm_codes", ["plan_partner_growth"])
+        assert changes["columns"] == {"plan_partner_growth": ["code"]}
 
 
 @pytest.mark.spec("13.2", "13.3", "13.6")
-@pytest.mark.parametrize("way", ["last-event-id", "contract-epoch", "known"])
+@pytest.mark.parametrize("way", ["last-event-id", "contract-at", "known"])
 def test_a_listener_that_comes_back_goes_on_from_what_it_knows(client, provider, way):
-    known = epoch_now(provider)
+    client.get("/contract/state")
+    first = position_of(provider)
+    known = f"{first}:{MARK}"
     headers, params = (LISTENING, {"known": known}) if way == "known" else (LISTENING | {way: known}, {})
     with client.stream("GET", "/contract/changes", headers=headers, params=params) as response:
         assert next(events(response)) is None
     rotate(provider)
+    second = position_of(provider)
     with client.stream("GET", "/contract/changes", headers=headers, params=params) as response:
-        moved = next(events(response))
-    assert (moved["event"], moved["data"]["since"]) == ("moved", known)
-    assert list(moved["data"]["epoch"]["tables"]) == ["active_csm_codes"]
+        told = events(response)
+        moved = next(told)
+        assert (moved["event"], moved["id"]) == ("moved", second)
+        assert (moved["data"]["from"], moved["data"]["to"]) == (known, second)
+        assert list(moved["data"]["moved"]["tables"]) == ["active_csm_codes"]
+        rotate(provider, "AGAIN")
+        assert next(told)["data"]["from"] == f"{second}:{MARK}"
+
+
+@pytest.mark.spec("13.2")
+def test_of_several_names_the_first_counts(client, provider):
+    client.get("/contract/state")
+    first = position_of(provider)
+    rotate(provider)
+    second = position_of(provider)
+    with listening_to(client, last_event_id=first, contract_at=second) as response:
+        assert next(events(response))["data"]["from"] == first
+    with client.stream(
+        "GET", "/contract/changes", headers=LISTENING | {"contract-at": first}, params={"known": second}
+    ) as response:
+        assert next(events(response))["data"]["from"] == first
 
 
 @pytest.mark.spec("13.4")
-@pytest.mark.parametrize("known", ["AAAAAAAA", "not an epoch", "x\x7f"])
-def test_an_epoch_that_is_not_known_is_answered_with_a_resync(client, known):
+@pytest.mark.parametrize(
+    ("known", "unknown"), [("AAAAAA1", "foreign"), ("AAAAAA0", "foreign"), ("AAAAAA99", "ahead")]
+)
+def test_a_position_that_the_server_cannot_go_on_from_is_answered_with_a_resync(
+    client, provider, known, unknown
+):
+    with listening_to(client, last_event_id=f"{known}:{MARK}") as response:
+        resync = next(events(response))
+    position = position_of(provider)
+    assert (resync["event"], resync["id"]) == ("resync", position)
+    assert resync["data"] == {"to": position, "from": f"{known}:{MARK}", "unknown": unknown}
+
+
+@pytest.mark.spec("13.4")
+def test_a_position_that_is_too_far_back_is_answered_with_a_resync(monkeypatch):
+    monkeypatch.setattr(server_log, "MOST_ENTRIES", 3)
+    provider = Provider(TABLES)
+    first = position_of(provider)
+    for turn in range(1, 6):
+        provider.registry.reload_table("t", set={"a": {"n": turn}})
+    _, event = heard(provider.feed, 2, {"last-event-id": first})
+    assert b"event: resync" in event["body"]
+    assert b'"unknown":"old"' in event["body"]
+
+
+@pytest.mark.spec("13.4")
+@pytest.mark.parametrize("known", ["*", "not a position", "AAAAAAAA", "x\x7f", "é"])
+def test_what_names_no_position_is_answered_as_nothing(client, provider, known):
     with client.stream("GET", "/contract/changes", headers=LISTENING, params={"known": known}) as response:
-        assert next(events(response))["event"] == "resync"
+        resync = next(events(response))
+    assert (resync["event"], resync["data"]) == ("resync", {"to": position_of(provider)})
+
+
+@pytest.mark.spec("13.9")
+@pytest.mark.parametrize("known", ["*", "here", "before", "AAAAAA99"])
+def test_a_listener_that_asks_is_answered_with_its_nonce_once(client, provider, known):
+    client.get("/contract/state")
+    before = position_of(provider)
+    rotate(provider)
+    here = position_of(provider)
+    named = {"here": here, "before": before}.get(known, known)
+    with listening_to(client, contract_at=f"{named}:{MARK};n=0.abc") as response:
+        told = events(response)
+        answer = next(told)
+        assert (answer["id"], answer["data"]["nonce"]) == (here, "0.abc")
+        assert answer["event"] == ("moved" if known == "before" else "resync")
+        rotate(provider, "AGAIN")
+        moved = next(told)
+        assert moved["data"]["from"] == f"{here}:{MARK}"
+        assert "nonce" not in moved["data"]
 
 
 @pytest.mark.spec("13.5")
 def test_a_listener_that_follows_ends_where_the_server_is(client, provider):
-    """Many fast changes: whatever was put together on the way, following it leads to the current versions."""
-    is_over = threading.Event()
+    """Many fast changes: whatever was put together on the way, following it leads to the rows of each position that is told."""
+    rows_at, noting = {}, threading.Condition()
+    names = ("active_csm_codes", "recommended_credit_token")
+
+    def note():
+        with noting:
+            rows_at[position_of(provider)] = {name: provider.registry.rows(name) for name in names}
+            noting.notify_all()
 
     def drift():
         for turn in range(300):
-            rotate(provider, f"CODE{turn}")
+            rotate(provider, f"CODE{turn % 40}")
             if turn % 7 == 0:
-                provider.registry.reload_table("recommended_credit_token", set={}, version=f"v{turn}")
+                provider.registry.reload_table(
+                    "recommended_credit_token", set={f"token_{turn % 11}": {"turn": turn}}
+                )
+            if turn % 13 == 0:
+                provider.registry.reload_table("recommended_credit_token", remove=[f"token_{turn % 11}"])
         is_over.set()
 
-    with client.stream("GET", "/contract/changes", headers=LISTENING) as response:
+    is_over = threading.Event()
+    client.get("/contract/state")
+    note()
+    provider.registry.on_change(note)
+    with listening_to(client) as response:
         told = events(response)
         first = next(told)
-        versions, rules = first["data"]["table_versions"], first["data"]["rules_version"]
+        rows, seen = rows_at[first["id"]], [first["id"]]
+        rows = {name: dict(rows[name]) for name in names}
         drifting = threading.Thread(target=drift)
         drifting.start()
-        seen = [first["id"]]
-        while not (is_over.is_set() and seen[-1] == epoch_now(provider)):
+        while not (is_over.is_set() and seen[-1] == position_of(provider)):
             event = next(told)
             if event is None:
                 continue
-            if event["event"] == "resync":
-                versions, rules = event["data"]["table_versions"], event["data"]["rules_version"]
-            else:
-                assert event["data"]["since"] == seen[-1]
-                moved = msgspec.convert(event["data"]["epoch"], Moved)
-                changes = changes_of(Versions(versions, rules), moved)
-                versions, rules = changes.table_versions, changes.rules_version
-            assert Versions(versions, rules).epoch == event["id"]
+            assert (event["event"], event["data"]["from"]) == ("moved", seen[-1])
+            with noting:
+                assert noting.wait_for(lambda to=event["id"]: to in rows_at, 10)
+            now = rows_at[event["id"]]
+            for name, moved in event["data"]["moved"]["tables"].items():
+                for key in (*moved.get("added", ()), *moved.get("changed", ())):
+                    rows[name][key] = now[name][key]
+                for key in moved.get("removed", ()):
+                    del rows[name][key]
+            assert rows == now
             seen.append(event["id"])
         drifting.join()
-    assert versions == provider.state.table_versions
     assert len(set(seen)) == len(seen)
 
 
@@ -127,9 +241,8 @@ def test_a_listener_that_leaves_is_forgotten_and_does_not_keep_the_server():
 
     app = ContractMiddleware(nothing, provider, public=True)
     with serving(app) as address, httpx2.Client(base_url=address, trust_env=False) as client:
-        with client.stream("GET", "/contract/changes", headers=LISTENING) as response:
-            told = events(response)
-            next(told)
+        with listening_to(client) as response:
+            next(events(response))
             assert provider.feed.listener_count == 1
         for turn in range(1000):
             provider.registry.reload_table("t", set={"a": {"n": turn}})
@@ -142,24 +255,133 @@ def test_a_listener_that_leaves_is_forgotten_and_does_not_keep_the_server():
 @pytest.mark.spec("13.6")
 def test_while_nothing_moves_it_says_that_it_is_there():
     provider = Provider({"t": {"a": {}}})
-    feed = Feed(provider.registry, provider.face, heartbeat_s=0.01)
-
-    async def story():
-        sent = asyncio.Queue()
-
-        async def receive():
-            await asyncio.Event().wait()
-
-        listening = asyncio.create_task(feed.stream({}, "", receive, sent.put))
-        messages = [await sent.get() for _ in range(4)]
-        listening.cancel()
-        await asyncio.gather(listening, return_exceptions=True)
-        return messages
-
-    start, first, *beats = asyncio.run(story())
+    provider.feed.heartbeat_s = 0.01
+    start, first, *beats = heard(provider.feed, 4)
     assert start["status"] == 200
     assert b"event: resync" in first["body"]
     assert [beat["body"] for beat in beats] == [b": still here\n\n"] * 2
+
+
+@pytest.mark.spec("13.6")
+def test_something_is_sent_every_fifteen_seconds():
+    assert Provider({}).feed.heartbeat_s == 15
+
+
+def test_what_has_moved_is_not_kept_longer_than_the_state():
+    provider = Provider(TABLES)
+    first = position_of(provider)
+    provider.registry.reload_table("t", set={"a": {"n": 1}})
+    face = weakref.ref(provider.face(provider.state, {}))
+    heard(provider.feed, 2, {"last-event-id": first})
+    provider.registry.reload_table("t", set={"a": {"n": 2}})
+    heard(provider.feed, 2)
+    gc.collect()
+    assert face() is None
+
+
+@pytest.mark.spec("13.11")
+@pytest.mark.parametrize("nonce", ["", ";n=0.abc"])
+def test_more_than_an_event_can_hold_is_left_to_be_asked_for(nonce):
+    provider = Provider(TABLES)
+    first = position_of(provider)
+    provider.registry.reload_table("t", set={f"{'key' * 20}{number}": {} for number in range(1000)})
+    _, event = heard(provider.feed, 2, {"contract-at": f"{first}:{MARK}{nonce}"})
+    position = position_of(provider)
+    repeated = ',"nonce":"0.abc"' if nonce else ""
+    assert event["body"].decode() == (
+        f'id: {position}\nevent: resync\ndata: {{"to":"{position}","from":"{first}:{MARK}"{repeated}}}\n\n'
+    )
+
+
+@pytest.mark.spec("13.11")
+def test_an_event_holds_at_most_65536_bytes_of_data():
+    provider = Provider(TABLES)
+    first = position_of(provider)
+    provider.registry.reload_table("t", set={f"{'key' * 20}{number}": {} for number in range(900)})
+    _, event = heard(provider.feed, 2, {"contract-at": first})
+    assert b"event: moved" in event["body"]
+    assert 50_000 < len(event["body"]) <= 65_536 + 100
+
+
+class SharedLog(SqliteLog):
+    """A log that can be out of reach."""
+
+    is_lost = False
+
+    def read(self, number, digest):
+        if self.is_lost:
+            raise LogError("the disk is gone")
+        return super().read(number, digest)
+
+
+@pytest.fixture
+def workers(tmp_path):
+    """Two processes' worth of providers over one log. Neither looks at the log of its own accord."""
+    both = [Provider(TABLES, log=SharedLog(tmp_path / "log.db")) for _ in range(2)]
+    yield both
+    for one in both:
+        one.close()
+
+
+@pytest.mark.spec("13.10")
+def test_a_process_that_lags_behind_does_not_deny_what_a_listener_knows(workers):
+    ahead, behind = workers
+    ahead.registry.reload_table("t", set={"a": {"n": 1}})
+    known = position_of(ahead)
+    assert position_of(behind) != known
+    _, first = heard(behind.feed, 2, {"last-event-id": f"{known}:{MARK}"})
+    assert first["body"] == b": still here\n\n"
+    assert position_of(behind) == known
+
+
+@pytest.mark.spec("13.9")
+def test_whoever_asks_is_answered_from_the_end_of_the_log(workers):
+    ahead, behind = workers
+    known = position_of(behind)
+    ahead.registry.reload_table("t", set={"a": {"n": 1}})
+    _, first = heard(behind.feed, 2, {"contract-at": f"{known};n=0.abc"})
+    assert f"id: {position_of(ahead)}\nevent: moved\n".encode() in first["body"]
+
+
+@pytest.mark.spec("13.10")
+@pytest.mark.parametrize("known", ["ahead", "asking"])
+def test_without_its_log_a_process_does_not_guess(workers, known):
+    ahead, behind = workers
+    ahead.registry.reload_table("t", set={"a": {"n": 1}})
+    named = {"ahead": position_of(ahead), "asking": f"{position_of(behind)};n=0.abc"}[known]
+    behind.registry._log.is_lost = True
+    start, end = heard(behind.feed, 10, {"contract-at": named})
+    assert (start["status"], dict(start["headers"])) == (503, {b"retry-after": b"5"})
+    assert end == {"type": "http.response.body", "body": b""}
+
+
+@pytest.mark.spec("13.10")
+def test_a_process_whose_policies_are_not_those_of_the_log_ends_its_feeds(tmp_path):
+    """Of a rolling deploy: a sign of life from the old code would say that nothing has moved."""
+
+    def serving_code(version):
+        one = Provider(TABLES, log=tmp_path / "log.db")
+        one.policy(version=version)(lambda request, tables: fix("N", n=tables.t["a"]["n"]))
+        one.be_ready()
+        return one
+
+    async def listened(feed):
+        sent = asyncio.Queue()
+        streaming = asyncio.create_task(feed.stream({}, "", asyncio.Event().wait, sent.put))
+        messages = [await sent.get(), await sent.get()]
+        new = serving_code("2")
+        old.registry.catch_up()
+        await asyncio.wait_for(streaming, 10)
+        new.close()
+        return [*messages, *(sent.get_nowait() for _ in range(sent.qsize()))]
+
+    old = serving_code("1")
+    start, first, *rest = asyncio.run(listened(old.feed))
+    assert (start["status"], b"resync" in first["body"]) == (200, True)
+    assert [message["body"] for message in rest] == [b""]
+    start, _ = heard(old.feed, 10)
+    assert start["status"] == 503
+    old.close()
 
 
 def test_without_asking_for_events_the_endpoint_is_as_ever(client, provider):

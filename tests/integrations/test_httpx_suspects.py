@@ -11,7 +11,7 @@ from shelflife.client import Memory
 from shelflife.client.events import Suspected
 from shelflife.client.guard import Guard
 from shelflife.testing import serving
-from tests.acme_world import GOVERNED, Restless
+from tests.acme_world import GOVERNED, Restless, stir
 from tests.integrations.transports import async_memory_transport, memory_transport
 
 
@@ -83,15 +83,6 @@ def address(recording):
         yield address
 
 
-def touch(provider):
-    rows = provider.registry.rows("active_csm_codes")
-    touched = {
-        key: row | {"touched": provider.registry.state.tables["active_csm_codes"].version}
-        for key, row in rows.items()
-    }
-    provider.registry.reload_table("active_csm_codes", touched)
-
-
 def test_the_question_has_the_callers_credentials_and_nothing_of_the_body(
     library, address, provider, recording
 ):
@@ -102,7 +93,7 @@ def test_the_question_has_the_callers_credentials_and_nothing_of_the_body(
     with library.Client(base_url=address, transport=transport, headers=headers) as client:
         for _ in range(2):
             client.post("/subscriptions", json=GOVERNED)
-        touch(provider)
+        stir(provider, 1)
         assert client.post("/subscriptions", json=GOVERNED).status_code == 201
         assert [type(event) for event in events].count(Suspected) == 1
         assert recording.questions == []
@@ -120,7 +111,7 @@ def test_without_an_answer_the_request_goes_out_as_it_is(library, address, provi
     transport = memory_transport(Memory(most_evictions=0), library.HTTPTransport(), guard=Guard())
     with library.Client(base_url=address, transport=transport) as client:
         client.post("/subscriptions", json=GOVERNED)
-        touch(provider)
+        stir(provider, 1)
         assert client.post("/subscriptions", json=GOVERNED).status_code == 201
         assert client.post("/subscriptions", json=GOVERNED).status_code == 422
         assert client.post("/subscriptions", json=GOVERNED).status_code == 201
@@ -132,7 +123,7 @@ def test_what_will_not_be_amended_is_not_asked_about(library, address, provider,
     transport = memory_transport(Memory(most_evictions=0), library.HTTPTransport(), guard=guard)
     with library.Client(base_url=address, transport=transport) as client:
         client.post("/subscriptions", json=GOVERNED)
-        touch(provider)
+        stir(provider, 1)
         client.get("/openapi.json")
         client.post("/subscriptions", json=GOVERNED | {"plan": "plan_basic_monthly"})
         assert [entry.is_suspect for entry in transport.memory.store.entries()] == [True]
@@ -144,7 +135,7 @@ def test_a_body_that_must_go_out_as_it_is_is_not_asked_about(library, address, p
     transport = memory_transport(Memory(most_evictions=0), library.HTTPTransport(), guard=Guard())
     with library.Client(base_url=address, transport=transport) as client:
         client.post("/subscriptions", json=GOVERNED)
-        touch(provider)
+        stir(provider, 1)
         client.post("/subscriptions", json=GOVERNED | {"plan": "plan_basic_monthly"})
         client.post("/subscriptions", json=GOVERNED, headers={"Content-Digest": "sha-256=:x:"})
     assert recording.questions == []

@@ -368,7 +368,7 @@ def test_a_precondition_does_not_have_the_routes_listed_each_time():
 
 
 def test_a_start_that_fails_is_no_life(tmp_path):
-    provider = Provider({"t": {"a": {}}}, state_file=tmp_path / "state.db")
+    provider = Provider({"t": {"a": {}}}, log=tmp_path / "state.db")
     starts = iter([RuntimeError("the database\nis not there"), None])
 
     @contextlib.asynccontextmanager
@@ -384,7 +384,7 @@ def test_a_start_that_fails_is_no_life(tmp_path):
         pass
     with serving(app):
         pass
-    Provider({"t": {"a": {}}}, state_file=tmp_path / "state.db").close()
+    Provider({"t": {"a": {}}}, log=tmp_path / "state.db").close()
 
 
 def test_an_app_of_litestar_that_does_not_start_says_why():

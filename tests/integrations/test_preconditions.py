@@ -1,19 +1,26 @@
 """Requests that carry remembered values are carried out only while these are right."""
 
+import base64
+import json
 import threading
 
 import pytest
 
 from shelflife.apis.acme import ROTATED_CODES, acme_app, acme_provider
-from shelflife.contract import Rule
+from shelflife.contract.positions import Position
 from shelflife.contract.preconditions import PRECONDITION_HEADER, Precondition
-from shelflife.contract.versions import Versions
+from shelflife.server.log import MOST_ENTRIES
 from tests.acme_world import BASE, FUNDS, GOVERNED
 from tests.calling import calling
-from tests.integrations.epochs import known_epoch
+from tests.integrations.checked import WANTED, fastapi_with, provider_for
+from tests.integrations.doors import grounds_at
+from tests.integrations.positions import known_position, position_of
 
 REMEMBERED = GOVERNED | {"promo_code": "SUMMERSALE25"}
-ROWS = ("required_promo_policy:plan_partner_growth", "active_csm_codes:plan_partner_growth")
+CELLS = {
+    "required_promo_policy": {"plan_partner_growth": ("code_of",)},
+    "active_csm_codes": {"plan_partner_growth": ("code",)},
+}
 FUNDING = BASE | {"plan": "plan_enterprise_annual"}
 
 
@@ -47,9 +54,10 @@ def client(provider, gateway):
         yield client
 
 
-def resting_on(client, rows=ROWS, rules=(), was=None, epoch=None):
+def resting_on(client, cells=CELLS, rules=(), was=None, at=None, policies=()):
     was = {"promo_code": None} if was is None else was
-    return Precondition(epoch=epoch or known_epoch(client), rows=tuple(rows), rules=tuple(rules), was=was)
+    at = at or known_position(client)
+    return Precondition(at=at, cells=cells, rules=tuple(rules), policies=policies, was=was)
 
 
 def post(client, request, precondition):
@@ -67,7 +75,7 @@ def test_while_nothing_has_moved_the_request_is_carried_out(client, provider):
 
 @pytest.mark.spec("12.2", "12.4")
 def test_where_no_rules_are_named_any_rule_that_moves_counts_and_no_other_row(client, provider, gateway):
-    of_any_rule = Precondition(epoch=known_epoch(client), rows=ROWS, was={"promo_code": None})
+    of_any_rule = Precondition(at=known_position(client), cells=CELLS, policies=(), was={"promo_code": None})
     of_none = resting_on(client)
     provider.registry.reload_table("token_funding_map", set={"another": {"funding": "debit"}})
     assert post(client, REMEMBERED, of_any_rule).status_code == 201
@@ -79,7 +87,7 @@ def test_where_no_rules_are_named_any_rule_that_moves_counts_and_no_other_row(cl
 
 @pytest.mark.spec("12.2", "12.4")
 def test_in_brief_anything_that_moves_counts(client, provider, gateway):
-    brief = Precondition(epoch=known_epoch(client), was={"promo_code": None})
+    brief = Precondition(at=known_position(client), was={"promo_code": None})
     assert len(brief.header) < len(resting_on(client).header) / 2
     assert post(client, REMEMBERED, brief).status_code == 201
     provider.registry.reload_table("token_funding_map", set={"another": {"funding": "debit"}})
@@ -87,11 +95,76 @@ def test_in_brief_anything_that_moves_counts(client, provider, gateway):
     assert (refused.status_code, len(gateway.orders)) == (412, 1)
     [suggestion] = refused.json()["recovery_feedback"]["suggestions"]
     assert suggestion["parameters"] == {"promo_code": "SUMMERSALE25"}
-    assert post(client, REMEMBERED, resting_on(client, epoch=brief.epoch)).status_code == 201
-    rows_alone = Precondition(epoch=brief.epoch, rows=ROWS, was={"promo_code": None})
-    assert post(client, REMEMBERED, rows_alone).status_code == 201
-    nothing = Precondition(epoch=brief.epoch, rows=(), rules=(), was={})
+    assert post(client, REMEMBERED, resting_on(client, at=brief.at)).status_code == 201
+    cells_alone = Precondition(at=brief.at, cells=CELLS, was={"promo_code": None})
+    assert post(client, REMEMBERED, cells_alone).status_code == 201
+    nothing = Precondition(at=brief.at, cells={}, rules=(), was={})
     assert post(client, REMEMBERED, nothing).status_code == 201
+    for without_cells in ({"rules": ()}, {"policies": ()}, {"rules": (), "policies": ()}):
+        precondition = Precondition(at=brief.at, was={"promo_code": None}, **without_cells)
+        assert post(client, REMEMBERED, precondition).status_code == 412
+
+
+@pytest.mark.spec("12.2")
+def test_what_the_header_holds_is_json_that_others_can_write(client, provider):
+    at = known_position(client)
+    cells = {"active_csm_codes": {"": [], "plan_partner_growth": None}, "promo_eligibility": None}
+    raw = json.dumps({"cells": cells, "rules": [], "policies": [], "was": {"promo_code": None}}).encode()
+    header = f"{at};on=:{base64.b64encode(raw).decode()}:"
+    assert Precondition.from_header(header).cells == cells | {
+        "active_csm_codes": {"": (), "plan_partner_growth": None}
+    }
+    provider.registry.reload_table("token_funding_map", set={"another": {"funding": "debit"}})
+    for drift, status in (
+        (lambda: None, 201),
+        (lambda: provider.registry.reload_table("active_csm_codes", set={"another": {}}), 412),
+    ):
+        drift()
+        sent = client.post("/subscriptions", json=REMEMBERED, headers={PRECONDITION_HEADER: header})
+        assert sent.status_code == status
+
+
+TOKEN = "recommended_credit_token"
+ANNUAL = {"token": "acme_pm_visa_credit", "policy": "enterprise_annual"}
+
+
+@pytest.mark.spec("12.3", "12.4")
+@pytest.mark.parametrize(
+    ("cells", "change", "is_met"),
+    [
+        (
+            {"plan_enterprise_annual": ("token",)},
+            {"plan_enterprise_annual": ANNUAL | {"policy": "other"}},
+            True,
+        ),
+        (
+            {"plan_enterprise_annual": ("policy",)},
+            {"plan_enterprise_annual": ANNUAL | {"policy": "x"}},
+            False,
+        ),
+        (
+            {"plan_enterprise_annual": ("no_such",)},
+            {"plan_enterprise_annual": ANNUAL | {"policy": "x"}},
+            True,
+        ),
+        ({"plan_enterprise_annual": ("note",)}, {"plan_enterprise_annual": ANNUAL | {"note": 1}}, False),
+        ({"plan_enterprise_annual": ()}, {"plan_enterprise_annual": {}}, True),
+        ({"plan_enterprise_annual": None}, {"plan_enterprise_annual": ANNUAL | {"note": 1}}, False),
+        (
+            {"": (), "plan_enterprise_annual": ("token",)},
+            {"plan_enterprise_annual": ANNUAL | {"note": 1}},
+            True,
+        ),
+        ({"": ()}, {"plan_new": ANNUAL}, False),
+        ({"plan_new": ()}, {"plan_new": ANNUAL}, False),
+        ({"plan_other": ()}, {"plan_new": ANNUAL}, True),
+        (None, {"plan_new": ANNUAL}, False),
+    ],
+)
+def test_a_precondition_is_judged_by_cells(client, provider, cells, change, is_met):
+    precondition = resting_on(client, {TOKEN: cells})
+    provider.registry.reload_table(TOKEN, set=change)
+    assert post(client, REMEMBERED, precondition).status_code == (201 if is_met else 412)
 
 
 @pytest.mark.spec("12.4", "12.5")
@@ -111,8 +184,8 @@ def test_when_a_row_has_moved_nothing_is_carried_out_and_the_fresh_fix_is_inside
 @pytest.mark.spec("12.4")
 def test_a_stale_value_that_would_pass_is_not_carried_out_either(client, provider, gateway):
     remembered = FUNDING | {"payment_method_token": "acme_pm_visa_credit"}
-    rows = ("recommended_credit_token:plan_enterprise_annual",)
-    precondition = resting_on(client, rows, was={"payment_method_token": "acme_pm_visa_debit"})
+    cells = {"recommended_credit_token": {"plan_enterprise_annual": ("token",)}}
+    precondition = resting_on(client, cells, was={"payment_method_token": "acme_pm_visa_debit"})
     provider.registry.reload_table(
         "recommended_credit_token",
         set={"plan_enterprise_annual": {"token": "acme_pm_amex_credit", "policy": "enterprise_annual"}},
@@ -126,35 +199,129 @@ def test_a_stale_value_that_would_pass_is_not_carried_out_either(client, provide
 
 
 @pytest.mark.spec("12.4")
-def test_a_rule_that_has_moved_an_unknown_epoch_and_a_table_that_is_gone_count_as_moved(client, provider):
-    rule = Rule(
-        from_table="token_funding_map", to_table="recommended_credit_token", relation="funds", via="pays_for"
-    )
+def test_a_rule_that_has_moved_and_a_table_that_is_gone_count_as_moved(client, provider):
     precondition = resting_on(client, rules=("token_funding_map:funds",))
     other = resting_on(client, rules=("active_csm_codes:requires_recognition",))
-    provider.registry.reload_rules(remove=[rule])
+    provider.registry.reload_rules(remove=[FUNDS])
     assert post(client, REMEMBERED, precondition).status_code == 412
     assert post(client, REMEMBERED, other).status_code == 201
-    assert post(client, REMEMBERED, resting_on(client, epoch="AAAAAAAA")).status_code == 412
     provider.registry.reload_table("active_csm_codes", set={}, version="9")
-    assert post(client, REMEMBERED, resting_on(client, ("gone:x",))).status_code == 201
-    stale = resting_on(client, ("gone:x",))
+    assert post(client, REMEMBERED, resting_on(client, {"gone": {"x": ()}})).status_code == 201
+    stale = resting_on(client, {"gone": {"x": ()}})
     provider.registry.reload_table("active_csm_codes", set={}, version="10")
     assert post(client, REMEMBERED, stale).status_code == 412
+
+
+@pytest.mark.spec("12.2", "12.3", "12.4")
+def test_a_precondition_is_judged_by_policies(client, provider, gateway):
+    """A deploy of other code for a policy makes what it gave stale, and nothing else."""
+    told = client.post("/subscriptions", json=GOVERNED, headers={"Contract-At": "*"}).json()
+    [suggestion] = told["recovery_feedback"]["suggestions"]
+    gave_it, at = suggestion["by"][:3], told["at"]
+    fingerprints = provider.policies.fingerprints
+    [name] = [one for one in fingerprints if provider.face(provider.state, {}).policy(one) == gave_it]
+    other = next(one for one in fingerprints if one != name)
+    by_it = resting_on(client, at=at, policies=(gave_it,))
+    by_another = resting_on(client, at=at, policies=(provider.face(provider.state, {}).policy(other),))
+    by_any = resting_on(client, at=at, policies=None)
+    for changed, met in (
+        ({"a new one": "1"}, [by_it, by_another, by_any]),
+        ({other: "1"}, [by_it]),
+        ({name: "1"}, [by_another]),
+        ({name: "1", other: "1"}, []),
+    ):
+        provider.registry.declare_policies(fingerprints | changed)
+        for precondition in (by_it, by_another, by_any):
+            status = post(client, REMEMBERED, precondition).status_code
+            assert status == (201 if precondition in met else 412)
+    assert len(gateway.orders) == 5
+
+
+@pytest.mark.spec("12.4")
+def test_a_precondition_at_a_position_that_the_log_does_not_have_fails(client, provider, gateway):
+    at = Position.from_text(known_position(client))
+    nothing = {"cells": {}, "rules": (), "policies": ()}
+
+    def status_at(position, **grounds):
+        return post(client, REMEMBERED, Precondition(at=str(position), was={}, **grounds)).status_code
+
+    ahead, foreign = at._replace(number=at.number + 1), at._replace(check="Zzzzz9")
+    for position in (ahead, at._replace(number=10**15 - 1), foreign, foreign._replace(number=0)):
+        for grounds in (nothing, {}):
+            assert status_at(position, **grounds) == 412
+    assert gateway.orders == []
+    assert (status_at(at, **nothing), status_at(at)) == (201, 201)
+    for number in range(MOST_ENTRIES):
+        provider.registry.reload_table("token_funding_map", set={"another": {"funding": str(number)}})
+    assert (status_at(at, **nothing), status_at(at)) == (201, 412)
+    provider.registry.reload_table("token_funding_map", remove=["another"])
+    assert status_at(at, **nothing) == 412
+    assert len(gateway.orders) == 3
+
+
+@pytest.mark.spec("12.3", "11.4")
+def test_a_worker_that_lags_looks_at_the_log_before_it_judges(tmp_path, monkeypatch):
+    one, two = (provider_for(log=tmp_path / "log.db") for _ in range(2))
+    monkeypatch.setattr(two.registry, "follow", lambda: None)
+    with calling(fastapi_with(one, "/x")), calling(fastapi_with(two, "/x")) as client:
+        client.post("/x", json=WANTED)
+        one.registry.reload_table("codes", set={"growth": {"code": "B"}})
+        good, now = WANTED | {"promo": "B"}, position_of(one)
+        assert position_of(two) != now
+        judged = client.post("/x", json=good, headers=grounds_at(now))
+        assert (judged.status_code, judged.headers["contract-precondition"]) == (200, "met")
+    for provider in (one, two):
+        provider.close()
+
+
+@pytest.mark.spec("12.5")
+def test_a_failed_precondition_is_answered_at_the_position_that_is_named(client, provider):
+    precondition = resting_on(client)
+    at = precondition.at
+    provider.registry.reload_table("active_csm_codes", set=ROTATED_CODES)
+    headers = {PRECONDITION_HEADER: precondition.header, "Contract-At": f"{at}:m1"}
+    refused = client.post("/subscriptions", json=REMEMBERED, headers=headers)
+    assert (refused.status_code, refused.headers["contract-precondition"]) == (412, "failed")
+    told = refused.json()
+    assert (told["at"]["to"], told["at"]["from"]) == (known_position(client), f"{at}:m1")
+    assert told["at"]["moved"]["tables"].keys() == {"active_csm_codes"}
+    [suggestion] = told["recovery_feedback"]["suggestions"]
+    assert suggestion["parameters"] == {"promo_code": "WINTERLAUNCH26"}
+    assert suggestion["on"]["active_csm_codes"] == {"=plan": "code", ">": "requires_recognition"}
+
+
+def header_of(grounds, at="Abcdef7"):
+    return f"{at};on=:{base64.b64encode(json.dumps(grounds).encode()).decode()}:"
 
 
 @pytest.mark.spec("12.6")
 @pytest.mark.parametrize(
     "value",
-    ["nonsense", "AAAAAAAA", "AAAAAAAA;on=:!!:", "AAAAAAAA;on=:W10=:", "AAAAAAAA;on=:" + "A" * 20_000 + ":"],
+    [
+        "nonsense",
+        "Abcdef7",
+        "Abcdef7;on=:!!:",
+        "Abcdef7;on=:W10=:",
+        "Abcdef7;on=:" + "A" * 20_000 + ":",
+        header_of({}, "AAAAAAAA"),
+        header_of({}, "*"),
+        header_of({}, "Abcdef7:m1"),
+        header_of({}, "Abcdef07"),
+        header_of({"cells": {"t": 5}}),
+        header_of({"rules": "all"}),
+        header_of({"policies": "all"}),
+        header_of({"was": []}),
+    ],
 )
 def test_a_precondition_that_cannot_be_read_is_refused(client, gateway, value):
+    readable = {PRECONDITION_HEADER: header_of({})}
+    assert client.post("/subscriptions", json=REMEMBERED, headers=readable).status_code == 412
     refused = client.post("/subscriptions", json=REMEMBERED, headers={PRECONDITION_HEADER: value})
     assert refused.status_code == 400
     assert refused.json() == {
         "success": False,
         "error": "Contract-Precondition cannot be read:"
-        " it is an epoch, and after ;on=: its grounds as JSON in Base64",
+        " it is a position, and after ;on=: its grounds as JSON in Base64",
     }
     assert gateway.orders == []
 
@@ -167,17 +334,6 @@ def test_a_body_that_is_no_request_is_refused_by_the_app_and_not_judged(client, 
     assert refused.status_code == 422
     assert PRECONDITION_HEADER not in refused.headers
     assert gateway.orders == []
-
-
-@pytest.mark.spec("12.1")
-def test_a_client_that_knows_the_state_is_told_so_without_a_body(client, provider):
-    epoch = known_epoch(client)
-    known = client.get("/contract/state", params={"known": epoch})
-    assert (known.status_code, known.content) == (304, b"")
-    provider.registry.reload_table("active_csm_codes", set=ROTATED_CODES)
-    moved = client.get("/contract/state", params={"known": epoch})
-    assert moved.status_code == 200
-    assert moved.json()["table_versions"]["active_csm_codes"] != "1.0.0"
 
 
 def test_in_a_race_of_drift_and_requests_a_remembered_value_is_right_or_refused(client, provider, gateway):
@@ -196,10 +352,9 @@ def test_in_a_race_of_drift_and_requests_a_remembered_value_is_right_or_refused(
     statuses = []
     try:
         while len(statuses) < 40 or not {201, 412} <= set(statuses):
-            told = client.post("/subscriptions", json=GOVERNED).json()
+            told = client.post("/subscriptions", json=GOVERNED, headers={"Contract-At": "*"}).json()
             [suggestion] = told["recovery_feedback"]["suggestions"]
-            epoch = Versions(told["table_versions"], told["rules_version"]).epoch
-            precondition = resting_on(client, suggestion["rows"], epoch=epoch)
+            precondition = resting_on(client, at=told["at"], policies=(suggestion["by"][:3],))
             statuses.append(post(client, GOVERNED | suggestion["parameters"], precondition).status_code)
             assert len(statuses) < 5000
     finally:

@@ -23,8 +23,9 @@ from shelflife.server.endpoints import CHANGES_PATH, ContractEndpoints, Endpoint
 from shelflife.server.feed import Feed
 from tests.calling import calling
 from tests.integrations.checked import FRAMEWORKS, WANTED, checking, fastapi_with, provider_for
-from tests.integrations.doors import unknown_grounds
+from tests.integrations.doors import grounds_at
 from tests.integrations.event_streams import LISTENING
+from tests.integrations.positions import position_of
 
 
 @pytest.mark.spec("10.4", "5.10")
@@ -100,10 +101,8 @@ def test_every_response_to_a_judged_request_says_so(framework, status):
             return {"mine": 1}
 
         app = Litestar([answer], plugins=[ContractPlugin(provider)], logging_config=None)
-    epoch = provider.state.face(provider.level).epoch
-    holds = {"Contract-Precondition": unknown_grounds()["Contract-Precondition"].replace("AAAAAAAA", epoch)}
     with calling(app) as client:
-        response = client.post("/x", headers=holds)
+        response = client.post("/x", headers=grounds_at(position_of(provider)))
     assert (response.status_code, response.json()["mine"]) == (status, 1)
     assert response.headers["contract-precondition"] == "met"
 
@@ -113,19 +112,16 @@ def test_a_policy_that_fails_in_litestar_is_not_said_to_be_the_apps(caplog):
     provider = Provider({"t": {}})
     provider.policy(lambda request, tables: 1 / 0)
     app = FRAMEWORKS["litestar"](provider, "/x")
-    epoch = provider.state.face(provider.level).epoch
-    holds = {"Contract-Precondition": unknown_grounds()["Contract-Precondition"].replace("AAAAAAAA", epoch)}
     with caplog.at_level(logging.WARNING, "shelflife"), calling(app) as client:
-        response = client.post("/x", json={}, headers=holds)
+        response = client.post("/x", json={}, headers=grounds_at(position_of(provider)))
     assert (response.status_code, response.headers["contract-precondition"]) == (500, "met")
     assert "answered a refusal" not in caplog.text
 
 
-@pytest.mark.spec("11.9")
+@pytest.mark.spec("11.14")
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_a_compact_refusal_of_a_get_varies_by_what_is_known(framework):
+def test_a_refusal_of_a_get_is_the_same_for_all_whatever_they_name(framework):
     provider = provider_for()
-    epoch = provider.state.face(provider.level).epoch
 
     if framework == "litestar":
 
@@ -150,9 +146,15 @@ def test_a_compact_refusal_of_a_get_varies_by_what_is_known(framework):
         else:
             install_in_starlette(app, provider)
     with calling(app) as client:
-        refused = client.get("/x", headers={"Contract-Epoch": epoch})
-    assert (refused.status_code, refused.json()["epoch"]) == (422, 1)
-    assert refused.headers["vary"] == "contract-epoch"
+        full = client.get("/x")
+        position = position_of(provider)
+        for named, told in ((position, position), ("*;n=e3", f"{position};n=e3"), ("Abcdef99", position)):
+            refused = client.get("/x", headers={"Contract-At": named})
+            assert (refused.status_code, refused.content) == (422, full.content)
+            assert refused.headers["contract-at"] == told
+            assert "vary" not in refused.headers
+    assert full.json().keys() >= {"recovery_feedback", "table_versions"}
+    assert "contract-at" not in full.headers
 
 
 @pytest.mark.parametrize("body", [b"[1]", b"null", b'"text"', b"5", b"true"])
@@ -171,7 +173,7 @@ def test_what_a_precondition_takes_out_may_not_be_too_deep(depth):
     nested = {}
     for _ in range(depth):
         nested = {"a": nested}
-    header = Precondition(epoch="AAAAAAAA", rows=(), rules=(), was=nested).header
+    header = Precondition(at="Abcdef99", cells={}, rules=(), was=nested).header
     with calling(fastapi_with(provider_for(), "/x")) as client:
         refused = client.post("/x", json=WANTED, headers={"Contract-Precondition": header})
     assert refused.status_code == 400

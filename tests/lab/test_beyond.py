@@ -72,12 +72,12 @@ def test_a_row_has_what_the_conduct_brings_and_costs(beyond):
     feed, conditional = line(beyond, "compliant", "feed"), line(beyond, "compliant", "precondition")
     assert feed["Retries: first"] == "6.0"
     assert (feed["Stale values: sent"], feed["Stale values: mended"]) == ("0.0", DASH)
-    assert int(feed["Bytes: asked"].replace(",", "")) > 1000
+    assert 0 < int(feed["Bytes: asked"].replace(",", "")) < 1000
     assert (conditional["Stale values: sent"], conditional["Stale values: mended"]) == ("1.0", "1.0")
     assert conditional["Stale values: done"] == "0.0"
     shared = line(beyond, "check, 2 agents")
     assert (shared["Retries: first"], shared["Retries: others"]) == ("6.0", "0.0")
-    assert line(beyond, "compliant", "compact")["Contract (%): both ways"] == "4.0"
+    assert line(beyond, "compliant", "compact")["Contract (%): both ways"] == "3.0"
     assert line(beyond, "silent", "A1")["Stale values: done"] == "2.0"
 
 

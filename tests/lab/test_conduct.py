@@ -129,12 +129,13 @@ def test_the_compact_form_comes_to_the_same_but_for_bytes_and_the_tokens_of_answ
     assert compact == full
 
 
-def test_the_compact_form_takes_a_quarter_of_the_bytes_and_less_where_the_state_is_known_from_the_start():
+def test_the_compact_form_takes_less_than_three_percent_of_all_bytes():
     full, compact = (played("drifted", "A2D", conduct).wire for conduct in (PLAIN, COMPACT))
-    assert 14 < full.contract_percent_both_ways < 15
-    assert 3.5 < compact.contract_percent_both_ways < 4.2
+    assert 15 < full.contract_percent_both_ways < 15.5
+    assert compact.contract_percent < 3
+    assert compact.contract_percent_in_all < 3
     following = played("drifted", "A2D", Conduct(form="compact", fresh="feed")).wire
-    assert following.contract_percent_both_ways < 3
+    assert following.contract_percent_both_ways < compact.contract_percent_both_ways
     assert full.contract_request_bytes == 0
     assert full.bytes - full.contract_bytes == compact.bytes - compact.contract_bytes
     carried_out = [one for one in attempts_of(recorded("drifted", "A2D", COMPACT)) if one.status == 201]
@@ -153,33 +154,33 @@ def test_the_bytes_of_the_contract_are_what_a_response_has_more_than_without_it(
         "currency": "usd",
         "payment_method_token": "acme_pm_visa_credit",
     }
-    epoch = {"contract-epoch": acme_provider().state.face(6).epoch}
     bodies = []
-    for level, headers in ((0, {}), (6, {}), (6, epoch)):
+    for level, headers in ((0, {}), (6, {}), (6, {"contract-at": "*"})):
         app = acme_app(acme_provider(wire=WireFormat(level=level)))
         with serving(app) as address, httpx2.Client(base_url=address, trust_env=False) as http:
             bodies.append(http.post("/subscriptions", json=wanted, headers=headers).content)
     bare, full, compact = bodies
     assert contract_bytes_in(full) == len(full) - len(bare)
-    assert contract_bytes_in(compact) == len(compact) - len(bare) == len(b',"epoch":1')
+    assert contract_bytes_in(compact) == len(compact) - len(bare) == len(b',"at":"AbCdEf1"')
 
 
 def test_headers_of_the_contract_are_counted_with_what_is_around_them():
-    headers = {"Contract-Epoch": "AbCdEfGh", "contract-state": '"x"', "Content-Type": "application/json"}
-    assert contract_header_bytes(headers) == len("Contract-Epoch: AbCdEfGh\r\n") + len(
-        'contract-state: "x"\r\n'
-    )
+    headers = {"Contract-At": "AbCdEf1", "contract-state": '"x"', "Content-Type": "application/json"}
+    assert contract_header_bytes(headers) == len("Contract-At: AbCdEf1\r\n") + len('contract-state: "x"\r\n')
 
 
-def test_requests_name_their_state_from_the_second_on():
+NAMED_BYTES = len("Contract-At: AbCdEf1\r\n")
+
+
+def test_requests_name_their_position_and_the_first_one_asks():
     first, *rest = attempts_of(recorded("drifted", "A2D", COMPACT))
-    assert first.contract_request_bytes == 0
-    assert {one.contract_request_bytes for one in rest} == {len("Contract-Epoch: AbCdEfGh\r\n")}
+    assert first.contract_request_bytes == len("Contract-At: *;n=abcdef\r\n")
+    assert {one.contract_request_bytes for one in rest} == {NAMED_BYTES}
 
 
 def test_only_requests_that_carry_remembered_values_are_conditional():
     attempts = attempts_of(recorded("drifted", "A2D", PRECONDITION))
-    assert all(bool(one.contract_request_bytes) is bool(one.carried) for one in attempts)
+    assert all((one.contract_request_bytes > NAMED_BYTES) is bool(one.carried) for one in attempts[1:])
     assert any(one.carried for one in attempts)
     [mended] = [one for one in attempts if one.mended]
     assert (mended.episode, mended.status) == (12, 201)
@@ -196,9 +197,9 @@ def test_a_server_that_never_takes_a_precondition_is_not_asked_without_end(monke
         app = acme_app(provider)
 
         async def forgetting(scope, receive, send):
-            """Passes preconditions on with an epoch that no server has ever had."""
+            """Passes preconditions on with a position that no server has ever had."""
             headers = [
-                (name, b"Unheard0" + value[8:] if name == b"contract-precondition" else value)
+                (name, b"Unhear" + value[6:] if name == b"contract-precondition" else value)
                 for name, value in scope["headers"]
             ]
             await app({**scope, "headers": headers}, receive, send)
@@ -224,14 +225,16 @@ def test_a_value_that_the_planner_left_out_is_not_carried():
 
 def test_a_check_asks_once_an_episode_and_only_what_it_must():
     asked = [one for one in recorded("drifted", "A2D", CHECK) if isinstance(one, Asked)]
-    states = [one for one in asked if "/contract/state" in one.url]
+    states = [one for one in asked if "/contract/changes?from=" in one.url]
     assert [one.episode for one in states] == list(range(1, 36))
-    assert [one.episode for one in states if one.status == 200] == [12, 24]
-    assert {one.status for one in states} == {200, 304}
+    assert {one.status for one in states} == {200}
+    answer = '{"to":"AbCdEf1","nonce":"abcdef"}'
+    brief = [one.question_bytes - len(one.url) for one in states]
+    assert [one.episode for one, extra in zip(states, brief, strict=True) if extra > len(answer)] == [12, 24]
+    assert {extra for extra in brief if extra <= len(answer)} == {len(answer)}
     [renewed] = [one for one in asked if "/contract/fixes" in one.url]
     assert (renewed.episode, renewed.status) == (12, 200)
-    assert all(one.question_bytes == len(one.url) for one in states if one.status == 304)
-    head = "GET /contract/state?known=AbCdEfGh HTTP/1.1\r\n\r\nHTTP/1.1 304 Not Modified\r\n\r\n"
+    head = "GET /contract/changes?from=AbCdEf1&nonce=abcdef HTTP/1.1\r\n\r\nHTTP/1.1 200 OK\r\n\r\n"
     assert all(one.whole_bytes > len(head) for one in states)
 
 
@@ -329,7 +332,8 @@ def test_a_feed_that_stays_silent_ends_the_run_with_a_sentence(monkeypatch):
             """Has the feed begin, and keeps all that it tells."""
 
             async def sent(message):
-                if message["type"] != "http.response.body" or scope["path"] != "/contract/changes":
+                is_feed = scope["path"] == "/contract/changes" and not scope["query_string"]
+                if message["type"] != "http.response.body" or not is_feed:
                     await send(message)
 
             await app(scope, receive, sent)

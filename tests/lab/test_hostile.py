@@ -19,6 +19,7 @@ from shelflife.lab.runner import LabError
 from shelflife.lab.scenarios import ScenarioError, load, parse, shipped
 from shelflife.lab.scores import score_of
 from shelflife.lab.spec import PLAIN, Conduct, RunSpec
+from shelflife.server.log import InProcessLog
 from shelflife.testing import serving
 from tests.lab.planners import Babbling
 from tests.lab.played_runs import attempts_of, played, recorded, records_of
@@ -185,22 +186,24 @@ def test_signed_states_that_move_with_every_response_leave_nothing_to_a_bound():
     assert (score.completed, score.retries, score.stale_injections) == (36, 27, 0)
 
 
-def test_a_server_that_bumps_and_is_asked_for_preconditions_costs_the_saving_and_no_task():
+def test_a_server_that_bumps_what_no_policy_reads_meets_preconditions_and_takes_no_saving_by_them():
     score = played("bumping", "A2D", Conduct(bound=4, precondition=True))
-    assert (score.completed, score.retries, score.stale_executions) == (36, 27, 0)
+    assert (score.completed, score.retries, score.stale_executions) == (36, 10, 0)
 
 
 def test_what_is_held_back_is_the_state_and_not_the_answer():
-    provider, frozen = acme_provider(), acme_provider()
-    app = holding_back(acme_app(provider), frozen, acme_app(frozen))
-    [before] = ask(app, order())
-    epoch = frozen.face(frozen.state, {}).epoch
+    provider = acme_provider()
+    app = acme_app(provider)
+    provider.be_ready()
+    frozen = acme_provider(log=InProcessLog(provider.state))
+    position = str(frozen.face(frozen.state, {}).position)
+    app = holding_back(app, provider, frozen, acme_app(frozen))
+    [before] = ask(app, order(**{"Contract-At": "*"}))
     provider.registry.reload_table("active_csm_codes", set=ROTATED)
-    precondition = f"{epoch}, active_csm_codes:plan_partner_growth"
     after, state, fixes = ask(
         app,
-        order(**{PRECONDITION_HEADER: precondition, "Contract-Epoch": epoch}),
-        ("GET", f"/contract/state?known={epoch}", {}),
+        order(**{PRECONDITION_HEADER: f"{position};on=:e30=:", "Contract-At": position}),
+        ("GET", f"/contract/changes?from={position}&nonce=abc", {}),
         ("POST", "/contract/fixes", {"json": {"operation": "POST /subscriptions", "request": LACKING}}),
     )
     told, told_before = after.json(), before.json()
@@ -209,13 +212,14 @@ def test_what_is_held_back_is_the_state_and_not_the_answer():
         {"promo_code": "WINTERLAUNCH26"},
         {"promo_code": "SUMMERSALE25"},
     )
-    for name in ("unless", "rows"):  # they name the code
+    for name in ("unless", "rows", "cells"):  # they name the code
         assert new.pop(name) != old.pop(name)
     assert told == told_before
+    assert told["at"] == {"to": position}
     assert [value for name, value in after.headers.items() if name.startswith("contract-")] == [
         value for name, value in before.headers.items() if name.startswith("contract-")
     ]
-    assert (after.status_code, state.status_code) == (before.status_code, 304)
+    assert (after.status_code, state.json()) == (before.status_code, {"to": position, "nonce": "abc"})
     assert fixes.json()["recovery_feedback"]["suggestions"][0]["parameters"] == {"promo_code": "SUMMERSALE25"}
 
 
@@ -227,14 +231,23 @@ def test_without_a_signature_nobody_notices_that_states_are_held_back(conduct):
     assert (score.stale_injections, score.stale_executions, score.distrusted) == (2, 2, None)
 
 
-@pytest.mark.parametrize("conduct", [TRUST, Conduct(fresh="check", trust=True)])
 @pytest.mark.parametrize("arm", ["A2D", "exact"])
-def test_nothing_is_recalled_once_the_signature_of_a_held_back_state_has_expired(arm, conduct):
-    records = recorded("pinned", arm, conduct)
+def test_nothing_is_recalled_once_the_signature_of_a_held_back_state_has_expired(arm):
+    """The proxy lets signed answers through as long as they are true. The last one was given in episode 10."""
+    records = recorded("pinned", arm, TRUST)
     [distrusted] = [one for one in records if isinstance(one, Distrusted)]
-    assert distrusted.episode == 10
-    assert "has expired: somebody holds newer ones back" in distrusted.why
-    assert {one.episode for one in attempts_of(records) if one.shown} == {3, 6, 7, 9}
+    assert distrusted.episode == 20
+    assert "was asked for its signed state and gave none" in distrusted.why
+    assert max(one.episode for one in attempts_of(records) if one.shown) < 20
+    score = played("pinned", arm, TRUST)
+    assert (score.stale_injections, score.stale_executions, score.distrusted) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("arm", ["A2D", "exact"])
+def test_whoever_asks_before_each_episode_notices_at_once_that_a_signed_state_is_held_back(arm):
+    conduct = Conduct(fresh="check", trust=True)
+    [distrusted] = [one for one in recorded("pinned", arm, conduct) if isinstance(one, Distrusted)]
+    assert distrusted.episode == min(drift.after for drift in load("pinned").drift) + 1
     score = played("pinned", arm, conduct)
     assert (score.stale_injections, score.stale_executions, score.distrusted) == (0, 0, 1)
 
@@ -271,12 +284,13 @@ def test_names_of_the_server_are_counted_and_aliases_hide_them_all(fresh):
             Conduct(fresh=fresh, disclose="counts"),
         )
     )
-    assert len(named.tables) == 5
+    # whoever names positions is told only of the tables that fixes rest on
+    assert len(named.tables) == (5 if fresh == "none" else 4)
     assert "milk+lemon_juice" in named.keys
     assert "soy_sauce" not in named.keys  # stands in requests
     assert named.relations == ["fits"]
     assert aliased == counted == Disclosed(tables=[], keys=[], relations=[])
-    assert played("disclosure", "A2D", Conduct(fresh=fresh)).disclosed == 11
+    assert played("disclosure", "A2D", Conduct(fresh=fresh)).disclosed == (11 if fresh == "none" else 10)
 
 
 def test_where_nothing_is_done_nothing_of_it_is_scored():

@@ -273,6 +273,6 @@ def fix(parameters):
         type="t",
         parameters=parameters,
         condition=Condition({}),
-        grounds=Grounds((), (), ()),
+        grounds=Grounds((), {}, ()),
         learned_at=0,
     )

@@ -69,11 +69,11 @@ def test_a_row_has_what_the_attack_got_and_what_the_defence_cost(exhibit):
     guarded = line(exhibit, "injection", "guard fields")
     assert (guarded["Injected: memory"], guarded["Injected: answers"]) == ("0.0", "27.0")
     undefended, bounded = line(exhibit, "bumping", "A2D", "none"), line(exhibit, "bumping", "bound 4")
-    assert (undefended["Retries"], undefended["Tokens: vs A0 (%)"]) == ("27.0", "+0.3")
-    assert (bounded["Retries"], bounded["Tokens: vs A0 (%)"]) == ("10.0", "\N{MINUS SIGN}38.5")
+    assert (undefended["Retries"], undefended["Tokens: vs A0 (%)"]) == ("27.0", "+0.1")
+    assert (bounded["Retries"], bounded["Tokens: vs A0 (%)"]) == ("10.0", "\N{MINUS SIGN}39.2")
     assert (bounded["Questions: asked"], bounded["Injected: memory"]) == ("44.0", DASH)
     pinned = line(exhibit, "pinned", "trust")
-    assert (pinned["Stale values: sent"], pinned["Tokens: vs A0 (%)"]) == ("0.0", DASH)
+    assert (pinned["Stale values: sent"], pinned["Tokens: vs A0 (%)"]) == ("1.0", DASH)
     assert line(exhibit, "disclosure", "aliases")["Names"] == "0"
     assert line(exhibit, "bumping", "A0")["Tokens: vs A0 (%)"] == DASH
 

@@ -26,13 +26,15 @@ STAMPS = {"table_versions": {"t": "1"}, "rules_version": "0123456789ab"}
         b'{"a":' + b"9" * 5000 + b"}",
         b'{"a":{"table_versions":{}}}',
         b'{"a":"\\"table_versions\\":1"}',
-        b'{"Table_versions":1,"epochs":2}',
+        b'{"Table_versions":1,"at_":2,"epoch":3}',
     ],
 )
 def test_the_stamps_go_into_one_whole_json_object(body):
     whole = stamped(body, MEMBERS)
     assert list(json.loads(whole.replace(b"9" * 5000, b"9")).items())[-2:] == list(STAMPS.items())
     assert whole.startswith(body.strip()[:-1].strip())
+    at = json.loads(stamped(body, b'"at":"Aaaaaa1"').replace(b"9" * 5000, b"9"))
+    assert list(at.items())[-1] == ("at", "Aaaaaa1")
 
 
 @pytest.mark.spec("5.3", "5.4")
@@ -64,9 +66,10 @@ def test_the_stamps_go_into_one_whole_json_object(body):
         b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
         b'{"table_versions":{}}',
         b'{"a":1,"rules_version":null}',
-        b'{"epoch":1}',
+        b'{"at":"Aaaaaa1"}',
+        b'{"at":null}',
         b'{"table\\u005fversions":{}}',
-        b'{"\\u0065poch":1}',
+        b'{"\\u0061t":1}',
         b'{"a":1} x}',
         b'\x0b{"a":1}',
     ],

@@ -32,6 +32,7 @@ from shelflife.server import (
     fix,
 )
 from shelflife.server.errors import MalformedRequest
+from shelflife.server.faces import face_of
 from shelflife.server.feedback import Answer, error_answer, refusal_answer
 from shelflife.server.wire import Level
 
@@ -197,7 +198,9 @@ def test_a_client_reads_the_condition_of_the_deepest_request_that_is_not_refused
     request = {"plan": "basic", "n": nested(32)}
     [violation] = provider_with(reads_it_whole).violations(request)
     state = provider_with().state
-    answer = refusal_answer(WireFormat(), Rejected([violation], state), "json", state.face(Level.FINGERPRINT))
+    answer = refusal_answer(
+        WireFormat(), Rejected([violation], state), "json", face_of(state, Level.FINGERPRINT)
+    )
     contract = read_contract(Reply(200, answer.body, {"content-type": "application/json"}))
     assert not contract.faults
     assert contract.suggestions[0].when == {"": request}
@@ -447,12 +450,10 @@ def test_a_source_is_read_again_on_refresh():
         (lambda: Provider({}, disclosure="secret"), "disclosure takes a Disclosure, not str"),
         (
             lambda: Provider({}, signing=Signing(signer=KEY)),
-            "signing needs a state file: signed states are numbered across restarts",
+            "signing needs a log: signed states are numbered across restarts",
         ),
         (
-            lambda: Provider(
-                {}, signing=Signing(signer=KEY), state_file="unmade.db", wire=WireFormat(level=0)
-            ),
+            lambda: Provider({}, signing=Signing(signer=KEY), log="unmade.db", wire=WireFormat(level=0)),
             "at Level 0 there are no states to sign",
         ),
     ],

@@ -49,7 +49,7 @@ provider = Provider(
     },
     [Rule(from_table="codes", to_table="promos", relation="needs", via="code")],
     admin_token="token",
-    state_file="state.db",
+    log="state.db",
     wire=WireFormat(level=Level.FINGERPRINT, errors="problem"),
     limits=ReloadLimits(most_bytes=1024, per_minute=6),
     signing=Signing(signer=SigningKey.new(), valid_s=3600),

@@ -180,7 +180,7 @@ def _as_json(entry: Entry) -> dict[str, Any]:
     """An entry, with all that it rests on and holds for in one row of members."""
     members: dict[str, Any] = msgspec.to_builtins(entry)
     origin, condition, grounds = (members.pop(name) for name in ("root", "condition", "grounds"))
-    return {"id": entry.id, "origin": origin, **members, **condition, **grounds}
+    return {"id": entry.id, "origin": origin, **members, **condition, **grounds, "rows": entry.grounds.rows}
 
 
 def _printable(text: str) -> str:

@@ -1,6 +1,7 @@
 """`shelflife serve`: a reference API on a port."""
 
 import argparse
+import json
 import os
 import socket
 from pathlib import Path
@@ -9,13 +10,18 @@ from typing import TYPE_CHECKING, Any
 from shelflife.cli.errors import CommandError, needing
 
 if TYPE_CHECKING:
+    from fastapi import FastAPI
+
     from shelflife.apis.acme.gateway import Gateway
     from shelflife.integrations.ed25519 import SigningKey
+    from shelflife.server import Provider
 
-__all__ = ["add_to"]
+__all__ = ["add_to", "worker_app"]
 
 _TOKEN_VARIABLE = "SHELFLIFE_ADMIN_TOKEN"  # noqa: S105
 _STRIPE_VARIABLE = "STRIPE_API_KEY"
+_OPTIONS_VARIABLE = "SHELFLIFE_SERVE_OPTIONS"
+"""What the processes of several workers are told by the first."""
 
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -35,7 +41,10 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         metavar="TOKEN",
         help=f"turns the admin endpoints on; better given in ${_TOKEN_VARIABLE}, where nobody sees it",
     )
-    parser.add_argument("--state", metavar="FILE", help="a state file, so that reloads survive a restart")
+    parser.add_argument("--state", metavar="FILE", help="a log in a file, so that reloads survive a restart")
+    parser.add_argument(
+        "--workers", type=int, default=1, metavar="N", help="so many processes; several need --state"
+    )
     parser.add_argument(
         "--signing-key", metavar="FILE", help="sign states with this key (see shelflife key); needs --state"
     )
@@ -60,15 +69,52 @@ def run(options: argparse.Namespace) -> None:
     """Serve until interrupted."""
     with needing("server"):
         import uvicorn
+        from uvicorn.supervisors import Multiprocess
+    if options.workers < 1:
+        raise CommandError("there is at least one worker")
+    if options.workers > 1 and options.state is None:
+        raise CommandError("--workers needs --state: without a shared log a reload reaches only one of them")
+    app, provider = _app_of(options)
+    signer = None if provider.signing is None else provider.signing.signer
+    settings: dict[str, Any] = {"log_level": "warning", "timeout_graceful_shutdown": 3}
+    try:
+        with _listener(options.host, options.port) as listener:
+            host, port = listener.getsockname()[:2]
+            admin = "on" if provider.admin_token else "off: no admin token"
+            print(f"{app.title} on http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
+            if signer is not None:
+                print(f"States are signed by {signer.key}", flush=True)
+            print(
+                f"Level {options.level}, admin endpoints {admin}; docs at /docs. Ctrl-C ends it.", flush=True
+            )
+            if options.workers == 1:
+                uvicorn.Server(uvicorn.Config(app, lifespan="off", **settings)).run(sockets=[listener])
+                return
+            provider.close()
+            chosen = {name: value for name, value in vars(options).items() if name != "run"}
+            os.environ[_OPTIONS_VARIABLE] = json.dumps(chosen)
+            config = uvicorn.Config(
+                f"{__name__}:worker_app", factory=True, workers=options.workers, **settings
+            )
+            Multiprocess(config, [listener]).run()
+    finally:
+        provider.close()
 
+
+def worker_app() -> "FastAPI":
+    """The app of one of several processes, with what the first was told."""
+    return _app_of(argparse.Namespace(**json.loads(os.environ[_OPTIONS_VARIABLE])))[0]
+
+
+def _app_of(options: argparse.Namespace) -> "tuple[FastAPI, Provider]":
+    with needing("server"):
         from shelflife.apis.acme import acme_app, acme_provider
         from shelflife.apis.recipes import recipes_app, recipes_provider
         from shelflife.server import ServerError, Signing, WireFormat
-    token = options.admin_token or os.environ.get(_TOKEN_VARIABLE)
     signer = _signer(options)
     settings: dict[str, Any] = {
-        "admin_token": token,
-        "state_file": options.state,
+        "admin_token": options.admin_token or os.environ.get(_TOKEN_VARIABLE),
+        "log": options.state,
         "wire": WireFormat(level=options.level, errors=options.errors),
         "signing": Signing(signer=signer) if signer else None,
     }
@@ -76,28 +122,13 @@ def run(options: argparse.Namespace) -> None:
         if options.api == "acme":
             gateway = _gateway(options)
             provider = acme_provider(**settings)
-            app = acme_app(provider, gateway)
-        elif options.gateway != "in-process":
+            return acme_app(provider, gateway), provider
+        if options.gateway != "in-process":
             raise CommandError("only acme has a gateway")
-        else:
-            provider = recipes_provider(**settings)
-            app = recipes_app(provider)
+        provider = recipes_provider(**settings)
+        return recipes_app(provider), provider
     except ServerError as error:
         raise CommandError(str(error)) from error
-    with _listener(options.host, options.port) as listener:
-        host, port = listener.getsockname()[:2]
-        admin = "on" if token else "off: no admin token"
-        print(f"{app.title} on http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
-        if signer is not None:
-            print(f"States are signed by {signer.key}", flush=True)
-        print(f"Level {options.level}, admin endpoints {admin}; docs at /docs. Ctrl-C ends it.", flush=True)
-        server = uvicorn.Server(
-            uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=3)
-        )
-        try:
-            server.run(sockets=[listener])
-        finally:
-            provider.close()
 
 
 def _signer(options: argparse.Namespace) -> "SigningKey | None":

@@ -33,6 +33,8 @@ class Question(NamedTuple):
 
     url: str
     body: bytes | None = None
+    headers: Mapping[str, str] = {}
+    """To be sent with it."""
 
     @property
     def method(self) -> str:
@@ -78,11 +80,14 @@ class Exchange(NamedTuple):
     """The fields of the request."""
 
     reply: Reply
-    epoch: str | None = None
-    """What the request had in `Contract-Epoch`, if it had that."""
+    at: str | None = None
+    """What the request had in `Contract-At`, if it had that."""
 
     conditional: bool = False
     """Whether the request had a precondition."""
+
+    path: str | None = None
+    """That of the request, where it is left to the reply to tell where on its server the contract lives. Else `root` is that."""
 
     @classmethod
     def told(cls, root: Root, operation: str, request: Fields, body: bytes) -> "Exchange":

@@ -9,7 +9,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from shelflife.client.positions import Place
 from shelflife.contract import Suggestion
+from shelflife.contract.cells import Cells, rows_of_cells
 from shelflife.contract.versions import Versions
 from shelflife.contract.when import WHOLE_REQUEST, as_read, holds
 
@@ -22,12 +24,13 @@ __all__ = [
     "Shape",
     "Vouched",
     "digest_of",
+    "is_below",
     "origin_of",
     "place_of",
 ]
 
 Root = str
-"""Where a contract lives: the origin of its server, spelled as `origin_of` spells it. Fixes never leave it."""
+"""Where a contract lives: an origin as `origin_of` spells it, and a path that is empty or begins with a slash and does not end in one."""
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -47,6 +50,11 @@ def origin_of(url: str) -> str:
     raise ValueError(f"{url!r} is not the URL of a server: write it as https://api.example")
 
 
+def is_below(path: str, root: str) -> bool:
+    """Whether a request for a path is under a contract that lives at this path."""
+    return path == root or path.startswith(f"{root}/")
+
+
 def digest_of(*parts: Any) -> str:
     """Tells one thing from another: 32 hexadecimal digits over the JSON of its parts."""
     return hashlib.blake2b(_encode(parts), digest_size=16).hexdigest()
@@ -56,11 +64,24 @@ class Grounds(msgspec.Struct, frozen=True):
     """What a fix rests on."""
 
     tables: tuple[str, ...]
-    rows: tuple[str, ...] | None = None
-    """As `table:key`; None where the server did not say: any row of its tables may be one."""
+    cells: Cells | None = None
+    """None where the server did not say: any cell of its tables may be one."""
 
     rules: tuple[str, ...] | None = None
-    """As `table:relation`; None where the server said neither rows nor `when`: any rule may be one."""
+    """As `table:relation`; None where the server said neither cells nor `when`: any rule may be one."""
+
+    policy: str | None = None
+    """The policy that gave it, in short; None where the server did not say: any may have."""
+
+    @property
+    def rows(self) -> tuple[str, ...] | None:
+        """The rows that the cells are of, as `table:key`; None where the server did not say."""
+        return None if self.cells is None else rows_of_cells(self.cells)
+
+    @property
+    def rests_on(self) -> Cells:
+        """The cells, or the whole tables where any of theirs may be one."""
+        return dict.fromkeys(self.tables) if self.cells is None else self.cells
 
 
 class Condition(msgspec.Struct, frozen=True):
@@ -99,14 +120,19 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     is_suspect: bool = False
     """It may have gone stale: it must be revalidated before it is used. It is the same entry either way."""
 
+    generation: int = 0
+    """Of the server's log in which it was learned or confirmed: of an earlier one than is known now, it must be revalidated too."""
+
     @classmethod
     def from_suggestion(cls, suggestion: Suggestion, request: Mapping[str, Any], **members: Any) -> Self:
         """What is remembered of a cacheable suggestion that was the answer to this request."""
-        condition = Condition({WHOLE_REQUEST: as_read(request)}, suggestion.unless or {})
-        grounds = Grounds(suggestion.depends_on)
-        if suggestion.rows and suggestion.when is not msgspec.UNSET:
+        tables, cells = suggestion.depends_on, suggestion.rests_on
+        if cells and suggestion.when is not msgspec.UNSET:
             condition = Condition(suggestion.when, suggestion.unless or {})
-            grounds = Grounds(grounds.tables, suggestion.rows, suggestion.rules or ())
+            grounds = Grounds(tables, cells, suggestion.rules or (), suggestion.by or None)
+        else:
+            condition = Condition({WHOLE_REQUEST: as_read(request)}, suggestion.unless or {})
+            grounds = Grounds(tables)
         return cls(
             type=suggestion.type,
             parameters=suggestion.parameters,
@@ -138,8 +164,10 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 class Vouched(msgspec.Struct, frozen=True, kw_only=True):
     """The newest state of a root for which a key vouches that the user has pinned."""
 
-    lineage: str
-    sequence: int
+    log: str
+    at: str
+    """Where in that log it is."""
+
     digest: str
     key: str
     """The key that signed it. Once it is no longer pinned, its word counts no longer."""
@@ -154,8 +182,21 @@ class Vouched(msgspec.Struct, frozen=True, kw_only=True):
     """Those whose place was taken: whatever they sign from then on counts for nothing."""
 
 
-class Knowledge(msgspec.Struct, frozen=True):
-    """The versions at which everything that a memory holds of one root is good."""
+class Knowledge(msgspec.Struct, frozen=True, kw_only=True):
+    """The state at which everything that a memory holds of one root is good: a position in its log, or versions of a server without one."""
+
+    place: Place = Place()
+    generation: int = 0
+    """How often another log, or another part of it, has taken the place of what was known."""
+
+    left: tuple[tuple[str, float], ...] = ()
+    """The last positions that were left in that way, each with the time."""
+
+    split_at: float | None = None
+    """When one of them has come back, and so several logs were found to answer here."""
+
+    roots: tuple[str, ...] = ()
+    """Of an origin: the paths below which contracts live."""
 
     versions: Versions = Versions({})
     state_tag: str | None = None

@@ -14,6 +14,7 @@ __all__ = [
     "Event",
     "Evicted",
     "Ignored",
+    "LogLost",
     "Reason",
     "Refused",
     "Restamped",
@@ -33,6 +34,7 @@ class Reason(StrEnum):
     IN_DOUBT = "the server may be at another state, and could not be asked"
     RULE_CHANGED = "a rule it rests on has changed"
     RULES_MOVED = "the rules have changed, and it cannot be told which"
+    POLICY_CHANGED = "the policy that gave it has changed"
     VECTOR_SHRANK = "its kind of fix no longer depends on a table that it depends on"
     REPLACED = "the server has given another value for the same fields"
     UNCONFIRMED = "it was suspect, and the server did not give it again when it was asked"
@@ -82,6 +84,17 @@ class Suspected(msgspec.Struct, frozen=True, tag=True):
     def count(self) -> int:
         """How many they are."""
         return len(self.entries)
+
+
+class LogLost(msgspec.Struct, frozen=True, tag=True):
+    """What was known of a server is not in its log, or too far back: it was restarted, restored, or replaced.
+
+    All that is remembered of it is kept, and must be revalidated before it is used.
+    """
+
+    root: Root
+    several: bool
+    """Whether the log that was left last has come back: then several answer here, and everything is revalidated before each use."""
 
 
 class Restamped(msgspec.Struct, frozen=True, tag=True):
@@ -152,6 +165,7 @@ Event = (
     Stored
     | Evicted
     | Suspected
+    | LogLost
     | Restamped
     | Alerted
     | Applied

@@ -6,15 +6,17 @@ import time
 from collections.abc import Callable
 from functools import partial
 from os import PathLike
+from urllib.parse import urlsplit
 
 from shelflife.client.asking import AnyAsk, Ask, Exchange, Fields, driven, driven_async
-from shelflife.client.entries import Entry, Knowledge, Root
+from shelflife.client.entries import Entry, Knowledge, Root, origin_of
 from shelflife.client.events import Event, Reason
 from shelflife.client.guard import Amended, Guard, amend
 from shelflife.client.in_process import InProcessStore
 from shelflife.client.observing import Observing
+from shelflife.client.positions import Place, new_mark
 from shelflife.client.revalidating import Revalidating
-from shelflife.client.shelf import Shelf
+from shelflife.client.shelf import Shelf, Usable
 from shelflife.client.steps import Words
 from shelflife.client.stores import Known, Store, Write
 from shelflife.client.strategies import EVERYTHING, EXACT, Strategy
@@ -61,7 +63,7 @@ class Memory:
         self._ask = ask
         self._telling = Telling(on_event, clock)
         self._shelf = Shelf(self.store, strategy, trust, self._telling, clock)
-        self._observing = Observing(self._shelf, Writing(self._shelf, capacity, most_evictions, clock))
+        self._observing = Observing(self._shelf, Writing(self._shelf, capacity, most_evictions, clock), clock)
         self._revalidating = Revalidating(self._shelf, self._observing)
         self.observing = self._observing.observing
         """What `observe` does, as steps, for whoever answers its questions in a way of their own."""
@@ -133,19 +135,43 @@ class Memory:
         """The same, awaiting `ask` when it is async."""
         return await driven_async(self._revalidating.refreshing(root), ask or self._ask)
 
-    def hear(self, root: Root, told: bytes, since: str | None, ask: Ask | None = None) -> list[Event]:
+    def hear(self, root: Root, told: bytes, ask: Ask | None = None, *, at: str | None = None) -> list[Event]:
         """Take in what an event of a server's change feed says, and renew as `refresh` does.
 
-        `since` is the epoch that it goes on from; None for a resync.
+        `at` is what the request for the feed had in `Contract-At`.
         """
-        return driven(self._revalidating.taking_in(root, told, since), ask or self._ask)
+        return driven(self._revalidating.hearing(root, told, at), ask or self._ask)
 
-    def epoch(self, root: Root) -> str | None:
-        """What to say in the header `Contract-Epoch` of a request, so that the server need not repeat what is known; None for nothing.
+    async def hear_async(
+        self, root: Root, told: bytes, ask: AnyAsk | None = None, *, at: str | None = None
+    ) -> list[Event]:
+        """The same, awaiting `ask` when it is async."""
+        return await driven_async(self._revalidating.hearing(root, told, at), ask or self._ask)
 
-        The `Exchange` that is observed afterwards must have it too.
+    def at(self, root: Root, *, asking: bool = False) -> str:
+        """What to say in the header `Contract-At` of a request, so that the server tells what has moved, and no more.
+
+        The `Exchange` that is observed afterwards must have it too. With `asking` it is a question whether anything is in doubt or not.
         """
-        return self._observing.epoch(root)
+        knowledge = self._shelf.knowledge(root)
+        place = Place() if knowledge is None else knowledge.place
+        # what could not be dealt with is settled by an answer: else a server that has nothing new to tell says nothing at all
+        return place.asking.header if asking or root in self._shelf.doubts else place.header
+
+    def position(self, root: Root) -> str | None:
+        """The position in a server's log that is known, for a precondition; None when there is none, or it is in doubt."""
+        knowledge = self._shelf.knowledge(root)
+        is_known = knowledge is not None and isinstance(self._shelf.standing_of(root, knowledge), Usable)
+        return knowledge.place.at if knowledge is not None and is_known else None
+
+    def knows_versions(self, root: Root) -> bool:
+        """Whether a server is known by its versions, and not by a position: it knows only the paper."""
+        knowledge = self._shelf.knowledge(root)
+        return knowledge is not None and knowledge.place.at is None and bool(knowledge.versions.tables)
+
+    def root_of(self, url: str) -> Root:
+        """Where the contract lives that a URL is under, as far as replies have told: the origin, or a path on it."""
+        return self._shelf.root_of(origin_of(url), urlsplit(url).path)
 
     def forget(
         self, root: Root, operation: str | None = None, type: str | None = None, *, id: str | None = None
@@ -165,7 +191,7 @@ class Memory:
                 and type in (None, entry.type)
                 and entry.id.startswith(id or "")
             ]
-            knowledge = Knowledge() if is_all else known.knowledge
+            knowledge = Knowledge(place=Place(mark=new_mark())) if is_all else known.knowledge
             is_anything_done = doomed or knowledge != known.knowledge
             return Write(knowledge, drop_ids=doomed) if is_anything_done else None
 
@@ -173,7 +199,7 @@ class Memory:
         if written is None:
             return 0
         if is_all:
-            self._shelf.doubts.forget(root)
+            self._observing.begin_anew(root)
         self._telling.tell(
             departures(written, dict.fromkeys((id for _, id in written.dropped), Reason.FORGOTTEN))
         )

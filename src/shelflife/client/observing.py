@@ -2,28 +2,40 @@
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
+from urllib.parse import urlsplit
 
-from shelflife.client.asking import Exchange, Reply, Steps
-from shelflife.client.entries import Entry, Knowledge, Root
-from shelflife.client.events import Distrusted, Event, Ignored, Unjudged
-from shelflife.client.reading import Contract, read_contract
-from shelflife.client.shelf import MOST_TRIES, Shelf
-from shelflife.client.steps import Distrust, New, Told, Unmoved, dispose
+import msgspec
+
+from shelflife.client.asking import Exchange, Question, Reply, Steps
+from shelflife.client.entries import Entry, Knowledge, Root, is_below, origin_of
+from shelflife.client.events import Distrusted, Event, Ignored, LogLost, Unjudged
+from shelflife.client.positions import Adopted, Current, Doubted, Forward, OldNews, Place, Verdict, new_mark
+from shelflife.client.reading import Contract, read_contract, read_state
+from shelflife.client.shelf import MOST_TRIES, SPLIT_S, Shelf
+from shelflife.client.steps import Answer, Disposal, Distrust, New, Told, Unmoved, answered, dispose, follow
 from shelflife.client.stores import Known, StoreError, Write
-from shelflife.client.writing import Writing
+from shelflife.client.writing import NO_LESSONS, Writing
 from shelflife.contract import BadMessage
+from shelflife.contract.names import shown
+from shelflife.contract.positions import ROOT_HEADER, Account, Named
 from shelflife.contract.preconditions import verdict_in
 from shelflife.contract.versions import Versions
 
-__all__ = ["About", "Observing"]
+__all__ = ["NOTHING", "About", "Observing"]
 
 _log = logging.getLogger("shelflife.memory")
 
-_MOST_NAMED = 16
-"""Of one server: epochs whose versions are kept for replies that are still to come."""
+_MOST_ASKED = 3
+"""So often at most is a server asked about one reply: others may raise doubts meanwhile."""
+
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 300.0
+_MOST_LEFT = 8
+_NO_SUCH_ENDPOINT = (400, 404, 405)
+_TOO_MANY = "too many others are writing to the memory at the same time"
 
 
 class About(NamedTuple):
@@ -34,65 +46,105 @@ class About(NamedTuple):
     """As long as that is all that is known, nothing is later than the answer."""
 
 
-_NOTHING = About()
+NOTHING = About()
+
+
+class _BackOff:
+    """When a server that does not answer questions may be asked again: after a second, then ever later."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._silent: dict[Root, tuple[float, float]] = {}
+
+    def may_ask(self, root: Root) -> bool:
+        """Whether enough time has passed."""
+        since, pause_s = self._silent.get(root, (0.0, 0.0))
+        return not 0 <= self._clock() - since < pause_s
+
+    def note(self, root: Root, *, has_answered: bool) -> None:
+        """It was asked."""
+        if has_answered:
+            self._silent.pop(root, None)
+        else:
+            _, pause_s = self._silent.get(root, (0.0, 0.0))
+            self._silent[root] = self._clock(), min(max(2 * pause_s, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
 
 
 class Observing:
     """How one memory takes things in. Threads may share it."""
 
-    def __init__(self, shelf: Shelf, writing: Writing) -> None:
+    def __init__(self, shelf: Shelf, writing: Writing, clock: Callable[[], float]) -> None:
         self._shelf = shelf
         self._writing = writing
+        self._clock = clock
+        self._back_off = _BackOff(clock)
         self._lock = threading.Lock()
-        self._naming = threading.Lock()
-        self._named: dict[Root, dict[str, Versions]] = {}
 
-    def epoch(self, root: Root) -> str | None:
-        """Names the state of a server that is known, unless the server is in doubt; None for none."""
-        knowledge = None if root in self._shelf.doubts else self._shelf.knowledge(root)
-        if knowledge is None or not knowledge.versions.tables:
-            return None
-        with self._naming:
-            named = self._named.setdefault(root, {})
-            epoch = next(reversed(named), "")
-            if named.get(epoch) != knowledge.versions:
-                epoch = knowledge.versions.epoch
-                named.pop(epoch, None)
-                named[epoch] = knowledge.versions  # the last one that was named stands last
-                if len(named) > _MOST_NAMED:
-                    del named[next(iter(named))]
-            return epoch
-
-    def observing(self, exchange: Exchange, about: About = _NOTHING) -> Steps[list[Event]]:
+    def observing(self, exchange: Exchange, about: About = NOTHING) -> Steps[list[Event]]:
         """What a reply comes to. It is the answer about something, where it was asked for."""
-        root, reply = exchange.root, exchange.reply
+        shelf, reply = self._shelf, exchange.reply
         events: list[Event] = []
         if exchange.conditional and _is_unjudged(reply):
-            events = self._shelf.telling.tell([Unjudged(root, exchange.operation)])
+            events = shelf.telling.tell([Unjudged(exchange.root, exchange.operation)])
         try:
-            named = self._named.get(root, {}).get(exchange.epoch or "")
-            contract = read_contract(reply, named)
-            if (
-                exchange.epoch is not None
-                and named is None
-                and (contract is None or contract.versions is None)
-            ):
-                raise BadMessage("the response may go on from a state that is not known here any more")
+            contract = read_contract(reply, exchange.request, exchange.operation)
+            if contract is not None:
+                exchange = self._rooted(exchange)
         except BadMessage as error:
-            if self._shelf.knows_of(root):
-                self._shelf.doubts.add(root)
-            return events + self._shelf.telling.tell([Ignored(root, str(error))])
+            if shelf.knows_of(exchange.root):
+                shelf.doubts.add(exchange.root)
+            return events + shelf.telling.tell([Ignored(exchange.root, str(error))])
         if contract is None:
             return events
         return events + (yield from self.heeding(exchange, contract, about))
 
-    def heeding(self, exchange: Exchange, contract: Contract, about: About = _NOTHING) -> Steps[list[Event]]:
-        """What follows from a contract, whatever comes of asking about it: unless it could be dealt with, its server is in doubt."""
-        root, doubts, telling = exchange.root, self._shelf.doubts, self._shelf.telling
-        events: list[Event] = [Ignored(root, fault) for fault in contract.faults]
+    def _rooted(self, exchange: Exchange) -> Exchange:
+        """The exchange with the contract that its reply is of. `BadMessage` when the reply speaks for another one."""
+        if exchange.path is None:
+            return exchange
+        origin, told = origin_of(exchange.root), exchange.reply.headers.get(ROOT_HEADER.lower(), "")
+        path = urlsplit(told).path.rstrip("/")
+        if path and not is_below(exchange.path, path):
+            raise BadMessage(f"the reply is of a contract at {shown(path)}, which the request was not for")
+        if path:
+            self._shelf.note_root(origin, path)
+        return exchange._replace(root=self._shelf.root_below(origin, exchange.path, path))
+
+    def heeding(self, exchange: Exchange, contract: Contract, about: About = NOTHING) -> Steps[list[Event]]:
+        """What follows from a contract, whatever comes of asking about it."""
+        root = exchange.root
+        faults: list[Event] = [Ignored(root, fault) for fault in contract.faults]
+        is_ordered = contract.account is not None or self._shelf.is_placed(root)
+        dealing = self._ordering if is_ordered else self._dealing
+        return (
+            yield from self._settling(
+                root, lambda doubted: dealing(exchange, contract, about, is_doubted=doubted), faults
+            )
+        )
+
+    def begin_anew(self, root: Root) -> None:
+        """All of a server was forgotten: it may be asked at once, and what is held against it is told again."""
+        self._back_off.note(root, has_answered=True)
+        self._shelf.doubts.forget(root)
+
+    def asking(self, root: Root) -> Steps[list[Event]]:
+        """Ask a server where its log is, whether anything is in doubt or not."""
+
+        def asking(is_doubted: bool) -> Steps[list[Event]]:
+            if is_doubted:
+                self._shelf.rewrite(root, _doubting)
+            return (yield from self._asking(root, is_forced=True))
+
+        return (yield from self._settling(root, asking, []))
+
+    def _settling(
+        self, root: Root, dealing: Callable[[bool], Steps[list[Event]]], events: list[Event]
+    ) -> Steps[list[Event]]:
+        """Deal with something that a server has said: unless that can be done, it is in doubt."""
+        doubts, telling = self._shelf.doubts, self._shelf.telling
         try:
             with doubts.dealing(root) as is_doubted:
-                events = yield from self._dealing(exchange, contract, about, is_doubted=is_doubted)
+                events += yield from dealing(is_doubted)
         except StoreError as error:
             telling.store_failed(error, "write")
         except Distrust as distrust:
@@ -103,20 +155,165 @@ class Observing:
                 events.append(Distrusted(root, str(distrust)))
         return telling.tell(events)
 
+    def _asking(self, root: Root, *, is_forced: bool = False) -> Steps[list[Event]]:
+        """Ask a server where its log is, until nothing is in doubt any more or it does not answer."""
+        events: list[Event] = []
+        word = self._shelf.word_about(root)
+        for asked_count in range(_MOST_ASKED):
+            is_first = is_forced and asked_count == 0
+            knowledge = self._shelf.known_here(self._shelf.store.known(root).knowledge)
+            if not is_first and not (knowledge.place.is_doubted and self._back_off.may_ask(root)):
+                break
+            named = knowledge.place.asking
+            reply = yield Question(word.question(named))
+            try:
+                answer = word.answer(reply, named, knowledge)
+            except Distrust:
+                self._back_off.note(root, has_answered=False)
+                raise
+            self._back_off.note(root, has_answered=answer is not None)
+            if answer is None:
+                if reply is not None and reply.status in _NO_SUCH_ENDPOINT and word.is_its_own:
+                    events += yield from self._asking_for_versions(root)
+                break
+            self._shelf.doubts.forget(root)
+            told = Exchange.told(root, "", {}, b"")
+            events += self._taken(told, Contract(), answer.account, named, answer)[-1]
+        return events
+
+    def _ordering(
+        self, exchange: Exchange, contract: Contract, about: About, *, is_doubted: bool
+    ) -> Steps[list[Event]]:
+        """What a reply comes to whose server has a log."""
+        root, said = exchange.root, contract.account
+        events: list[Event] = []
+        verdict: Verdict = OldNews()
+        if is_doubted or (said is None and "age" not in exchange.reply.headers):
+            # What could not be dealt with before may have been newer than this. And a server that names no position may have lost its log.
+            self._shelf.rewrite(root, _doubting)
+        if said is not None:
+            sent = None if exchange.at is None else Named.from_header(exchange.at)
+            verdict, place, events = self._taken(exchange, contract, said, sent, checked=about.suspects)
+        else:
+            place = self._place(root)
+        is_unasked = place.at is None and isinstance(verdict, OldNews)
+        if place.is_doubted or is_unasked:
+            events += yield from self._asking(root, is_forced=is_unasked)
+            if said is not None and not isinstance(verdict, Current):
+                events += self._looked_at_again(exchange, contract, said, about)
+        return events
+
+    def _looked_at_again(
+        self, exchange: Exchange, contract: Contract, said: Account, about: About
+    ) -> list[Event]:
+        """What a reply comes to by which a doubt was raised, and about which the server was asked."""
+        root = exchange.root
+        place = self._place(root)
+        if place.at == said.to:  # the answer has shown that the reply is of the very state that is known now
+            return self._taken(exchange, contract, said, None, checked=about.suspects)[-1]
+        if place.is_doubted or self._shelf.word_about(root).is_its_own:
+            return []
+        return [Ignored(root, "the reply is of another state than the signed one: it is late, or forged")]
+
+    def _taken(
+        self,
+        exchange: Exchange,
+        contract: Contract,
+        said: Account,
+        sent: Named | None,
+        answer: Answer | None = None,
+        checked: Sequence[Entry] = (),
+    ) -> tuple[Verdict, Place, list[Event]]:
+        """Decide what a position means, and write what follows, in one piece. Tells where the memory stands then.
+
+        Threads of this process race for the store, and so do other processes. Between threads the lock decides, so that what was
+        decided is still so when it is written. Between processes the revision does: a write that was decided on an older one is not carried
+        out, and all is decided anew. An answer that a key vouches for is held to what it vouched for when that was asked for, so it counts
+        only while that is still so.
+        """
+        root, shelf = exchange.root, self._shelf
+        for _ in range(MOST_TRIES):
+            with self._lock:
+                now, known = self._clock(), shelf.store.known(root)
+                knowledge = shelf.known_here(known.knowledge)
+                if answer is not None and answer.vouched is not None:
+                    answer = answer if answer.vouched_before == knowledge.vouched else None
+                verdict, place = shelf.judged(root, knowledge, sent, said, answer)
+                disposal = self._disposed(verdict, knowledge, place)
+                is_here = not isinstance(verdict, Doubted | OldNews)
+                if answer is not None and answer.vouched is not None and is_here:
+                    disposal.knowledge = msgspec.structs.replace(disposal.knowledge, vouched=answer.vouched)
+                lessons = self._writing.taught(exchange, contract, disposal) if is_here else NO_LESSONS
+                events = self._writing.carried_out(root, known, disposal, lessons, checked if is_here else ())
+            if events is not None:
+                shelf.confirm(lessons.known)
+                after = disposal.knowledge
+                if after.generation > knowledge.generation:
+                    several = after.split_at is not None and after.split_at >= now
+                    events.insert(0, LogLost(root, several=several))
+                return verdict, after.place, events
+        raise StoreError(_TOO_MANY)
+
+    def _disposed(self, verdict: Verdict, before: Knowledge, place: Place) -> Disposal:
+        """What goes, and what is known then."""
+        knowledge = msgspec.structs.replace(before, place=place)
+        match verdict:
+            case Forward(moved):
+                return follow(knowledge, moved, self._shelf.strategy)
+            case Adopted():
+                return Disposal(self._adopting(before, place))
+            case Current() | Doubted() | OldNews():
+                return Disposal(knowledge)
+            case _:
+                assert_never(verdict)
+
+    def _adopting(self, before: Knowledge, place: Place) -> Knowledge:
+        """What is known when a position takes the place of another from which it does not follow."""
+        left_at, now = before.place.at, self._clock()
+        if not (left_at or before.versions.tables or before.state_tag):
+            return msgspec.structs.replace(before, place=place)  # nothing was known
+        has_come_back = any(left == place.at and 0 <= now - at < SPLIT_S for left, at in before.left)
+        return msgspec.structs.replace(
+            before,
+            place=msgspec.structs.replace(place, mark=new_mark()),
+            generation=before.generation + 1,
+            left=(*before.left, *([(left_at, now)] if left_at else []))[-_MOST_LEFT:],
+            split_at=now if has_come_back else before.split_at,
+            versions=Versions({}),
+            state_tag=None,
+            superseded={},
+        )
+
+    def _place(self, root: Root) -> Place:
+        return self._shelf.known_here(self._shelf.store.known(root).knowledge).place
+
+    def _asking_for_versions(self, root: Root) -> Steps[list[Event]]:
+        """A server that names no positions any more is at versions."""
+        versions = answered((yield Question(f"{root}/contract/state")), read_state)
+        if versions is None:
+            return []
+
+        def without_log(known: Known) -> Write:
+            knowledge = known.knowledge
+            place = Place(mark=knowledge.place.mark)
+            generation = knowledge.generation + 1
+            return Write(
+                msgspec.structs.replace(knowledge, place=place, generation=generation, versions=versions)
+            )
+
+        return [LogLost(root, several=False)] if self._shelf.rewrite(root, without_log) else []
+
     def _dealing(
         self, exchange: Exchange, contract: Contract, about: About, *, is_doubted: bool
     ) -> Steps[list[Event]]:
-        """Decide and write in one piece, unless the server must be asked in between."""
+        """What a reply comes to whose server has only versions. Decided and written in one piece, unless it must be asked in between."""
         root, shelf = exchange.root, self._shelf
         word = shelf.word_about(root)
         told: Told | None = None
         asked_with: Knowledge | None = None
         with ExitStack() as settling:
             for _ in range(MOST_TRIES):
-                # Threads of this process race for the store, and so do other processes. Between threads the lock decides, so that
-                # what was decided is still so when it is written. Between processes the revision does: a write that
-                # was decided on an older one is not carried out, and all is decided anew.
-                with self._lock:
+                with self._lock:  # as above
                     known = shelf.store.known(root)
                     knowledge = shelf.known_here(known.knowledge)
                     is_latest = about.knowledge == knowledge and not is_doubted
@@ -132,18 +329,23 @@ class Observing:
                         checked = about.suspects if is_answer else ()
                         events = self._writing.carried_out(root, known, disposal, lessons, checked)
                         if events is not None:
-                            return [*(Ignored(root, fault) for fault in told.contract.faults), *events]
+                            shelf.confirm(lessons.known)
+                            return events
                         continue
                 if asked_with is None:
                     settling.enter_context(shelf.doubts.settling(root))
                 asked_with = knowledge
                 told = yield from word.asking(knowledge, contract, movement, is_latest=is_latest)
-        raise StoreError("too many others are writing to the memory at the same time")
+        raise StoreError(_TOO_MANY)
 
 
 def _is_unjudged(reply: Reply) -> bool:
     """Whether a request may have been carried out though nobody has found its precondition to be met."""
     return not 400 <= reply.status < 500 and verdict_in(reply.headers) != "met"
+
+
+def _doubting(known: Known) -> Write:
+    return Write(msgspec.structs.replace(known.knowledge, place=known.knowledge.place.doubted()))
 
 
 def _lapsing(known: Known) -> Write | None:

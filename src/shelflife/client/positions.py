@@ -6,18 +6,16 @@ anew whenever the memory goes anywhere but forward. An answer to a question show
 """
 
 import secrets
-from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
 from msgspec import UNSET
 
-from shelflife.contract.compact import Moved
-from shelflife.contract.positions import Account, Named, Position
+from shelflife.contract.positions import Account, Moved, Named, Position
 
 __all__ = ["Adopted", "Current", "Doubted", "Forward", "OldNews", "Place", "Verdict", "judged", "new_mark"]
 
-_MARK_LENGTH = 8
+_MARK_LENGTH = 6
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,29 +27,32 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     mark: str = ""
     """Drawn anew whenever the memory took up a position that does not follow from the one before."""
 
-    raised: int = 0
-    """How many doubts there were."""
-
-    settled: int = 0
-    """How many of them are settled: all before the last question that was answered."""
+    doubt: str = ""
+    """Names the last reply that may be newer than what is known; empty when there is none."""
 
     @property
     def is_doubted(self) -> bool:
-        """Whether a reply was seen that may be newer than what is known."""
-        return self.raised > self.settled
+        """Whether such a reply was seen."""
+        return bool(self.doubt)
 
     @property
     def named(self) -> Named:
         """What a request names."""
         return Named(None if self.at is None else Position.from_text(self.at), self.mark)
 
-    def asking(self, chance: Callable[[], str]) -> Named:
-        """What a question names. Its nonce tells which doubts there were when it was asked."""
-        return self.named._replace(nonce=f"{self.raised}.{chance()}")
+    @property
+    def asking(self) -> Named:
+        """What a question names. Its nonce tells of which doubt was known when it was asked."""
+        return self.named._replace(nonce=f"{self.doubt}.{new_mark()}" if self.doubt else new_mark())
+
+    @property
+    def header(self) -> str:
+        """What a request says in `Contract-At`. In doubt, and while nothing is known, it is a question: its own reply can settle that."""
+        return (self.asking if self.is_doubted or self.at is None else self.named).header
 
     def doubted(self) -> "Place":
-        """With one doubt more."""
-        return msgspec.structs.replace(self, raised=self.raised + 1)
+        """With another doubt."""
+        return msgspec.structs.replace(self, doubt=new_mark())
 
     def moved_to(self, at: str) -> "Place":
         """Further on in the same log."""
@@ -97,8 +98,8 @@ def judged(place: Place, sent: Named | None, said: Account) -> tuple[Verdict, Pl
     if sent is not None and sent.nonce and said.nonce == sent.nonce and sent.base == place.named.base:
         verdict = _answered(place, said)
         if verdict is not None:
-            is_settling = sent.nonce.partition(".")[0] == str(place.raised)
-            after = msgspec.structs.replace(place, settled=place.raised) if is_settling else place
+            is_settling = sent.nonce.partition(".")[0] == place.doubt
+            after = msgspec.structs.replace(place, doubt="") if is_settling else place
             return verdict, after.moved_to(said.to)
     verdict = _seen(place, said)
     match verdict:
@@ -111,18 +112,18 @@ def judged(place: Place, sent: Named | None, said: Account) -> tuple[Verdict, Pl
 
 
 def _answered(place: Place, said: Account) -> Verdict | None:
-    """What an answer means that is about what is known now, and so is later than that."""
+    """What an answer means that is about what is known now, and so is later than that; None when it does not say."""
     if said.to == place.at:
         return Current()
     if said.moved is not UNSET and said.since == place.named.base:
         return Forward(said.moved)
-    return Adopted()
+    return Adopted() if said.unknown is not UNSET or place.at is None else None
 
 
 def _seen(place: Place, said: Account) -> Verdict:
     """What a reply means that nobody has asked for."""
     if place.at is None:
-        return Adopted()
+        return OldNews()  # it may be anybody's; what is asked first settles it
     if said.to == place.at:
         return Current()
     is_of_this_mark = said.since.partition(":")[2] == place.mark

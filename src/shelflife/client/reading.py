@@ -9,11 +9,13 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from shelflife.client.asking import Reply
-from shelflife.contract.compact import EPOCH_HEADER, CompactSuggestion, Moved, changes_of, expanded
+from shelflife.contract.cells import size_of
+from shelflife.contract.compact import CompactSuggestion, expanded
 from shelflife.contract.errors import BadMessage, ContractError
 from shelflife.contract.messages import Changes, ContractState, RulesChanges, Suggestion, TableChanges
 from shelflife.contract.names import check_name, check_nodes, check_versions, is_version, shown
-from shelflife.contract.signed import KEY, MOST_ENDORSEMENTS, SignedStates, Statement
+from shelflife.contract.positions import AT_HEADER, Account, MovedRules, MovedTable, Named, Position
+from shelflife.contract.signed import KEY, MOST_ENDORSEMENTS, SignedStatement, Statement
 from shelflife.contract.stamps import (
     RULES_HEADER,
     STATE_HEADER,
@@ -26,10 +28,11 @@ from shelflife.contract.versions import Versions
 
 __all__ = [
     "Contract",
-    "changes_in",
+    "checked_account",
+    "read_account",
     "read_changes",
     "read_contract",
-    "read_signed_states",
+    "read_signed_statement",
     "read_state",
     "read_statement",
 ]
@@ -40,11 +43,14 @@ _MOST_SUGGESTIONS = 64
 _MOST_TABLES = 10_000
 _MOST_READS = 1_000
 _MOST_CHANGES = 10_000
-_MOST_STATEMENTS = 256
+_CACHED = ("GET", "HEAD")
 _SIGNATURE = re.compile(r"[A-Za-z0-9+/]{86}==")
-_LINEAGE = re.compile(r"[0-9a-f]{32}")
+
+_LOG = re.compile(r"[!-~]{1,128}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 _Message = TypeVar("_Message")
+_Account = TypeVar("_Account", bound=Account)
 
 
 class Contract(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,59 +66,127 @@ class Contract(msgspec.Struct, frozen=True, kw_only=True):
     faults: tuple[str, ...] = ()
     """What is wrong with the suggestions that were left out, one sentence each. The stamps count all the same."""
 
-    changes: Changes | None = None
-    """What has moved since the state that the request named, where the response tells."""
+    account: Account | None = None
+    """What the response says of its position in the server's log, where it names one."""
 
 
 class _Envelope(msgspec.Struct):
     recovery_feedback: msgspec.Raw = msgspec.Raw(b"")
     table_versions: dict[str, str] | UnsetType = UNSET
     rules_version: str | UnsetType = UNSET
-    epoch: msgspec.Raw = msgspec.Raw(b"")
+    at: msgspec.Raw = msgspec.Raw(b"")
 
 
 class _Feedback(msgspec.Struct):
     suggestions: list[msgspec.Raw]
 
 
+class _Form(msgspec.Struct):
+    on: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _Where(msgspec.Struct):
+    to: str
+
+
 _NONE = Contract()
 
 
-def read_contract(reply: Reply, named: Versions | None = None) -> Contract | None:
+def read_contract(
+    reply: Reply, request: Mapping[str, Any] | None = None, operation: str = ""
+) -> Contract | None:
     """The contract of a response, None when it has none; `BadMessage` when its stamps cannot be read.
 
-    `named` is the state that the request said it knew, without which a compact form says nothing.
+    `request` has the fields of the request that it is the response to, and `operation` begins with its method.
     A suggestion that is malformed or too large is left out and told in `faults`: what the stamps say must not be lost with it.
     """
-    body, headers = reply.body, reply.headers
+    headers = reply.headers
     in_headers = _from_headers(headers)
-    if named is not None and headers.get(EPOCH_HEADER.lower(), "").strip() == "1":
-        return Contract(versions=named)
-    if in_headers != _NONE:
-        return in_headers
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     is_json = media_type == "application/json" or media_type.endswith("+json")
-    if is_json and not reply.whole:
+    if is_json and not reply.whole and in_headers == _NONE:
         raise BadMessage("the body of the response could not be read to its end")
-    if not is_json or body.lstrip()[:1] != b"{":
-        return None
-    envelope = _decoded(body, _Envelope, "the contract of the response")
-    if envelope.table_versions is UNSET and named is not None and bytes(envelope.epoch):
-        return _from_compact(envelope, named)
+    is_object = is_json and reply.whole and reply.body.lstrip()[:1] == b"{"
+    if not is_object or _is_left_alone(in_headers, operation):
+        return None if in_headers == _NONE else in_headers
+    envelope = _decoded(reply.body, _Envelope, "the contract of the response")
+    account = in_headers.account or _account_of(bytes(envelope.at))
     versions = _stamped(envelope.table_versions, envelope.rules_version)
-    contract = msgspec.structs.replace(_read_suggestions(envelope.recovery_feedback), versions=versions)
-    return None if contract == _NONE else contract
+    if account is None and versions is None:
+        return None  # whatever it suggests is of no state that could be known
+    is_compact = versions is None
+    contract = _read_suggestions(envelope.recovery_feedback, (request or {}) if is_compact else None)
+    return msgspec.structs.replace(contract, versions=versions, account=account)
 
 
-def _from_compact(envelope: _Envelope, named: Versions) -> Contract:
-    account = bytes(envelope.epoch)
-    changes = None
-    if account != b"1":  # by which a server says that it is at the state that was named
-        moved = _decoded(account, Moved, "the contract of the response")
-        changes = _checked(changes_of(named, moved), named)
-    versions = _versions(changes.table_versions, changes.rules_version or None) if changes else named
-    contract = _read_suggestions(envelope.recovery_feedback, versions)
-    return msgspec.structs.replace(contract, versions=versions, changes=changes)
+def _is_left_alone(in_headers: Contract, operation: str) -> bool:
+    """Whether the contract is in the headers alone: whatever the body has of it is of another server, or of the API itself."""
+    if in_headers.state_tag is not None:
+        return True
+    return in_headers.account is not None and operation.partition(" ")[0] not in _CACHED
+
+
+def _account_of(told: bytes) -> Account | None:
+    """What a response says of its position; None when that names none, and so is a member of the API's own."""
+    try:
+        where = msgspec.json.decode(told, type=str | _Where) if told else ""
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    if isinstance(where, str):
+        return _brief_account(where)
+    return None if Position.from_text(where.to) is None else read_account(told)
+
+
+def _brief_account(text: str) -> Account | None:
+    named = Named.from_header(text) if text else None
+    return (
+        None
+        if named is None or named.position is None
+        else Account(to=str(named.position), nonce=named.nonce)
+    )
+
+
+def read_account(body: bytes) -> Account:
+    """What a server says of where it is in its log: in a response, in an answer or in an event; `BadMessage` when it is malformed."""
+    account = _decoded(body, Account, "the position")
+    return checked_account(account)
+
+
+def checked_account(account: _Account) -> _Account:
+    """The same with nothing in it that no honest server sends, and with lists that can be gone through."""
+    base = Named.from_header(account.since) if account.since else None
+    if Position.from_text(account.to) is None or (account.since and base is None):
+        raise BadMessage("the position is malformed")
+    if account.moved is UNSET:
+        return account
+    moved = account.moved
+    if len(moved.tables) > _MOST_TABLES or len(moved.policies) > _MOST_READS:
+        raise BadMessage("too much has moved")
+    for table in moved.tables:
+        _checked_name(table)
+    tables = {
+        table: _moved_within(
+            _with_few_columns(one), (one.added, one.removed, one.changed, one.affected_downstream)
+        )
+        for table, one in moved.tables.items()
+    }
+    rules = moved.rules and _moved_within(moved.rules, (moved.rules.added, moved.rules.removed))
+    return msgspec.structs.replace(account, moved=msgspec.structs.replace(moved, tables=tables, rules=rules))
+
+
+def _checked_name(table: str) -> None:
+    try:
+        check_name(table)
+    except ContractError as error:
+        raise BadMessage(f"the contract of the response is malformed: {error}") from None
+
+
+_MovedOne = TypeVar("_MovedOne", MovedTable, MovedRules)
+
+
+def _moved_within(moved: _MovedOne, lists: tuple[Any, ...]) -> _MovedOne:
+    is_within = moved.known and sum(map(len, lists)) <= _MOST_CHANGES
+    return moved if is_within else msgspec.structs.replace(moved, known=False)
 
 
 def read_state(body: bytes) -> Versions:
@@ -129,40 +203,31 @@ def read_changes(body: bytes, since: Versions) -> Changes:
     return _checked(_decoded(body, Changes, "the answer"), since)
 
 
-def read_signed_states(body: bytes) -> SignedStates:
+def read_signed_statement(body: bytes) -> SignedStatement:
     """The answer of `GET /contract/signed`, of which nothing has been verified yet; `BadMessage` when it is malformed."""
-    answer = _decoded(body, SignedStates, "the signed state")
-    if not 0 < len(answer.statements) <= _MOST_STATEMENTS or len(answer.endorsements) > MOST_ENDORSEMENTS:
-        raise BadMessage("the signed state has no statement, or too many")
-    keys = [one.key for one in answer.statements]
-    keys += (key for one in answer.endorsements for key in (one.key, one.by))
-    signatures = (one.signature for each in (answer.statements, answer.endorsements) for one in each)
+    answer = _decoded(body, SignedStatement, "the signed statement")
+    if len(answer.endorsements) > MOST_ENDORSEMENTS:
+        raise BadMessage("the signed statement has too many endorsements")
+    keys = (answer.key, *(key for one in answer.endorsements for key in (one.key, one.by)))
+    signatures = (answer.signature, *(one.signature for one in answer.endorsements))
     if not all(map(KEY.fullmatch, keys)) or not all(map(_SIGNATURE.fullmatch, signatures)):
-        raise BadMessage("the signed state has a key or a signature that is none")
+        raise BadMessage("the signed statement has a key or a signature that is none")
     return answer
 
 
 def read_statement(text: str) -> Statement:
     """What a text says that was signed; `BadMessage` when it is no statement."""
     statement = _decoded(text.encode(), Statement, "the statement")
-    _versions(statement.table_versions, statement.rules_version)
-    if not _LINEAGE.fullmatch(statement.lineage) or statement.sequence < 1:
-        raise BadMessage("the statement has no lineage or no number")
-    return statement
-
-
-def changes_in(statement: Statement, before: Versions) -> Changes | None:
-    """What has moved from the state before to that of a statement, as far as it tells."""
-    if statement.moved is None:
-        return None
-    changes = _checked(changes_of(before, statement.moved), before)
-    now = Versions(changes.table_versions, changes.rules_version or None)
-    return changes if now == statement.versions else None
+    if not (_LOG.fullmatch(statement.log) and _DIGEST.fullmatch(statement.digest)):
+        raise BadMessage("the statement names no log, or has no digest")
+    return checked_account(statement)
 
 
 def _checked(changes: Changes, since: Versions) -> Changes:
     tables = {
-        table: _bounded(told, (told.added, told.removed, told.changed, told.affected_downstream or ()))
+        table: _bounded(
+            _with_few_columns(told), (told.added, told.removed, told.changed, told.affected_downstream or ())
+        )
         for table, told in changes.tables.items()
         if told.since == since.tables.get(table) and is_version(told.version)
     }
@@ -190,6 +255,7 @@ def _from_headers(headers: Mapping[str, str]) -> Contract:
             UNSET if rules is None else unquoted(rules),
         ),
         state_tag=None if state is None else unquoted(state),
+        account=_brief_account(headers.get(AT_HEADER.lower(), "")),
     )
 
 
@@ -209,7 +275,7 @@ def _versions(tables: Mapping[str, str], rules: str | None) -> Versions:
     return Versions(tables, rules)
 
 
-def _read_suggestions(feedback: msgspec.Raw, named: Versions | None = None) -> Contract:
+def _read_suggestions(feedback: msgspec.Raw, request: Mapping[str, Any] | None) -> Contract:
     """The suggestions that can be read, and what is wrong with the others."""
     if not bytes(feedback):
         return _NONE
@@ -220,7 +286,7 @@ def _read_suggestions(feedback: msgspec.Raw, named: Versions | None = None) -> C
     suggestions, faults = [], []
     for one in each[:_MOST_SUGGESTIONS]:
         try:
-            suggestions.append(_read_suggestion(bytes(one), named))
+            suggestions.append(_read_suggestion(bytes(one), request))
         except ContractError as error:
             faults.append(f"a suggestion was left out: {error}")
     if len(each) > _MOST_SUGGESTIONS:
@@ -228,29 +294,40 @@ def _read_suggestions(feedback: msgspec.Raw, named: Versions | None = None) -> C
     return Contract(suggestions=tuple(suggestions), faults=tuple(faults))
 
 
-def _read_suggestion(raw: bytes, named: Versions | None) -> Suggestion:
-    """One suggestion; in the compact form where the state that it is of is named."""
+def _read_suggestion(raw: bytes, request: Mapping[str, Any] | None) -> Suggestion:
+    """One suggestion. It may be in the compact form where the request is given, and is when it has `on`."""
     if len(raw) > _LARGEST_SUGGESTION:
         raise BadMessage(f"it is larger than {_LARGEST_SUGGESTION} bytes")
-    if named is None:
-        suggestion = _decoded(raw, Suggestion, "it")
+    if request is not None and bytes(_decoded(raw, _Form, "it").on):
+        suggestion = expanded(_decoded(raw, CompactSuggestion, "it"), request)
     else:
-        suggestion = expanded(_decoded(raw, CompactSuggestion, "it"), named.tables)
+        suggestion = _decoded(raw, Suggestion, "it")
     check_name(suggestion.type, "suggestion")
     parameters, when, unless = suggestion.parameters, suggestion.when or {}, suggestion.unless or {}
-    rows, rules, depends_on = suggestion.rows or (), suggestion.rules or (), suggestion.depends_on
-    if max(map(len, (parameters, when, unless, rows, rules, depends_on))) > _MOST_READS:
+    cells, rules, depends_on = suggestion.rests_on, suggestion.rules or (), suggestion.depends_on
+    sizes = map(len, (parameters, when, unless, suggestion.rows or (), rules, depends_on))
+    if max(size_of(cells), *sizes) > _MOST_READS:
         raise BadMessage(f"the suggestion {suggestion.type} is too large")
     values = [parameters, *when.values(), *chain.from_iterable(unless.values())]
     if fault_in(values, DEEPEST_VALUE + 1):
         raise BadMessage(f"the suggestion {suggestion.type} is nested too deeply")
     check_nodes((*depends_on, *rules))
-    strangers = {row.partition(":")[0] for row in rows}.difference(depends_on)
+    of_rows = {*cells, *(row.partition(":")[0] for row in suggestion.rows or ())}
+    strangers = of_rows - (cells.keys() & set(depends_on))
     if strangers:
         raise BadMessage(
             f"the suggestion {suggestion.type} rests on rows of {shown(min(strangers))}, which is not among its tables"
         )
     return suggestion
+
+
+_WithColumns = TypeVar("_WithColumns", TableChanges, MovedTable)
+
+
+def _with_few_columns(told: _WithColumns) -> _WithColumns:
+    """What was told, without the columns that changed when they are too many: any may have then."""
+    count = sum(map(len, (told.columns or {}).values()))
+    return told if count <= _MOST_CHANGES else msgspec.structs.replace(told, columns={})
 
 
 _Told = TypeVar("_Told", TableChanges, RulesChanges)

@@ -1,20 +1,22 @@
 """Asking before use: whether what is known of a server still holds, and what has replaced what does not."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import islice
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
 from shelflife.client.asking import Exchange, Fields, Question, Steps
-from shelflife.client.entries import Entry, Root
+from shelflife.client.entries import Entry, Root, is_below
 from shelflife.client.events import Event, Evicted
 from shelflife.client.guard import Guard, amend
-from shelflife.client.observing import About, Observing
-from shelflife.client.reading import Contract
+from shelflife.client.observing import NOTHING, About, Observing
 from shelflife.client.shelf import Shelf
 from shelflife.client.steps import body_of
 from shelflife.contract import AskFixes
+from shelflife.contract.positions import AT_HEADER
 from shelflife.contract.when import WHOLE_REQUEST
 
 __all__ = ["Revalidating"]
@@ -38,29 +40,45 @@ class Revalidating:
 
         Nobody answering changes nothing, unless a key must vouch for it: no request would get through either.
         """
-        known = self._observing.epoch(root)
-        if known is None and root not in self._shelf.doubts:
+        shelf = self._shelf
+        knowledge = shelf.knowledge(root)
+        if knowledge is None or not (
+            shelf.knows_of(root) or root in shelf.doubts or shelf.must_ask_first(root)
+        ):
             return []
-        if self._shelf.must_ask_first(root):
-            return (yield from self.taking_in(root, b""))
-        since = "" if known is None else f"?known={known}"
-        body = body_of((yield Question(f"{root}/contract/state{since}")))
-        # without a body there is nothing new: the state is the known one (304), or nobody has answered
-        return [] if body is None else (yield from self.taking_in(root, body))
+        if knowledge.place.at is not None or shelf.must_ask_first(root):
+            return (yield from self._renewing(root, (yield from self._observing.asking(root))))
+        body = body_of((yield Question(f"{root}/contract/state")))
+        return [] if body is None else (yield from self._taking_in(Exchange.told(root, "", {}, body)))
 
-    def taking_in(self, root: Root, told: bytes, since: str | None = None) -> Steps[list[Event]]:
-        """What a server tells outside of any request; then what has replaced the fixes that went."""
-        exchange = Exchange.told(root, "", {}, told)._replace(epoch=since)
-        if self._shelf.word_about(root).is_its_own:
-            events = yield from self._observing.observing(exchange)
-        else:  # whatever it tells, others are asked
-            events = yield from self._observing.heeding(exchange, Contract())
-        for operation, request in _renewals(events):
-            body = body_of((yield _about(root, operation, request)))
-            if body is not None:
-                answer = Exchange.told(root, operation, request, body)
-                events += yield from self._observing.observing(answer)
+    def hearing(self, root: Root, told: bytes, at: str | None) -> Steps[list[Event]]:
+        """What a server tells of its log outside of any request but the one to be told, which has named `at`."""
+        heard = Exchange.told(root, "", {}, b'{"at":' + told + b"}")
+        return (yield from self._taking_in(heard._replace(at=at)))
+
+    def _taking_in(self, exchange: Exchange) -> Steps[list[Event]]:
+        return (yield from self._renewing(exchange.root, (yield from self._observing.observing(exchange))))
+
+    def _renewing(self, root: Root, events: list[Event]) -> Steps[list[Event]]:
+        """Ask what has replaced the fixes that went. The server may move meanwhile: what goes with an answer is asked about too."""
+        for operation, request in islice(_renewals(events), _MOST_RENEWED):
+            events += yield from self._asking_about(root, operation, request)
         return events
+
+    def _asking_about(
+        self, root: Root, operation: str, request: Fields, about: About = NOTHING
+    ) -> Steps[list[Event]]:
+        """Ask what a server would suggest for a request, which it does not carry out."""
+        knowledge = self._shelf.knowledge(root)
+        headers = {}
+        if knowledge is not None and knowledge.place.at is not None:
+            headers[AT_HEADER] = knowledge.place.header
+        asked = AskFixes(operation=_below(root, operation), request=dict(request))
+        body = body_of((yield Question(f"{root}/contract/fixes", _encode(asked), headers)))
+        if body is None:
+            return []
+        told = Exchange.told(root, operation, request, body)._replace(at=headers.get(AT_HEADER))
+        return (yield from self._observing.observing(told, about))
 
     def revalidating(
         self, root: Root, operation: str, request: Fields, guard: Guard | None
@@ -91,24 +109,24 @@ class Revalidating:
             if knowledge is None or not suspects or (fields, suspects, knowledge) == last_asked:
                 break
             last_asked = fields, suspects, knowledge
-            body = body_of((yield _about(root, operation, fields)))
-            if body is None:
-                break
-            told = Exchange.told(root, operation, fields, body)
-            events += yield from self._observing.observing(told, About(suspects, knowledge))
+            events += yield from self._asking_about(root, operation, fields, About(suspects, knowledge))
         return events
 
 
-def _about(root: Root, operation: str, request: Fields) -> Question:
-    """What a server would suggest for a request, which it does not carry out."""
-    return Question(f"{root}/contract/fixes", _encode(AskFixes(operation=operation, request=dict(request))))
+def _below(root: Root, operation: str) -> str:
+    """An operation as the server knows it: by its path below the root of the contract."""
+    method, _, path = operation.partition(" ")
+    prefix = urlsplit(root).path
+    return f"{method} {path.removeprefix(prefix)}" if prefix and is_below(path, prefix) else operation
 
 
-def _renewals(events: Iterable[Event]) -> list[tuple[str, dict[str, Any]]]:
+def _renewals(events: Iterable[Event]) -> Iterator[tuple[str, dict[str, Any]]]:
     """What to ask for fresh fixes in the place of those that were found stale: what they held for is all that their policy looks at."""
-    gone = [event.entry for event in events if isinstance(event, Evicted) and event.reason.is_invalidation]
-    found = ((entry.operation, _request_of(entry)) for entry in gone[:_MOST_RENEWED])
-    return [(operation, request) for operation, request in found if request is not None]
+    for event in events:
+        if isinstance(event, Evicted) and event.reason.is_invalidation:
+            request = _request_of(event.entry)
+            if request is not None:
+                yield event.entry.operation, request
 
 
 def _request_of(entry: Entry) -> dict[str, Any] | None:

@@ -21,8 +21,9 @@ from shelflife.client.asking import (
 from shelflife.client.entries import Entry, Root
 from shelflife.client.guard import Amended, Guard
 from shelflife.client.memory import Memory
-from shelflife.contract.compact import EPOCH_HEADER
+from shelflife.contract.cells import united
 from shelflife.contract.merging import merged
+from shelflife.contract.positions import AT_HEADER
 from shelflife.contract.preconditions import (
     LONGEST_PRECONDITION,
     PRECONDITION_HEADER,
@@ -43,8 +44,8 @@ class Held(NamedTuple):
     """Remembered fixes that were shown to whoever has made a request. It may have them in it."""
 
     entries: Sequence[Entry]
-    epoch: str | None
-    """What `Memory.epoch` said before they were recalled; None to ask nothing of the server."""
+    position: str | None
+    """What `Memory.position` said before they were recalled; None to ask nothing of the server."""
 
     before: Fields
     """What they were recalled for."""
@@ -62,11 +63,15 @@ class Call(NamedTuple):
     conditional: bool = False
     """Ask the server not to carry out a request with remembered values when what they rest on has moved. It is then mended and sent again.
 
-    For values that were shown it is `Held.epoch` that asks for this.
+    For values that were shown it is `Held.position` that asks for this.
     """
 
-    compact: bool = False
-    """Say which state is known, so that the server can leave out of its reply what follows from that."""
+    compact: bool = True
+    """Say which position in the server's log is known, so that it tells what has moved from there, and in which order. Without, it tells
+    its versions each time, as in the paper."""
+
+    path: str | None = None
+    """That of the request, where it is left to the reply to tell where on its server the contract lives."""
 
     held: Held | None = None
     """In place of what is remembered: what may be in the request already. The guard then is for when it has to be mended."""
@@ -126,8 +131,9 @@ def sending(memory: Memory, call: Call) -> Generator[Send | Question, Reply | No
             return None
         is_stale = send.is_refused_as_stale(reply)
         request = send.without if is_stale else send.request  # what the fixes in the reply are for
-        epoch = send.headers.get(EPOCH_HEADER)
-        seen = Exchange(call.root, call.operation, request, reply, epoch, send.is_conditional)
+        at = send.headers.get(AT_HEADER)
+        is_conditional = send.is_conditional or (call.conditional and bool(send.carried))
+        seen = Exchange(call.root, call.operation, request, reply, at, is_conditional, call.path)
         yield from _unfailing(memory.observing(seen), "a response could not be observed")
         if not is_stale or call.guard is None:
             break  # it went through, or nothing may be written into it
@@ -150,32 +156,35 @@ def _prepared(memory: Memory, call: Call, guard: Guard | None, *, is_first: bool
     try:
         if guard is not None:
             # The server may move between this and the amending: the precondition then finds that it has, as it should.
-            epoch = memory.epoch(call.root) if call.conditional else None
-            if epoch is not None or not call.conditional:
+            # Of a server that has no positions nothing can be asked: what it does is then told as not judged.
+            position = memory.position(call.root) if call.conditional else None
+            if position is not None or not call.conditional or memory.knows_versions(call.root):
                 amended = memory.amend(call.root, call.operation, request, guard)
-                held = Held([applied.entry for applied in amended.applied], epoch, request)
+                held = Held([applied.entry for applied in amended.applied], position, request)
                 request = amended.request
         carried, without = carried_by(request, held.entries), call.request
-        if carried and held.epoch is not None:
-            precondition = precondition_for(held.epoch, carried, held.before, brief=call.compact and is_first)
+        if call.compact or call.conditional:
+            headers[AT_HEADER] = memory.at(call.root)
+        if carried and held.position is not None:
+            precondition = precondition_for(
+                held.position, carried, held.before, brief=call.compact and is_first
+            )
             if len(precondition.header) > LONGEST_PRECONDITION:
                 _log.warning(
                     "a request is sent as it is: what its remembered values rest on is too long to say"
                 )
-                return _as_it_is(call.request)
+                return _as_it_is(call.request, headers)
             headers[PRECONDITION_HEADER] = precondition.header
             if call.held is not None:
                 without = merged(request, precondition.was)
-        if call.compact and (known := memory.epoch(call.root)) is not None:
-            headers[EPOCH_HEADER] = known
     except Exception:  # noqa: BLE001 - an agent's request does not fail for want of memory
         _log.warning("a request could not be amended and is sent as it is", exc_info=True)
-        return _as_it_is(call.request)
+        return _as_it_is(call.request, {})
     return Send(request, headers, held, carried, without, amended)
 
 
-def _as_it_is(request: Fields) -> Send:
-    return Send(request, {}, Held((), None, request), (), request)
+def _as_it_is(request: Fields, headers: Mapping[str, str]) -> Send:
+    return Send(request, headers, Held((), None, request), (), request)
 
 
 def carried_by(request: Fields, entries: Iterable[Entry]) -> list[Entry]:
@@ -184,22 +193,30 @@ def carried_by(request: Fields, entries: Iterable[Entry]) -> list[Entry]:
 
 
 def precondition_for(
-    epoch: str, entries: Sequence[Entry], before: Fields, *, brief: bool = False
+    position: str, entries: Sequence[Entry], before: Fields, *, brief: bool = False
 ) -> Precondition:
-    """That nothing these entries rest on has moved since an epoch; `before` is the request without them.
+    """That nothing these entries rest on has moved since a position; `before` is the request without them.
 
-    Where an entry does not say which rows it rests on, it may be any of its tables; which rules, any rule. The brief form says that
+    Where an entry does not say which cells it rests on, it may be any of its tables; which rules, any rule. The brief form says that
     nothing at all has moved: a fraction of the bytes, at the price of a round trip when something else has. It is for a first try: a
     server that moves all the time would refuse it for ever.
     """
     was = _undoing([entry.parameters for entry in entries], before)
     if brief:
-        return Precondition(epoch=epoch, was=was)
+        return Precondition(at=position, was=was)
     grounds = [entry.grounds for entry in entries]
-    rows = dict.fromkeys(row for one in grounds for row in (one.tables if one.rows is None else one.rows))
+    cells = united(one.rests_on for one in grounds)
     rules = dict.fromkeys(rule for one in grounds for rule in one.rules or ())
     is_any_rule = any(one.rules is None for one in grounds)
-    return Precondition(epoch=epoch, rows=tuple(rows), rules=None if is_any_rule else tuple(rules), was=was)
+    is_any_policy = any(one.policy is None for one in grounds)
+    policies = dict.fromkeys(one.policy for one in grounds if one.policy is not None)
+    return Precondition(
+        at=position,
+        cells=cells,
+        rules=None if is_any_rule else tuple(rules),
+        policies=None if is_any_policy else tuple(policies),
+        was=was,
+    )
 
 
 def _undoing(fixes: Sequence[Fields], before: Fields) -> dict[str, Any]:

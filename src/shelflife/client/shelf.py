@@ -2,21 +2,28 @@
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import msgspec
 
 from shelflife.client.asking import Fields
-from shelflife.client.entries import Entry, Knowledge, Root, place_of
-from shelflife.client.steps import Word, Words
+from shelflife.client.entries import Entry, Knowledge, Root, is_below, place_of
+from shelflife.client.positions import Place, Verdict, judged
+from shelflife.client.steps import Answer, Word, Words
 from shelflife.client.stores import Known, Store, StoreError, Write, Written
 from shelflife.client.strategies import SUSPECT, Strategy, table_tag
 from shelflife.client.telling import Telling
+from shelflife.contract.positions import Account, Named
 from shelflife.contract.values import is_carried
 from shelflife.contract.when import value_at
 
 __all__ = ["Doubts", "Revalidate", "Shelf", "Standing", "Usable", "Withheld", "standing_of"]
+
+_MOST_CONFIRMED = 10_000
+_MOST_ROOTS = 256
+SPLIT_S = 600.0
+"""A log that was left and is back within this time answers beside another; and so long is that believed."""
 
 MOST_TRIES = 64
 """So often at most is something decided anew because others have written."""
@@ -41,12 +48,15 @@ class Withheld(msgspec.Struct, frozen=True):
 Standing = Usable | Revalidate | Withheld
 
 
-def standing_of(entry: Entry, strategy: str, server: Standing) -> Standing:
-    """Whether an entry may be used, given the strategy that asks and how its server stands."""
-    if entry.strategy != strategy:
+def standing_of(entry: Entry, knowledge: Knowledge, server: Standing) -> Standing:
+    """Whether an entry may be used, given what is known and how its server stands."""
+    if entry.strategy != knowledge.strategy:
         return Withheld("it was kept under another strategy, which may keep what is stale")
-    if entry.is_suspect and isinstance(server, Usable):
-        return Revalidate("it may have gone stale")
+    if isinstance(server, Usable):
+        if entry.is_suspect:
+            return Revalidate("it may have gone stale")
+        if entry.generation != knowledge.generation:
+            return Revalidate("it is of another log of the server, or of a part of it that is too far back")
     return server
 
 
@@ -103,7 +113,6 @@ class Doubts:
         with self._lock:
             if self._unsettled.get(root) == doubt:
                 self._unsettled.pop(root, None)
-            self._told.pop(root, None)
 
     def add(self, root: Root) -> None:
         """A response of the server was seen that has not been dealt with."""
@@ -143,12 +152,22 @@ class Shelf:
         self.doubts = Doubts()
         self._words = words
         self._clock = clock
+        self._confirmed: set[str] = set()
+        """Where several logs answer: entries that were revalidated, each for one use."""
 
     def known_here(self, knowledge: Knowledge) -> Knowledge:
         """What is known under this strategy: nothing, where another one has been at work."""
         if knowledge.strategy == self.strategy.name:
             return knowledge
-        return Knowledge(strategy=self.strategy.name, vouched=knowledge.lapsed.vouched)
+        place = Place(mark=knowledge.place.mark)
+        vouched = knowledge.lapsed.vouched if knowledge.vouched else None
+        return Knowledge(
+            strategy=self.strategy.name,
+            place=place,
+            vouched=vouched,
+            generation=knowledge.generation,
+            roots=knowledge.roots,
+        )
 
     def knowledge(self, root: Root) -> Knowledge | None:
         """What is known of a server; None when the store does not say."""
@@ -178,7 +197,14 @@ class Shelf:
     def knows_of(self, root: Root) -> bool:
         """Whether anything of a server can go stale: something is known of it, or the store does not say."""
         knowledge = self.knowledge(root)
-        return knowledge is None or bool(knowledge.versions.tables or knowledge.state_tag)
+        if knowledge is None:
+            return True
+        return bool(knowledge.place.at or knowledge.versions.tables or knowledge.state_tag)
+
+    def is_placed(self, root: Root) -> bool:
+        """Whether a position in the log of a server is known."""
+        knowledge = self.knowledge(root)
+        return knowledge is not None and knowledge.place.at is not None
 
     def word_about(self, root: Root) -> Word:
         """Whose word counts about a server."""
@@ -186,20 +212,41 @@ class Shelf:
         is_held = lambda table: self.store.count(root, table_tag(table)) > 0  # noqa: E731
         return word or Word(root, self.strategy, is_held)
 
-    def standing_of(self, root: Root) -> Standing:
-        """Whether anything that is remembered of a server may be used now."""
+    def judged(
+        self, root: Root, knowledge: Knowledge, sent: Named | None, said: Account, answer: Answer | None
+    ) -> tuple[Verdict, Place]:
+        """What a position means that a server names: by its own word, or by that of the keys that are pinned for it."""
+        if self._words is None:
+            return judged(knowledge.place, sent, said)
+        return self.word_about(root).judged(knowledge, sent, said, answer)
+
+    def standing_of(self, root: Root, knowledge: Knowledge | None) -> Standing:
+        """Whether anything that is remembered of a server may be used now, given what is known of it."""
         standing = self.doubts.standing_of(root)
-        if self._words is None or not isinstance(standing, Usable):
+        if not isinstance(standing, Usable):
             return standing
-        knowledge = self.knowledge(root)
-        lack = "the store fails" if knowledge is None else self.word_about(root).lacks(knowledge)
+        if knowledge is None:
+            return Revalidate("the store fails")
+        if knowledge.place.is_doubted:
+            return Revalidate("a reply of the server may be newer than what is known")
+        lack = None if self._words is None else self.word_about(root).lacks(knowledge)
         return standing if lack is None else Revalidate(lack)
+
+    def is_split(self, knowledge: Knowledge) -> bool:
+        """Whether several logs were found to answer for a server not long ago."""
+        return knowledge.split_at is not None and 0 <= self._clock() - knowledge.split_at < SPLIT_S
+
+    def confirm(self, entries: Iterable[Entry]) -> None:
+        """These were given by the server just now."""
+        if len(self._confirmed) > _MOST_CONFIRMED:
+            self._confirmed.clear()
+        self._confirmed.update(entry.id for entry in entries)
 
     def must_ask_first(self, root: Root) -> bool:
         """Whether somebody must vouch for a server before anything that is remembered of it is used."""
         return (
             self._words is not None
-            and isinstance(self.standing_of(root), Revalidate)
+            and isinstance(self.standing_of(root, self.knowledge(root)), Revalidate)
             and not self.word_about(root).is_its_own
         )
 
@@ -209,10 +256,15 @@ class Shelf:
 
     def usable(self, root: Root, operation: str, request: Fields) -> list[Entry]:
         """The entries that hold for this request and may be used now, oldest first."""
-        standing = self.standing_of(root)
-        found = self._held(root, operation, request) if isinstance(standing, Usable) else []
-        name = self.strategy.name
-        found = [entry for entry in found if isinstance(standing_of(entry, name, standing), Usable)]
+        knowledge = self.knowledge(root)
+        standing = self.standing_of(root, knowledge)
+        if knowledge is None or not isinstance(standing, Usable):
+            return []
+        found = self._held(root, operation, request)
+        found = [entry for entry in found if isinstance(standing_of(entry, knowledge, standing), Usable)]
+        if self.is_split(knowledge):
+            found = [entry for entry in found if entry.id in self._confirmed]
+            self._confirmed.difference_update(entry.id for entry in found)
         if found:
             with self.telling.failing("write"):  # which takes nothing from what was found
                 self.store.used([entry.id for entry in found])
@@ -220,16 +272,50 @@ class Shelf:
 
     def suspects(self, root: Root, operation: str, request: Fields) -> list[Entry]:
         """The entries that hold for this request and must be revalidated, each for itself."""
-        found, name = self._held(root, operation, request), self.strategy.name
-        return [entry for entry in found if isinstance(standing_of(entry, name, Usable()), Revalidate)]
+        knowledge = self.knowledge(root)
+        found = [] if knowledge is None else self._held(root, operation, request)
+        return [
+            entry
+            for entry in found
+            if knowledge is not None
+            and (
+                isinstance(standing_of(entry, knowledge, Usable()), Revalidate)
+                or (self.is_split(knowledge) and entry.id not in self._confirmed)
+            )
+        ]
 
     def has_suspects(self, root: Root) -> bool:
-        """Whether there are any, for any request."""
+        """Whether there may be any, for any request."""
+        knowledge = self.knowledge(root)
+        if knowledge is None:
+            return False
         try:
-            return self.store.count(root, SUSPECT) > 0
+            return knowledge.generation > 0 or self.store.count(root, SUSPECT) > 0
         except StoreError as error:
             self.telling.store_failed(error, "read")
             return False
+
+    def root_of(self, origin: Root, path: str) -> Root:
+        """Where the contract lives that a request for this path is under, as far as that is known."""
+        knowledge = self.knowledge(origin)
+        below = [] if knowledge is None else [root for root in knowledge.roots if is_below(path, root)]
+        return self.root_below(origin, path, max(below, key=len, default=""))
+
+    def root_below(self, origin: Root, path: str, told: str) -> Root:
+        """Where a contract lives, by what a server has told; but not above where keys are pinned, which no server gets around."""
+        pinned = origin if self._words is None else self._words.root_of(origin, path)
+        return max(pinned, origin + told, key=len)
+
+    def note_root(self, origin: Root, path: str) -> None:
+        """A contract lives below this path of an origin."""
+
+        def noting(known: Known) -> Write | None:
+            roots = known.knowledge.roots
+            if path in roots or len(roots) >= _MOST_ROOTS:
+                return None
+            return Write(msgspec.structs.replace(known.knowledge, roots=(*roots, path)))
+
+        self.rewrite(origin, noting)
 
     def _held(self, root: Root, operation: str, request: Fields) -> list[Entry]:
         """The entries that hold for this request, whether they may be used or not."""

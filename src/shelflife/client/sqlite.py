@@ -6,6 +6,7 @@ Tags are rows of an index, not sets: putting and dropping an entry costs what th
 import hashlib
 import logging
 import os
+import secrets
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,13 +19,14 @@ import msgspec
 
 from shelflife.client.entries import Entry, Knowledge, Root, Shape
 from shelflife.client.stores import MOST_SHAPES, Filed, Known, StoreError, Write, Written
+from shelflife.forks import mind_forks
 
 __all__ = ["SqliteStore"]
 
 _log = logging.getLogger("shelflife.memory")
 
 _APPLICATION_ID = 0x5348_4C4D
-_FORMAT = 4
+_FORMAT = 5
 _MOST_NOTED = 256
 _MOST_COUNTED = 10_000
 _CACHED_KIBIBYTES = 16 * 1024
@@ -122,8 +124,18 @@ class SqliteStore:
         self._is_read_only = read_only
         self._open: _Open | None = None
         self._inherited: list[_Open] = []
+        mind_forks(self)
         if read_only:
             self.open()
+
+    def before_fork(self) -> None:
+        self._lock.acquire()
+
+    def after_fork_in_parent(self) -> None:
+        self._lock.release()
+
+    def after_fork_in_child(self) -> None:
+        self._lock = threading.RLock()
 
     def open(self) -> None:
         """Open the file now, and not with the first verb."""
@@ -177,12 +189,14 @@ class SqliteStore:
             known = self.known(root)
             if known.revision != revision:
                 return None
+            # drawn, not counted: a file that was set back to a copy must not come to a revision that somebody has seen
+            new_revision = secrets.randbits(62) + 1
             if revision and known.knowledge == write.knowledge:
-                self._execute("update roots set revision = revision + 1 where root = ?", root)
+                self._execute("update roots set revision = ? where root = ?", new_revision, root)
             else:
-                values = root, revision + 1, _encode(write.knowledge)
+                values = root, new_revision, _encode(write.knowledge)
                 self._execute("insert or replace into roots values (?, ?, ?)", *values)
-            self._seen.known[root] = Known(write.knowledge, revision + 1)
+            self._seen.known[root] = Known(write.knowledge, new_revision)
             written = Written([], [], [])
             for tag in write.drop:
                 dropped = self._drop("join tags using (number) where tag = ?", _tag(root, tag))

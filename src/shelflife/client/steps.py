@@ -10,13 +10,16 @@ import msgspec
 from shelflife.client.asking import Question, Reply, Steps
 from shelflife.client.entries import Knowledge, Root, Vouched
 from shelflife.client.events import Reason
-from shelflife.client.reading import Contract, read_changes, read_state
-from shelflife.client.strategies import RULES, STANDING, Change, Strategy
-from shelflife.contract import BadMessage, Changes, Suggestion
+from shelflife.client.positions import Place, Verdict, judged
+from shelflife.client.reading import Contract, read_account, read_changes, read_state
+from shelflife.client.strategies import POLICIES, RULES, STANDING, Change, Strategy
+from shelflife.contract import BadMessage, Changes, RulesChanges, Suggestion, TableChanges
+from shelflife.contract.positions import Account, Moved, MovedRules, MovedTable, Named
 from shelflife.contract.versions import Versions
 from shelflife.errors import ShelflifeError
 
 __all__ = [
+    "Answer",
     "Disposal",
     "Distrust",
     "MovedOn",
@@ -32,6 +35,7 @@ __all__ = [
     "body_of",
     "by_part",
     "dispose",
+    "follow",
     "is_current",
     "parts_of",
     "what_moved",
@@ -127,6 +131,17 @@ def _moved_parts(known: Versions, said: Versions) -> dict[str, str | None]:
     return moved
 
 
+class Answer(NamedTuple):
+    """What a server has answered when it was asked where its log is."""
+
+    account: Account
+    vouched: Vouched | None = None
+    """Where a key must vouch for the state: for what it does, now."""
+
+    vouched_before: Vouched | None = None
+    """For what one did when the server was asked: it is held to that."""
+
+
 class Told(NamedTuple):
     """What a server has said with a response, and when asked about it."""
 
@@ -139,14 +154,11 @@ class Told(NamedTuple):
     state: Versions | None = None
     """What the server says that it is at, where it was asked."""
 
-    changes: Mapping[str, Change] = {}
+    changes: Mapping[str, TableChanges | RulesChanges] = {}
     """What it told of the parts that it was asked about."""
 
     late: frozenset[str] = frozenset()
     """The parts of which the response names a version that the server knows to have passed."""
-
-    vouched: Vouched | None = None
-    """Where a key must vouch for the state: for what it does, now."""
 
 
 class Distrust(ShelflifeError):
@@ -163,6 +175,21 @@ class Word:
         self.root = root
         self._strategy = strategy
         self._is_held = is_held
+
+    def judged(
+        self, knowledge: Knowledge, sent: Named | None, said: Account, answer: Answer | None
+    ) -> tuple[Verdict, Place]:
+        """What a position means that a reply, or an answer, names."""
+        return judged(knowledge.place, sent, said)
+
+    def question(self, named: Named) -> str:
+        """Where to ask what has moved from a position."""
+        return f"{self.root}/contract/changes?from={quote(named.base)}&nonce={named.nonce}"
+
+    def answer(self, reply: Reply | None, named: Named, knowledge: Knowledge) -> Answer | None:
+        """What the server has answered to that; None when it has not."""
+        account = answered(reply, read_account)
+        return None if account is None else Answer(account)
 
     def lacks(self, knowledge: Knowledge) -> str | None:
         """Why nothing of the server may be used before it is asked; None when it may."""
@@ -196,12 +223,7 @@ class Word:
                 assert_never(movement)
         said = parts_of(state or contract.versions)
         since = self._worth_asking(movement, () if is_latest else contract.suggestions)
-        told = by_part(contract.changes)
-        changes = {
-            part: told[part] for part, old in since.items() if part in told and told[part].since == old
-        }
-        unasked = {part: old for part, old in since.items() if part not in changes}
-        changes |= yield from self._changes(unasked)
+        changes = yield from self._changes(since)
         if is_latest:
             is_as_it_stands = all(change.version == said.get(part) for part, change in changes.items())
             return Told(contract, movement, state, changes if is_as_it_stands else {})
@@ -219,7 +241,10 @@ class Word:
         }
 
     def _late(
-        self, since: Mapping[str, str], changes: Mapping[str, Change], said: Mapping[str, str]
+        self,
+        since: Mapping[str, str],
+        changes: Mapping[str, TableChanges | RulesChanges],
+        said: Mapping[str, str],
     ) -> Steps[frozenset[str]]:
         """The parts that have not moved by the server's answer, and of which it knows the version in the response from before."""
         denied = {
@@ -230,9 +255,9 @@ class Word:
         passed = yield from self._changes(denied)
         return frozenset(part for part, one in passed.items() if one.known and one.version == since[part])
 
-    def _changes(self, since: Mapping[str, str]) -> Steps[dict[str, Change]]:
+    def _changes(self, since: Mapping[str, str]) -> Steps[dict[str, TableChanges | RulesChanges]]:
         """What happened to parts since these versions, as far as the server tells."""
-        changes: dict[str, Change] = {}
+        changes: dict[str, TableChanges | RulesChanges] = {}
         versions = Versions({part: old for part, old in since.items() if part != RULES}, since.get(RULES))
         for query in islice(_queries(versions), _MOST_QUESTIONS):
             reply = yield Question(f"{self.root}/contract/changes?{query}")
@@ -246,8 +271,11 @@ class Words(Protocol):
     def word_about(self, root: Root, clock: Callable[[], float]) -> Word | None:
         """Whose word counts about a server; None for its own."""
 
+    def root_of(self, origin: Root, path: str) -> Root:
+        """Where on an origin a contract lives, at least, for whose requests for this path somebody's word counts; else the origin."""
 
-def by_part(changes: Changes | None) -> dict[str, Change]:
+
+def by_part(changes: Changes | None) -> dict[str, TableChanges | RulesChanges]:
     """What a server tells of tables and of rules alike."""
     if changes is None:
         return {}
@@ -318,7 +346,7 @@ def dispose(knowledge: Knowledge, told: Told, strategy: Strategy) -> Disposal:
         now = _version_now(part, old, new.get(part), change, told, after)
         after.set(part, now, old, new.get(part))
         if old not in (None, now):
-            forgetting = strategy.forgets(part, None if now is None else change)
+            forgetting = strategy.forgets(part, None if now is None or change is None else _moved(change))
             disposal.dropped |= forgetting.tags
             disposal.kept += forgetting.kept
             disposal.alert = forgetting.alert or disposal.alert
@@ -328,8 +356,43 @@ def dispose(knowledge: Knowledge, told: Told, strategy: Strategy) -> Disposal:
     return disposal
 
 
+def follow(knowledge: Knowledge, moved: Moved, strategy: Strategy) -> Disposal:
+    """What follows when a server tells what has moved from what is known."""
+    disposal = Disposal(knowledge)
+    parts: dict[str, Change] = {**moved.tables}
+    if moved.rules is not None:
+        parts[RULES] = moved.rules
+    if moved.policies:
+        parts[POLICIES] = moved.policies
+    for part, change in parts.items():
+        forgetting = strategy.forgets(part, change)
+        disposal.dropped |= forgetting.tags
+        disposal.kept += forgetting.kept
+        disposal.alert = forgetting.alert or disposal.alert
+    return disposal
+
+
+def _moved(changes: TableChanges | RulesChanges) -> Change:
+    """What has moved, in the words of a server that has positions."""
+    if isinstance(changes, RulesChanges):
+        return MovedRules(known=changes.known, added=changes.added or (), removed=changes.removed or ())
+    return MovedTable(
+        known=changes.known,
+        added=changes.added or (),
+        removed=changes.removed or (),
+        changed=changes.changed or (),
+        columns=changes.columns or {},
+        affected_downstream=changes.affected_downstream or (),
+    )
+
+
 def _version_now(
-    part: str, old: str | None, new: str | None, change: Change | None, told: Told, after: "_After"
+    part: str,
+    old: str | None,
+    new: str | None,
+    change: TableChanges | RulesChanges | None,
+    told: Told,
+    after: "_After",
 ) -> str | None:
     """At which version a part is; None when nobody can say."""
     if change is not None:
@@ -379,10 +442,7 @@ class _After:
             tag = contract.state_tag if is_as_said or is_asked else tag
         if before.state_tag not in (None, tag):
             self._supersede(_STATE, tag, [before.state_tag])
-        vouched = told.vouched or before.vouched
-        after = Knowledge(versions, tag, self._superseded, before.strategy, vouched)
-        # a memory that asks for no key has moved on: what the key vouched for is not what is known any more
-        return after if told.vouched is not None or is_unmoved else after.lapsed
+        return msgspec.structs.replace(before, versions=versions, state_tag=tag, superseded=self._superseded)
 
 
 def is_current(suggestion: Suggestion, contract: Contract, known: Versions) -> bool:

@@ -21,7 +21,7 @@ class Known(NamedTuple):
 
     knowledge: Knowledge
     revision: int
-    """Counts the writes; a write names the one it was decided on."""
+    """Another one after each write, and 0 before the first; a write names the one it was decided on."""
 
 
 class Filed(NamedTuple):

@@ -1,20 +1,24 @@
 """What a memory keeps and what it drops: the seams at which strategies differ, and the one that users have."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 from shelflife.client.entries import Entry
 from shelflife.client.events import Reason
 from shelflife.client.stores import Filed
-from shelflife.contract import RulesChanges, TableChanges
-from shelflife.contract.names import node_id
+from shelflife.contract.cells import ALL_KEYS, Columns
+from shelflife.contract.positions import MovedRules, MovedTable
 
-__all__ = ["EXACT", "RULES", "Change", "Exact", "Forgetting", "Revision", "Strategy"]
+__all__ = ["EXACT", "POLICIES", "RULES", "Change", "Exact", "Forgetting", "Revision", "Strategy"]
 
 RULES = ":rules"
 """Stands for the rules among the parts of a state; no table is called that."""
 
-Change = TableChanges | RulesChanges
+POLICIES = ":policies"
+"""Stands for the policies among them."""
+
+Change = MovedTable | MovedRules | tuple[str, ...]
+"""What has moved: a table, the rules, or these policies."""
 
 STANDING = "all"
 """The tag of every entry of a root that is not suspect."""
@@ -28,6 +32,9 @@ EVERYTHING = (STANDING, SUSPECT)
 ANY_RULE = "rule"
 """The tag of an entry that may rest on any rule."""
 
+ANY_POLICY = "policy"
+"""The tag of an entry that may be of any policy."""
+
 
 def table_tag(table: str) -> str:
     """The tag of what depends on a table."""
@@ -39,14 +46,39 @@ def any_row_tag(table: str) -> str:
     return f"rows {table}"
 
 
-def row_tag(node: str) -> str:
-    """The tag of what rests on a row."""
-    return f"row {node}"
+def keys_tag(table: str) -> str:
+    """The tag of what read which rows a table has."""
+    return f"keys {table}"
+
+
+def presence_tag(table: str, key: str) -> str:
+    """The tag of what read whether a row is there, and nothing else of it."""
+    return f"there {table}:{key}"
+
+
+def row_tag(table: str, key: str) -> str:
+    """The tag of what read any column of a row."""
+    return f"row {table}:{key}"
+
+
+def whole_row_tag(table: str, key: str) -> str:
+    """The tag of what read all of a row."""
+    return f"whole {table}:{key}"
+
+
+def cell_tag(table: str, key: str, column: str) -> str:
+    """The tag of what read a column of a row. Keys and columns may be any text, so a length tells where one ends."""
+    return f"cell {table}:{len(key)}:{key}:{column}"
 
 
 def rule_tag(rule: str) -> str:
     """The tag of what rests on a rule."""
     return f"rule {rule}"
+
+
+def policy_tag(policy: str) -> str:
+    """The tag of what a policy gave."""
+    return f"policy {policy}"
 
 
 class Forgetting(NamedTuple):
@@ -98,7 +130,7 @@ class Strategy(Protocol):
 
 
 class Exact:
-    """By rows and by rules: an entry goes exactly when something that it rests on has changed."""
+    """By cells and by rules: an entry goes exactly when something that it rests on has changed."""
 
     name = "exact"
 
@@ -106,29 +138,62 @@ class Exact:
         return True
 
     def forgets(self, part: str, change: Change | None) -> Forgetting:
+        if isinstance(change, tuple):
+            tags = (ANY_POLICY, *map(policy_tag, change))
+            return Forgetting(dict.fromkeys(tags, Reason.POLICY_CHANGED))
         if change is None or not change.known:
             if part == RULES:
                 return Forgetting({STANDING: Reason.RULES_MOVED}, alert="stamp")
             return Forgetting({table_tag(part): Reason.TABLE_MOVED})
-        if isinstance(change, RulesChanges):
-            rules = [rule_tag(rule.id) for rule in (*(change.added or ()), *(change.removed or ()))]
-            tags = dict.fromkeys((ANY_RULE, *rules), Reason.RULE_CHANGED)
-            return Forgetting(tags, alert="stamp") if rules else Forgetting()
-        keys = (*(change.added or ()), *(change.removed or ()), *(change.changed or ()))
-        rows = [row_tag(node_id(part, key)) for key in keys]
-        tags = dict.fromkeys((any_row_tag(part), *rows), Reason.ROW_CHANGED) if rows else {}
-        return Forgetting(tags, kept=(part,))
+        if isinstance(change, MovedRules):
+            rules = [rule_tag(rule.id) for rule in (*change.added, *change.removed)]
+            gone = dict.fromkeys((ANY_RULE, *rules), Reason.RULE_CHANGED)
+            return Forgetting(gone, alert="stamp") if rules else Forgetting()
+        return Forgetting(dict.fromkeys(_tags_of(part, change), Reason.ROW_CHANGED), kept=(part,))
 
     def files(self, entry: Entry) -> Filed:
         grounds = entry.grounds
-        rows = grounds.tables if grounds.rows is None else grounds.rows
         tags = [table_tag(table) for table in grounds.tables]
-        tags += (row_tag(node) if ":" in node else any_row_tag(node) for node in rows)
+        for table, rows in grounds.rests_on.items():
+            tags += [any_row_tag(table)] if rows is None else _row_tags(table, rows)
         tags += [ANY_RULE] if grounds.rules is None else map(rule_tag, grounds.rules)
+        tags.append(ANY_POLICY if grounds.policy is None else policy_tag(grounds.policy))
         return Filed(entry, entry.slot, tuple(dict.fromkeys(tags)))
 
     def revises(self, lessons: Sequence[Entry], tagged: Callable[[str], Sequence[Entry]]) -> Revision:
         return Revision()
+
+
+def _tags_of(table: str, moved: MovedTable) -> Iterator[str]:
+    """The tags of what rests on something of a table that has changed."""
+    come_or_gone = (*moved.added, *moved.removed)
+    if come_or_gone:
+        yield keys_tag(table)
+    for key in come_or_gone:
+        yield from (presence_tag(table, key), row_tag(table, key))
+    for key in moved.changed:
+        columns = moved.columns.get(key)
+        yield from [row_tag(table, key)] if columns is None else _column_tags(table, key, columns)
+    if moved:
+        yield any_row_tag(table)
+
+
+def _row_tags(table: str, rows: Mapping[str, Columns]) -> Iterator[str]:
+    """The tags of what read these columns."""
+    for key, columns in rows.items():
+        if key == ALL_KEYS:
+            yield keys_tag(table)
+        elif columns is None:
+            yield from (row_tag(table, key), whole_row_tag(table, key))
+        else:
+            yield row_tag(table, key) if columns else presence_tag(table, key)
+            yield from (cell_tag(table, key, column) for column in columns)
+
+
+def _column_tags(table: str, key: str, columns: Sequence[str]) -> Iterator[str]:
+    """The tags of what read one of these columns of a row, or all of it."""
+    yield whole_row_tag(table, key)
+    yield from (cell_tag(table, key, column) for column in columns)
 
 
 EXACT = Exact()

@@ -1,39 +1,26 @@
 """Whom to believe about a server's state: keys that the user has pinned, and what follows from what they sign. Pure."""
 
-from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from itertools import pairwise
 from typing import NamedTuple
+from urllib.parse import quote, urlsplit
 
-import msgspec
-
-from shelflife.client.asking import Question, Steps
-from shelflife.client.entries import Knowledge, Root, Vouched, origin_of
-from shelflife.client.reading import Contract, changes_in, read_signed_states, read_statement
-from shelflife.client.steps import (
-    Distrust,
-    Movement,
-    Told,
-    Unmoved,
-    Untold,
-    Word,
-    body_of,
-    by_part,
-    parts_of,
-    what_moved,
-)
-from shelflife.client.strategies import Change
+from shelflife.client.asking import Reply
+from shelflife.client.entries import Knowledge, Root, Vouched, is_below, origin_of
+from shelflife.client.positions import Adopted, Current, Doubted, Forward, Place, Verdict, judged
+from shelflife.client.reading import Contract, read_signed_statement, read_statement
+from shelflife.client.steps import Answer, Distrust, Movement, Word, body_of
 from shelflife.contract import BadMessage
+from shelflife.contract.names import shown
+from shelflife.contract.positions import Account, Named, Position
 from shelflife.contract.signed import (
     KEY,
     Endorsement,
-    SignedText,
+    SignedStatement,
     Statement,
     endorsement_input,
     statement_input,
 )
-from shelflife.contract.versions import Versions
 
 __all__ = ["IsSignedBy", "KeysWord", "Trust", "attestation"]
 
@@ -45,21 +32,30 @@ IsSignedBy = Callable[[str, bytes, str], bool]
 
 
 class Trust:
-    """The keys that speak for servers, by origin; `is_signed_by` is the arithmetic. See `shelflife.integrations.ed25519.trust`."""
+    """The keys that speak for servers, each by its address; `is_signed_by` is the arithmetic.
+
+    See `shelflife.integrations.ed25519.trust`.
+    """
 
     def __init__(self, pins: Mapping[str, Collection[str]], is_signed_by: IsSignedBy) -> None:
-        self._pins: defaultdict[str, frozenset[str]] = defaultdict(frozenset)
-        for origin, keys in pins.items():
+        self._pins: dict[Root, frozenset[str]] = {}
+        for address, keys in pins.items():
             if isinstance(keys, str) or not keys or not all(map(KEY.fullmatch, keys)):
                 raise ValueError("a pin is a list of keys, each spelled ed25519: and 32 bytes in Base64")
-            self._pins[origin_of(origin)] |= frozenset(keys)
+            root = _spelled(address)
+            self._pins[root] = self._pins.get(root, frozenset()) | frozenset(keys)
         self.is_signed_by = is_signed_by
 
-    def pins_of(self, origin: str) -> frozenset[str]:
-        """The keys that are pinned for an origin; none where it need not sign."""
+    def pins_of(self, root: str) -> frozenset[str]:
+        """The keys that are pinned for a root, or for what it is below; none where it need not sign."""
         with suppress(ValueError):  # of what is no address; it cannot be asked either
-            return self._pins.get(origin) or self._pins.get(origin_of(origin), frozenset())
+            return self._pins.get(self.root_of(origin_of(root), urlsplit(root).path), frozenset())
         return frozenset()
+
+    def root_of(self, origin: Root, path: str) -> Root:
+        """Where keys are pinned that hold for a path of an origin: as deep as possible, at least the origin itself."""
+        pinned = (root.removeprefix(origin) for root in self._pins if root.startswith(origin))
+        return origin + max((one for one in pinned if is_below(path, one)), key=len, default="")
 
     def word_about(self, root: Root, clock: Callable[[], float]) -> "KeysWord | None":
         """Whose word counts about a server, where keys are pinned for it."""
@@ -78,46 +74,38 @@ class KeysWord(Word):
 
     def lacks(self, knowledge: Knowledge) -> str | None:
         vouched, lack = knowledge.vouched, "no key that is pinned vouches for the state of the server"
-        if vouched is None or self.clock() >= vouched.expires_at:
+        if vouched is None or vouched.at != knowledge.place.at or self.clock() >= vouched.expires_at:
             return lack
         return None if vouched.key in _keys(self.trust, self.root, vouched).valid else lack
+
+    def judged(
+        self, knowledge: Knowledge, sent: Named | None, said: Account, answer: Answer | None
+    ) -> tuple[Verdict, Place]:
+        """Only a signed answer moves anything. A reply may be of the state that a key vouches for; else it is one to ask about."""
+        if answer is not None:
+            verdict, place = judged(knowledge.place, sent, said)
+            # What was known may have come from somebody who has no keys, and so asks nobody for them.
+            is_by_a_key = knowledge.vouched is not None and knowledge.vouched.at == knowledge.place.at
+            if isinstance(verdict, Current | Forward) and not is_by_a_key:
+                return Adopted(), place
+            return verdict, place
+        if self.lacks(knowledge) is None and said.to == knowledge.place.at:
+            return Current(), knowledge.place
+        return Doubted("no key vouches for the state that the reply is of"), knowledge.place.doubted()
+
+    def question(self, named: Named) -> str:
+        return f"{self.root}/contract/signed?from={quote(named.base)}&nonce={named.nonce}"
+
+    def answer(self, reply: Reply | None, named: Named, knowledge: Knowledge) -> Answer:
+        body = body_of(reply)
+        if body is None:
+            raise Distrust("the server was asked for its signed state and gave none")
+        return attestation(body, named, knowledge.vouched, self.trust, self.root, self.clock())
 
     def moved(
         self, knowledge: Knowledge, contract: Contract, *, is_doubted: bool, is_latest: bool
     ) -> Movement:
-        is_settled = not is_doubted and self.lacks(knowledge) is None
-        return Unmoved() if is_settled and _is_of(knowledge.vouched, contract) else Untold({})
-
-    def asking(
-        self, knowledge: Knowledge, contract: Contract, movement: Movement, *, is_latest: bool
-    ) -> Steps[Told]:
-        held = knowledge.vouched
-        since = "" if held is None else f"?since={held.sequence}"
-        body = body_of((yield Question(f"{self.root}/contract/signed{since}")))
-        if body is None:
-            raise Distrust("the server was asked for its signed state and gave none")
-        found = attestation(body, held, knowledge.versions, self.trust, self.root, self.clock())
-        movement = what_moved(knowledge, Contract(versions=found.versions), is_latest=True)
-        if not _is_of(found.vouched, contract):
-            late = "the response is of another state than the signed one: it is late, or forged"
-            faults = contract.faults if contract.versions is None else (*contract.faults, late)
-            contract = Contract(faults=faults)
-        return Told(contract, movement, found.versions, found.changes, vouched=found.vouched)
-
-
-def _is_of(vouched: Vouched | None, contract: Contract) -> bool:
-    """Whether a response names the very state that a key vouches for."""
-    said = contract.versions
-    return vouched is not None and said is not None and vouched.digest == said.digest
-
-
-class Attestation(NamedTuple):
-    """A state that a pinned key, or one that such a key has named, vouches for."""
-
-    vouched: Vouched
-    versions: Versions
-    changes: Mapping[str, Change]
-    """What has moved since the state that was attested before, by part, as far as the key vouches for that too."""
+        raise Distrust("the server names no position in its log, and only that can be signed")
 
 
 class _Keys(NamedTuple):
@@ -131,39 +119,54 @@ class _Keys(NamedTuple):
 
 
 def attestation(
-    body: bytes, held: Vouched | None, before: Versions, trust: Trust, origin: str, now: float
-) -> Attestation:
+    body: bytes, named: Named, held: Vouched | None, trust: Trust, root: Root, now: float
+) -> Answer:
     """What the answer of `GET /contract/signed` attests; `Distrust` when it attests nothing.
 
-    `held` is what was attested before, `before` the versions of that state.
+    `named` is what was asked, `held` what was attested before.
     """
     try:
-        answer = read_signed_states(body)
-        keys = _keys(trust, origin, held, answer.endorsements)
-        statements = [_verified(one, keys, trust.is_signed_by) for one in answer.statements]
+        signed = read_signed_statement(body)
+        keys = _keys(trust, root, held, signed.endorsements)
+        statement = _verified(signed, keys, trust.is_signed_by)
     except BadMessage as error:
         raise Distrust(str(error)) from None
-    newest = statements[-1]
-    _check_time(newest, now)
-    changes = {} if held is None else _since(held, statements, before)
-    expires_at = newest.expires_at
-    if held is not None and held.sequence == newest.sequence:
-        expires_at = max(expires_at, held.expires_at)  # the same may have been said before, for longer
+    if statement.nonce != named.nonce or statement.since not in ("", named.base):
+        raise Distrust("the signed state is the answer to another question: it is replayed")
+    if not _is_of(statement.root, root):
+        raise Distrust(
+            f"the signed state is of a contract at {shown(statement.root or '/')}, not of this one"
+        )
+    _check_time(statement, now)
+    if held is not None:
+        _check_order(held, named, statement)
     vouched = Vouched(
-        lineage=newest.lineage,
-        sequence=newest.sequence,
-        digest=newest.versions.digest,
-        key=answer.statements[-1].key,
-        expires_at=expires_at,
+        log=statement.log,
+        at=statement.to,
+        digest=statement.digest,
+        key=signed.key,
+        expires_at=statement.expires_at,
         keys=keys.named,
         retired_keys=keys.retired,
     )
-    return Attestation(vouched, newest.versions, changes)
+    return Answer(statement, vouched, held)
 
 
-def _keys(trust: Trust, origin: str, held: Vouched | None, endorsements: Sequence[Endorsement] = ()) -> _Keys:
+def _spelled(address: str) -> Root:
+    """An address as roots are spelled."""
+    return origin_of(address) + urlsplit(address).path.rstrip("/")
+
+
+def _is_of(told: str, root: Root) -> bool:
+    """Whether a statement that tells where its contract lives, a path or a whole address, is of this root."""
+    with suppress(ValueError):  # of what is neither
+        return _spelled(told if "://" in told else origin_of(root) + told) == _spelled(root)
+    return False
+
+
+def _keys(trust: Trust, root: Root, held: Vouched | None, endorsements: Sequence[Endorsement] = ()) -> _Keys:
     """In whatever order they are named. A key that was named by one that is not pinned any more counts no longer."""
-    pins = trust.pins_of(origin)
+    pins = trust.pins_of(root)
     seen, retired = (held.keys, dict.fromkeys(held.retired_keys)) if held else ({}, {})
     claims = list(seen.items())
     for one in endorsements:
@@ -178,7 +181,7 @@ def _keys(trust: Trust, origin: str, held: Vouched | None, endorsements: Sequenc
     return _Keys(frozenset({*pins, *named}.difference(retired)), named, tuple(retired))
 
 
-def _verified(signed: SignedText, keys: _Keys, is_signed_by: IsSignedBy) -> Statement:
+def _verified(signed: SignedStatement, keys: _Keys, is_signed_by: IsSignedBy) -> Statement:
     if signed.key in keys.retired:
         raise Distrust("the state is signed by a key that has been replaced")
     if signed.key not in keys.valid:
@@ -188,67 +191,23 @@ def _verified(signed: SignedText, keys: _Keys, is_signed_by: IsSignedBy) -> Stat
     return read_statement(signed.statement)
 
 
-def _check_time(newest: Statement, now: float) -> None:
-    if newest.expires_at <= now:
-        raise Distrust(
-            "the signed state has expired: somebody holds newer ones back, or one of the clocks is wrong"
-        )
-    if newest.made_at > now + _SKEW_S:
+def _check_time(statement: Statement, now: float) -> None:
+    if statement.expires_at <= now:
+        raise Distrust("the signed state has expired: one of the clocks is wrong")
+    if statement.made_at > now + _SKEW_S:
         raise Distrust("the signed state is of the future: one of the clocks is wrong")
 
 
-def _since(held: Vouched, statements: Sequence[Statement], before: Versions) -> dict[str, Change]:
-    """What has moved since what was attested before; `Distrust` when the newest does not go on from that."""
-    newest = statements[-1]
-    if newest.lineage != held.lineage:
+def _check_order(held: Vouched, named: Named, statement: Statement) -> None:
+    """`Distrust` unless a statement is of the same log as the one before, and no older."""
+    before, now = Position.from_text(held.at), Position.from_text(statement.to)
+    if statement.log != held.log:
+        raise Distrust("the server has begun another log; forget all of this root to begin anew with it")
+    if before is None or now is None or now.number < before.number:
         raise Distrust(
-            "the server has begun another lineage of states; forget all of this origin to begin anew with it"
+            f"the log of the server ends before {held.at}, which has been seen: it was rolled back"
         )
-    if newest.sequence < held.sequence:
-        raise Distrust(
-            f"state {newest.sequence} was signed before state {held.sequence}, which has been seen: it is replayed, or the server was rolled back"
-        )
-    if newest.sequence == held.sequence:
-        if newest.versions.digest != held.digest:
-            raise Distrust(f"the server has signed two different states as number {held.sequence}")
-        return {}
-    number, digest, is_gapless = held.sequence, held.digest, held.digest == before.digest
-    steps = [one for one in statements if one.sequence > held.sequence]
-    for step in steps:
-        is_next = step.sequence == number + 1
-        is_going_on = step.previous == digest if is_next else step.sequence > number
-        if step.lineage != held.lineage or not is_going_on:
-            raise Distrust(f"state {step.sequence} does not go on from the state that was signed before it")
-        number, digest, is_gapless = step.sequence, step.versions.digest, is_gapless and is_next
-    return _moves(steps, before) if is_gapless else {}
-
-
-def _moves(steps: Sequence[Statement], before: Versions) -> dict[str, Change]:
-    """What has moved in all these steps, by part. What was changed and changed back counts as changed."""
-    told: defaultdict[str, list[Change]] = defaultdict(list)
-    versions = before
-    for step in steps:
-        changes = changes_in(step, versions)
-        if changes is None:
-            return {}
-        for part, change in by_part(changes).items():
-            told[part].append(change)
-        versions = step.versions
-    ends = parts_of(before), parts_of(versions)
-    return {
-        part: _joined(run)
-        for part, run in told.items()
-        if (run[0].since, run[-1].version) == tuple(end.get(part) for end in ends)
-    }
-
-
-def _joined(run: Sequence[Change]) -> Change:
-    """Changes one after another as one."""
-    are_consecutive = all(one.version == other.since for one, other in pairwise(run))
-    is_known = are_consecutive and all(one.known for one in run)
-    lists = {
-        name: tuple(dict.fromkeys(each for one in run for each in getattr(one, name) or ()))
-        for name in ("added", "removed", "changed", "affected_downstream")
-        if hasattr(run[-1], name)
-    }
-    return msgspec.structs.replace(run[-1], since=run[0].since, known=is_known, **lists)
+    if now.number == before.number and statement.digest != held.digest:
+        raise Distrust(f"the server has signed two different states as number {now.number}")
+    if named.position == before and statement.unknown in ("ahead", "foreign"):
+        raise Distrust(f"the log of the server does not go on from {held.at}, for which it has vouched")

@@ -18,7 +18,7 @@ from shelflife.client.strategies import EVERYTHING, STANDING, SUSPECT, table_tag
 from shelflife.contract.values import is_carried
 from shelflife.contract.versions import Versions
 
-__all__ = ["MOST_EVICTIONS", "Lessons", "Writing", "departures", "what_is_taught"]
+__all__ = ["MOST_EVICTIONS", "NO_LESSONS", "Lessons", "Writing", "departures", "what_is_taught"]
 
 MOST_EVICTIONS = 32
 """By default: of the fixes that one agent remembers of one server, so many may be invalidated within an hour.
@@ -73,15 +73,22 @@ class Lessons(NamedTuple):
     """As suspects: fixes of the state that the response names, where the server has moved on from that."""
 
 
+NO_LESSONS = Lessons([], [])
+
+
 def what_is_taught(
     exchange: Exchange, contract: Contract, disposal: Disposal, *, learned_at: float, strategy: str
 ) -> Lessons:
-    """What is to be kept of a response: its cacheable fixes, for a request that JSON can carry."""
+    """What is to be kept of a response: its cacheable fixes, for a request that JSON can carry.
+
+    A response that names its position is of the state that is known. Of any other, the versions tell.
+    """
     known: dict[str, Entry] = {}
     outrun: dict[str, Entry] = {}
     is_taught = contract.suggestions and is_carried(exchange.operation, exchange.request)
     for suggestion in contract.suggestions if disposal.is_teaching and is_taught else ():
-        is_known = is_current(suggestion, contract, disposal.knowledge.versions)
+        is_placed = contract.account is not None and bool(suggestion.depends_on)
+        is_known = is_placed or is_current(suggestion, contract, disposal.knowledge.versions)
         is_of_a_state = is_known or is_current(suggestion, contract, contract.versions or Versions({}))
         if suggestion.cache_hint == "cacheable" and is_of_a_state:
             entry = Entry.from_suggestion(
@@ -92,6 +99,7 @@ def what_is_taught(
                 learned_at=learned_at,
                 strategy=strategy,
                 is_suspect=not is_known,
+                generation=disposal.knowledge.generation,
             )
             (known if is_known else outrun)[entry.id] = entry
     return Lessons(list(known.values()), list(outrun.values()))

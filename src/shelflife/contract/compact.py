@@ -1,226 +1,175 @@
-"""The compact form: what goes on the wire to a client that says which state it knows.
+"""The compact form of a suggestion, for a client that names a position: without what follows from the rest of it, or from its request."""
 
-A client names the state that it knows by its epoch. A server at that state answers with `"epoch": 1` in place of the stamps, one that has
-moved on with what has moved since, and one that cannot tell with the full form. Both sides work the epoch out from the versions, so it
-is never sent to tell it.
-"""
-
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+import base64
+import hashlib
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from shelflife.contract.cells import Cells, Columns, rows_of_cells
 from shelflife.contract.errors import BadMessage
-from shelflife.contract.messages import Changes, Counts, RulesChanges, Suggestion, TableChanges, TableVersion
-from shelflife.contract.names import node_id, split_node_id
-from shelflife.contract.rules import Rule
-from shelflife.contract.versions import Versions
+from shelflife.contract.messages import Suggestion
+from shelflife.contract.values import DEEPEST_VALUE, fault_in
+from shelflife.contract.when import read_at
 
-__all__ = [
-    "EPOCH_HEADER",
-    "CompactSuggestion",
-    "Moved",
-    "MovedRules",
-    "MovedTable",
-    "changes_of",
-    "compacted",
-    "expanded",
-    "moved_between",
-]
-
-EPOCH_HEADER = "Contract-Epoch"
+__all__ = ["CompactSuggestion", "compacted", "expanded"]
 
 _LONGEST_GROUNDS = 16 * 1024
 """As in the full form, where they are part of what may be so large."""
 
-_SHORT = re.compile(r"([0-9]{1,5})(?:([:=>])(.*))?", re.DOTALL)
+_OF_REQUEST, _OF_PARAMETERS, _RULES = "=", "~", ">"
+_MARKS = (_OF_REQUEST, _OF_PARAMETERS, _RULES)
+_LITERAL = ":"
+_POLICY_LENGTH = 3
+_CHECK_LENGTH = 4
+
+_Told = str | tuple[str, ...] | None
+"""Columns, or relations. One alone stands for itself."""
+
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
-class MovedTable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A table that is at another version than the client knows; without the lists, the server cannot tell which rows."""
-
-    version: str | None
-    """The version now; null when the table is not loaded any more."""
-
-    known: bool = True
-    added: tuple[str, ...] = ()
-    removed: tuple[str, ...] = ()
-    changed: tuple[str, ...] = ()
-    affected_downstream: tuple[str, ...] = ()
-    counts: Counts | UnsetType = UNSET
-    """In place of the lists, for a client that is not shown keys; `known` is then false."""
-
-
-class MovedRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The rules, when they are others than the client knows."""
-
-    version: str
-    known: bool = True
-    added: tuple[Rule, ...] = ()
-    removed: tuple[Rule, ...] = ()
-    counts: Counts | UnsetType = UNSET
-
-
-class Moved(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What has moved between the state that a client knows and the one that a response is of."""
-
-    tables: dict[str, MovedTable] = {}
-    rules: MovedRules | None = None
-
-
 class CompactSuggestion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A suggestion without what follows from the state, from its grounds or from its parameters.
-
-    Tables are named by their number among the names of all tables, sorted.
-    """
+    """A cacheable suggestion in short."""
 
     type: str
     parameters: dict[str, Any]
-    cache_hint: Literal["cacheable", "recompute"] = "cacheable"
-    tables: tuple[int, ...] = ()
-    """The tables that it depends on, where its grounds do not tell."""
+    on: dict[str, dict[str, _Told]]
+    """Its cells and its rules, by table.
 
-    on: tuple[str, ...] | UnsetType = UNSET
-    """Its rows and then its rules: `2` for a whole table, `2:key` for a row, `2=field` for the row whose key is the value of a field of `when`,
-    else of `parameters`, and `2>relation` for a rule."""
+    A key `=field` stands for the value of that field of the request, and `~field` for that of a parameter. A key that begins like one of these
+    itself, or with a colon, has a colon before it. The empty key stands for the set of keys, and with null for the whole table. Under `>` are
+    the relations of the rules that leave the table.
+    """
 
-    when: dict[str, Any] | UnsetType = UNSET
+    by: str = ""
+    """The policy that gave it, in three characters, and four over the values of the request under which the fix holds."""
+
+    when: tuple[str, ...] = ()
+    """More fields of the request under whose values the fix holds, beside those that `on` refers to."""
+
     unless: dict[str, tuple[Any, ...]] | UnsetType = UNSET
-    """Absent beside grounds it stands for the parameters that are not in `when`, and empty for none at all."""
+    """Absent it stands for the parameters that are not fields of `when`, and empty for none at all."""
 
 
-def compacted(suggestion: Suggestion, tables: Iterable[str]) -> CompactSuggestion:
-    """A suggestion for a client that knows the state it is of; `tables` are those of the state."""
-    numbers = {name: number for number, name in enumerate(sorted(tables))}
-    rows, when, unless = suggestion.rows or (), suggestion.when or {}, suggestion.unless or {}
-    by_value = {value: field for field, value in _texts(suggestion).items()}
-    short_rows = (_short(row, ":", numbers, by_value) for row in rows)
-    short_rules = (_short(rule, ">", numbers, {}) for rule in suggestion.rules or ())
-    is_implied = not rows or _encode(unless) == _encode(_not_yet(suggestion.parameters, when))
-    follows_from_rows = set(_tables_in(rows)) == set(suggestion.depends_on)
+def compacted(suggestion: Suggestion, by: str) -> CompactSuggestion | Suggestion:
+    """A suggestion by a policy, for a client that names positions. One that does not say what it rests on stays as it is."""
+    cells, when, unless = suggestion.rests_on, suggestion.when or {}, suggestion.unless or {}
+    if not cells or suggestion.when is UNSET or cells.keys() != {*suggestion.depends_on}:
+        return suggestion
+    short = {
+        value: _OF_PARAMETERS + field for field, value in _texts(suggestion.parameters, shorter=True).items()
+    }
+    short |= {value: _OF_REQUEST + field for field, value in _texts(when).items()}
+    on: dict[str, dict[str, _Told]] = {
+        table: {"": None}
+        if rows is None
+        else {short.get(key) or _literal(key): _few(read) for key, read in rows.items()}
+        for table, rows in cells.items()
+    }
+    for rule in suggestion.rules or ():
+        table, _, relation = rule.partition(":")
+        told = on.setdefault(table, {})
+        told[_RULES] = _few((*_many(told.get(_RULES, ())), relation))
+    referred = {key[1:] for told in on.values() for key in told if key.startswith(_OF_REQUEST)}
+    is_implied = _encode(unless) == _encode(_not_yet(suggestion.parameters, when))
     return CompactSuggestion(
         type=suggestion.type,
         parameters=suggestion.parameters,
-        cache_hint=suggestion.cache_hint,
-        tables=() if follows_from_rows else tuple(numbers[table] for table in suggestion.depends_on),
-        on=(*short_rows, *short_rules) if rows else UNSET,
-        when=suggestion.when,
+        on=on,
+        by=by + _check(when),
+        when=tuple(field for field in when if field not in referred),
         unless=UNSET if is_implied else unless,
     )
 
 
-def _short(node: str, mark: str, numbers: Mapping[str, int], by_value: Mapping[str, str]) -> str:
-    table, key = split_node_id(node)
-    if key is None:
-        return f"{numbers[table]}"
-    field = by_value.get(key)
-    return f"{numbers[table]}{mark}{key}" if field is None else f"{numbers[table]}={field}"
+def expanded(suggestion: CompactSuggestion | Suggestion, request: Mapping[str, Any]) -> Suggestion:
+    """The suggestion as the full form has it, for the request that it was the answer to; without versions, which its client need not know.
 
-
-def expanded(suggestion: CompactSuggestion, table_versions: Mapping[str, str]) -> Suggestion:
-    """The suggestion as the full form has it, but for the order of its tables; the versions are those of the state it is of."""
-    names = sorted(table_versions)
-    texts = _texts(suggestion)
-    try:
-        nodes = []
-        length = 0
-        for short in suggestion.on or ():
-            nodes.append(_long(short, names, texts))
-            length += len(nodes[-1][0])
-            if length > _LONGEST_GROUNDS:
-                raise BadMessage(f"the suggestion {suggestion.type} rests on too much")
-        told = tuple(names[number] for number in suggestion.tables if number >= 0)
-    except (IndexError, KeyError):
-        raise BadMessage(f"the suggestion {suggestion.type} rests on what is not there") from None
-    rows = tuple(node for node, is_rule in nodes if not is_rule)
-    rules = tuple(node for node, is_rule in nodes if is_rule)
-    depends_on = told or _tables_in(rows)
+    `BadMessage` when it is for another request, or rests on what is not there.
+    """
+    if isinstance(suggestion, Suggestion):
+        return suggestion
+    if fault_in(dict(request), DEEPEST_VALUE, is_strict=True) is not None:
+        raise BadMessage(
+            f"the suggestion {suggestion.type} is for another request: JSON cannot carry this one"
+        )
+    referred = (key[1:] for told in suggestion.on.values() for key in told if key.startswith(_OF_REQUEST))
+    when = {field: read_at(request, field) for field in dict.fromkeys((*referred, *suggestion.when))}
+    if _check(when) != suggestion.by[_POLICY_LENGTH:]:
+        raise BadMessage(f"the suggestion {suggestion.type} is for other values than the request has")
+    cells: Cells = {}
+    for table, told in suggestion.on.items():
+        rows = {
+            _written_out(key, when, suggestion): _columns(read) for key, read in told.items() if key != _RULES
+        }
+        if rows:
+            cells[table] = None if rows.get("", ()) is None else rows
+    if sum(len(key) for rows in cells.values() for key in rows or ()) > _LONGEST_GROUNDS:
+        raise BadMessage(f"the suggestion {suggestion.type} rests on too much")
+    rules = tuple(
+        f"{table}:{relation}"
+        for table, told in suggestion.on.items()
+        for relation in _many(told.get(_RULES, ()))
+    )
     unless = suggestion.unless
-    if unless is UNSET and rows:
-        unless = _not_yet(suggestion.parameters, suggestion.when or {})
+    if unless is UNSET:
+        unless = _not_yet(suggestion.parameters, when)
     return Suggestion(
         type=suggestion.type,
         parameters=suggestion.parameters,
-        cache_hint=suggestion.cache_hint,
-        table=depends_on[-1] if depends_on else UNSET,
-        tables=tuple(TableVersion(table=name, version=table_versions[name]) for name in depends_on) or UNSET,
-        rows=rows or UNSET,
+        cache_hint="cacheable",
+        table=next(reversed(cells), UNSET),
+        rows=rows_of_cells(cells) or UNSET,
+        cells=cells or UNSET,
         rules=rules or UNSET,
-        when=suggestion.when,
+        by=suggestion.by[:_POLICY_LENGTH],
+        when=when,
         unless=unless or UNSET,
     )
 
 
-def _long(short: str, names: Sequence[str], texts: Mapping[str, str]) -> tuple[str, bool]:
-    """What is meant, and whether it is a rule."""
-    found = _SHORT.fullmatch(short)
-    if found is None:
-        raise BadMessage("what a suggestion rests on cannot be read")
-    table, mark, rest = names[int(found[1])], found[2], found[3]
-    if mark == "=":
-        return node_id(table, texts[rest]), False
-    return node_id(table, rest) if mark else table, mark == ">"
+def _written_out(key: str, when: Mapping[str, Any], suggestion: CompactSuggestion) -> str:
+    if key.startswith(_LITERAL):
+        return key[1:]
+    if not key.startswith((_OF_REQUEST, _OF_PARAMETERS)):
+        return key
+    value = (when if key.startswith(_OF_REQUEST) else suggestion.parameters).get(key[1:])
+    if not isinstance(value, str) or not value:
+        raise BadMessage(f"the suggestion {suggestion.type} rests on what is not there")
+    return value
 
 
-def moved_between(known: Versions, changes: Changes) -> Moved:
-    """What a client that knows these versions has to be told; `changes` are those since then of all that has moved."""
-    tables = {name: MovedTable(**_told(told)) for name, told in changes.tables.items()}
-    tables |= {
-        name: MovedTable(version=version, known=False)
-        for name, version in changes.table_versions.items()
-        if name not in known.tables
-    }
-    rules = changes.rules
-    if not rules or rules.version == known.rules:
-        return Moved(tables=tables)
-    return Moved(tables=tables, rules=MovedRules(**_told(rules)))
+def _literal(key: str) -> str:
+    return _LITERAL + key if key.startswith((_LITERAL, *_MARKS)) else key
 
 
-def _told(changes: TableChanges | RulesChanges) -> dict[str, Any]:
-    """What is told of changes to a client that has said since when."""
-    told = msgspec.structs.asdict(changes)
-    return {name: value for name, value in told.items() if name != "since" and value is not UNSET}
+def _few(names: Columns) -> _Told:
+    return names[0] if names is not None and len(names) == 1 else names
 
 
-def changes_of(base: Versions, moved: Moved) -> Changes:
-    """What has moved, in the words of `GET /contract/changes`, for a client that knows these versions."""
-    tables = {
-        name: TableChanges(since=base.tables[name], **_in_full(table))
-        for name, table in moved.tables.items()
-        if name in base.tables
-    }
-    versions = {**base.tables, **{name: table.version for name, table in moved.tables.items()}}
-    rules: RulesChanges | UnsetType = UNSET
-    if moved.rules is not None and base.rules is not None:
-        rules = RulesChanges(since=base.rules, **_in_full(moved.rules))
-    return Changes(
-        tables=tables,
-        rules=rules,
-        table_versions={name: version for name, version in versions.items() if version is not None},
-        rules_version=(moved.rules.version if moved.rules else base.rules) or UNSET,
-    )
+def _many(told: _Told) -> tuple[str, ...]:
+    return (told,) if isinstance(told, str) else told or ()
 
 
-def _in_full(moved: MovedTable | MovedRules) -> dict[str, Any]:
-    """What has moved, with lists that are absent where it is not known and not empty ones."""
-    if moved.known:
-        return msgspec.structs.asdict(moved)
-    return {"version": moved.version, "known": False, "counts": moved.counts}
+def _columns(told: _Told) -> Columns:
+    return None if told is None else _many(told)
 
 
-def _texts(suggestion: Suggestion | CompactSuggestion) -> dict[str, str]:
-    """The fields whose values may be keys."""
-    fields = {**suggestion.parameters, **(suggestion.when or {})}
-    return {field: value for field, value in fields.items() if isinstance(value, str)}
+def _check(when: Mapping[str, Any]) -> str:
+    """Tells the values of a request from others."""
+    digest = hashlib.sha256(_encode(dict(when))).digest()
+    return base64.b64encode(digest, altchars=b"-_").decode()[:_CHECK_LENGTH]
+
+
+def _texts(fields: Mapping[str, Any], *, shorter: bool = False) -> dict[str, str]:
+    """The fields whose values may be keys; or those by whose names they are shorter to write."""
+    texts = {field: value for field, value in fields.items() if isinstance(value, str) and value}
+    return {field: value for field, value in texts.items() if not shorter or len(field) < len(value)}
 
 
 def _not_yet(parameters: Mapping[str, Any], when: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
     """What a policy that asks for these values has mostly looked at beside `when`: that the request does not have them yet."""
     return {name: (value,) for name, value in parameters.items() if name not in when}
-
-
-def _tables_in(rows: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(split_node_id(row)[0] for row in rows))

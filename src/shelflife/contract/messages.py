@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType, field
 
+from shelflife.contract.cells import Cells, cells_of_rows
 from shelflife.contract.errors import BadMessage
 from shelflife.contract.rules import Rule, SentRule
 
@@ -69,8 +70,16 @@ class Suggestion(msgspec.Struct, frozen=True, kw_only=True):
     """Every row the fix rests on, as `table:key`, including rows that were looked for and are not there. A
     bare table name stands for the whole table. Beyond the paper, from Level 4 on."""
 
+    cells: Cells | UnsetType = UNSET
+    """What was read of these rows, by table and key. Null stands for a whole table, and for a whole row. Else these columns of
+    the row were read; with none at all only whether it is there. The key "" says that the set of keys was read. Beyond the
+    paper, from Level 4 on."""
+
     rules: tuple[str, ...] | UnsetType = UNSET
     """Every rule that was followed or looked for, as `table:relation`. Beyond the paper, from Level 4 on."""
+
+    by: str | UnsetType = UNSET
+    """The policy that gave it, in short. Only to clients that name positions."""
 
     when: dict[str, Any] | UnsetType = UNSET
     """The request fields, with their values, under which the fix holds; null where the field is absent.
@@ -87,10 +96,17 @@ class Suggestion(msgspec.Struct, frozen=True, kw_only=True):
             raise BadMessage(f"the suggestion {self.type} says recompute and yet names a table")
 
     @property
+    def rests_on(self) -> Cells:
+        """The cells that the fix rests on; of rows without cells, all of them. Empty where neither is told."""
+        return cells_of_rows(self.rows or ()) if self.cells is UNSET else self.cells
+
+    @property
     def depends_on(self) -> tuple[str, ...]:
         """The names of the tables that the fix depends on; `tables` takes precedence over `table`."""
         if self.tables:
             return tuple(dependency.table for dependency in self.tables)
+        if self.cells:
+            return tuple(self.cells)
         return (self.table,) if self.table else ()
 
 
@@ -261,6 +277,9 @@ class TableChanges(msgspec.Struct, frozen=True, kw_only=True):
     added: tuple[str, ...] | UnsetType = UNSET
     removed: tuple[str, ...] | UnsetType = UNSET
     changed: tuple[str, ...] | UnsetType = UNSET
+    columns: dict[str, tuple[str, ...]] | UnsetType = UNSET
+    """Of a changed row the columns that differ; of one that is not in here, any may. From Level 4 on."""
+
     affected_downstream: tuple[str, ...] | UnsetType = UNSET
     """From Level 5 on."""
 

@@ -5,24 +5,42 @@ another position.
 """
 
 import re
+from collections.abc import Mapping
 from typing import Literal, NamedTuple, Self
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from shelflife.contract.compact import Moved
+from shelflife.contract.cells import ALL_KEYS, Columns
+from shelflife.contract.messages import Counts
+from shelflife.contract.rules import Rule
 
-__all__ = ["AT_HEADER", "CHECK_LENGTH", "NOWHERE", "Account", "Named", "Position", "Unknown"]
+__all__ = [
+    "AT_HEADER",
+    "CHECK_LENGTH",
+    "NOWHERE",
+    "ROOT_HEADER",
+    "Account",
+    "Moved",
+    "MovedRules",
+    "MovedTable",
+    "Named",
+    "Position",
+    "Unknown",
+]
 
 AT_HEADER = "Contract-At"
 """In a request what its client knows; in a response the position that it was made from."""
 
-CHECK_LENGTH = 5
+ROOT_HEADER = "Contract-Root"
+"""In a response where the contract lives, if not at the root of its server: a path."""
+
+CHECK_LENGTH = 6
 NOWHERE = "*"
 """What a client names that speaks positions and knows none."""
 
-_POSITION = re.compile(r"([A-Za-z][A-Za-z0-9]{4})(0|[1-9][0-9]{0,14})")
-_NAMED = re.compile(r"(\*|[A-Za-z0-9]{6,20})(?::([A-Za-z0-9]{1,16}))?(?:;n=([A-Za-z0-9.]{1,32}))?")
+_POSITION = re.compile(rf"([A-Za-z][A-Za-z0-9]{{{CHECK_LENGTH - 1}}})(0|[1-9][0-9]{{0,14}})")
+_NAMED = re.compile(r"(\*|[A-Za-z0-9]{7,21})(?::([A-Za-z0-9]{1,16}))?(?:;n=([A-Za-z0-9.]{1,32}))?")
 
 Unknown = Literal["ahead", "foreign", "old"]
 """Why a server cannot go on from the position that a request named.
@@ -68,7 +86,7 @@ class Named(NamedTuple):
 
     @property
     def header(self) -> str:
-        """The value of `Contract-At`: a Token of RFC 9651, with the nonce as its parameter `n`."""
+        """The value of `Contract-At`."""
         return f"{self.base};n={self.nonce}" if self.nonce else self.base
 
     @classmethod
@@ -81,6 +99,64 @@ class Named(NamedTuple):
         if position is None and found[1] != NOWHERE:
             return None
         return cls(position, found[2] or "", found[3] or "")
+
+
+class MovedTable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a table differs from what it was. With nothing in it only the version is another."""
+
+    known: bool = True
+    """False when the lists are absent because the client is not shown them: any row may have changed."""
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    columns: dict[str, tuple[str, ...]] = {}
+    """Of a changed row the columns that differ; of one that is not in here, any may."""
+
+    affected_downstream: tuple[str, ...] = msgspec.field(name="downstream", default=())
+    """The nodes that lay downstream of what changed or went. From Level 5 on."""
+
+    counts: Counts | UnsetType = UNSET
+    """In place of the lists, for a client that is not shown keys; `known` is then false."""
+
+    def __bool__(self) -> bool:
+        """Whether any row differs, or may."""
+        return not self.known or bool(self.added or self.removed or self.changed)
+
+    def touches(self, rows: Mapping[str, Columns] | None) -> bool:
+        """Whether something of these rows has changed, or may have; None stands for the whole table."""
+        if rows is None or not self.known:
+            return bool(self)
+        if ALL_KEYS in rows and (self.added or self.removed):
+            return True
+        if not rows.keys().isdisjoint((*self.added, *self.removed)):
+            return True
+        return any(_meet(rows[key], self.columns.get(key)) for key in self.changed if key in rows)
+
+
+def _meet(read: Columns, changed: tuple[str, ...] | None) -> bool:
+    """Whether a column that was read is among those that changed; None stands for any."""
+    if read is None or changed is None:
+        return read != ()
+    return not set(read).isdisjoint(changed)
+
+
+class MovedRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How the rules differ from what they were."""
+
+    known: bool = True
+    added: tuple[Rule, ...] = ()
+    removed: tuple[Rule, ...] = ()
+    counts: Counts | UnsetType = UNSET
+
+
+class Moved(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What has moved from one position to another."""
+
+    tables: dict[str, MovedTable] = {}
+    rules: MovedRules | None = None
+    policies: tuple[str, ...] = ()
+    """Those that say something else now, or nothing, by the name that fixes give them in `by`."""
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -8,7 +8,9 @@ from typing import Any, Literal, Self
 
 import msgspec
 
+from shelflife.contract.cells import Cells
 from shelflife.contract.errors import BadMessage
+from shelflife.contract.positions import Position
 from shelflife.contract.values import DEEPEST_VALUE, fault_in
 
 __all__ = [
@@ -28,7 +30,7 @@ Verdict = Literal["met", "failed"]
 
 _VERDICTS: dict[str, Verdict] = {"met": "met", "failed": "failed"}
 
-_HEADER = re.compile(r"([A-Za-z][A-Za-z0-9]{7});on=:([A-Za-z0-9+/]*={0,2}):")
+_HEADER = re.compile(r"([A-Za-z0-9]{7,21});on=:([A-Za-z0-9+/]*={0,2}):")
 LONGEST_PRECONDITION = 16_384
 """How many characters the header may have."""
 _FAILED = 412
@@ -47,10 +49,15 @@ def has_gone_stale(status: int, headers: Mapping[str, str]) -> bool:
 class _Grounds(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What remembered values rest on, and the request without them: what stands in the parameter `on`, as JSON."""
 
-    rows: tuple[str, ...] | None = None
-    """The rows that the values rest on; a bare table name for the whole table. None in the brief form: nothing at all may have moved."""
+    cells: Cells | None = None
+    """The cells that the values rest on. None in the brief form: nothing at all may have moved."""
 
     rules: tuple[str, ...] | None = None
+    """None where it may be any rule."""
+
+    policies: tuple[str, ...] | None = None
+    """Those that gave the values, in short; None where it may be any."""
+
     was: dict[str, Any] = {}
     """What merging it into the request (RFC 7396) makes of it again what it was without them."""
 
@@ -58,14 +65,19 @@ class _Grounds(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Precondition(_Grounds, frozen=True, kw_only=True):
     """The grounds of a request that carries remembered values."""
 
-    epoch: str
-    """The state at which these values were known to be right."""
+    at: str
+    """The position at which these values were known to be right."""
+
+    @property
+    def position(self) -> Position | None:
+        """The same as a place in the log."""
+        return Position.from_text(self.at)
 
     @property
     def header(self) -> str:
         """The value of `Contract-Precondition`: a Token of RFC 9651 with a Byte Sequence as its parameter `on`."""
-        grounds = _Grounds(rows=self.rows, rules=self.rules, was=self.was)
-        return f"{self.epoch};on=:{base64.b64encode(msgspec.json.encode(grounds)).decode()}:"
+        grounds = _Grounds(cells=self.cells, rules=self.rules, policies=self.policies, was=self.was)
+        return f"{self.at};on=:{base64.b64encode(msgspec.json.encode(grounds)).decode()}:"
 
     @classmethod
     def from_header(cls, value: str) -> Self:
@@ -76,8 +88,13 @@ class Precondition(_Grounds, frozen=True, kw_only=True):
             grounds = msgspec.json.decode(raw, type=_Grounds)
         except (binascii.Error, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             grounds = None
-        if found is None or grounds is None or fault_in(grounds.was, DEEPEST_VALUE) is not None:
+        if (
+            not found
+            or not Position.from_text(found[1])
+            or grounds is None
+            or fault_in(grounds.was, DEEPEST_VALUE) is not None
+        ):
             raise BadMessage(
-                f"{PRECONDITION_HEADER} cannot be read: it is an epoch, and after ;on=: its grounds as JSON in Base64"
+                f"{PRECONDITION_HEADER} cannot be read: it is a position, and after ;on=: its grounds as JSON in Base64"
             )
-        return cls(epoch=found[1], **msgspec.structs.asdict(grounds))
+        return cls(at=found[1], **msgspec.structs.asdict(grounds))

@@ -1,22 +1,19 @@
-"""Signed states: what a server vouches for with a key, so that nobody in between can forge, hold back or replay it.
+"""Signed statements: what a server vouches for with a key, so that nobody in between can forge or replay it.
 
-One statement for each state that anybody has asked about, each going on from the one before: the statements of a server are a lineage. How a key
-signs is not known here, only what is signed.
+A statement is the answer to a question, so it names the question. How a key signs is not known here, only what is signed.
 """
 
 import re
 
 import msgspec
 
-from shelflife.contract.compact import Moved
-from shelflife.contract.versions import Versions
+from shelflife.contract.positions import Account
 
 __all__ = [
     "KEY",
     "MOST_ENDORSEMENTS",
     "Endorsement",
-    "SignedStates",
-    "SignedText",
+    "SignedStatement",
     "Statement",
     "endorsement_input",
     "statement_input",
@@ -30,51 +27,28 @@ MOST_ENDORSEMENTS = 16
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
-class Statement(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server says of one of its states."""
+class Statement(Account, frozen=True, kw_only=True, omit_defaults=True):
+    """What a server says of the position where it is, to a client that has asked, and for which it vouches."""
 
-    lineage: str
-    """Names the history that the state is part of: 32 hexadecimal digits that are drawn once."""
+    root: str
+    """Where the contract lives: a path, or a whole address where the server knows that."""
 
-    sequence: int
-    """Counts the states of the lineage."""
+    log: str
+    """Names the log."""
 
-    table_versions: dict[str, str]
-    rules_version: str | None
-    previous: str | None
-    """The digest of the state before it in the lineage; null for the first."""
-
-    moved: Moved | None
-    """What has moved since that one; null when the server cannot tell, or not in short."""
+    digest: str
+    """Over the log and all that is in it, in hexadecimal."""
 
     made_at: int
     """In seconds of Unix time."""
 
     expires_at: int
-    """From then on the statement says nothing any more; the server makes it anew before."""
-
-    @property
-    def versions(self) -> Versions:
-        """Of the state that it is about."""
-        return Versions(self.table_versions, self.rules_version)
+    """From then on the statement says nothing any more."""
 
     @property
     def text(self) -> str:
         """The statement as it is signed and sent: JSON without white space, members sorted by name."""
         return _encode(self).decode()
-
-
-class SignedText(msgspec.Struct, frozen=True, kw_only=True):
-    """A statement and who vouches for it."""
-
-    statement: str
-    """The JSON text that was signed."""
-
-    key: str
-    """`ed25519:` and the public key in Base64."""
-
-    signature: str
-    """In Base64."""
 
 
 class Endorsement(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,16 +61,24 @@ class Endorsement(msgspec.Struct, frozen=True, kw_only=True):
     signature: str
 
 
-class SignedStates(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of `GET /contract/signed`: the statements after one that the client has, or the newest alone."""
+class SignedStatement(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of `GET /contract/signed`: a statement and who vouches for it."""
 
-    statements: tuple[SignedText, ...]
+    statement: str
+    """The JSON text that was signed."""
+
+    key: str
+    """`ed25519:` and the public key in Base64."""
+
+    signature: str
+    """In Base64."""
+
     endorsements: tuple[Endorsement, ...] = ()
 
 
 def statement_input(text: str) -> bytes:
     """What is signed for a statement. By how it begins it can never be taken for an endorsement."""
-    return b"shelflife statement 1\n" + text.encode()
+    return b"shelflife statement 2\n" + text.encode()
 
 
 def endorsement_input(key: str, by: str) -> bytes:

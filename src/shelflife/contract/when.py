@@ -5,7 +5,7 @@ from typing import Any
 
 from shelflife.contract.values import same_json
 
-__all__ = ["WHOLE_REQUEST", "as_read", "field_path", "holds", "value_at"]
+__all__ = ["WHOLE_REQUEST", "as_read", "field_path", "holds", "read_at", "value_at"]
 
 WHOLE_REQUEST = ""
 """The pointer to the request as a whole."""
@@ -38,8 +38,13 @@ def holds(
     )
 
 
+def read_at(request: Mapping[str, Any], path: str) -> Any:
+    """The value that the pointer leads to, as policies and `when` see it."""
+    return as_read(value_at(request, path))
+
+
 def _has(request: Mapping[str, Any], path: str, value: Any) -> bool:
-    return same_json(as_read(value_at(request, path)), as_read(value))
+    return same_json(read_at(request, path), as_read(value))
 
 
 def value_at(request: Mapping[str, Any], path: str) -> Any:

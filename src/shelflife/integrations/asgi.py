@@ -66,7 +66,12 @@ def contract_app(provider: Provider, *, fixes: Collection[str] = ()) -> App:
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            path = "/contract" + path_below_root(scope).removeprefix("/contract")
+            path = path_below_root(scope)
+            if not path.startswith(
+                "/contract/"
+            ):  # it is mounted there, which is below the root of the contract
+                root_path = scope.get("root_path", "").removesuffix("/contract")
+                scope, path = {**scope, "root_path": root_path}, f"/contract{path}"
             await serve_call(endpoints, path, scope, receive, send)
 
     return answer

@@ -1,6 +1,6 @@
 """Ed25519 keys, by `cryptography`: signing at the server, pinning at the client. Needs the extra `signed`.
 
-At the server: `Provider(..., state_file="state.db", signing=Signing(signer=SigningKey.from_file("signing.pem")))`; at the client:
+At the server: `Provider(..., log="log.db", signing=Signing(signer=SigningKey.from_file("signing.pem")))`; at the client:
 `Memory(trust=trust({"https://api.example": ["ed25519:..."]}))`.
 """
 

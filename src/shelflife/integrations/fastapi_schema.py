@@ -16,7 +16,7 @@ _STATUSES = {
     "413": "Too large",
     "422": "The body does not fit",
     "429": "Too many reloads",
-    "503": "The state file cannot be written",
+    "503": "The log cannot be reached",
 }
 _RELOAD_ERRORS = "400 401 404 409 413 422 429 503"
 
@@ -109,16 +109,15 @@ def _operation(path: str, summary: str, answer: str, others: str, asked: dict[st
 
 _PROBLEM = _media("application/problem+json", _ref("Problem"))
 _VERSION = {"type": "string", "pattern": "^[^:]+:.+$"}
-_NUMBER: dict[str, Any] = {"type": "integer", "minimum": 0, "maximum": 10**18 - 1}
-_EPOCHS = _parameters(
-    _parameter("If-None-Match", "The ETag of the state that is known", "header"),
-    _parameter("known", "Its epoch"),
-)
+_STATE = _parameters(_parameter("If-None-Match", "The ETag of the state that is known", "header"))
 _VERSIONS = _parameters(
     _parameter("since", "table:version, once for each table", type="array", items=_VERSION),
     _parameter("rules", "The rules_version that is known"),
 )
-_SEQUENCE = _parameters(_parameter("since", "The number of the last statement that is known", **_NUMBER))
+_POSITION = _parameters(
+    _parameter("from", "The position that is known, with the mark of the client, or *") | {"required": True},
+    _parameter("nonce", "Repeated in the answer"),
+)
 _ASK_FIXES = _body(_ref("AskFixes"))
 _RELOAD_TABLE = _reload("ReloadTable", "rows", "set", "remove")
 _RELOAD_RULES = _reload("ReloadRules", "rules", "add", "remove")
@@ -126,10 +125,10 @@ _RELOAD_RULES = _reload("ReloadRules", "rules", "add", "remove")
 ENDPOINTS = {
     described[0]: _operation(*described)
     for described in (
-        (endpoints.STATE_PATH, "The current versions", "ContractState", "304", _EPOCHS),
+        (endpoints.STATE_PATH, "The current versions", "ContractState", "304", _STATE),
         (endpoints.CHANGES_PATH, "What changed since some versions", "Changes", "400", _VERSIONS),
         (endpoints.FIXES_PATH, "The fixes of a request", "Rejection", "400 404 413 422", _ASK_FIXES),
-        (endpoints.SIGNED_PATH, "The signed state", "SignedStates", "400 503", _SEQUENCE),
+        (endpoints.SIGNED_PATH, "Where the log is, signed", "SignedStatement", "400 503", _POSITION),
         (endpoints.RELOAD_TABLE_PATH, "Reload a table", "ReloadReport", _RELOAD_ERRORS, _RELOAD_TABLE),
         (endpoints.RELOAD_RULES_PATH, "Reload the rules", "RulesReport", _RELOAD_ERRORS, _RELOAD_RULES),
         (endpoints.GRAPH_PATH, "Show the graph", "Graph", "401", {}),

@@ -1,126 +1,263 @@
-"""Following the change feed of a server, so that a memory is up to date before it is asked."""
+"""Following the change feed of a server, so that a memory is up to date before it is asked.
 
-import json
+All of it is written once, for async clients. The calls of a blocking one are awaited too, and are done at once.
+"""
+
+import asyncio
 import logging
-import socket
+import random
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
-from typing import Any
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from shelflife.client.asking import Question, Reply
-from shelflife.client.events import Event
+from shelflife.client.entries import Root, origin_of
+from shelflife.client.event_stream import EventStream
+from shelflife.client.events import Event, LogLost
 from shelflife.client.memory import Memory
+from shelflife.contract.positions import AT_HEADER, Named
+from shelflife.extras import needing
+from shelflife.integrations.reaching import Async, Blocking
 
-__all__ = ["Follower"]
+__all__ = ["AsyncFollower", "CatchingUp", "Follower", "Following", "Offline"]
 
 _log = logging.getLogger("shelflife.memory")
 
-_FIRST_PAUSE_S = 0.2
+_QUIET_S = 40.0
+"""A server sends something at least every 15 seconds. One that is silent for so long is gone."""
+
+_FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 30.0
-_LARGEST_LINE = 1024 * 1024
+_LONGEST_WAIT_S = 10.0
+"""For a connection, and for all that is asked about one event. When that takes longer, the feed is begun anew, which asks too."""
+
+_LONGEST_END_S = 2.0
+"""Only a connection that is not there yet keeps a thread from ending at once. It is left behind then, and does nothing any more."""
+
+_LARGEST_ANSWER = 4 * 1024 * 1024
+_MOST_PASSED = 256
 
 
-class Follower:
-    """Listens to the feed of one server in a thread of its own, and lets a memory hear it.
+class Following(NamedTuple):
+    """All that the server tells is heard, and the memory is up to date with it."""
 
-    Lost connections are taken up again from what the memory knows, so that nothing is missed and nothing is taken in twice.
 
-        with Follower(memory, httpx2.Client(), "https://api.example:443"):
-            ...
-    """
+class CatchingUp(NamedTuple):
+    """It is connected, or about to be, and has not been told yet what it missed."""
+
+
+class Offline(NamedTuple):
+    """What the server tells is not heard."""
+
+    since: float
+    """In seconds of Unix time: for how long the memory has not been up to date."""
+
+    why: str
+
+
+class _Follower:
+    """What both kinds of followers do."""
+
+    _reach: Blocking | Async
+    _not_of_its_client: str
 
     def __init__(
         self,
         memory: Memory,
-        client: Any,
-        origin: str,
+        root: Root,
         *,
+        headers: Mapping[str, str] | None = None,
+        client: Any = None,
+        quiet_s: float = _QUIET_S,
         on_heard: Callable[[list[Event]], None] = lambda events: None,
     ) -> None:
-        """`client` is a blocking one of httpx2 or httpx, without a memory's transport, and is not closed here."""
-        self._memory = memory
-        self._client = client
-        self._origin = origin
-        self._on_heard = on_heard
-        self._is_over = threading.Event()
-        self._response: Any = None
-        self._heard = threading.Condition()
-        self._epoch: str | None = None
-        self._thread = threading.Thread(target=self._follow, name="shelflife-follower", daemon=True)
+        """Follow the contract at a root: the address of a server, with a path where the contract does not live at its root.
+
+        - `headers` go with every request, such as the credentials that the server asks for.
+        - `client` is one of httpx2 or httpx, without a memory's transport. It is not closed here. Without it there is one of its own.
+        - `quiet_s`: a server that has sent nothing for so long is taken for gone. It is not waited longer for an answer either.
+        - `on_heard` is told what became of each event; what it raises is logged and goes no further.
+        """
+        if hasattr(client, self._not_of_its_client):
+            raise TypeError("a Follower takes a blocking client, and an AsyncFollower an async one")
+        self.memory = memory
+        self.root = origin_of(root) + urlsplit(root).path.rstrip("/")
+        self.state: Following | CatchingUp | Offline = CatchingUp()
+        """Whether everything is heard; and if not, since when and why."""
+        self._headers = {name.lower(): value for name, value in (headers or {}).items()}
+        self._client, self._quiet_s, self._on_heard = client, quiet_s, on_heard
+        self._pause_s = 0.0
+        self._lost_at: float | None = None
+        self._passed: tuple[str, ...] = ()
+        """The last positions that the memory was at. Never changed, only replaced: others look at them."""
+
+    async def _follow(self, client: Any) -> None:
+        try:
+            while not self._reach.is_over:
+                try:
+                    await self._listen(client)
+                except Exception as error:  # noqa: BLE001 - whatever ends a connection, it is taken up again
+                    if not self._reach.is_over:
+                        self._lose(str(error) or type(error).__name__)
+                await self._reach.pause(self._pause_s * random.uniform(1, 2))  # noqa: S311 - not all at once
+        finally:
+            self._lose("it is not followed any more")
+
+    def _lose(self, why: str) -> None:
+        if self._lost_at is None:
+            self._lost_at = time.time()
+            _log.info("the change feed of %s is not heard: %s", self.root, why)
+        self.state = Offline(self._lost_at, why)
+
+    async def _listen(self, client: Any) -> None:
+        """Hear a feed, for as long as it goes on from where the memory is.
+
+        The request is a question, and the first event its answer. So whatever was in doubt is settled by connecting.
+        """
+        self._pause_s = min(2 * self._pause_s or _FIRST_PAUSE_S, _LONGEST_PAUSE_S)
+        at, before = self.memory.at(self.root, asking=True), self.memory.position(self.root)
+        asked = {"accept": "text/event-stream", AT_HEADER: at}
+        question = Question(f"{self.root}/contract/changes", headers=asked)
+        async with self._opened(client, question, self._quiet_s) as feed:
+            self._check(feed)
+            self.state, stream, is_alive = CatchingUp(), EventStream(), False
+            async for chunk in self._reach.chunks(feed):
+                heard = [await self._taken_in(client, told, at) for told in stream.told(chunk)]
+                if not heard:
+                    continue
+                position = self.memory.position(self.root)
+                if position is None:
+                    raise ConnectionError("the memory could not go on from what it heard")
+                # Every feed begins with a sign of life. To end right after it, again and again, is no progress.
+                is_split = any(isinstance(one, LogLost) and one.several for events in heard for one in events)
+                if is_alive or (position != before and not is_split):
+                    self._pause_s = _FIRST_PAUSE_S
+                has_begun_anew = _mark_in(self.memory.at(self.root)) != _mark_in(at)
+                self._passed = (*(() if has_begun_anew else self._passed), position)[-_MOST_PASSED:]
+                self.state = CatchingUp() if has_begun_anew else Following()
+                self._lost_at, is_alive = None, True
+                self._reach.tell()
+                if has_begun_anew:
+                    return  # the server would go on from what the memory knew before
+        raise ConnectionError("the server has ended the feed")
+
+    def _opened(self, client: Any, question: Question, read_s: float) -> AbstractAsyncContextManager[Any]:
+        of_a_body = {} if question.body is None else {"content-type": "application/json"}
+        headers = {**self._headers, **question.headers, **of_a_body, "accept-encoding": "identity"}
+        timeout = (_LONGEST_WAIT_S, read_s, _LONGEST_WAIT_S, _LONGEST_WAIT_S)
+        options = {"content": question.body, "timeout": timeout, "follow_redirects": False}
+        return self._reach.opened(client, question.method, question.url, headers=headers, **options)
+
+    def _check(self, feed: Any) -> None:
+        """`ConnectionError` unless this is a feed."""
+        if (retry_after := feed.headers.get("retry-after", "")).isdecimal():
+            self._pause_s = min(max(self._pause_s, float(retry_after)), _LONGEST_PAUSE_S)
+        media_type = feed.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if feed.status_code != 200 or media_type != "text/event-stream" or _is_encoded(feed):
+            raise ConnectionError(f"the server answers with status {feed.status_code} and no feed")
+
+    async def _taken_in(self, client: Any, told: bytes, at: str) -> list[Event]:
+        """What becomes of something that was told. A comment tells nothing."""
+        if not told:
+            return []
+        until = time.monotonic() + min(self._quiet_s, _LONGEST_WAIT_S)
+        events = await self.memory.hear_async(
+            self.root, told, lambda question: self._answer(client, question, until), at=at
+        )
+        try:
+            self._on_heard(events)
+        except Exception:  # noqa: BLE001 - whatever it raises, the memory has heard
+            _log.exception("whoever is told what a follower has heard has failed")
+        return events
+
+    async def _answer(self, client: Any, question: Question, until: float) -> Reply | None:
+        left_s = until - time.monotonic()
+        if left_s <= 0:
+            return None
+        with suppress(Exception):  # whatever the client raises, the server could not tell
+            async with self._reach.within(left_s), self._opened(client, question, left_s) as response:
+                body = bytearray()
+                async for chunk in self._reach.chunks(response):
+                    body += chunk
+                    if len(body) > _LARGEST_ANSWER or _is_encoded(response):
+                        return None
+                return Reply(response.status_code, bytes(body))
+        return None
+
+
+class Follower(_Follower):
+    """Listens to the feed of one server in a thread of its own, and lets a memory hear it.
+
+    Lost connections are taken up again from what the memory knows, so that nothing is missed and nothing is taken in twice.
+
+        with Follower(memory, "https://api.example"):
+            ...
+    """
+
+    _reach: Blocking
+    _not_of_its_client = "aclose"
 
     def __enter__(self) -> "Follower":
+        self._reach = Blocking()
+        own = None if self._client is not None else _client_of_its_own("Client")
+        self._thread = threading.Thread(target=self._run, args=[own], name="shelflife-follower", daemon=True)
         self._thread.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._is_over.set()
-        with suppress(Exception):  # there may be no connection at the moment
-            stream = self._response.extensions["network_stream"]
-            # wakes the thread, as closing would not
-            stream.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
-        self._thread.join(_LONGEST_PAUSE_S)
+        self._reach.end()
+        self._thread.join(_LONGEST_END_S)
 
-    def wait_for(self, epoch: str, timeout_s: float) -> bool:
-        """Wait until this state has been heard of; False when it was not in time."""
-        with self._heard:
-            return self._heard.wait_for(lambda: self._epoch == epoch, timeout_s)
+    def wait_for(self, position: str, timeout_s: float) -> bool:
+        """Wait until the memory has heard all up to exactly this position; False when it has not in time."""
+        return self._reach.wait_until(lambda: position in self._passed, timeout_s)
 
-    def _follow(self) -> None:
-        pause_s = 0.0
-        while not self._is_over.wait(pause_s):
-            pause_s = min(max(2 * pause_s, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
-            try:
-                self._listen()
-                pause_s = _FIRST_PAUSE_S
-            except Exception as error:  # noqa: BLE001 - whatever ends a connection, it is taken up again
-                if not self._is_over.is_set():
-                    _log.info("the change feed of %s was lost: %s", self._origin, error)
-
-    def _listen(self) -> None:
-        headers = {"accept": "text/event-stream"}
-        known = self._memory.epoch(self._origin)
-        if known is not None:
-            headers["last-event-id"] = known
-            self._note(known)
-        url = f"{self._origin}/contract/changes"
-        with self._client.stream("GET", url, headers=headers) as response:
-            response.raise_for_status()
-            self._response = response
-            for told in _events(response.iter_lines()):
-                self._take_in(told)
-                if self._is_over.is_set():
-                    return
-
-    def _take_in(self, told: Mapping[str, str]) -> None:
-        since = json.loads(told["data"]).get("since") if told.get("event") == "moved" else None
-        self._on_heard(self._memory.hear(self._origin, told["data"].encode(), since, self._ask))
-        self._memory.epoch(self._origin)  # so that the next event can go on from it
-        self._note(told.get("id", ""))
-
-    def _note(self, epoch: str) -> None:
-        with self._heard:
-            self._epoch = epoch
-            self._heard.notify_all()
-
-    def _ask(self, question: Question) -> Reply | None:
-        try:
-            response = self._client.request(question.method, question.url, content=question.body)
-            return Reply(response.status_code, response.content)
-        except Exception:  # noqa: BLE001 - whatever the client raises, the server could not tell
-            return None
+    def _run(self, own: Any) -> None:
+        with own or nullcontext(), suppress(StopIteration):
+            # all that is awaited there is done at once: the first step is the last
+            self._follow(own or self._client).send(None)
 
 
-def _events(lines: Iterable[str]) -> Iterator[Mapping[str, str]]:
-    """The fields of each event in a stream of lines; comments and what is not understood are passed over."""
-    fields: dict[str, str] = {}
-    for line in lines:
-        if len(line) > _LARGEST_LINE:
-            raise ValueError("a line of the feed is too long")
-        if not line:
-            if "data" in fields:
-                yield fields
-            fields = {}
-        elif not line.startswith(":"):
-            name, _, value = line.partition(":")
-            fields[name] = value.removeprefix(" ")
+class AsyncFollower(_Follower):
+    """The same in a task of the running event loop: `async with AsyncFollower(memory, "https://api.example"): ...`."""
+
+    _reach: Async
+    _not_of_its_client = "close"
+
+    async def __aenter__(self) -> "AsyncFollower":
+        self._reach = Async()
+        own = None if self._client is not None else _client_of_its_own("AsyncClient")
+        self._task = asyncio.create_task(self._run(own))
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    async def wait_for(self, position: str, timeout_s: float) -> bool:
+        """Wait until the memory has heard all up to exactly this position; False when it has not in time."""
+        return await self._reach.wait_until(lambda: position in self._passed, timeout_s)
+
+    async def _run(self, own: Any) -> None:
+        async with own or nullcontext():
+            await self._follow(own or self._client)
+
+
+def _client_of_its_own(kind: str) -> Any:
+    """Made by whoever begins to follow, who is to be told when the library is missing. No connection is used twice: only of a new one is it
+    known how to end it before anything comes over it."""
+    with needing("httpx2"):
+        import httpx2
+    return getattr(httpx2, kind)(limits=httpx2.Limits(max_keepalive_connections=0))
+
+
+def _is_encoded(response: Any) -> bool:
+    """Whether a body is not as it was asked for: a few bytes of it may be any number."""
+    return bool(response.headers.get("content-encoding", "identity") != "identity")
+
+
+def _mark_in(at: str) -> str:
+    return (Named.from_header(at) or Named()).mark

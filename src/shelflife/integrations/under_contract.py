@@ -5,20 +5,23 @@ The modules for frameworks put `UnderContract` where it belongs in an app: next 
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping, Sequence
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
 
 from shelflife.contract import BadMessage
+from shelflife.contract.positions import AT_HEADER, ROOT_HEADER, Named
 from shelflife.contract.preconditions import PRECONDITION_HEADER, Precondition
 from shelflife.server.endpoints import EndpointCall, Endpoints
-from shelflife.server.errors import MalformedRequest, leaves_of
+from shelflife.server.errors import LogError, MalformedRequest, leaves_of
+from shelflife.server.faces import SILENT, Stamp, face_of
 from shelflife.server.feed import Receive, Send
 from shelflife.server.feedback import JSON, Answer, error_answer, form_asked_for, refusal_answer, stamped
 from shelflife.server.pins import Listening, Pin
 from shelflife.server.policies import Refusal
 from shelflife.server.provider import Provider
-from shelflife.server.state import CompactStamp, Stamp
 
 __all__ = ["App", "Scope", "UnderContract", "answer_call", "answer_to", "path_below_root", "serve_call"]
 
@@ -39,12 +42,13 @@ _UNSTAMPED = frozenset({401, 403, 405, 407, 429})
 contract."""
 
 _CACHED = frozenset({"GET", "HEAD"})
-"""Methods whose responses a cache may give to another client, which knows another epoch or other aliases."""
+"""Methods whose responses a cache may give to another client, which is shown other aliases."""
 
 _BODILESS = frozenset({204, 205, 206, 304})
 """Statuses of responses that have no body, or only a part of one."""
 
 _LARGEST_HELD = 1024 * 1024
+_LONGEST_CATCH_UP_S = 2.0
 _VERDICT = PRECONDITION_HEADER.lower().encode()
 
 
@@ -93,14 +97,23 @@ class UnderContract:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> Listening | None:
         provider, path = self._provider, path_below_root(scope)
-        provider.apps.hold_policies_to_routes()
-        state = provider.registry.state
-        pin = Pin(state, state.face(provider.level), lambda: self._routes.name(scope, path))
+        provider.be_ready()
         try:
-            self._hear(pin, scope)
+            asked = _Asked.in_scope(scope) if provider.level and _asks_something(scope) else _ASKED_NOTHING
         except BadMessage as error:
-            await _send_answer(send, answer_to(error, provider, pin, scope), scope["method"])
+            await _send_answer(send, error_answer_to(error, provider, scope), scope["method"])
             return None
+        is_at_the_end = await self._catch_up(asked)
+        state = provider.registry.state
+        face = (
+            provider.face(state, _headers_of(scope))
+            if provider.disclosure
+            else face_of(state, provider.level)
+        )
+        pin = Pin(state, face, lambda: self._routes.name(scope, path))
+        pin.precondition = asked.precondition
+        if provider.level:
+            pin.stamp = self._stamp(pin, asked.named, scope) if is_at_the_end else SILENT
         response = _Response(send, pin, scope["method"], lambda: self._routes.is_stamped(scope, path, pin))
         token = provider.pinned.set(pin)
         try:
@@ -120,19 +133,35 @@ class UnderContract:
         self._warn_of_what_went_unheard(pin, response)
         return pin.listening
 
-    def _hear(self, pin: Pin, scope: Scope) -> None:
-        """Note what a client says of the contract. `BadMessage` when its precondition cannot be understood,
-        and so cannot be honoured."""
-        provider = self._provider
-        if provider.level and (provider.disclosure is not None or _asks_something(scope)):
-            headers = _headers_of(scope)
-            pin.face = provider.face(pin.state, headers)
-            if epoch := headers.get("contract-epoch"):
-                pin.stamp = pin.face.compact_stamp(epoch)
-            if (grounds := headers.get("contract-precondition")) is not None:
-                pin.precondition = Precondition.from_header(grounds)
-        if provider.level:
-            pin.stamp = pin.stamp or pin.face.stamp
+    async def _catch_up(self, asked: "_Asked") -> bool:
+        """Where a client asks, or knows more than this process does, look at the end of the log; False when it cannot be reached.
+
+        It is read in a thread: others may have loaded whole tables.
+        """
+        registry = self._provider.registry
+        if not registry.is_shared or not asked.is_beyond(registry.state.number):
+            return True
+        try:
+            await asyncio.wait_for(asyncio.to_thread(registry.catch_up), _LONGEST_CATCH_UP_S)
+        except (LogError, TimeoutError) as error:
+            self._provider.apps.warn_once(f"a client could not be answered from the end of the log: {error}")
+            return False
+        return True
+
+    def _stamp(self, pin: Pin, named: Named | None, scope: Scope) -> Stamp:
+        """What the response carries."""
+        if named is None:
+            return pin.face.stamp
+        if not self._provider.speaks_for(pin.state):
+            return SILENT
+        if scope["method"] in _CACHED:
+            stamp = pin.face.cacheable_stamp(named)
+        else:
+            stamp = pin.face.stamp_at(named, with_versions=self._provider.wire.tells_versions)
+        root = self._provider.root_of(scope.get("root_path", ""))
+        if root:
+            stamp = msgspec.structs.replace(stamp, beside=[*stamp.beside, (ROOT_HEADER, root)])
+        return stamp
 
     def _warn_of_what_went_unheard(self, pin: Pin, response: "_Response") -> None:
         """Warn an operator, once, of an operation that does not do what clients rely on."""
@@ -147,6 +176,33 @@ class UnderContract:
         # A path that a client made up has no place in the log.
         is_known = self._provider.apps.has_operation(name)
         self._provider.apps.warn_once(f"{name if is_known else 'an operation'} {fault}")
+
+
+class _Asked(NamedTuple):
+    """What a client says of the contract in the headers of its request."""
+
+    named: Named | None = None
+    precondition: Precondition | None = None
+
+    @classmethod
+    def in_scope(cls, scope: Scope) -> "_Asked":
+        """`BadMessage` when its precondition cannot be understood, and so cannot be honoured."""
+        headers = _headers_of(scope)
+        grounds = headers.get(PRECONDITION_HEADER.lower())
+        return cls(
+            Named.from_header(headers.get(AT_HEADER.lower(), "")),
+            None if grounds is None else Precondition.from_header(grounds),
+        )
+
+    def is_beyond(self, number: int) -> bool:
+        """Whether it asks, or knows of more changes than this."""
+        known = [self.named.position] if self.named else []
+        known += [self.precondition.position] if self.precondition else []
+        is_question = self.named is not None and bool(self.named.nonce)
+        return is_question or any(one is not None and one.number > number for one in known)
+
+
+_ASKED_NOTHING = _Asked()
 
 
 class _Response:
@@ -212,15 +268,18 @@ class _Response:
         Errors and redirections may come from a login, whatever they look like. They tell of the contract only when the
         request has come as far as `check`.
         """
-        if self.status in _UNSTAMPED or self.status >= 500 or self._pin.is_own_answer:
+        pin = self._pin
+        if self.status in _UNSTAMPED or self.status >= 500 or pin.is_own_answer:
+            return False
+        if pin.stamp is not None and pin.stamp.is_no_news and not pin.failures:
             return False
         is_success = 200 <= self.status < 300 or self.status == 304
-        return self._pin.has_checked or (is_success and self._is_stamped())
+        return pin.has_checked or (is_success and self._is_stamped())
 
     def _begun(self, start: AsgiMessage) -> AsgiMessage | None:
         """The start of a response as it goes out; None while it waits for its body."""
         pin = self._pin
-        stamp = pin.stamp if pin.stamp is not None and self._may_be_stamped() else None
+        stamp = pin.stamp if pin.stamp is not None and pin.stamp.members and self._may_be_stamped() else None
         if stamp is None and pin.verdict is None:
             return start
         headers = list(start.get("headers", ()))
@@ -231,13 +290,14 @@ class _Response:
             return begun
         if stamp.vary and self._method in _CACHED:
             headers.append((b"vary", stamp.vary.encode()))
+        headers += _encoded(stamp.beside) if stamp.beside else ()
         if self._is_changeable(headers):
             if self._method != "HEAD":
                 self._start = begun
                 return None
             if self._length_at >= 0:
                 del headers[self._length_at]
-        headers += _encoded(stamp)
+        headers += _encoded(stamp.headers)
         return begun
 
     async def _send_start(self, start: AsgiMessage, message: AsgiMessage) -> AsgiMessage:
@@ -250,7 +310,7 @@ class _Response:
         is_whole = not message.get("more_body", False) or (at >= 0 and headers[at][1] == b"%d" % len(body))
         body = stamped(body, stamp.members) if is_whole else b""
         if not body:
-            headers += _encoded(stamp)
+            headers += _encoded(stamp.headers)
         else:
             message = {**message, "body": body}
             if at >= 0:
@@ -273,15 +333,20 @@ class _Response:
 
 
 def answer_to(failure: Exception, provider: Provider, pin: Pin, scope: Mapping[str, Any]) -> Answer:
-    """The answer to a request that cannot be understood, or whose check has raised this, for an app that has
-    not handled it."""
+    """The answer to a request whose check has raised this, for an app that has not handled it."""
+    if not isinstance(failure, Refusal):
+        return error_answer_to(failure, provider, scope)
+    form = form_asked_for(_headers_of(scope).get("accept", ""), provider.wire.errors)
+    answer = refusal_answer(provider.wire, failure, form, pin.face, pin.stamp)
+    if pin.stamp is not None and pin.stamp.vary and scope["method"] in _CACHED:
+        answer = answer._replace(headers=(*answer.headers, ("Vary", pin.stamp.vary)))
+    return answer
+
+
+def error_answer_to(failure: Exception, provider: Provider, scope: Mapping[str, Any]) -> Answer:
+    """The answer to a request that cannot be understood, or whose policies have failed."""
     wire = provider.wire
     form = form_asked_for(_headers_of(scope).get("accept", ""), wire.errors)
-    if isinstance(failure, Refusal):
-        answer = refusal_answer(wire, failure, form, pin.face, pin.stamp)
-        if pin.stamp is not None and pin.stamp.vary and scope["method"] in _CACHED:
-            answer = answer._replace(headers=(*answer.headers, ("Vary", pin.stamp.vary)))
-        return answer
     if isinstance(failure, MalformedRequest | BadMessage):
         return error_answer(wire, 400, str(failure), form)
     _log.error("%s; the request was answered with 500", failure, exc_info=failure.__cause__)
@@ -321,7 +386,9 @@ async def serve_call(endpoints: Endpoints, path: str, scope: Scope, receive: Rec
 def _call_of(scope: Mapping[str, Any], path: str) -> EndpointCall:
     """A request as the endpoints know it, still without its body."""
     query = scope.get("query_string", b"").decode("latin-1")
-    return EndpointCall(scope["method"], path, query, _headers_of(scope))
+    return EndpointCall(
+        scope["method"], path, query, _headers_of(scope), root_path=scope.get("root_path", "")
+    )
 
 
 def path_below_root(scope: Scope) -> str:
@@ -380,9 +447,8 @@ def _is_handled(failure: Exception, scope: Scope) -> bool:
     return any(kind in by_type for kind in type(failure).__mro__[:-3])
 
 
-@lru_cache(maxsize=4)
-def _encoded(stamp: Stamp | CompactStamp) -> list[tuple[bytes, bytes]]:
-    return [(name.lower().encode(), value.encode()) for name, value in stamp.headers]
+def _encoded(headers: Sequence[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
+    return [(name.lower().encode(), value.encode()) for name, value in headers]
 
 
 @lru_cache(maxsize=256)

@@ -105,7 +105,7 @@ class _Watching(Generic[Request, Response]):
         *,
         guard: Guard | None = None,
         operation: Callable[[Request], str] = method_and_target,
-        compact: bool = False,
+        compact: bool = True,
         conditional: bool = False,
     ) -> None:
         """Watch another transport, by default one of the library's own.
@@ -114,7 +114,8 @@ class _Watching(Generic[Request, Response]):
         - `operation`: names the operation of a request. By default it is the method and the path, with a digest of the query.
         - `conditional`: an amended request asks the server not to carry it out if something that the fix rests on has moved. It is then
           amended anew and sent again, before the caller sees anything. When that does not help, it goes out as it came.
-        - `compact`: requests say which state the memory knows, and a server that can leaves out of its responses what follows from that.
+        - `compact`: requests say which position in the server's log the memory knows, and the server tells what has moved from there. Without,
+          it tells its versions each time, as in the paper, and a late reply cannot be told from a new one.
         """
         given: tuple[object, object] = memory, guard  # whatever a program without types hands in
         if not (isinstance(given[0], Memory) and isinstance(given[1], Guard | None)):
@@ -135,7 +136,9 @@ class _Watching(Generic[Request, Response]):
                 operation += _BODY_NOT_UNDERSTOOD  # so that nothing is taken for the fix of an empty request
         elif guard is not None and (why := _why_hands_off(request)) is not None:
             guard = _HandsOff(why=why)
-        return Call(_origin(request), operation, fields or {}, guard, self._is_conditional, self._is_compact)
+        root = self.memory.root_of(_address(request))
+        path = request.url.path
+        return Call(root, operation, fields or {}, guard, self._is_conditional, self._is_compact, path=path)
 
     async def _handled(self, request: Request) -> Response:
         """Send a request, and let the memory watch."""
@@ -226,10 +229,10 @@ class AsyncWatching(_Watching[Request, Response]):
         await self._transport.__aexit__(*exception)
 
 
-def _origin(request: Any) -> str:
-    """The server that a request means: on a machine with several, its `Host` header says which."""
+def _address(request: Any) -> str:
+    """The address that a request means: on a machine with several servers, its `Host` header says which."""
     host = request.headers.get("host") or request.url.netloc.decode()
-    return origin_of(f"{request.url.scheme}://{host}")
+    return f"{request.url.scheme}://{host}{request.url.path}"
 
 
 def _to_ask(request: Any, question: Question) -> Any:
@@ -239,10 +242,14 @@ def _to_ask(request: Any, question: Question) -> Any:
     ]
     given = request.extensions.get("timeout") or {}
     timeout = {what: min(given.get(what) or longest, longest) for what, longest in _LONGEST_WAITS_S.items()}
-    headers += [("accept", "application/json"), ("accept-encoding", "gzip, deflate")]
+    headers += [
+        ("accept", "application/json"),
+        ("accept-encoding", "gzip, deflate"),
+        *question.headers.items(),
+    ]
     if question.body is not None:
         headers.append(("content-type", "application/json"))
-    url = request.url.join(question.url.removeprefix(_origin(request)))
+    url = request.url.join(question.url.removeprefix(origin_of(_address(request))))
     return type(request)(
         question.method, url, headers=headers, content=question.body, extensions={"timeout": timeout}
     )

@@ -87,6 +87,18 @@ class _Sent(NamedTuple):
     request_bytes: int
 
     @property
+    def shown_text(self) -> str:
+        """What a planner is shown of the response: not where in its log the server is, which is drawn anew in each run."""
+        body = self.response.content
+        try:
+            whole = msgspec.json.decode(body)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            whole = None
+        if not isinstance(whole, dict) or "at" not in whole:
+            return self.response.text
+        return msgspec.json.encode({name: value for name, value in whole.items() if name != "at"}).decode()
+
+    @property
     def header_bytes(self) -> int:
         """Of the contract's headers of the response."""
         return contract_header_bytes(self.response.headers)
@@ -118,13 +130,16 @@ class Agent:
         if around.conduct.fresh != "feed" or not around.is_remembering:
             return nullcontext()
         self._follower = Follower(
-            self._memory, self._asking, around.origin, on_heard=lambda _: self._asking.count_heard()
+            self._memory,
+            around.origin,
+            client=self._asking,
+            on_heard=lambda _: self._asking.count_heard(),
         )
         return self._follower
 
-    def has_heard(self, epoch: str, timeout_s: float) -> bool:
-        """Wait until the feed has told of a state; True at once without a feed."""
-        return self._follower is None or self._follower.wait_for(epoch, timeout_s)
+    def has_heard(self, position: str, timeout_s: float) -> bool:
+        """Wait until the feed has told of a position; True at once without a feed."""
+        return self._follower is None or self._follower.wait_for(position, timeout_s)
 
     def play_episode(self, episode: Episode) -> None:
         """From the first request to success or giving up."""
@@ -164,7 +179,7 @@ class Agent:
             held = sent.send.held
             is_completed = sent.response.is_success
             reply = msgspec.json.encode(sent.send.request).decode()
-            before.append(prompting.Turn(reply, sent.response.status_code, sent.response.text))
+            before.append(prompting.Turn(reply, sent.response.status_code, sent.shown_text))
         around.record(
             EpisodeEnded(
                 episode=episode.index,
@@ -182,10 +197,10 @@ class Agent:
         with around.clock.running("memory"):
             self._memory.revalidate(root, operation, task_input, guard=around.guard)
             # before it is looked into: what it gives then is as new as this, or newer
-            epoch = self._memory.epoch(root) if around.conduct.precondition else None
+            position = self._memory.position(root) if around.conduct.precondition else None
             recalled = self._memory.recall(root, operation, task_input)
         entries = [entry for entry in recalled if around.guard.refusal(entry) is None]
-        return Held(entries, epoch, task_input)
+        return Held(entries, position, task_input)
 
     def _proposal(self, attempt: int, messages: list[Message]) -> Proposal:
         before = self._around.recorded.get((self._number, self._episode, attempt))
@@ -208,7 +223,7 @@ class Agent:
             request,
             around.guard,
             conditional=conduct.precondition,
-            compact=conduct.form == "compact",
+            compact=conduct.names_positions,
             held=held,
         )
         sent: list[_Sent] = []

@@ -12,15 +12,18 @@ from shelflife.client.in_process import InProcessStore
 from shelflife.client.stores import Filed, Write, Written
 from shelflife.client.strategies import (
     EXACT,
+    POLICIES,
     RULES,
     STANDING,
     Change,
     Forgetting,
     Revision,
+    presence_tag,
     row_tag,
     table_tag,
 )
-from shelflife.contract import Rule, RulesChanges, TableChanges
+from shelflife.contract import Rule
+from shelflife.contract.positions import MovedRules, MovedTable
 
 __all__ = ["ARMS", "OF_USERS", "Arm", "KeepsNothing", "OnRules", "OnTable"]
 
@@ -69,10 +72,13 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
             return self._forgets_rules(change)
         if self.on_table is OnTable.NOTHING:
             return Forgetting()
-        forgetting = EXACT.forgets(part, change)
-        if self.is_following_graph and isinstance(change, TableChanges):
-            downstream = dict.fromkeys(map(row_tag, change.affected_downstream or ()), Reason.DOWNSTREAM)
-            return forgetting._replace(tags={**downstream, **forgetting.tags})
+        if part != POLICIES and self.on_table is OnTable.EVICT_TABLE:
+            return EXACT.forgets(part, None)
+        forgetting = EXACT.forgets(part, _by_row(change))
+        if self.is_following_graph and isinstance(change, MovedTable):
+            nodes = [node.partition(":") for node in change.affected_downstream]
+            tags = (tag(table, key) for table, _, key in nodes for tag in (presence_tag, row_tag))
+            return forgetting._replace(tags={**dict.fromkeys(tags, Reason.DOWNSTREAM), **forgetting.tags})
         return forgetting
 
     def _forgets_rules(self, change: Change | None) -> Forgetting:
@@ -81,8 +87,8 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
                 return Forgetting()
             case OnRules.ALERT:
                 return Forgetting(alert="stamp")
-            case OnRules.EVICT_TABLES if isinstance(change, RulesChanges) and change.known:
-                untied, tied = _tables_of(change.removed or ()), _tables_of(change.added or ())
+            case OnRules.EVICT_TABLES if isinstance(change, MovedRules) and change.known:
+                untied, tied = _tables_of(change.removed), _tables_of(change.added)
                 tags = dict.fromkeys(map(table_tag, untied), Reason.RULE_CHANGED)
                 return Forgetting(tags, tuple(sorted(tied - untied)), "stamp" if tied or untied else None)
             case _:
@@ -113,6 +119,13 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
         return Revision(
             shrunk, list(grown.values()), tuple(new_tables), alert="vector" if is_alerting else None
         )
+
+
+def _by_row(change: Change | None) -> Change | None:
+    """A change as the paper sees it: whatever was read of a row that has changed has gone."""
+    if not isinstance(change, MovedTable) or not change.known:
+        return change
+    return msgspec.structs.replace(change, removed=(*change.removed, *change.changed), changed=())
 
 
 def _family_tag(entry: Entry) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import httpx2
 
@@ -28,27 +29,36 @@ class Asking:
         """Answer a question; None when that fails."""
         try:
             with self._clock.running("questions"):
-                response = self.request(question.method, question.url, question.body)
+                response = self.request(question.method, question.url, question.body, question.headers)
         except httpx2.TransportError:
             return None
         return Reply(response.status_code, response.content)
 
-    def request(self, method: str, url: str, content: bytes | None = None) -> httpx2.Response:
+    def request(
+        self, method: str, url: str, content: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> httpx2.Response:
         """Ask, and count."""
-        response = self._http.request(method, url, content=content)
+        response = self._http.request(method, url, content=content, headers=headers)
         bodies = len(content or b"") + len(response.content)
         self._note(url, response.status_code, len(url.encode()) + bodies, head_bytes(response) + bodies)
         return response
 
     @contextmanager
-    def stream(self, method: str, url: str, headers: Mapping[str, str]) -> Iterator[httpx2.Response]:
-        """Listen to a feed; what comes is counted when `count_heard` is called, and at its end."""
-        with self._http.stream(method, url, headers=headers) as response:
-            self._feed, self._heard_bytes, self._is_head_counted = response, 0, False
+    def stream(self, method: str, url: str, **options: Any) -> Iterator[httpx2.Response]:
+        """Listen to a feed, or ask beside it. What a feed tells is counted when `count_heard` is called, and at its end."""
+        with self._http.stream(method, url, **options) as response:
+            is_feed = response.headers.get("content-type") == "text/event-stream"
+            if is_feed:
+                self._feed, self._heard_bytes, self._is_head_counted = response, 0, False
             try:
                 yield response
             finally:
-                self.count_heard()
+                if is_feed:
+                    self.count_heard()
+                else:
+                    bodies = len(options.get("content") or b"") + response.num_bytes_downloaded
+                    whole = head_bytes(response) + bodies
+                    self._note(url, response.status_code, len(url.encode()) + bodies, whole)
 
     def count_heard(self) -> None:
         """Count what the feed has told since the last time."""

@@ -11,10 +11,12 @@ The operator's own calls go through untouched.
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
 
+from shelflife.contract.positions import AT_HEADER, Named
 from shelflife.lab.records import Disclosed
 from shelflife.server import Provider
 
@@ -23,6 +25,7 @@ __all__ = ["Reader", "bumping", "holding_back", "injecting"]
 _OF_THE_OPERATOR = "/admin/"
 _OF_THE_CONTRACT = "/contract/"
 _HEADER = b"contract-"
+_SIGNED = "/contract/signed"
 _STREAM = b"text/event-stream"
 _TOUCHED = "touched"
 """A column that no policy reads."""
@@ -60,33 +63,42 @@ def bumping(app: _App, provider: Provider) -> _App:
     return _rewriting(app, bumped)
 
 
-def holding_back(app: _App, frozen: Provider, frozen_app: _App) -> _App:
+def holding_back(app: _App, provider: Provider, frozen: Provider, frozen_app: _App) -> _App:
     """What every response says of the state is what the frozen provider says of it, and it answers every question about it.
 
-    Requests come to the real server without what they say of a state, or it would tell the truth.
+    Requests come to the real server without what they say of a state, or it would tell the truth. Only the real server signs for whoever
+    has no key: as long as what it signs for is the first state, that is let through.
     """
-    stamp = frozen.face(frozen.state, {}).stamp
-    first = _object_in(b"{" + stamp.members + b"}")
-    stamped = {name.lower().encode(): value.encode() for name, value in stamp.headers}
+    face = frozen.face(frozen.state, {})
+    first = _object_in(b"{" + face.stamp.members + b"}")
+    stamped = {name.lower().encode(): value.encode() for name, value in face.stamp.headers}
 
-    def held_back(headers: _Headers, body: bytes) -> tuple[_Headers, bytes]:
+    def held_back(named: Named | None, headers: _Headers, body: bytes) -> tuple[_Headers, bytes]:
         told = _object_in(body)
         told |= {name: value for name, value in first.items() if name in told}
+        if named is not None and "table_versions" in told:
+            told["at"] = msgspec.to_builtins(face.account(named))
         for suggestion in _suggestions_in(told):
             for dependency in suggestion.get("tables", ()):
                 dependency["version"] = first["table_versions"][dependency["table"]]
         headers = [(name, stamped.get(name.lower(), value)) for name, value in headers]
         return headers, msgspec.json.encode(told) if told else body
 
-    honest = _rewriting(app, held_back)
-
     async def answered(scope: Any, receive: Any, send: Any) -> None:
-        if scope.get("path", "").startswith(_OF_THE_CONTRACT):
+        path = scope.get("path", "")
+        if (
+            path == _SIGNED
+            and frozen.signing is None
+            and provider.registry.state.digest == frozen.state.digest
+        ):
+            await app(scope, receive, send)
+        elif path.startswith(_OF_THE_CONTRACT):
             await frozen_app(scope, receive, send)
         else:
-            headers = [
-                (name, value) for name, value in scope.get("headers", ()) if not name.startswith(_HEADER)
-            ]
+            said = {name: value for name, value in scope.get("headers", ()) if name.startswith(_HEADER)}
+            named = Named.from_header(said.get(AT_HEADER.lower().encode(), b"").decode("latin-1"))
+            headers = [one for one in scope.get("headers", ()) if one[0] not in said]
+            honest = _rewriting(app, partial(held_back, named))
             await honest({**scope, "headers": headers}, receive, send)
 
     return answered

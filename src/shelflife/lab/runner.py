@@ -15,7 +15,7 @@ import msgspec
 
 import shelflife
 from shelflife.client import EXACT, SqliteStore, Store, Strategy
-from shelflife.client.reading import read_state
+from shelflife.client.reading import read_account
 from shelflife.errors import ShelflifeError
 from shelflife.lab.agents import Agent, Surroundings
 from shelflife.lab.apis import APIS
@@ -190,8 +190,8 @@ def _wait_until_heard(agents: Sequence[Agent], around: Surroundings, longest_s: 
     """Where agents follow the change feed, go on when all of them have heard of the server's state."""
     if around.conduct.fresh != "feed":
         return
-    epoch = read_state(around.http.get("/contract/state").content).epoch
-    if not all(agent.has_heard(epoch, longest_s) for agent in agents):
+    position = read_account(around.http.get("/contract/changes?from=*").content).to
+    if not all(agent.has_heard(position, longest_s) for agent in agents):
         raise LabError(f"the change feed has not told of the server's state within {longest_s} s")
 
 

@@ -18,6 +18,7 @@ from shelflife.lab.records import Disclosed, Drifted
 from shelflife.lab.scenarios import Scenario
 from shelflife.lab.spec import Conduct, RunSpec
 from shelflife.server import Disclosure, Provider, Signing, WireFormat
+from shelflife.server.log import InProcessLog, Log
 
 __all__ = ["EpisodeClock", "Server", "guard_of", "server_of"]
 
@@ -89,19 +90,21 @@ def server_of(spec: RunSpec, scenario: Scenario) -> Iterator[Server]:
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="shelflife-lab-")) if signer else ""
 
-        def provided(name: str, at: Callable[[], float]) -> Provider:
-            signing = Signing(signer=signer, valid_s=_SIGNED_FOR_S, clock=at) if signer else None
+        def provided(log: Path | Log | None, *, is_signing: bool = True) -> Provider:
+            signing = (
+                Signing(signer=signer, valid_s=_SIGNED_FOR_S, clock=clock) if signer and is_signing else None
+            )
             provider = api.provider(
                 wire=WireFormat(level=spec.level),
                 admin_token=admin_token,
-                state_file=Path(folder) / name if signer else None,
+                log=log,
                 signing=signing,
                 disclosure=disclosure,
             )
             return stack.enter_context(closing(provider))
 
-        provider = provided("state.db", clock)
-        app, reader = _surrounded(scenario, api, provider, provided, clock)
+        provider = provided(Path(folder) / "log.db" if signer else None)
+        app, reader = _surrounded(scenario, api, provider, provided)
         yield Server(app, provider, signer.key if signer else None, admin_token, clock, reader)
 
 
@@ -109,8 +112,7 @@ def _surrounded(
     scenario: Scenario,
     api: Api,
     provider: Provider,
-    provided: Callable[[str, Callable[[], float]], Provider],
-    clock: EpisodeClock,
+    provided: Callable[..., Provider],
 ) -> tuple[Any, Reader | None]:
     app = api.app(provider)
     match scenario.hostile:
@@ -119,10 +121,10 @@ def _surrounded(
         case "bumps":
             return bumping(app, provider), None
         case "pins" | "lies":
-            # who only holds back has nothing but what was signed at first
-            begun_at = clock()
-            frozen = provided("frozen.db", clock if scenario.hostile == "lies" else lambda: begun_at)
-            return holding_back(app, frozen, api.app(frozen)), None
+            provider.be_ready()
+            # the same log as it was at first; who only holds back has no key
+            frozen = provided(InProcessLog(provider.state), is_signing=scenario.hostile == "lies")
+            return holding_back(app, provider, frozen, api.app(frozen)), None
         case "tells":
             reader = Reader(app)
             return reader, reader

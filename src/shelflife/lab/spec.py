@@ -77,6 +77,11 @@ class Conduct(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     @property
+    def names_positions(self) -> bool:
+        """Whether requests say which position of the server's log their agent knows. A precondition does so by itself."""
+        return self.form == "compact" or self.fresh != "none" or self.trust
+
+    @property
     def words(self) -> tuple[str, ...]:
         """What is not as in the paper."""
         told = (

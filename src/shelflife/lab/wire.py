@@ -8,8 +8,8 @@ import msgspec
 
 __all__ = ["contract_bytes_in", "contract_header_bytes", "head_bytes", "other_header_bytes"]
 
-_OF_RESPONSES = ("table_versions", "rules_version", "epoch")
-_OF_SUGGESTIONS = ("cache_hint", "table", "tables", "rows", "rules", "on", "when", "unless")
+_OF_RESPONSES = ("table_versions", "rules_version", "at")
+_OF_SUGGESTIONS = ("cache_hint", "table", "tables", "rows", "cells", "rules", "on", "by", "when", "unless")
 _PREFIX = "contract-"
 _END = "\r\n"
 _AROUND_A_HEADER = len(": ") + len(_END)

@@ -10,12 +10,12 @@ from shelflife.server.errors import (
     BadRow,
     BadRule,
     BadSetting,
+    LogError,
     MalformedRequest,
     PolicyFailed,
     ReloadRefused,
     ServerError,
     SourceError,
-    StateFileError,
     UnknownTable,
     UsageError,
     VersionTaken,
@@ -27,8 +27,8 @@ from shelflife.server.reads import Request, RowView, Tables, TableView
 from shelflife.server.registry import Registry
 from shelflife.server.signing import Signing
 from shelflife.server.sources import csv_file, json_file, sql_query, toml_file
+from shelflife.server.sqlite_log import SqliteLog
 from shelflife.server.state import State
-from shelflife.server.statefile import StateFile
 from shelflife.server.wire import Level, WireFormat
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "Disclosure",
     "Fix",
     "Level",
+    "LogError",
     "MalformedRequest",
     "PolicyFailed",
     "PreconditionFailed",
@@ -53,9 +54,8 @@ __all__ = [
     "ServerError",
     "Signing",
     "SourceError",
+    "SqliteLog",
     "State",
-    "StateFile",
-    "StateFileError",
     "TableSource",
     "TableView",
     "Tables",

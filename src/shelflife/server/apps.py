@@ -36,6 +36,11 @@ class Apps:
         self._listings.append(list_operations)
         self.look_again()
 
+    @property
+    def are_held(self) -> bool:
+        """Whether policies were held to routes since anything was new."""
+        return self._is_held
+
     def look_again(self) -> None:
         """Something is new: hold policies to routes again before the next request."""
         self._is_held = False

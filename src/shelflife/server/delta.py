@@ -1,9 +1,9 @@
-"""What happened to a table: by key (`Diff`) and with the rows before and after (`Delta`).
+"""What happened to a table: by key and column (`Diff`) and with the rows before and after (`Delta`).
 
 Rows are compared as JSON, not as Python values: `1`, `1.0` and `true` differ, the order of fields does not.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Self
 
@@ -21,7 +21,7 @@ _COMPARED_AT_ONCE = 128
 
 
 class Diff(msgspec.Struct, frozen=True, kw_only=True):
-    """The keys that differ between two contents of a table, each list sorted."""
+    """The keys and columns that differ between two contents of a table, each list sorted."""
 
     added: tuple[str, ...] = ()
     """Keys that were not there before."""
@@ -31,6 +31,9 @@ class Diff(msgspec.Struct, frozen=True, kw_only=True):
 
     changed: tuple[str, ...] = ()
     """Keys whose row has other values now."""
+
+    columns: dict[str, tuple[str, ...]] = {}
+    """Of a changed row the columns that differ, sorted. Of one that is not in here, any may."""
 
     def __bool__(self) -> bool:
         return bool(self.added or self.removed or self.changed)
@@ -103,18 +106,17 @@ class Delta(msgspec.Struct, frozen=True):
 
     @property
     def diff(self) -> Diff:
-        """The same by key alone."""
-        added, removed, changed = [], [], []
-        for key, row in self.after.items():
-            if self.before[key] is None:
+        """The same by key and column."""
+        added, removed, columns = [], [], {}
+        for key in sorted(self.after):
+            old, new = self.before[key], self.after[key]
+            if old is None:
                 added.append(key)
-            elif row is None:
+            elif new is None:
                 removed.append(key)
             else:
-                changed.append(key)
-        return Diff(
-            added=tuple(sorted(added)), removed=tuple(sorted(removed)), changed=tuple(sorted(changed))
-        )
+                columns[key] = tuple(_differing(old, new))
+        return Diff(added=tuple(added), removed=tuple(removed), changed=tuple(columns), columns=columns)
 
     def then(self, later: "Delta") -> "Delta":
         """This delta and then `later` as one. What was changed and changed back is left out."""
@@ -131,3 +133,10 @@ class Delta(msgspec.Struct, frozen=True):
             else:
                 result[key] = row
         return result
+
+
+def _differing(old: Row, new: Row) -> Iterator[str]:
+    """The columns that were added or removed, or that have another value."""
+    for column in sorted({**old, **new}):
+        if column not in old or column not in new or not same_json(old[column], new[column]):
+            yield column

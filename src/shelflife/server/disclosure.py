@@ -2,27 +2,24 @@
 
 import hashlib
 import hmac
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
-from msgspec import UNSET
 
-from shelflife.contract import Rule, RulesChanges, Suggestion, TableChanges, split_node_id
-from shelflife.contract.compact import Moved, MovedRules, MovedTable
-from shelflife.contract.messages import Counts, TableVersion
+from shelflife.contract import Rule, split_node_id
 from shelflife.contract.names import node_id
-from shelflife.contract.signed import Statement
-from shelflife.server.delta import Diff
 from shelflife.server.errors import BadSetting
-from shelflife.server.state import Face, State, StateVersions
-from shelflife.server.tables import MINTED_VERSION, Table
+from shelflife.server.faces import Face, Words, short_name
+from shelflife.server.state import State
+from shelflife.server.tables import is_minted, minted_version
 from shelflife.server.wire import Level
 
 __all__ = ["Aliases", "ClientFaces", "Disclosure"]
 
 _SHORTEST_SECRET = 16
 _DIGITS = 15
+_LOG_DIGITS = 32
 _MOST_FACES = 1024
 _CREDENTIALS = ("authorization", "x-api-key")
 _ANONYMOUS = ""
@@ -85,8 +82,8 @@ class ClientFaces:
             if len(faces) >= _MOST_FACES:
                 faces.clear()
             aliases = self._disclosure.aliases(client)
-            face = faces[client, sees_diffs] = _AliasedFace(
-                state, self._level, aliases, sees_diffs, self._vary
+            face = faces[client, sees_diffs] = Face(
+                state, self._level, aliases, sees_diffs=sees_diffs, vary=self._vary
             )
         return face
 
@@ -102,7 +99,7 @@ def _nobody(client: str) -> bool:
     return False
 
 
-class Aliases:
+class Aliases(Words):
     """What tables, rows and rules are called for one client. An alias never changes, and does not tell the
     name."""
 
@@ -118,6 +115,10 @@ class Aliases:
     def key(self, table: str, key: str) -> str:
         """The alias of a row's key in its table."""
         return self._alias("k", table, key)
+
+    def column(self, table: str, column: str) -> str:
+        """The alias of a column in its table."""
+        return self._alias("c", table, column)
 
     def row(self, node: str) -> str:
         """`table:key` in aliases, or a bare table."""
@@ -135,183 +136,34 @@ class Aliases:
             from_table=self.table(rule.from_table),
             to_table=self.table(rule.to_table),
             relation=self._alias("r", rule.from_table, rule.relation),
-            via=None if rule.via is None else self._alias("c", rule.from_table, rule.via),
+            via=None if rule.via is None else self.column(rule.from_table, rule.via),
         )
 
     def version(self, table: str, version: str) -> str:
-        """A table's version. Where it ends in a digest, it gets another one: from the real digest the rows
-        could be guessed."""
-        minted = MINTED_VERSION.match(version)
-        return version if minted is None else f"{minted[1]}-{self._digest('v', table, version).hex()[:8]}"
+        """A table's version. One that is made from the content gets another: from the real one the rows could be
+        guessed."""
+        if not is_minted(version):
+            return version
+        return minted_version(int.from_bytes(self._digest("v", table, version), "big"))
 
     def fingerprint(self, rules_version: str) -> str:
         """Another fingerprint of the rules: from the real one the names could be guessed."""
         return self._digest("f", rules_version).hex()[: len(rules_version)]
 
-    def lineage(self, lineage: str) -> str:
-        """Another name for a lineage, because no other client is shown the same statements."""
-        return self._digest("l", lineage).hex()[: len(lineage)]
+    def policy(self, name: str) -> str:
+        """Another short name for a policy."""
+        return short_name(self._alias("p", name))
+
+    def log(self, log_id: str) -> str:
+        """Another name for the log, and with it another check of every position: nobody else is shown the same."""
+        return self._digest("l", log_id).hex()[:_LOG_DIGITS]
+
+    def digest(self, digest: str) -> str:
+        """Another digest over the log: with the real one and the name of the log, its content could be guessed."""
+        return self._digest("d", digest).hex()
 
     def _alias(self, kind: str, *names: str) -> str:
         return kind + self._digest(kind, *names).hex()[:_DIGITS]
 
     def _digest(self, kind: str, *names: str) -> bytes:
         return hmac.digest(self._key, _encode((kind, *names)), "sha256")
-
-
-class _AliasedFace(Face):
-    """A state in the words of one client."""
-
-    __slots__ = ("_alias_by_table", "_aliases", "_sees_diffs", "_table_by_alias", "_worded_versions")
-
-    def __init__(self, state: State, level: Level, aliases: Aliases, sees_diffs: bool, vary: str) -> None:
-        self._aliases = aliases
-        self._sees_diffs = sees_diffs
-        by_alias = {aliases.table(name): table for name, table in state.tables.items()}
-        self._table_by_alias = {alias: by_alias[alias] for alias in sorted(by_alias)}
-        """In the order of the aliases: that of the tables would tell how they were declared."""
-        self._alias_by_table = {table.name: alias for alias, table in self._table_by_alias.items()}
-        self._worded_versions: dict[tuple[str, str], str] = {}
-        super().__init__(state, level, vary)
-
-    def suggestion(self, suggestion: Suggestion) -> Suggestion:
-        aliases, named = self._aliases, self._alias_by_table
-        return msgspec.structs.replace(
-            suggestion,
-            table=named[suggestion.table] if suggestion.table else UNSET,
-            tables=tuple(
-                TableVersion(table=named[one.table], version=self._worded_version(one.table, one.version))
-                for one in suggestion.tables
-            )
-            if suggestion.tables
-            else suggestion.tables,
-            rows=tuple(map(aliases.row, suggestion.rows)) if suggestion.rows else suggestion.rows,
-            rules=tuple(map(aliases.rule_id, suggestion.rules)) if suggestion.rules else suggestion.rules,
-        )
-
-    def statement(self, statement: Statement, before: Statement | None) -> Statement:
-        return msgspec.structs.replace(
-            self._without_history(statement),
-            lineage=self._aliases.lineage(statement.lineage),
-            previous=None if before is None else self._without_history(before).versions.digest,
-            moved=None if statement.moved is None else self._worded_moves(statement.moved),
-        )
-
-    def _without_history(self, statement: Statement) -> Statement:
-        """The state that a statement is about, in the client's words. It may have had tables that are gone
-        now."""
-        rules_version, aliases = statement.rules_version, self._aliases
-        return msgspec.structs.replace(
-            statement,
-            table_versions={
-                aliases.table(name): aliases.version(name, version)
-                for name, version in statement.table_versions.items()
-            },
-            rules_version=None if rules_version is None else aliases.fingerprint(rules_version),
-        )
-
-    def _worded_moves(self, moved: Moved) -> Moved:
-        tables = {
-            self._aliases.table(name): self._worded_move(name, one) for name, one in moved.tables.items()
-        }
-        rules = moved.rules
-        if rules is None:
-            return Moved(tables=tables)
-        added, removed = self._aliased(rules.added), self._aliased(rules.removed)
-        version = self._aliases.fingerprint(rules.version)
-        if self._sees_diffs or not (added or removed):
-            return Moved(
-                tables=tables,
-                rules=MovedRules(version=version, known=rules.known, added=added, removed=removed),
-            )
-        counts = Counts(added=len(added), removed=len(removed))
-        return Moved(tables=tables, rules=MovedRules(version=version, known=False, counts=counts))
-
-    def _worded_move(self, name: str, moved: MovedTable) -> MovedTable:
-        aliases = self._aliases
-        version = None if moved.version is None else aliases.version(name, moved.version)
-        counts = Counts(added=len(moved.added), removed=len(moved.removed), changed=len(moved.changed))
-        if not self._sees_diffs and (counts.added or counts.removed or counts.changed):
-            return MovedTable(version=version, known=False, counts=counts)
-
-        def aliased(keys: Iterable[str]) -> tuple[str, ...]:
-            return tuple(sorted(aliases.key(name, key) for key in keys))
-
-        return MovedTable(
-            version=version,
-            known=moved.known,
-            added=aliased(moved.added),
-            removed=aliased(moved.removed),
-            changed=aliased(moved.changed),
-            affected_downstream=tuple(sorted(map(aliases.row, moved.affected_downstream))),
-        )
-
-    def _worded(self, versions: StateVersions) -> StateVersions:
-        worded = {
-            alias: self._worded_version(name, versions.tables[name])
-            for name, alias in self._alias_by_table.items()
-            if name in versions.tables
-        }
-        return StateVersions(worded, self._aliases.fingerprint(versions.rules))
-
-    def _worded_version(self, table: str, version: str) -> str:
-        """A version in the client's words. They are kept, because consecutive states share most of their
-        versions."""
-        worded = self._worded_versions.get((table, version))
-        if worded is None:
-            worded = self._worded_versions[table, version] = self._aliases.version(table, version)
-        return worded
-
-    def _table_changes(self, name: str, since: str) -> TableChanges:
-        found = None if self._sees_diffs else self._plain_diff_since(name, since)
-        if found is None or not found[0]:
-            return super()._table_changes(name, since)
-        diff, _ = found
-        counts = Counts(added=len(diff.added), removed=len(diff.removed), changed=len(diff.changed))
-        return TableChanges(since=since, version=self._versions.tables[name], known=False, counts=counts)
-
-    def _rules_changes(self, since: str) -> RulesChanges:
-        told = super()._rules_changes(since)
-        if self._sees_diffs or not (told.added or told.removed):
-            return told
-        counts = Counts(added=len(told.added or ()), removed=len(told.removed or ()))
-        return RulesChanges(since=since, version=told.version, known=False, counts=counts)
-
-    def _diff_since(self, name: str, since: str) -> tuple[Diff, tuple[str, ...]] | None:
-        found = self._plain_diff_since(name, since)
-        if found is None:
-            return None
-        diff, affected = found
-        table = self._table_by_alias[name].name
-
-        def aliased(keys: Iterable[str]) -> tuple[str, ...]:
-            return tuple(sorted(self._aliases.key(table, key) for key in keys))
-
-        shown = Diff(added=aliased(diff.added), removed=aliased(diff.removed), changed=aliased(diff.changed))
-        return shown, tuple(sorted(map(self._aliases.row, affected)))
-
-    def _plain_diff_since(self, name: str, since: str) -> tuple[Diff, tuple[str, ...]] | None:
-        """What changed, in the server's words, since a version that is in the client's."""
-        table = self._table_by_alias.get(name)
-        if table is None:
-            return None
-        for version in _newest_first(table):
-            if self._worded_version(table.name, version) == since:
-                return super()._diff_since(table.name, version)
-        return None
-
-    def _rules_since(self, since: str) -> tuple[tuple[Rule, ...], tuple[Rule, ...]] | None:
-        for older in (self._rules, *reversed(self._older_rules)):
-            if self._aliases.fingerprint(older.version) == since:
-                found = super()._rules_since(older.version)
-                return None if found is None else (self._aliased(found[0]), self._aliased(found[1]))
-        return None
-
-    def _aliased(self, rules: Iterable[Rule]) -> tuple[Rule, ...]:
-        return tuple(sorted(map(self._aliases.rule, rules), key=lambda rule: rule.canonical))
-
-
-def _newest_first(table: Table) -> Iterable[str]:
-    yield table.version
-    for step in reversed(table.history):
-        yield step.old_version

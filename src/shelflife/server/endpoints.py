@@ -15,20 +15,23 @@ import msgspec
 from shelflife.contract import AskFixes, BadMessage, ContractError
 from shelflife.contract.messages import ReloadRules, ReloadTable
 from shelflife.contract.names import shown
+from shelflife.contract.positions import AT_HEADER, Account, Named
 from shelflife.contract.values import MOST_DIGITS, fault_in
 from shelflife.server.errors import (
     BadRow,
     BadRule,
+    LogError,
     ReloadRefused,
     ServerError,
-    StateFileError,
     UnknownTable,
     VersionTaken,
 )
+from shelflife.server.faces import Face
 from shelflife.server.feedback import JSON, Answer, error_answer, form_asked_for, refusal_answer
 from shelflife.server.graph import graph_of
 from shelflife.server.policies import Rejected, fault_of_request
 from shelflife.server.provider import Provider
+from shelflife.server.signing import signed
 from shelflife.server.wire import Level
 
 __all__ = ["AdminEndpoints", "ContractEndpoints", "EndpointCall", "Endpoints", "read_message"]
@@ -42,8 +45,12 @@ RELOAD_RULES_PATH = "/admin/reload-rules"
 GRAPH_PATH = "/admin/graph"
 
 _READ = ("GET", "HEAD")
+_NO_STORE = ("Cache-Control", "no-store")
 _MOST_QUERIED = 1000
 _LARGEST_QUESTION = 64 * 1024
+_LONGEST_ACCOUNT = 1024 * 1024
+"""Clients do not read answers without end."""
+
 _ESCAPED_COLON = re.compile(rb"\\u003[aA]")
 _encode = msgspec.json.Encoder().encode
 _Sent = TypeVar("_Sent", bound=msgspec.Struct)
@@ -58,6 +65,8 @@ class EndpointCall(NamedTuple):
     headers: Mapping[str, str]
     """By lower-case name."""
     body: bytes = b""
+    root_path: str = ""
+    """Where the contract lives on its server."""
 
 
 class _CallRefused(ServerError):
@@ -113,7 +122,7 @@ class Endpoints:
             return self.by_path[call.path].handler(call)
         except _CallRefused as refusal:
             return self._refused(call, refusal)
-        except (ContractError, BadRow, BadRule, ReloadRefused, StateFileError) as error:
+        except (ContractError, BadRow, BadRule, ReloadRefused, LogError) as error:
             return self._refused(call, _CallRefused(_status_of(error), str(error)))
 
     def is_for_the_feed(self, call: EndpointCall) -> bool:
@@ -140,67 +149,87 @@ class ContractEndpoints(Endpoints):
             self.by_path[STATE_PATH] = Endpoint(_READ, self._state)
             self.by_path[CHANGES_PATH] = Endpoint(_READ, self._changes)
             self.by_path[FIXES_PATH] = Endpoint(("POST",), self._fixes)
-        if provider.lineage is not None:
+        if provider.signing is not None:
             self.by_path[SIGNED_PATH] = Endpoint(_READ, self._signed)
 
     def _state(self, call: EndpointCall) -> Answer:
         face = self.provider.face(self.provider.state, call.headers)
-        stamp = face.stamp
-        headers: tuple[tuple[str, str], ...] = (("ETag", f'"{stamp.tag}"'), ("Cache-Control", "no-cache"))
-        if stamp.vary:
-            headers = (*headers, ("Vary", stamp.vary))
-        known = [value for name, value in parse_qsl(call.query) if name == "known"]
-        is_known = known[-1:] == [face.epoch]
-        if is_known or _names_tag(call.headers.get("if-none-match", ""), stamp.tag):
+        headers = _with_vary(face, ("ETag", f'"{face.tag}"'), ("Cache-Control", "no-cache"))
+        if _names_tag(call.headers.get("if-none-match", ""), face.tag):
             return Answer(304, "", b"", headers)
-        return Answer(200, JSON, b"{" + stamp.members + b"}", headers)
+        return Answer(200, JSON, b"{" + face.stamp.members + b"}", headers)
 
     def _changes(self, call: EndpointCall) -> Answer:
         if _wants_events(call):
             raise _CallRefused(503, "there are too many listeners; try again later", (("Retry-After", "30"),))
+        asked = _query_of(call, "since", "rules", "from", "nonce")
+        if "from" in asked:
+            face, named = self._asked_from(call, asked)
+            return Answer(200, JSON, _encode(_account(face, named)), _with_vary(face, _NO_STORE))
         versions: dict[str, str] = {}
-        rules_version: str | None = None
-        try:
-            query = parse_qsl(call.query, keep_blank_values=True, max_num_fields=_MOST_QUERIED)
-        except ValueError:
-            raise _CallRefused(400, f"the query has more than {_MOST_QUERIED} parameters") from None
-        for name, value in query:
-            if name == "since":
-                table, colon, version = value.partition(":")
-                if not colon or not table or not version:
-                    raise _CallRefused(400, "ask with since=table:version, once for each table")
-                versions[table] = version
-            elif name == "rules":
-                rules_version = value
-            else:
-                raise _CallRefused(400, f"there is no parameter {shown(name)}; there are since and rules")
+        for value in asked.get("since", ()):
+            table, colon, version = value.partition(":")
+            if not colon or not table or not version:
+                raise _CallRefused(400, "ask with since=table:version, once for each table")
+            versions[table] = version
+        rules_version = asked["rules"][-1] if "rules" in asked else None
         if not versions and rules_version is None:
-            raise _CallRefused(400, "ask with since=table:version or rules=fingerprint")
+            raise _CallRefused(400, "ask with from=position, since=table:version or rules=fingerprint")
         face = self.provider.face(self.provider.state, call.headers)
-        headers: tuple[tuple[str, str], ...] = (("Cache-Control", "no-store"),)
-        if face.stamp.vary:
-            headers = (*headers, ("Vary", face.stamp.vary))
-        return Answer(200, JSON, _encode(face.changes_since(versions, rules_version)), headers)
+        changes = face.changes_since(versions, rules_version)
+        return Answer(200, JSON, _encode(changes), _with_vary(face, _NO_STORE))
+
+    def _asked_from(self, call: EndpointCall, asked: Mapping[str, list[str]]) -> tuple[Face, Named]:
+        """What is shown to a client that asks what has moved from a position. It is answered from the end of the log as it is now."""
+        nonce = asked.get("nonce", [""])[-1]
+        named = Named.from_header(asked["from"][-1] + (f";n={nonce}" if nonce else ""))
+        if named is None:
+            raise _CallRefused(400, "ask with from=position, and with a nonce of letters and digits")
+        return self._face_at_the_end(call), named
+
+    def _face_at_the_end(self, call: EndpointCall) -> Face:
+        """What the state at the end of the log shows to a client.
+
+        Why the log cannot be read is for the operator alone: the reason names files, and may name tables.
+        """
+        try:
+            self.provider.registry.catch_up()
+        except LogError as error:
+            self.provider.apps.warn_once(f"a client could not be answered from the end of the log: {error}")
+            raise _CallRefused(
+                503, "the log cannot be reached; try again later", (("Retry-After", "5"),)
+            ) from None
+        state = self.provider.registry.state
+        if not self.provider.speaks_for(state):
+            raise _CallRefused(
+                503, "this process runs other policies than the log has", (("Retry-After", "5"),)
+            )
+        return self.provider.face(state, call.headers)
 
     def _fixes(self, call: EndpointCall) -> Answer:
         asked = read_message(call.body, AskFixes)
         operation = self._disclosed(asked.operation)
         if operation is None:
             raise _CallRefused(404, "fixes of this operation are told only to clients that make the request")
-        state = self.provider.state
-        rejected = Rejected(self.provider.fixes_for(asked.request, operation, state), state)
-        face = self.provider.face(state, call.headers)
-        return refusal_answer(self.provider.wire, rejected, "json", face, status=200)
+        provider, named = self.provider, Named.from_header(call.headers.get(AT_HEADER.lower(), ""))
+        if named is None:
+            state, stamp = provider.state, None
+            face = provider.face(state, call.headers)
+        else:
+            face, state = self._face_at_the_end(call), provider.registry.state
+            stamp = face.stamp_at(named, with_versions=provider.wire.tells_versions)
+        rejected = Rejected(provider.fixes_for(asked.request, operation, state), state)
+        return refusal_answer(provider.wire, rejected, "json", face, stamp, status=200)
 
     def _signed(self, call: EndpointCall) -> Answer:
-        since = [value for name, value in parse_qsl(call.query) if name == "since"]
-        if since and not re.fullmatch("[0-9]{1,18}", since[-1]):
-            raise _CallRefused(400, "ask with since=N, the number of the last statement that is known")
-        if self.provider.lineage is None:
-            raise _CallRefused(404, "states are not signed here")
-        face = self.provider.face(self.provider.state, call.headers)
-        answer = self.provider.lineage.answer(int(since[-1]) if since else None, face)
-        return Answer(200, JSON, _encode(answer), (("Cache-Control", "no-store"),))
+        asked = _query_of(call, "from", "nonce")
+        if "from" not in asked:
+            raise _CallRefused(400, "ask with from=position, or from=* where none is known")
+        face, named = self._asked_from(call, asked)
+        signing = self.provider.signing
+        assert signing is not None  # noqa: S101 - there is no such endpoint without
+        answer = signed(_account(face, named), face, self.provider.root_of(call.root_path), signing)
+        return Answer(200, JSON, _encode(answer), (_NO_STORE,))
 
 
 class AdminEndpoints(Endpoints):
@@ -333,6 +362,32 @@ def _whole_number(digits: str) -> int:
     return int(digits) if len(digits) <= MOST_DIGITS else 10**MOST_DIGITS
 
 
+def _query_of(call: EndpointCall, *names: str) -> dict[str, list[str]]:
+    """The parameters of a call, by name. One that is not among the names is refused."""
+    try:
+        query = parse_qsl(call.query, keep_blank_values=True, max_num_fields=_MOST_QUERIED)
+    except ValueError:
+        raise _CallRefused(400, f"the query has more than {_MOST_QUERIED} parameters") from None
+    asked: dict[str, list[str]] = {}
+    for name, value in query:
+        if name not in names:
+            raise _CallRefused(400, f"there is no parameter {shown(name)}; there are {' and '.join(names)}")
+        asked.setdefault(name, []).append(value)
+    return asked
+
+
+def _account(face: Face, named: Named) -> Account:
+    """What is told to a client that asks. Where that is too long it is told that it is too far back."""
+    account = face.account(named)
+    if len(_encode(account)) <= _LONGEST_ACCOUNT:
+        return account
+    return Account(to=account.to, since=account.since, unknown="old", nonce=account.nonce)
+
+
+def _with_vary(face: Face, *headers: tuple[str, str]) -> tuple[tuple[str, str], ...]:
+    return (*headers, ("Vary", face.stamp.vary)) if face.stamp.vary else headers
+
+
 def _wants_events(call: EndpointCall) -> bool:
     is_asked_for = "text/event-stream" in call.headers.get("accept", "")
     return is_asked_for and (call.method, call.path) == ("GET", CHANGES_PATH)
@@ -356,7 +411,7 @@ def _status_of(error: Exception) -> int:
             return 404
         case VersionTaken():
             return 409
-        case StateFileError():
+        case LogError():
             return 503
         case _:
             return 422

@@ -9,12 +9,12 @@ __all__ = [
     "BadRow",
     "BadRule",
     "BadSetting",
+    "LogError",
     "MalformedRequest",
     "PolicyFailed",
     "ReloadRefused",
     "ServerError",
     "SourceError",
-    "StateFileError",
     "UnknownTable",
     "UsageError",
     "VersionTaken",
@@ -69,8 +69,8 @@ class VersionTaken(ReloadRefused):
         self.version = version
 
 
-class StateFileError(ServerError):
-    """The state file cannot be read or written; nothing has changed."""
+class LogError(ServerError):
+    """The log cannot be read or written; nothing has changed."""
 
 
 class MalformedRequest(ServerError):

@@ -1,7 +1,8 @@
 """The change feed: server-sent events that tell every listener what has moved, as soon as it has.
 
 A listener is told the difference between the state that it knows and the current one, never a queue of steps. A slow
-one misses nothing and gets nothing twice. A thousand listeners cost one encoding; with aliases, one each.
+one misses nothing and gets nothing twice. What has moved is worked out once for all who know the same; with aliases,
+once for each.
 """
 
 import asyncio
@@ -11,12 +12,17 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qs
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
-from shelflife.contract.compact import EPOCH_HEADER
+import msgspec
+from msgspec import UNSET
+
+from shelflife.contract.positions import AT_HEADER, Account, Named, Position
 from shelflife.server.endings import hear_of_the_end
+from shelflife.server.errors import LogError
+from shelflife.server.faces import Face
 from shelflife.server.registry import Registry
-from shelflife.server.state import Face, State
+from shelflife.server.state import State
 
 __all__ = ["Feed", "Receive", "Send"]
 
@@ -28,8 +34,15 @@ _HEADERS = [
     (b"x-accel-buffering", b"no"),
 ]
 _HEARTBEAT_S = 15.0
+_LONGEST_CATCH_UP_S = 10.0
+_LONGEST_EVENT = 64 * 1024
+"""A longer account says only that the server has gone on. The listener then asks."""
+
 _MOST_LISTENERS = 10_000
-_EPOCH = EPOCH_HEADER.lower()
+_MOST_ACCOUNTS = 256
+_STILL_HERE = b": still here\n\n"
+_AT = AT_HEADER.lower()
+_encode = msgspec.json.Encoder().encode
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -49,16 +62,20 @@ class Feed:
     def __init__(
         self,
         registry: Registry,
-        face_of: Callable[[State, Mapping[str, str]], Face],
+        face_of: Callable[[State, Mapping[str, str]], Face | None],
         heartbeat_s: float = _HEARTBEAT_S,
     ) -> None:
+        """`face_of` gives what a state shows to a client; None when this process cannot speak for it."""
         self._registry = registry
         self._face_of = face_of
-        self._heartbeat_s = heartbeat_s
+        self.heartbeat_s = heartbeat_s
+        """While nothing moves, a listener hears so often that somebody is there. Never set it to more than 15."""
         self._lock = threading.Lock()
         self._listeners: dict[asyncio.AbstractEventLoop, set[_Listener]] = {}
         self._ended: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
         """Loops whose process was told to end."""
+        self._accounts: WeakKeyDictionary[Face, dict[Position | None, Account]] = WeakKeyDictionary()
+        """What has moved to a state, by where from."""
         registry.on_change(self._wake)
 
     @property
@@ -98,21 +115,56 @@ class Feed:
         if isinstance(failed, Exception):
             _log.error("the change feed has failed for a listener", exc_info=failed)
 
-    async def _tell(
-        self, headers: Mapping[str, str], known: str | None, listener: _Listener, send: Send
-    ) -> None:
+    async def _tell(self, headers: Mapping[str, str], known: Named, listener: _Listener, send: Send) -> None:
+        if not await self._can_answer(known) or self._face_of(self._registry.state, headers) is None:
+            await send({"type": "http.response.start", "status": 503, "headers": [(b"retry-after", b"5")]})
+            await send({"type": "http.response.body", "body": b""})
+            return
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         while not listener.is_to_end:
             # Cleared before the state is read: a change after this is either seen now, or sets it again.
             listener.moved.clear()
             face = self._face_of(self._registry.state, headers)
-            part = b": still here\n\n" if face.epoch == known else _event(face, known)
-            known = face.epoch
+            if face is None:
+                break  # a sign of life would say that nothing has moved
+            part = _STILL_HERE
+            if known.nonce or face.position != known.position:
+                part, known = self._event(face, known), Named(face.position, known.mark)
             del face  # it would keep its state alive until the next one
             await send({"type": "http.response.body", "body": part, "more_body": True})
             with suppress(TimeoutError):
-                await asyncio.wait_for(listener.moved.wait(), self._heartbeat_s)
+                await asyncio.wait_for(listener.moved.wait(), self.heartbeat_s)
         await send({"type": "http.response.body", "body": b""})
+
+    async def _can_answer(self, known: Named) -> bool:
+        """Where a listener asks, or knows more than this process does, look at the end of the log; False when it cannot be reached.
+
+        Else a process that lags behind would say that what the listener knows is not in the log.
+        """
+        registry = self._registry
+        is_ahead = known.position is not None and known.position.number > registry.state.number
+        if registry.is_shared and (known.nonce or is_ahead):
+            try:
+                await asyncio.wait_for(asyncio.to_thread(registry.catch_up), _LONGEST_CATCH_UP_S)
+            except (LogError, TimeoutError) as error:
+                _log.info("a listener could not be answered from the end of the log: %s", error)
+                return False
+        return True
+
+    def _event(self, face: Face, known: Named) -> bytes:
+        accounts = self._accounts.setdefault(face, {})
+        account = accounts.get(known.position)
+        if account is None:
+            if len(accounts) >= _MOST_ACCOUNTS:
+                accounts.clear()
+            account = accounts[known.position] = face.account(Named(known.position))
+        since = known.base if account.since else ""
+        told = _encode(msgspec.structs.replace(account, since=since, nonce=known.nonce))
+        is_whole = len(told) <= _LONGEST_EVENT
+        if not is_whole:
+            told = _encode(Account(to=account.to, since=since, nonce=known.nonce))
+        name = b"moved" if is_whole and account.moved is not UNSET else b"resync"
+        return b"id: " + account.to.encode() + b"\nevent: " + name + b"\ndata: " + told + b"\n\n"
 
     def _wake(self) -> None:
         with self._lock:
@@ -138,24 +190,12 @@ class Feed:
             return list(self._listeners.get(loop, ()))
 
 
-def _event(face: Face, known: str | None) -> bytes:
-    stamp = None if known is None else face.compact_stamp(known)
-    if stamp is None:
-        name, told = b"resync", b"{" + face.stamp.members + b"}"
-    else:
-        name, told = b"moved", b"{" + stamp.members + b',"since":"' + (known or "").encode() + b'"}'
-    return b"id: " + face.epoch.encode() + b"\nevent: " + name + b"\ndata: " + told + b"\n\n"
-
-
 async def _gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-def _known_by(headers: Mapping[str, str], query: str) -> str | None:
-    """The epoch that a listener says it knows, if any."""
-    said = headers.get("last-event-id") or headers.get(_EPOCH)
-    if said is None:
-        asked = parse_qs(query).get("known")
-        return asked[-1] if asked else None
-    return said if said.isalnum() else None
+def _known_by(headers: Mapping[str, str], query: str) -> Named:
+    """What a listener says it knows, if anything."""
+    said = headers.get("last-event-id") or headers.get(_AT) or parse_qs(query).get("known", [""])[-1]
+    return Named.from_header(said) or Named()

@@ -7,8 +7,8 @@ import msgspec
 
 from shelflife.contract.compact import compacted
 from shelflife.contract.messages import ErrorMessage, Problem
+from shelflife.server.faces import Face, Stamp
 from shelflife.server.policies import PreconditionFailed, Refusal
-from shelflife.server.state import CompactStamp, Face, Stamp
 from shelflife.server.wire import ErrorForm, Level, WireFormat
 
 __all__ = ["Answer", "error_answer", "form_asked_for", "refusal_answer", "stamped"]
@@ -38,7 +38,7 @@ def refusal_answer(
     refusal: Refusal,
     form: ErrorForm,
     face: Face,
-    stamp: Stamp | CompactStamp | None = None,
+    stamp: Stamp | None = None,
     status: int | None = None,
 ) -> Answer:
     """The answer to a refused request: the fixes as the face shows them, and its full stamp or the one
@@ -48,18 +48,18 @@ def refusal_answer(
     if wire.level == Level.PLAIN_TEXT:
         return Answer(status, PLAIN_TEXT, "\n".join((*refusal.sentences, "")).encode())
     stamp = stamp or face.stamp
-    suggestions = [face.suggestion(wire.suggestion(suggestion)) for suggestion in refusal.suggestions]
-    told = (
-        [compacted(one, face.stamp.message.table_versions) for one in suggestions]
+    told = [
+        compacted(face.suggestion(wire.suggestion(one.suggestion)), face.policy(one.policy.id))
         if stamp.is_compact
-        else suggestions
-    )
+        else face.suggestion(wire.suggestion(one.suggestion))
+        for one in refusal.violations
+    ]
     members = b'"success":false,"recovery_feedback":{"suggestions":' + _encode(told) + b"}"
     if form == "problem":
         problem = Problem(title=_title(status), status=status, detail=" ".join(refusal.sentences))
         members = _encode(problem)[1:-1] + b"," + members
-    body = b"{" + members + b"," + stamp.members + b"}"
-    return Answer(status, PROBLEM_JSON if form == "problem" else JSON, body)
+    body = b"{" + b",".join(part for part in (members, stamp.members) if part) + b"}"
+    return Answer(status, PROBLEM_JSON if form == "problem" else JSON, body, tuple(stamp.beside))
 
 
 def error_answer(
@@ -79,7 +79,7 @@ class _Own(msgspec.Struct):
 
     table_versions: msgspec.Raw = _ABSENT
     rules_version: msgspec.Raw = _ABSENT
-    epoch: msgspec.Raw = _ABSENT
+    at: msgspec.Raw = _ABSENT
 
 
 _read_own = msgspec.json.Decoder(_Own).decode
@@ -104,7 +104,7 @@ def stamped(body: bytes, members: bytes) -> bytes:
         own = _read_own(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return b""
-    if not (own.table_versions is own.rules_version is own.epoch is _ABSENT):
+    if not (own.table_versions is own.rules_version is own.at is _ABSENT):
         return b""
     if body[1:2] != b'"' and not body[1:-1].strip():
         return b"{" + members + b"}"

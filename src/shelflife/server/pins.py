@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping
 
 from shelflife.contract.preconditions import Precondition, Verdict
-from shelflife.server.state import CompactStamp, Face, Stamp, State
+from shelflife.server.faces import Face, Stamp
+from shelflife.server.state import State
 
 __all__ = ["Listening", "Pin"]
 
@@ -22,7 +23,7 @@ class Pin:
         self.face = face
         """What the state shows to the client."""
 
-        self.stamp: Stamp | CompactStamp | None = None
+        self.stamp: Stamp | None = None
         """What a response carries; None at Level 0."""
 
         self.find_operation = find_operation

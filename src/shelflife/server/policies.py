@@ -11,11 +11,13 @@ import msgspec
 from msgspec import UNSET
 
 from shelflife.contract import Suggestion, same_json
+from shelflife.contract.cells import rows_of_cells
 from shelflife.contract.messages import TableVersion
 from shelflife.contract.names import check_name, shown
 from shelflife.contract.values import DEEPEST_VALUE, fault_in, has_odd_number
 from shelflife.errors import ShelflifeError
 from shelflife.server.errors import MalformedRequest, PolicyFailed, UsageError
+from shelflife.server.fingerprints import fingerprint
 from shelflife.server.operations import Operation, Operations
 from shelflife.server.reads import Reads, Request, Tables
 from shelflife.server.state import State
@@ -68,6 +70,12 @@ class Policy(NamedTuple):
     operation: Operation | None
     """The operation whose requests it checks; None for all."""
 
+    id: str
+    """Names it among the policies of its provider, today and after a restart."""
+
+    version: str | None = None
+    """What its author calls the code, so that it need not be looked at."""
+
     @property
     def name(self) -> str:
         return self.function.__name__
@@ -80,7 +88,9 @@ class Policy(NamedTuple):
         return sentence if sentence.endswith((".", "!", "?")) else sentence + "."
 
     @classmethod
-    def from_function(cls, function: PolicyFunction, operation: str | None) -> "Policy":
+    def from_function(
+        cls, function: PolicyFunction, operation: str | None, version: str | None = None
+    ) -> "Policy":
         name = getattr(function, "__name__", repr(function))
         if not inspect.isroutine(function) or inspect.iscoroutinefunction(function):
             raise UsageError(f"{name} cannot be a policy; policies are ordinary functions, and not async")
@@ -90,7 +100,8 @@ class Policy(NamedTuple):
             raise UsageError(
                 f"{name} cannot be a policy; a policy takes the request and the tables"
             ) from None
-        return cls(function, None if operation is None else Operation.from_name(operation))
+        id = f"{getattr(function, '__qualname__', name)} {operation or ''}".strip()
+        return cls(function, None if operation is None else Operation.from_name(operation), id, version)
 
 
 class Policies:
@@ -102,13 +113,16 @@ class Policies:
         self._by_operation: dict[str, tuple[Policy, ...]] = {}
         self.operations = Operations()
         """The operations that some policy is for."""
+        self._fingerprints: dict[str, str] | None = None
 
     def __len__(self) -> int:
         return len(self._all)
 
     def add(self, policy: Policy) -> None:
         """One more; the order in which they are declared is that of the suggestions."""
-        self._all.append(policy)
+        self._fingerprints = None
+        same_count = sum(one.id.partition("#")[0] == policy.id for one in self._all)
+        self._all.append(policy._replace(id=f"{policy.id}#{same_count}") if same_count else policy)
         self._for_every_operation = tuple(one for one in self._all if one.operation is None)
         self.operations = Operations(one.operation for one in self._all if one.operation is not None)
         self._by_operation = {
@@ -117,6 +131,16 @@ class Policies:
             )
             for operation in self.operations
         }
+
+    @property
+    def fingerprints(self) -> dict[str, str]:
+        """Names the code of each, by what it is called. Looked at when all of it is there: a policy may call what is defined after it."""
+        if self._fingerprints is None:
+            self._fingerprints = {
+                one.id: fingerprint(one.function) if one.version is None else f"version {one.version}"
+                for one in self._all
+            }
+        return self._fingerprints
 
     def concerning(self, operation: str | None) -> tuple[Policy, ...]:
         """Those for every operation and for this one."""
@@ -219,7 +243,7 @@ def _suggestion(policy: Policy, found: Fix, fields: Mapping[str, Any], state: St
         _warn_of(policy)
     if not is_steady or not reads.tables or reads.untracked is not None:
         return Suggestion(type=found.type, parameters=parameters, cache_hint="recompute")
-    unless = reads.unless
+    cells, unless = reads.cells, reads.unless
     if has_odd_number(unless):
         raise ValueError("a field is compared with a number that JSON cannot carry")
     suggestion = Suggestion(
@@ -230,7 +254,8 @@ def _suggestion(policy: Policy, found: Fix, fields: Mapping[str, Any], state: St
         tables=tuple(
             TableVersion(table=table, version=state.tables[table].version) for table in reads.tables
         ),
-        rows=tuple(reads.rows),
+        rows=rows_of_cells(cells),
+        cells=cells,
         rules=tuple(reads.rules) or UNSET,
         when=reads.when,
         unless=unless or UNSET,

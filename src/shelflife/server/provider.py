@@ -1,5 +1,7 @@
 """The provider: everything an API needs to give its fixes a shelf life, in one object."""
 
+import logging
+import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -7,6 +9,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, overload
+from weakref import WeakSet
 
 import msgspec
 
@@ -19,8 +22,11 @@ from shelflife.server.apps import Apps
 from shelflife.server.delta import Row
 from shelflife.server.disclosure import ClientFaces, Disclosure
 from shelflife.server.errors import BadSetting, MalformedRequest, PolicyFailed, UnknownTable, UsageError
+from shelflife.server.faces import Face, face_of
 from shelflife.server.feed import Feed
+from shelflife.server.hints import comparisons_in
 from shelflife.server.limits import ReloadBudget, ReloadLimits
+from shelflife.server.log import Log
 from shelflife.server.pins import Pin
 from shelflife.server.policies import (
     Policies,
@@ -34,12 +40,17 @@ from shelflife.server.policies import (
 )
 from shelflife.server.reads import Tables
 from shelflife.server.registry import Registry
-from shelflife.server.signing import Lineage, Signing
-from shelflife.server.state import Face, State
-from shelflife.server.statefile import StateFile
+from shelflife.server.signing import Signing
+from shelflife.server.sqlite_log import SqliteLog
+from shelflife.server.state import State
 from shelflife.server.wire import Level, WireFormat
+from shelflife.server.workers import worker_count
 
 __all__ = ["Provider", "TableSource"]
+
+_log = logging.getLogger("shelflife")
+_advised: WeakSet[PolicyFunction] = WeakSet()
+"""Policies whose hints the log has."""
 
 _WIRE = WireFormat()
 _LIMITS = ReloadLimits()
@@ -58,22 +69,25 @@ class Provider:
         *,
         versions: Mapping[str, str] | None = None,
         admin_token: str | None = None,
-        state_file: str | Path | None = None,
+        log: str | Path | Log | None = None,
         wire: WireFormat = _WIRE,
         limits: ReloadLimits = _LIMITS,
         signing: Signing | None = None,
         disclosure: Disclosure | None = None,
+        root: str | None = None,
     ) -> None:
         """Declare what the API's policies consult.
 
         `versions` are the tables' first versions. Where none is given it is made from the content, so that other rows
         after a restart are another version. Without an `admin_token` the operator's endpoints are off. With a
-        `state_file` reloads survive a restart: only rows whose declaration has changed since the last start are set
-        anew, as by a reload. `wire` says what goes on the wire, and `limits` what an operator may
-        send. With `signing` states are signed; that needs a `state_file`, for their numbers must survive a restart.
-        With a `disclosure` clients are shown aliases in place of names and keys.
+        `log`, the path of a file, reloads survive a restart, and all worker processes of a machine share them. Only
+        rows whose declaration has changed since the last start are set anew, as by a reload. `wire` says what goes on
+        the wire, and `limits` what an operator may send. With `signing` states are signed; that needs a `log`, for
+        their numbers must survive a restart.
+        With a `disclosure` clients are shown aliases in place of names and keys. `root` is where clients find the
+        contract, a path or a whole address, where the app cannot know: behind a gateway that strips a prefix.
         """
-        _check_settings(admin_token, state_file, wire, limits, signing, disclosure)
+        _check_settings(admin_token, log, wire, limits, signing, disclosure, root)
         self.admin_token = admin_token
         self.wire = wire
         self.level = Level(wire.level)
@@ -81,46 +95,60 @@ class Provider:
         self.limits = limits
         self.reload_budget = None if limits.per_minute is None else ReloadBudget(limits.per_minute)
         self.disclosure = disclosure
+        self.signing = signing
+        self._root = root
         self._faces = None if disclosure is None else ClientFaces(disclosure, self.level)
         self._sources = {name: rows for name, rows in tables.items() if callable(rows)}
         rows_by_table = {name: rows() if callable(rows) else rows for name, rows in tables.items()}
-        self._state_file = None if state_file is None else StateFile(state_file)
-        self._is_closed = False
+        shared_log = SqliteLog(log) if isinstance(log, str | Path) else log
         self._lives = 0
         try:
-            self.registry = Registry(rows_by_table, rules, versions=versions, state_file=self._state_file)
-            self.lineage: Lineage | None = None
-            """The signed states, where states are signed."""
-            if signing is not None and self._state_file is not None:
-                self.lineage = Lineage(self.registry, self.level, signing, self._state_file)
+            self.registry = Registry(rows_by_table, rules, versions=versions, log=shared_log)
         except BaseException:
-            self.close()
+            if shared_log is not None:
+                shared_log.close()
             raise
         self.policies = Policies()
         self._views = (self.registry.state, Tables(self.registry.state))
         """What policies see of a state at first. It is not kept in the state, because the cycle would keep
         that alive."""
         self._refreshing = threading.Lock()
-        self.feed = Feed(self.registry, self.face)
+        self.feed = Feed(
+            self.registry,
+            lambda state, headers: self.face(state, headers) if self.speaks_for(state) else None,
+        )
         self.pinned: ContextVar[Pin | None] = ContextVar("shelflife_pin", default=None)
         """What the request at hand sees; set by the middleware."""
         self.apps = Apps(self.policies)
         """The apps that it is installed in."""
+        self._ready_in = 0
+        """The process in which it is ready."""
+        self._speaking: tuple[State | None, bool] = (None, False)
 
     def close(self) -> None:
-        """Let go of the state file, if there is one. No reload can be written down afterwards."""
-        if self._state_file is not None:
-            self._state_file.close()
-            self._is_closed = True
+        """Let go of the log, until it is needed again."""
+        self.registry.close()
+        self._ready_in = 0  # whoever is served after this follows the log again
 
     def begin_life(self) -> None:
         """An app that has the contract starts. Every operation that is named must be there."""
-        if self._is_closed:
-            raise UsageError(
-                "the provider's state file was closed when its app ended; make another provider to start anew"
-            )
-        self.apps.hold_policies_to_routes()
+        self.be_ready()
         self._lives += 1
+
+    def be_ready(self) -> None:
+        """Before requests are served, in each process anew: hold the policies to the app's routes, and to the log."""
+        if self._ready_in == os.getpid() and self.apps.are_held:
+            return
+        self.apps.hold_policies_to_routes()
+        self.registry.declare_policies(self.policies.fingerprints)
+        self.registry.follow()
+        if not self._ready_in and not self.registry.is_shared and (count := worker_count()) > 1:
+            _log.warning(
+                "this is one of %d worker processes, and a reload reaches only one of them: give the provider a log,"
+                " as in Provider(..., log='state.db')",
+                count,
+            )
+        self._ready_in = os.getpid()
 
     def end_life(self) -> None:
         """An app that has the contract ends; the last one closes the provider."""
@@ -140,28 +168,48 @@ class Provider:
         pin = self.pinned.get()
         return None if pin is None or pin.is_over else pin
 
+    def speaks_for(self, state: State) -> bool:
+        """Whether the policies that run here are those of a state. Else whatever they say is of no position in the log."""
+        if self._speaking[0] is not state:
+            self._speaking = state, state.policies == self.policies.fingerprints
+        return self._speaking[1]
+
+    def root_of(self, root_path: str) -> str:
+        """Where the contract lives, for an app that is mounted there."""
+        return root_path.rstrip("/") if self._root is None else self._root.rstrip("/")
+
     def face(self, state: State, headers: Mapping[str, str]) -> Face:
         """What a state shows to the client whose request has these headers, by lower-case name."""
-        return state.face(self.level) if self._faces is None else self._faces.face(state, headers)
+        return face_of(state, self.level) if self._faces is None else self._faces.face(state, headers)
 
     @overload
     def policy(self, function: PolicyFunction, /) -> PolicyFunction: ...
     @overload
-    def policy(self, /, *, operation: str | None = None) -> Callable[[PolicyFunction], PolicyFunction]: ...
     def policy(
-        self, function: PolicyFunction | None = None, /, *, operation: str | None = None
+        self, /, *, operation: str | None = None, version: str | None = None
+    ) -> Callable[[PolicyFunction], PolicyFunction]: ...
+    def policy(
+        self,
+        function: PolicyFunction | None = None,
+        /,
+        *,
+        operation: str | None = None,
+        version: str | None = None,
     ) -> PolicyFunction | Callable[[PolicyFunction], PolicyFunction]:
         """Make a function a policy, for every checked request or for those of one operation.
 
         It gets the request's fields and the tables, and returns a `fix(...)`, or None when all is well. The first line
         of its docstring is what a person is told, at Level 0 and in the `detail` of a problem. An operation is a method
         and the path of a route as it is declared, as in `POST /orders/{id}`. What stands in the path for `id` is no
-        field of the request: a policy sees what `check` is given.
+        field of the request: a policy sees what `check` is given. A deploy that changes the code of a policy, or what that
+        closes over, changes its fingerprint, and its fixes go. With a `version` of your own, only another one does that.
         """
 
         def register(function: PolicyFunction) -> PolicyFunction:
-            self.policies.add(Policy.from_function(function, operation))
+            self.policies.add(Policy.from_function(function, operation, version))
+            self._ready_in, self._speaking = 0, (None, False)
             self.apps.look_again()
+            _advise(function)
             return function
 
         return register if function is None else register(function)
@@ -248,13 +296,23 @@ class Provider:
         return evaluate(self.policies.concerning(operation), fields, state, views[1])
 
 
+def _advise(function: PolicyFunction) -> None:
+    """Log the hints for a policy, once. The source is read only where somebody would see them."""
+    if not _log.isEnabledFor(logging.INFO) or function in _advised:
+        return
+    for hint in comparisons_in(function):
+        _advised.add(function)
+        _log.info("the policy %s: %s", function.__name__, hint)
+
+
 def _check_settings(
     admin_token: str | None,
-    state_file: str | Path | None,
+    log: str | Path | Log | None,
     wire: WireFormat,
     limits: ReloadLimits,
     signing: Signing | None,
     disclosure: Disclosure | None,
+    root: str | None,
 ) -> None:
     """Refuse settings of the wrong kind, and those that do not go together."""
     if admin_token is not None and not re.fullmatch(r"[\x21-\x7e]+", admin_token):
@@ -269,10 +327,14 @@ def _check_settings(
     for name, kind, given in kinds:
         if not isinstance(given, kind):
             raise BadSetting(f"{name} takes a {kind.__name__}, not {type(given).__name__}")
+    if root is not None and not re.fullmatch(r"(https?://[^/\s]+)?(/[\x21-\x7e]*)?", root):
+        raise BadSetting(
+            f"a root is a path such as /v1, or an address such as https://api.example/v1, not {root!r}"
+        )
     if signing is None:
         return
-    if state_file is None:
-        raise BadSetting("signing needs a state file: signed states are numbered across restarts")
+    if log is None:
+        raise BadSetting("signing needs a log: signed states are numbered across restarts")
     if wire.level == Level.PLAIN_TEXT:
         raise BadSetting("at Level 0 there are no states to sign")
     if disclosure is not None and disclosure.client is None:

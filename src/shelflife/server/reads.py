@@ -9,10 +9,11 @@ into a result.
 
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
-from typing import Any
+from typing import Any, NoReturn
 from weakref import ref
 
 from shelflife.contract import Rule, same_json
+from shelflife.contract.cells import ALL_KEYS, Cells, Columns, size_of
 from shelflife.contract.names import node_id
 from shelflife.contract.when import WHOLE_REQUEST, as_read, field_path
 from shelflife.server.delta import Row
@@ -24,16 +25,19 @@ __all__ = ["Reads", "Request", "RowView", "TableView", "Tables"]
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 _MOST_KEPT_VIEWS = 4096
+_MOST_ROWS = 64
+"""Whoever has read more rows of a table has read it whole."""
+_MOST_CELLS = 512
+"""Whoever has read more cells has read their rows whole. No client takes a suggestion that names many more."""
 
 
 class Reads:
     """The record of one policy's reads."""
 
-    __slots__ = ("_different", "_entered", "_fields", "rows", "rules", "tables", "untracked")
+    __slots__ = ("_cells", "_different", "_entered", "_fields", "rules", "tables", "untracked")
 
     def __init__(self) -> None:
-        self.rows: dict[str, None] = {}
-        """Rows as `table:key`, whole tables as their bare name, in the order of the first read."""
+        self._cells: dict[str, dict[str, set[str] | None] | None] = {}
         self.tables: dict[str, None] = {}
         """Table names, in the order of the last read."""
         self.rules: dict[str, None] = {}
@@ -65,17 +69,39 @@ class Reads:
             return {}
         return {path: tuple(values) for path, values in self._different.items() if path not in when}
 
-    def row(self, table: str, key: str) -> None:
-        self.rows[node_id(table, key)] = None
-        self.table(table)
+    def row(self, table: str, key: str, columns: Columns = ()) -> None:
+        """These columns of a row were read; with none at all whether it is there, with None all of it.
 
-    def whole_table(self, table: str) -> None:
-        self.rows[table] = None
-        self.table(table)
-
-    def table(self, table: str) -> None:
+        Whoever has read the set of keys (`ALL_KEYS`) knows which rows are there.
+        """
         self.tables.pop(table, None)
         self.tables[table] = None
+        rows = self._cells.setdefault(table, {})
+        if rows is None or (columns == () and ALL_KEYS in rows):
+            return
+        read = rows.setdefault(key, set())
+        if columns is None:
+            rows[key] = None
+        elif read is not None:
+            read.update(columns)
+        if len(rows) > _MOST_ROWS + (ALL_KEYS in rows):
+            self._cells[table] = None
+
+    @property
+    def cells(self) -> Cells:
+        """What was read of the tables, in the order of the first read."""
+        cells: Cells = {
+            table: None if rows is None else {key: _sorted(columns) for key, columns in rows.items()}
+            for table, rows in self._cells.items()
+        }
+        if size_of(cells) <= _MOST_CELLS:
+            return cells
+        return {
+            table: None
+            if rows is None
+            else {key: None if columns else columns for key, columns in rows.items()}
+            for table, rows in cells.items()
+        }
 
     def rule(self, table: str, relation: str) -> None:
         self.rules[f"{table}:{relation}"] = None
@@ -84,22 +110,36 @@ class Reads:
     def when(self) -> dict[str, Any]:
         """The fields that were read, with their values; None where there was none.
 
-        That an object is there at all is a reading too. A value found inside it says so; where none was, the object
-        is recorded whole.
+        That an object is there at all is a reading too. Something found inside it says so; where nothing was, the
+        object is recorded whole.
         """
         when = dict(self._fields)
+        found = [path for path, value in when.items() if value is not None]
+        inside = (*found, *(path for path, values in self._different.items() if None in values))
         for path, value in self._entered.items():
-            if not any(
-                found is not None and (read == path or read.startswith(path + "/"))
-                for read, found in when.items()
-            ):
+            if path not in found and not any(read.startswith(path + "/") for read in inside):
                 when[path] = as_read(value)
         if WHOLE_REQUEST in when:
             return {WHOLE_REQUEST: when[WHOLE_REQUEST]}
         return when
 
 
-class Request(Mapping[str, Any]):
+def _sorted(columns: set[str] | None) -> Columns:
+    return None if columns is None else tuple(sorted(columns))
+
+
+class _View:
+    """What a policy sees. It cannot be copied whole, past the record."""
+
+    __slots__ = ()
+
+    def __getstate__(self) -> NoReturn:
+        raise TypeError(
+            f"a {type(self).__name__} can be neither copied nor pickled: take what you need out of it"
+        )
+
+
+class Request(_View, Mapping[str, Any]):
     """The fields of a request, or of an object inside it. A null is an absent field."""
 
     __slots__ = ("_fields", "_path", "_reads")
@@ -122,7 +162,7 @@ class Request(Mapping[str, Any]):
         return default if value is None else value
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self._read(name) is not None
+        return isinstance(name, str) and not self.equals(name, None)
 
     def equals(self, name: str, value: Any) -> bool:
         """Whether the field has this value (None: is absent).
@@ -131,7 +171,7 @@ class Request(Mapping[str, Any]):
         `request.get(name) == value` where the two would do the same.
         """
         actual = self._fields.get(name)
-        if type(actual) is str and type(value) is str:
+        if value is None or (type(actual) is str and type(value) is str):
             is_equal = actual == value
         else:
             is_equal = same_json(as_read(actual), as_read(value))
@@ -178,7 +218,7 @@ class Request(Mapping[str, Any]):
             self._reads.field(self._path, as_read(self._fields))
 
 
-class RowView(Mapping[str, Any]):
+class RowView(_View, Mapping[str, Any]):
     """One row, as a policy sees it."""
 
     __slots__ = ("_leads_to", "_reads", "_row", "_tables", "key", "table")
@@ -192,24 +232,42 @@ class RowView(Mapping[str, Any]):
         self.key = key
 
     def __getitem__(self, column: str) -> Any:
-        if self._reads is not None:
-            self._reads.table(self.table)
+        if self._reads is not None:  # most requests are good, and pay for no call
+            self._read(column)
         try:
             value = self._row[column]
         except KeyError:
             raise KeyError(f"row {self.key} of {self.table} has no column {column}") from None
         return value if type(value) in _SCALARS else deepcopy(value)
 
+    def __contains__(self, column: object) -> bool:
+        self._read(column)
+        return column in self._row
+
+    def __bool__(self) -> bool:
+        return True  # it is there, and to have got it was to read that
+
     def __iter__(self) -> Iterator[str]:
-        if self._reads is not None:
-            self._reads.table(self.table)
+        self._read_whole()
         return iter(sorted(self._row))
 
     def __len__(self) -> int:
+        self._read_whole()
         return len(self._row)
 
     def __repr__(self) -> str:
+        self._read_whole()
         return f"<row {node_id(self.table, self.key)} {self._row!r}>"
+
+    def _read(self, *columns: object) -> None:
+        """Columns were read. What is no text is the name of none."""
+        if self._reads is not None:
+            names = tuple(str.__str__(column) for column in columns if isinstance(column, str))
+            self._reads.row(self.table, self.key, names)
+
+    def _read_whole(self) -> None:
+        if self._reads is not None:
+            self._reads.row(self.table, self.key, None)
 
     def follow(self, relation: str) -> "RowView | None":
         """The row that this one leads to by the relation: None when no such rule is declared, or no row is
@@ -231,8 +289,10 @@ class RowView(Mapping[str, Any]):
         rule = tables._rule(self.table, relation)
         if rule is None:
             return
-        if self._reads is not None:
-            self._reads.table(self.table)
+        if rule.via is None:
+            self._read_whole()
+        else:
+            self._read(rule.via)
         target = tables[rule.to_table]
         for key in target_keys(rule, self._row):
             row = target.get(key)
@@ -240,8 +300,8 @@ class RowView(Mapping[str, Any]):
                 yield row
 
 
-class TableView(Mapping[str, RowView]):
-    """One table, as a policy sees it. A look-up reads one row; a walk reads them all."""
+class TableView(_View, Mapping[str, RowView]):
+    """One table, as a policy sees it. A look-up reads whether a row is there; a walk reads which ones are."""
 
     __slots__ = ("_name", "_reads", "_seen", "_table", "_tables")
 
@@ -267,6 +327,7 @@ class TableView(Mapping[str, RowView]):
         row_key = key_of(key)
         if row_key is None:
             return default
+        row_key = str.__str__(row_key)  # a member of an enum of texts is one, and is spelled otherwise
         if self._reads is not None:
             self._reads.row(self._name, row_key)
         row = self._table.rows.get(row_key)
@@ -281,20 +342,22 @@ class TableView(Mapping[str, RowView]):
         return self.get(key) is not None
 
     def __iter__(self) -> Iterator[str]:
-        if self._reads is not None:
-            self._reads.whole_table(self._name)
+        self._read_keys()
         return iter(self._table.sorted_keys)
 
     def __len__(self) -> int:
-        if self._reads is not None:
-            self._reads.whole_table(self._name)
+        self._read_keys()
         return len(self._table.rows)
+
+    def _read_keys(self) -> None:
+        if self._reads is not None:
+            self._reads.row(self._name, ALL_KEYS)
 
     def __repr__(self) -> str:
         return f"<table {self._name}>"
 
 
-class Tables:
+class Tables(_View):
     """The tables and rules, as a policy sees them: `tables.plans["basic"]` or `tables["plans"]["basic"]`.
 
     Without a record they can be kept as long as their state and serve every request.

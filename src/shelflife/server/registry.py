@@ -1,42 +1,63 @@
 """The registry: the current state, and the only place where a version is minted."""
 
-import re
+import logging
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
+from types import MappingProxyType
 from typing import Any
 
 from shelflife.contract import Rule
+from shelflife.contract.errors import BadName
 from shelflife.contract.messages import ReloadReport, RulesReport
 from shelflife.contract.names import check_version, shown
+from shelflife.forks import mind_forks
 from shelflife.server.delta import Delta, Row
-from shelflife.server.errors import BadRule, ReloadRefused, UnknownTable, UsageError, VersionTaken
+from shelflife.server.errors import BadRule, LogError, ReloadRefused, UnknownTable, UsageError, VersionTaken
 from shelflife.server.graph import downstream
+from shelflife.server.log import (
+    Change,
+    Declared,
+    InProcessLog,
+    Log,
+    PoliciesChange,
+    RulesChange,
+    TableChange,
+    digest_of_row,
+)
 from shelflife.server.rules import RuleSet
 from shelflife.server.state import State
-from shelflife.server.statefile import StateFile
 from shelflife.server.tables import (
-    MINTED_VERSION,
     RowMap,
     Table,
     check_key,
     clean_delta,
     clean_rows,
-    digest_of_rows,
+    is_minted,
+    minted_version,
 )
 
 __all__ = ["Registry"]
 
-_FIRST_NUMBER = "1.0.0"
-_LAST_NUMBER = re.compile(r"(\d+)(?!.*\d)")
-_LONGEST_NUMBER = 100
+_log = logging.getLogger("shelflife")
+
+_LONGEST_WAIT_S = 0.5
+"""So long at most a registry that is closed keeps following."""
+
+_PAUSE_S = 1.0
+_MOST_TRIES = 64
+"""So often at most is a change made anew because somebody else was faster."""
+
+_RULES = ":rules"
+"""Stands for the rules among what is declared; no table is called that."""
 
 
 class Registry:
     """Holds the current state and swaps it whole.
 
-    Readers take `state` once and work on that, and never wait. Reloads come one after another. Each is written to the
-    state file, if there is one, before anybody sees it.
+    Readers take `state` once and work on that, and never wait. Changes come one after another. Each is in the log before
+    anybody sees it. Registries that share a log come to the same state, each when it catches up.
     """
 
     def __init__(
@@ -45,35 +66,51 @@ class Registry:
         rules: Iterable[Rule] = (),
         *,
         versions: Mapping[str, str] | None = None,
-        state_file: StateFile | None = None,
+        log: Log | None = None,
     ) -> None:
         versions = dict(versions or {})
         if unknown := sorted(versions.keys() - tables.keys()):
             raise UsageError(f"a version is given for {unknown[0]}, which is not among the tables")
-        declared: dict[str, Table] = {}
-        for name, rows in tables.items():
-            cleaned = RowMap(clean_rows(name, rows))
-            version = versions[name] if name in versions else _minted(_FIRST_NUMBER, digest_of_rows(cleaned))
-            declared[name] = Table(name, cleaned, version)
+        declared = {
+            name: Table(
+                name,
+                RowMap(clean_rows(name, rows)),
+                _check_given(versions[name]) if name in versions else None,
+            )
+            for name, rows in tables.items()
+        }
         rule_set = RuleSet(rules)
         _check_tables_of(rule_set, declared)
         _check_columns_of(rule_set, declared)
-        self.state = State(declared, rule_set)
-        """The current state. Take it once per request, and never set it."""
-        self._state_file = state_file
-        self._reloading = threading.Lock()
+        self._names = frozenset(declared)
+        self.is_shared = log is not None
+        """Whether others may append to the same log."""
+        self._log: Log = InProcessLog() if log is None else log
+        self._changing = threading.RLock()
+        self._following: threading.Thread | None = None
         self._on_change: list[Callable[[], None]] = []
-        if state_file is not None:
-            self._take_up(state_file, explicit_versions=versions)
+        first, told = State(declared, rule_set), _declarations(declared, rule_set) if self.is_shared else {}
+        self.state = self._log.open(first, told).among(self._names)
+        """The current state. Take it once per request, and never set it."""
+        if self.is_shared:
+            self._change(lambda state: _redeclared(state, first, told, self._log), told)
+        mind_forks(self)
 
     def on_change(self, told: Callable[[], None]) -> None:
         """Have a function called after every change of the state, in the thread that made it."""
         self._on_change.append(told)
 
-    def _make_current(self, state: State) -> None:
-        self.state = state
-        for told in self._on_change:
-            told()
+    def catch_up(self) -> None:
+        """Take in what others have appended to the log."""
+        with self._changing:
+            news = self._log.read(self.state.number, self.state.digest)
+            if isinstance(news, State):
+                self._make_current(news.among(self._names))
+            elif news:
+                state = self.state
+                for entry in news:
+                    state = state.after(entry, self._names)
+                self._make_current(state)
 
     def rows(self, name: str) -> dict[str, Row]:
         """A copy of a table's current rows, to edit and hand to `reload_table`."""
@@ -92,21 +129,31 @@ class Registry:
     ) -> ReloadReport:
         """Give a table its whole new `rows`, or `set` some rows and `remove` some keys.
 
-        Without a `version` one is minted when the content really changes; identical content is no change. With a
+        Without a `version` the table has the one that is minted for its content. Identical content is no change. With a
         `version` the table bears it from now on, even when no row changed.
         """
         remove = list(remove)
         if (rows is None) == (set is None and not remove):
             raise ReloadRefused("a reload takes either rows, or set and remove")
-        with self._reloading:
-            table = self.state.tables.get(name)
+        if version is not None:
+            _check_given(version)
+        reports: list[ReloadReport] = []
+
+        def reloading(state: State) -> Change | None:
+            table = state.tables.get(name)
             if table is None:
                 raise UnknownTable(name)
-            if rows is not None:
-                delta = clean_delta(name, table.rows, rows)
-            else:
-                delta = _delta_of_change(table, set or {}, remove)
-            return self._apply(table, delta, version)
+            delta = (
+                clean_delta(name, table.rows, rows)
+                if rows is not None
+                else _delta_of(table, set or {}, remove)
+            )
+            change = _table_change(state, table, delta, version)
+            reports[:] = [_report(table, change)]
+            return Change(tables={name: change}) if change.version != table.version else None
+
+        self._change(reloading)
+        return reports[0]
 
     def reload_rules(
         self,
@@ -117,70 +164,153 @@ class Registry:
     ) -> RulesReport:
         """Put all the `rules` in the place of the old ones, or `add` some and `remove` some."""
         add, remove = list(add), list(remove)
-        if (rules is None) == (not add and not remove):
+        given = None if rules is None else list(rules)
+        if (given is None) == (not add and not remove):
             raise ReloadRefused("a reload takes either rules, or add and remove")
-        with self._reloading:
-            old = self.state.rules
-            if rules is None:
-                if missing := [rule for rule in remove if rule not in {*old}]:
-                    raise ReloadRefused(f"no rule {missing[0].id} like that is declared")
-                kept = [rule for rule in old if rule not in {*remove}]
-                rules = [*kept, *(rule for rule in add if rule not in kept)]
-            new = RuleSet(rules)
-            _check_tables_of(new, self.state.tables)
-            _check_columns_of(new.added_since(old), self.state.tables)
-            self._set_rules(new)
-            return RulesReport(
-                old_version=old.version,
-                new_version=new.version,
-                added=new.added_since(old),
-                removed=old.added_since(new),
-            )
+        reports: list[RulesReport] = []
 
-    def _set_rules(self, rules: RuleSet) -> None:
-        if rules != self.state.rules:
-            state = self.state.with_rules(rules)
-            if self._state_file is not None:
-                self._state_file.write_rules(rules, state.older_rules)
-            self._make_current(state)
+        def reloading(state: State) -> Change | None:
+            old = state.rules
+            new = RuleSet(_changed_rules(old, add, remove) if given is None else given)
+            _check_tables_of(new, state.tables)
+            added, removed = new.added_since(old), old.added_since(new)
+            _check_columns_of(added, state.tables)
+            reports[:] = [
+                RulesReport(old_version=old.version, new_version=new.version, added=added, removed=removed)
+            ]
+            return Change(rules=RulesChange((*old,), (*new,))) if new != old else None
 
-    def _apply(self, table: Table, delta: Delta, version: str | None) -> ReloadReport:
-        new_version = _next_version(table, delta, version)
-        diff = delta.diff
-        affected = downstream(self.state.tables, self.state.rules, table.name, diff.gone_stale)
-        if new_version != table.version:
-            new_table = table.after(delta, new_version, affected)
-            if self._state_file is not None:
-                self._state_file.write_table(new_table, delta)
-            self._make_current(self.state.with_table(new_table))
-        return ReloadReport(
-            table=table.name,
-            old_version=table.version,
-            new_version=new_version,
-            added=diff.added,
-            removed=diff.removed,
-            changed=diff.changed,
-            affected_downstream=affected,
+        self._change(reloading)
+        return reports[0]
+
+    def declare_policies(self, fingerprints: Mapping[str, str]) -> None:
+        """These policies hold from now on."""
+
+        def declaring(state: State) -> Change | None:
+            policies = PoliciesChange(dict(state.policies), dict(fingerprints))
+            return Change(policies=policies) if policies.before != policies.after else None
+
+        self._change(declaring)
+
+    def follow(self) -> None:
+        """From now on, and in this process, take in what others append as soon as they do. Needless where nobody else can."""
+        with self._changing:
+            if self.is_shared and self._following is None:
+                self._following = threading.Thread(target=self._follow, name="shelflife-log", daemon=True)
+                self._following.start()
+
+    def close(self) -> None:
+        """Let go of the log, until it is needed again."""
+        with self._changing:
+            following, self._following = self._following, None
+        if following is not None:
+            following.join()
+        self._log.close()
+
+    def _follow(self) -> None:
+        is_failing = False
+        while self._following is threading.current_thread():
+            try:
+                self._log.wait(_LONGEST_WAIT_S)
+                self.catch_up()
+                is_failing = False
+            except LogError as error:
+                if not is_failing:
+                    _log.warning("%s; what others reload is not seen until it can", error)
+                is_failing = True
+                time.sleep(_PAUSE_S)
+
+    def before_fork(self) -> None:
+        """Whoever changes something may be in the middle of it: the child reads the log anew."""
+
+    after_fork_in_parent = before_fork
+
+    def after_fork_in_child(self) -> None:
+        """No thread is there any more, and a lock may have been held by one."""
+        self._changing = threading.RLock()
+        self._following = None
+
+    def _change(
+        self, make: Callable[[State], Change | None], declared: Mapping[str, Declared] = MappingProxyType({})
+    ) -> None:
+        """Append a change to the log, and go on to the state that it leads to.
+
+        Others may append at the same time. Whoever comes second makes the change anew, from the state that the first has left.
+        """
+        with self._changing:
+            for _ in range(_MOST_TRIES):
+                self.catch_up()
+                change = make(self.state)
+                if change is None:
+                    return
+                entry = self.state.entry(change)
+                after = self.state.after(entry, self._names)
+                if self._log.append(entry, after, declared):
+                    self._make_current(after)
+                    return
+        raise ReloadRefused("too many others are changing the tables at the same time; try again")
+
+    def _make_current(self, state: State) -> None:
+        self.state = state
+        for told in self._on_change:
+            told()
+
+
+def _declarations(tables: Mapping[str, Table], rules: RuleSet) -> dict[str, Declared]:
+    return {name: Declared.of(table) for name, table in tables.items()} | {_RULES: Declared(rules.version)}
+
+
+def _redeclared(state: State, declared: State, told: Mapping[str, Declared], log: Log) -> Change | None:
+    """What the code declares otherwise than when it was last started. It counts as a reload."""
+    known = {name: log.declared(name) for name in told}
+    anew = {name for name in told if getattr(known[name], "content", None) != told[name].content}
+    changes = (
+        _redeclared_table(state, declared.tables[name], known[name]) for name in sorted(anew - {_RULES})
+    )
+    rules = None
+    if (
+        _RULES in anew and declared.rules != state.rules
+    ):  # their columns were looked for among the declared rows
+        rules = RulesChange((*state.rules,), (*declared.rules,))
+    return (
+        Change(tables={name: one for name, one in changes if one is not None}, rules=rules) if anew else None
+    )
+
+
+def _redeclared_table(
+    state: State, declared: Table, known: Declared | None
+) -> tuple[str, TableChange | None]:
+    """How a table follows its declaration: only rows that are declared otherwise than before are set anew."""
+    table = state.tables.get(declared.name)
+    if table is None:
+        whole = Delta.setting({}, declared.rows)
+        return declared.name, TableChange(None, declared.version, declared.content_name, whole)
+    digests = known.digests() if known else {}
+    rows = {key: row for key, row in declared.rows.items() if digests.get(key) != digest_of_row(row)}
+    delta = Delta.setting(table.rows, rows, [key for key in digests if key not in declared.rows])
+    version, content = declared.version, table.content_after(delta)
+    is_to_be_minted = is_minted(version) or table.given_versions.get(version, content) != content
+    change = _table_change(state, table, delta, None if is_to_be_minted else version)
+    return declared.name, None if change.version == table.version else change
+
+
+def _check_given(version: str) -> str:
+    check_version(version)
+    if is_minted(version):
+        raise BadName(
+            f"{shown(version)} cannot be chosen as a version: it looks like one that is made from the content"
         )
-
-    def _take_up(self, state_file: StateFile, explicit_versions: Mapping[str, str]) -> None:
-        """Go on from the file. Rows and rules whose declaration has changed since the last start count as a
-        reload."""
-        declared = self.state
-        with state_file.at_once():
-            stored = state_file.open(declared)
-            self.state = stored.state
-            for name, redeclared in stored.redeclared_tables.items():
-                table = self.state.tables[name]
-                delta = Delta.setting(table.rows, redeclared.rows, redeclared.removed)
-                version = explicit_versions.get(name)
-                self._apply(table, delta, None if version in table.used_versions else version)
-            if stored.are_rules_redeclared:
-                self._set_rules(declared.rules)  # their columns were looked for among the declared rows
-            state_file.mark_declared(declared)
+    return version
 
 
-def _delta_of_change(table: Table, rows: Mapping[str, Any], remove: list[str]) -> Delta:
+def _changed_rules(old: RuleSet, add: list[Rule], remove: list[Rule]) -> list[Rule]:
+    if missing := [rule for rule in remove if rule not in {*old}]:
+        raise ReloadRefused(f"no rule {missing[0].id} like that is declared")
+    kept = [rule for rule in old if rule not in {*remove}]
+    return [*kept, *(rule for rule in add if rule not in kept)]
+
+
+def _delta_of(table: Table, rows: Mapping[str, Any], remove: list[str]) -> Delta:
     cleaned = clean_rows(table.name, rows)
     removed: set[str] = set()
     for key in remove:
@@ -193,37 +323,27 @@ def _delta_of_change(table: Table, rows: Mapping[str, Any], remove: list[str]) -
     return Delta.setting(table.rows, cleaned, remove)
 
 
-def _next_version(table: Table, delta: Delta, version: str | None) -> str:
+def _table_change(state: State, table: Table, delta: Delta, version: str | None) -> TableChange:
+    content = table.content_after(delta)
     if version is None:
-        return _minted_version(table, delta) if delta else table.version
-    check_version(version)
-    if version in table.used_versions:
-        since = table.delta_since(version)
-        if since is None or since[0].then(delta):
-            raise VersionTaken(table.name, version)
-    return version
+        version = minted_version(content) if delta else table.version
+    elif table.given_versions.get(version, content) != content:
+        raise VersionTaken(table.name, version)
+    affected = downstream(state.tables, state.rules, table.name, delta.diff.gone_stale)
+    return TableChange(table.version, version, f"{content:x}", delta, affected)
 
 
-def _minted_version(table: Table, delta: Delta) -> str:
-    """The version with its last number raised, and a digest of what changed.
-
-    The digest is over the old version and the change, so that a server that restarts without a state file, or another
-    replica, never gives one string to two contents.
-    """
-    minted = MINTED_VERSION.match(table.version)
-    number = minted[1] if minted else table.version
-    if not _LAST_NUMBER.search(number) or len(number) > _LONGEST_NUMBER:
-        number = _FIRST_NUMBER
-    digest = digest_of_rows({**delta.after, "": {"since": table.version}})
-    while True:
-        number = _LAST_NUMBER.sub(lambda last: str(int(last[1]) + 1), number)
-        version = _minted(number, digest)
-        if version not in table.used_versions:
-            return version
-
-
-def _minted(number: str, digest: str) -> str:
-    return f"{number}-{digest[:8]}"
+def _report(table: Table, change: TableChange) -> ReloadReport:
+    diff = change.delta.diff
+    return ReloadReport(
+        table=table.name,
+        old_version=table.version,
+        new_version=change.version,
+        added=diff.added,
+        removed=diff.removed,
+        changed=diff.changed,
+        affected_downstream=change.downstream,
+    )
 
 
 def _check_tables_of(rules: RuleSet, tables: Mapping[str, Table]) -> None:

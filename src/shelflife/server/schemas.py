@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from shelflife.contract import Rule, messages
-from shelflife.contract.signed import SignedStates, Statement
+from shelflife.contract.signed import SignedStatement, Statement
 
 __all__ = ["message_types", "schema_components"]
 
@@ -13,7 +13,7 @@ __all__ = ["message_types", "schema_components"]
 def message_types() -> dict[str, type[msgspec.Struct]]:
     """Every message by name."""
     named = {name: getattr(messages, name) for name in messages.__all__}
-    return {**named, "Rule": Rule, "SignedStates": SignedStates, "Statement": Statement}
+    return {**named, "Rule": Rule, "SignedStatement": SignedStatement, "Statement": Statement}
 
 
 def schema_components() -> dict[str, dict[str, Any]]:

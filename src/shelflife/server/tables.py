@@ -1,10 +1,11 @@
 """Tables: named, versioned, immutable at a version, cheap to change."""
 
+import base64
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -15,28 +16,31 @@ from shelflife.server.delta import Delta, Row
 from shelflife.server.errors import BadRow
 
 with needing("server"):
-    from rpds import HashTrieMap, HashTrieSet
+    from rpds import HashTrieMap
 
 __all__ = [
-    "MINTED_VERSION",
     "RowMap",
-    "Step",
     "Table",
     "check_key",
     "clean_delta",
     "clean_rows",
-    "digest_of_rows",
+    "content_of",
+    "is_minted",
     "key_of",
+    "minted_version",
 ]
 
-MINTED_VERSION = re.compile(r"(.*)-[0-9a-f]{8}\Z")
-"""A version that ends in a digest of its content."""
+_MINT_MARK = "~"
+_MINTED_LENGTH = 12
+MINTED_VERSION = re.compile(rf"{_MINT_MARK}[a-z2-7]{{{_MINTED_LENGTH}}}\Z")
+"""A version that is made from the content. Nobody may choose one that looks like it."""
+
+_DIGEST_SIZE = 32
+_MODULUS: int = 256**_DIGEST_SIZE
 
 _DEEPEST_ROW = 16
 _LONGEST_KEY = 1024
 _PLAIN = frozenset({str, int, bool, type(None)})
-_MOST_STEPS = 256
-_MOST_REMEMBERED_ROWS = 100_000
 
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 _decode = msgspec.json.Decoder().decode
@@ -101,40 +105,29 @@ class RowMap(Mapping[str, Row]):
         return changed
 
 
-class Step(NamedTuple):
-    """One change in a table's history."""
-
-    old_version: str
-    """The version that it ended."""
-
-    before: Mapping[str, Row | None]
-    """The rows that it touched, as they were; None where there was none."""
-
-    affected_downstream: tuple[str, ...]
-    """What lay downstream of them then."""
-
-
 class Table:
     """A table at a version. Immutable; a change gives another."""
 
-    __slots__ = ("_sorted_keys", "history", "name", "rows", "used_versions", "version")
+    __slots__ = ("_sorted_keys", "content", "given_versions", "name", "rows", "version")
 
     def __init__(
         self,
         name: str,
         rows: RowMap,
-        version: str,
+        version: str | None = None,
         *,
-        history: tuple[Step, ...] = (),
-        used_versions: "HashTrieSet[str] | None" = None,
+        content: int | None = None,
+        given_versions: "HashTrieMap[str, int] | None" = None,
     ) -> None:
+        """Without a version it has the one that is minted for its content."""
         self.name = check_name(name)
         self.rows = rows
-        self.version = check_version(version)
-        self.history = history
-        """The latest changes, oldest first, bounded in steps and in rows."""
-        self.used_versions = (used_versions or HashTrieSet()).insert(version)
-        """Every version string that ever stood for a content of this table."""
+        self.content = content_of(rows) if content is None else content
+        """Names the content: the same for the same rows, wherever and in whatever order they were loaded."""
+        self.version = minted_version(self.content) if version is None else check_version(version)
+        given = given_versions or HashTrieMap()
+        self.given_versions = given if is_minted(self.version) else given.insert(self.version, self.content)
+        """Every version that somebody chose for a content of this table, with that content."""
         self._sorted_keys: tuple[str, ...] | None = None
 
     @property
@@ -144,48 +137,40 @@ class Table:
             self._sorted_keys = tuple(sorted(self.rows))
         return self._sorted_keys
 
-    def after(self, delta: Delta, version: str, affected_downstream: tuple[str, ...]) -> "Table":
-        """The table as a change leaves it, under its new version."""
-        step = Step(self.version, delta.before, affected_downstream)
-        return Table(
-            self.name,
-            self.rows.after(delta) if delta else self.rows,
-            version,
-            history=_bounded((*self.history, step)),
-            used_versions=self.used_versions,
-        )
+    @property
+    def content_name(self) -> str:
+        """The content's name as it is written down."""
+        return f"{self.content:x}"
 
-    def delta_since(self, version: str) -> tuple[Delta, tuple[str, ...]] | None:
-        """What changed since the version, and what lay downstream; None when this is not known any more."""
-        before: dict[str, Row | None] = {}
-        downstream: set[str] = set()
-        if version == self.version:
-            return Delta({}, {}), ()
-        for step in reversed(self.history):
-            before.update(step.before)
-            downstream.update(step.affected_downstream)
-            if step.old_version == version:
-                delta = Delta.of(before, {key: self.rows.get(key) for key in before})
-                return delta, tuple(sorted(downstream)) if delta else ()
-        return None
+    def content_after(self, delta: Delta) -> int:
+        """What the content is called after a change; the work follows the change."""
+        return (self.content + content_of(delta.after) - content_of(delta.before)) % _MODULUS
+
+    def after(self, delta: Delta, version: str, content: int) -> "Table":
+        """The table as a change leaves it, under its new version and with what its content is called then."""
+        rows = self.rows.after(delta) if delta else self.rows
+        return Table(self.name, rows, version, content=content, given_versions=self.given_versions)
 
 
-def digest_of_rows(rows: Mapping[str, Row | None]) -> str:
-    """Tells one content from another, whatever the order of its rows."""
-    digest = hashlib.sha256()
-    for key in sorted(rows):
-        digest.update(_encode_sorted([key, rows[key]]))
-    return digest.hexdigest()
+def content_of(rows: Mapping[str, Row | None]) -> int:
+    """Tells one content from another, whatever the order of its rows: the sum of a digest of each."""
+    digests = (
+        hashlib.blake2b(_encode_sorted((key, row)), digest_size=_DIGEST_SIZE).digest()
+        for key, row in rows.items()
+        if row is not None
+    )
+    return sum(int.from_bytes(digest, "big") for digest in digests) % _MODULUS
 
 
-def _bounded(history: tuple[Step, ...]) -> tuple[Step, ...]:
-    """The newest steps that fit the bounds."""
-    row_count = 0
-    for age, step in enumerate(reversed(history)):
-        row_count += len(step.before) + len(step.affected_downstream)
-        if age == _MOST_STEPS or row_count > _MOST_REMEMBERED_ROWS:
-            return history[len(history) - age :]
-    return history
+def minted_version(content: int) -> str:
+    """The version of a content for which nobody has chosen one."""
+    digest = hashlib.blake2b(content.to_bytes(_DIGEST_SIZE, "big"), digest_size=_DIGEST_SIZE).digest()
+    return _MINT_MARK + base64.b32encode(digest).decode().lower()[:_MINTED_LENGTH]
+
+
+def is_minted(version: str) -> bool:
+    """Whether a version is one of those that are made from the content."""
+    return MINTED_VERSION.match(version) is not None
 
 
 def clean_rows(table: str, rows: Mapping[str, Any]) -> dict[str, Row]:

@@ -26,7 +26,7 @@ class Level(IntEnum):
     """Typed suggestions with `cache_hint` and `table`, and `table_versions` on responses."""
 
     VECTORS = 4
-    """Adds `tables` to a suggestion, and beyond the paper `rows`, `rules`, `when` and `unless`."""
+    """Adds `tables` to a suggestion, and beyond the paper `rows`, `cells`, `rules`, `when` and `unless`."""
 
     GRAPH = 5
     """Adds the graph, and `affected_downstream` to reload reports and changes."""
@@ -54,11 +54,16 @@ class WireFormat:
         if self.errors not in ("json", "problem"):
             raise BadSetting(f"errors are written as json or as problem, not as {self.errors!r}")
 
+    @property
+    def tells_versions(self) -> bool:
+        """Whether a client that names positions is told the versions too: its fixes do not say what they rest on."""
+        return self.level < Level.VECTORS or self.paper_only
+
     def suggestion(self, suggestion: Suggestion) -> Suggestion:
         """What of a suggestion goes on the wire."""
         hidden: list[str] = []
-        if self.level < Level.VECTORS or self.paper_only:
-            hidden += ("rows", "rules", "when", "unless")
+        if self.tells_versions:
+            hidden += ("rows", "cells", "rules", "when", "unless")
         if self.level < Level.VECTORS:
             hidden.append("tables")
         return structs.replace(suggestion, **dict.fromkeys(hidden, UNSET)) if hidden else suggestion

@@ -1,4 +1,4 @@
-"""The state file: restarts, kills, damage and rivals."""
+"""The log in a file: restarts, kills, damage, workers and forks."""
 
 import os
 import random
@@ -7,11 +7,14 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
+from contextlib import ExitStack, closing
 
 import pytest
 
 from shelflife.contract import Rule, same_json
-from shelflife.server import Provider, Registry, StateFile, StateFileError
+from shelflife.server import LogError, Provider, Registry, SqliteLog
+from shelflife.server.faces import face_of
 from shelflife.server.wire import Level
 from tests.processes import started
 
@@ -25,14 +28,14 @@ def path(tmp_path):
 
 
 class Opened:
-    """A registry on a state file that is closed at the end of the block, as a process would."""
+    """A registry on a log in a file that is closed at the end of the block, as a process would."""
 
     def __init__(self, path, codes=CODES, rules=(TIE,), **options):
-        self.file = StateFile(path, busy_timeout_s=0.1)
+        self.file = SqliteLog(path, busy_timeout_s=0.1)
         tables = {"codes": codes, "promos": {"SUMMER": {}, "WINTER": {}}}
         options = {"versions": {"codes": "1.0.0", "promos": "1.0.0"}} | options
         try:
-            self.registry = Registry(tables, rules, state_file=self.file, **options)
+            self.registry = Registry(tables, rules, log=self.file, **options)
         except BaseException:
             self.file.close()
             raise
@@ -41,7 +44,7 @@ class Opened:
         return self.registry
 
     def __exit__(self, *exception):
-        self.file.close()
+        self.registry.close()
 
 
 @pytest.mark.spec("7.11")
@@ -58,22 +61,33 @@ def test_reloads_of_tables_and_rules_survive_a_restart(path):
         assert after.rules == before.rules
         for since in ("1.0.0", report.new_version, "3"):
             asked = ({"codes": since}, rules.old_version)
-            assert after.face(Level.FINGERPRINT).changes_since(*asked) == before.face(
-                Level.FINGERPRINT
-            ).changes_since(*asked)
+            told = [face_of(state, Level.FINGERPRINT).changes_since(*asked) for state in (before, after)]
+            assert told[0] == told[1]
 
 
 @pytest.mark.spec("7.4", "7.11")
-def test_used_versions_and_the_bound_of_the_history_survive_a_restart(path):
+def test_given_versions_and_the_bound_of_the_log_survive_a_restart(path):
     with Opened(path) as reg:
-        for number in range(300):
+        for number in range(1100):
             reg.reload_table("codes", set={"growth": {"code": str(number)}}, version=f"v{number}")
-        before = reg.state.tables["codes"]
+        before = reg.state
     with Opened(path) as reg:
-        after = reg.state.tables["codes"]
-        assert len(after.history) == len(before.history)
-        assert [step.old_version for step in after.history] == [step.old_version for step in before.history]
-        assert set(after.used_versions) == set(before.used_versions)
+        after = reg.state
+        assert (after.number, after.digest, after.log_id) == (before.number, before.digest, before.log_id)
+        assert [entry.number for entry in after.tail] == [entry.number for entry in before.tail]
+        assert len(after.tail) == 1024
+        assert dict(after.tables["codes"].given_versions) == dict(before.tables["codes"].given_versions)
+
+
+def test_a_reload_that_is_larger_than_the_tail_is_read_whole_by_others(path):
+    with Opened(path) as one, Opened(path) as other:
+        one.reload_table("codes", {str(number): {} for number in range(100_001)})
+        other.catch_up()
+        assert (other.state.number, other.state.digest) == (one.state.number, one.state.digest)
+        assert other.state.tail == one.state.tail == ()
+        one.reload_table("codes", remove=["1"])
+        other.catch_up()
+        assert len(other.state.tail) == 1
 
 
 def test_rows_that_are_declared_differently_count_as_a_reload(path):
@@ -82,7 +96,7 @@ def test_rows_that_are_declared_differently_count_as_a_reload(path):
     with Opened(path, codes={"growth": {"code": "SPRING"}}) as reg:
         table = reg.state.tables["codes"]
         assert table.rows.to_dict() == {"growth": {"code": "SPRING"}}
-        changes = reg.state.face(Level.STAMPS).changes_since({"codes": "1.0.0"}, None).tables["codes"]
+        changes = face_of(reg.state, Level.STAMPS).changes_since({"codes": "1.0.0"}, None).tables["codes"]
         assert (changes.changed, changes.removed) == (("growth",), ("scale",))
     with Opened(path, codes={"growth": {"code": "SPRING"}}) as reg:
         assert reg.state.tables["codes"].version == table.version
@@ -121,16 +135,103 @@ def test_rules_that_are_declared_differently_count_as_a_reload(path):
 def test_a_table_that_is_dropped_and_put_back_is_as_it_was(path):
     with Opened(path) as reg:
         reg.reload_table("promos", set={"NEW": {}})
-    file = StateFile(path)
-    Registry({"codes": CODES}, state_file=file)
+    file = SqliteLog(path)
+    Registry({"codes": CODES}, log=file)
     file.close()
     with Opened(path) as reg:
         assert "NEW" in reg.state.tables["promos"].rows
 
 
-def test_a_second_process_on_the_file_is_refused(path):
-    with Opened(path), pytest.raises(StateFileError, match="cannot be opened: another process holds it"):
-        Opened(path)
+@pytest.mark.spec("7.14")
+def test_registries_over_one_file_come_to_the_same_state(path):
+    with Opened(path) as one, Opened(path) as other:
+        one.reload_table("codes", set={"growth": {"code": "WINTER"}})
+        other.reload_table("codes", set={"scale": {"code": "OTHER"}})
+        one.catch_up()
+        assert (
+            one.rows("codes")
+            == other.rows("codes")
+            == {"growth": {"code": "WINTER"}, "scale": {"code": "OTHER"}}
+        )
+        assert (
+            (one.state.number, one.state.digest)
+            == (other.state.number, other.state.digest)
+            == (2, one.state.digest)
+        )
+        assert one.state.table_versions == other.state.table_versions
+
+
+@pytest.mark.spec("7.14")
+def test_registries_that_start_together_take_up_redeclared_rows_once(path):
+    with Opened(path):
+        pass
+    with Opened(path, codes={"growth": {"code": "SPRING"}}) as one:
+        one.reload_table("codes", set={"growth": {"code": "WINTER"}})
+        with Opened(path, codes={"growth": {"code": "SPRING"}}) as other:
+            assert other.rows("codes") == {"growth": {"code": "WINTER"}}
+            assert other.state.number == one.state.number == 2
+
+
+@pytest.mark.spec("7.14")
+def test_a_registry_that_follows_hears_of_what_another_has_reloaded(path):
+    with Opened(path) as one, Opened(path) as other:
+        heard = threading.Event()
+        other.on_change(heard.set)
+        other.follow()
+        one.reload_table("codes", set={"growth": {"code": "WINTER"}})
+        assert heard.wait(10)
+        assert other.rows("codes") == one.rows("codes")
+        other.close()
+
+
+def test_a_file_that_was_put_in_the_place_of_another_is_folded_anew(path, tmp_path):
+    with Opened(path) as one, Opened(tmp_path / "other.db") as rival:
+        one.reload_table("codes", set={"growth": {"code": "WINTER"}})
+        rival.reload_table("codes", set={"growth": {"code": "SPRING"}})
+        one._log, rival._log = rival._log, one._log
+        one.catch_up()
+        assert one.rows("codes")["growth"] == {"code": "SPRING"}
+        one._log, rival._log = rival._log, one._log
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_child_process_has_a_connection_of_its_own_and_no_lock_of_its_parent(path):
+    with Opened(path) as reg:
+        reg.follow()
+        for number in range(20):
+            with reg._changing:  # as though another thread had it
+                child = os.fork()
+                if child == 0:
+                    signal.alarm(10)
+                    reg.reload_table("codes", set={"growth": {"code": f"of child {number}"}})
+                    os._exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+            reg.catch_up()
+            assert reg.rows("codes")["growth"] == {"code": f"of child {number}"}
+        reg.reload_table("codes", set={"growth": {"code": "of the parent"}})
+        reg.close()
+        assert sqlite3.connect(path).execute("pragma integrity_check").fetchone() == ("ok",)
+
+
+RIVAL = """
+import sys
+from shelflife.server import Registry, SqliteLog
+
+registry = Registry({"t": {}}, log=SqliteLog(sys.argv[1]))
+for number in range(100):
+    registry.reload_table("t", set={f"{sys.argv[2]}.{number}": {}})
+"""
+
+
+@pytest.mark.spec("7.14")
+def test_reloads_of_several_processes_at_once_all_count(path):
+    with ExitStack() as stack:
+        command = [sys.executable, "-c", RIVAL, path]
+        rivals = [stack.enter_context(started([*command, name])) for name in "abcd"]
+        assert [rival.wait(60) for rival in rivals] == [0, 0, 0, 0]
+    with closing(SqliteLog(path)) as log:
+        state = Registry({"t": {}}, log=log).state
+    assert len(state.tables["t"].rows) == state.number == 400
 
 
 @pytest.mark.parametrize(
@@ -141,7 +242,7 @@ def test_a_second_process_on_the_file_is_refused(path):
         lambda path: edit(path, "update tables set version = ''"),
         lambda path: edit(path, "update rows set row = '5'"),
         lambda path: edit(path, "update rows set row = x'22ff22'"),
-        lambda path: edit(path, "update rules set rules = '[{}]'"),
+        lambda path: edit(path, "update log set rules = '[{}]'"),
         lambda path: edit(path, "drop table rows"),
         lambda path: edit(path, "pragma user_version = 99"),
         lambda path: edit(path, "pragma application_id = 7"),
@@ -151,7 +252,7 @@ def test_a_damaged_file_is_refused_in_one_sentence(path, damage):
     with Opened(path):
         pass
     damage(path)
-    with pytest.raises(StateFileError) as refusal:
+    with pytest.raises(LogError) as refusal:
         Opened(path)
     assert "\n" not in str(refusal.value)
     assert str(path) in str(refusal.value)
@@ -167,12 +268,12 @@ def edit(path, statement):
 def test_a_reload_that_cannot_be_written_changes_nothing(path):
     with Opened(path) as reg:
         before = reg.state
-        reg._state_file._connection.execute("pragma max_page_count = 1")
+        reg._log._connection.execute("pragma max_page_count = 1")
         big = {str(number): {"text": "x" * 1000} for number in range(2000)}
-        with pytest.raises(StateFileError, match="cannot be written: database or disk is full"):
+        with pytest.raises(LogError, match="cannot be written: database or disk is full"):
             reg.reload_table("codes", set=big)
         assert reg.state is before
-        reg._state_file._connection.execute("pragma max_page_count = 1000000")
+        reg._log._connection.execute("pragma max_page_count = 1000000")
         assert reg.reload_table("codes", set={"growth": {"code": "X"}}).changed == ("growth",)
 
 
@@ -180,30 +281,33 @@ def test_a_start_that_fails_in_the_middle_leaves_the_file_as_it_was(path, monkey
     with Opened(path) as reg:
         before = reg.state.table_versions
     with monkeypatch.context() as patch:
-        patch.setattr(StateFile, "mark_declared", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(
+            "shelflife.server.sqlite_log._write_entry", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+        )
         with pytest.raises(KeyboardInterrupt):
             Opened(path, codes={})
     with Opened(path) as reg:
         assert reg.state.table_versions == before
 
 
-def test_a_provider_takes_the_path_of_a_state_file(path):
-    provider = Provider({"codes": CODES}, state_file=path)
+def test_a_provider_takes_the_path_of_a_log(path):
+    provider = Provider({"codes": CODES}, log=path)
     provider.registry.reload_table("codes", {})
     provider.close()
-    again = Provider({"codes": CODES}, state_file=path)
+    again = Provider({"codes": CODES}, log=path)
     assert not again.state.tables["codes"].rows
     again.close()
 
 
 RELOADER = """
 import sys
-from shelflife.server import Registry, StateFile
+from shelflife.server import Registry, SqliteLog
+from shelflife.server.faces import face_of
 
 def content(number):
     return {str(key): {"number": number} for key in range(300)}
 
-registry = Registry({"t": content(0)}, versions={"t": "0"}, state_file=StateFile(sys.argv[1]))
+registry = Registry({"t": content(0)}, versions={"t": "0"}, log=SqliteLog(sys.argv[1]))
 number = int(registry.state.tables["t"].version)
 print("up", number, flush=True)
 while True:
@@ -232,9 +336,9 @@ def test_a_kill_in_the_middle_of_a_reload_leaves_the_old_or_the_new_state_whole(
         for suffix in ("", "-wal"):
             if path.with_name(path.name + suffix).exists():
                 shutil.copy(path.with_name(path.name + suffix), copy.with_name(copy.name + suffix))
-        file = StateFile(copy)
+        file = SqliteLog(copy)
         rows = {str(key): {"number": 0} for key in range(300)}
-        table = Registry({"t": rows}, versions={"t": "0"}, state_file=file).state.tables["t"]
+        table = Registry({"t": rows}, versions={"t": "0"}, log=file).state.tables["t"]
         assert {row["number"] for row in table.rows.to_dict().values()} == {int(table.version)}
         assert int(table.version) in (last_reported, last_reported + 1)
         file.close()

@@ -1,0 +1,222 @@
+"""The log: every change of a provider's tables, rules and policies, one after another. A state is what they come to up to a position."""
+
+import hashlib
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from shelflife.contract import Rule
+from shelflife.contract.positions import CHECK_LENGTH
+from shelflife.server.delta import Delta, Row
+from shelflife.server.tables import Table
+
+if TYPE_CHECKING:
+    from shelflife.server.state import State
+
+__all__ = [
+    "MOST_ENTRIES",
+    "MOST_ROWS",
+    "Change",
+    "Declared",
+    "Entry",
+    "InProcessLog",
+    "Log",
+    "PoliciesChange",
+    "RulesChange",
+    "TableChange",
+    "bounded",
+    "check_over",
+    "digest_of_row",
+    "entries_since",
+]
+
+MOST_ENTRIES = 1024
+MOST_ROWS = 100_000
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_CHARACTERS = _LETTERS + "0123456789"
+_encode_sorted = msgspec.json.Encoder(order="sorted").encode
+
+
+class TableChange(msgspec.Struct, frozen=True):
+    """What happened to a table."""
+
+    old_version: str | None
+    """The version that it ended; None for a table that is new."""
+
+    version: str
+    content: str
+    """What its content is called now, in hexadecimal."""
+
+    delta: Delta
+    downstream: tuple[str, ...] = ()
+    """What lay downstream of the rows that changed or went, in the graph as it was."""
+
+
+class RulesChange(msgspec.Struct, frozen=True):
+    """Other rules hold."""
+
+    before: tuple[Rule, ...]
+    after: tuple[Rule, ...]
+
+
+class PoliciesChange(msgspec.Struct, frozen=True):
+    """Other policies hold: each by its name, with the fingerprint of its code."""
+
+    before: dict[str, str]
+    after: dict[str, str]
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """All that happened at once. It may be nothing that clients are told of."""
+
+    tables: dict[str, TableChange] = {}
+    rules: RulesChange | None = None
+    policies: PoliciesChange | None = None
+
+    @property
+    def size(self) -> int:
+        """How many rows are on record for it."""
+        return sum(len(one.delta) + len(one.downstream) for one in self.tables.values())
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A change in its place."""
+
+    number: int
+    """How many changes there are with this one."""
+
+    previous: str
+    """The digest of the entry before it."""
+
+    digest: str
+    """Over all that there is up to here."""
+
+    change: Change
+
+
+class Declared:
+    """What code has declared of a table, or of the rules: enough to see next time what it declares otherwise."""
+
+    def __init__(self, content: str, digests: Callable[[], Mapping[str, str]] = dict) -> None:
+        self.content = content
+        """Names all of it."""
+        self.digests = digests
+        """Gives a digest of each row. They are worked out, or read, only where they are needed."""
+
+    @classmethod
+    def of(cls, table: Table) -> "Declared":
+        """What is declared of a table."""
+        return cls(table.content_name, lambda: {key: digest_of_row(row) for key, row in table.rows.items()})
+
+
+def check_over(log_id: str, digest: str) -> str:
+    """The check of a position: over the log and all that is in it up to there."""
+    number = int.from_bytes(hashlib.sha256(f"{log_id} {digest}".encode()).digest(), "big")
+    check = ""
+    for alphabet in (_LETTERS, *[_CHARACTERS] * (CHECK_LENGTH - 1)):
+        number, index = divmod(number, len(alphabet))
+        check += alphabet[index]
+    return check
+
+
+def digest_of_row(row: Row) -> str:
+    """Tells one row from another."""
+    return hashlib.blake2b(_encode_sorted(row), digest_size=8).hexdigest()
+
+
+def bounded(tail: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    """The newest entries of a tail that fit its bounds."""
+    size = 0
+    for age, entry in enumerate(reversed(tail)):
+        size += entry.change.size
+        if age == MOST_ENTRIES or size > MOST_ROWS:
+            return tail[len(tail) - age :]
+    return tail
+
+
+def entries_since(tail: Sequence[Entry], number: int, digest: str) -> Sequence[Entry] | None:
+    """The entries after a position; None when it is not in the tail, or just before it."""
+    at = number - tail[0].number + 1 if tail else -1
+    if not 0 <= at <= len(tail):
+        return None
+    found = tail[at].previous if at < len(tail) else tail[-1].digest
+    return tail[at:] if found == digest else None
+
+
+class Log(Protocol):
+    """Where the changes are kept.
+
+    Any number of registries may share one log. Each folds what it reads into a state of its own. Every verb may raise
+    `LogError`; then nothing has changed.
+    """
+
+    def open(self, first: "State", declared: Mapping[str, Declared]) -> "State":
+        """The state at the end of the log. An empty log begins with the one given."""
+
+    def append(self, entry: Entry, after: "State", declared: Mapping[str, Declared]) -> bool:
+        """Add an entry, with what the code declares now of some tables; False, and nothing done, when somebody was faster.
+
+        `after` is the state that it leads to, for a log that keeps states as they are.
+        """
+
+    def read(self, number: int, digest: str) -> "Sequence[Entry] | State":
+        """What came after a position. Where that is not known any more, or not in this log, the whole state."""
+
+    def declared(self, name: str) -> Declared | None:
+        """What was declared of a table when an entry with that was appended last."""
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until something may have been appended, or the time is over."""
+
+    def close(self) -> None:
+        """Let go of whatever is open, until it is needed again."""
+
+
+class InProcessLog:
+    """A log for one process, gone when it ends. The next one is another log, also when it begins with the same."""
+
+    def __init__(self, state: "State | None" = None) -> None:
+        """It may begin with a state of another log, as a copy of that."""
+        self._state = state
+        self._declared: dict[str, Declared] = {}
+        self._appended = threading.Condition()
+
+    def open(self, first: "State", declared: Mapping[str, Declared]) -> "State":
+        with self._appended:
+            self._declared = self._declared or dict(declared)
+            self._state = self._state or first
+            return self._state
+
+    def append(self, entry: Entry, after: "State", declared: Mapping[str, Declared]) -> bool:
+        with self._appended:
+            state = self._opened
+            if (state.number, state.digest) != (entry.number - 1, entry.previous):
+                return False
+            self._state = after
+            self._declared |= declared
+            self._appended.notify_all()
+            return True
+
+    def read(self, number: int, digest: str) -> "Sequence[Entry] | State":
+        state = self._opened
+        if (state.number, state.digest) == (number, digest):
+            return ()
+        since = entries_since(state.tail, number, digest)
+        return state if since is None else since
+
+    def declared(self, name: str) -> Declared | None:
+        return self._declared.get(name)
+
+    def wait(self, timeout_s: float) -> None:
+        with self._appended:
+            self._appended.wait(timeout_s)
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
+
+    @property
+    def _opened(self) -> "State":
+        assert self._state is not None, "a log is opened before anything else"  # noqa: S101
+        return self._state

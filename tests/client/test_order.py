@@ -1,0 +1,345 @@
+"""The order of evidence: which replies may change what a memory believes of a server's log, and which only make it ask."""
+
+import json
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from shelflife.client import Exchange, Memory, Reply
+from shelflife.client.events import Evicted, LogLost
+from shelflife.client.positions import Adopted, Current, Doubted, Forward, OldNews, Place, judged
+from shelflife.contract.positions import Account, Moved, MovedTable, Named
+from tests.client.agents import Clock
+
+ROOT, OPERATION = "http://h:80", "POST /x"
+JSON = {"content-type": "application/json"}
+HERE, THERE, LATER, EARLIER, ANOTHER = "Abcdef5", "Ghijkl6", "Ghijkl7", "Mnopqr4", "Stuvwx5"
+PLACE = Place(at=HERE, mark="m1")
+BASE = f"{HERE}:m1"
+MOVED = Moved(tables={"t": MovedTable(changed=("k",))})
+FIX = {
+    "type": "F",
+    "parameters": {"x": 1},
+    "cache_hint": "cacheable",
+    "tables": [{"table": "t", "version": "1"}],
+    "rows": ["t:k"],
+    "when": {},
+}
+
+
+def seen(said, place=PLACE, sent=None):
+    return judged(place, sent, said)
+
+
+@pytest.mark.spec("11.23")
+@pytest.mark.parametrize("since", ["", BASE, THERE, f"{THERE}:m0"])
+@pytest.mark.parametrize("place", [PLACE, PLACE.doubted()])
+def test_a_reply_at_the_known_position_is_current_and_lifts_no_doubt(since, place):
+    assert seen(Account(to=HERE, since=since), place) == (Current(), place)
+
+
+@pytest.mark.spec("11.24")
+def test_moves_from_where_the_memory_is_lead_on_and_keep_its_mark():
+    verdict, place = seen(Account(to=THERE, since=BASE, moved=MOVED))
+    assert (verdict, place) == (Forward(MOVED), Place(at=THERE, mark="m1"))
+
+
+@pytest.mark.spec("11.24")
+@pytest.mark.parametrize("unknown", ["ahead", "foreign", "old"])
+@pytest.mark.parametrize("to", [THERE, ANOTHER, EARLIER])
+def test_a_reply_that_cannot_go_on_from_where_the_memory_is_was_made_after_that_and_is_adopted(unknown, to):
+    verdict, place = seen(Account(to=to, since=BASE, unknown=unknown))
+    assert (verdict, place.at) == (Adopted(), to)
+
+
+@pytest.mark.spec("11.25")
+@pytest.mark.parametrize(
+    "said",
+    [
+        Account(to=THERE),
+        Account(to=THERE, since=BASE),
+        Account(to=THERE, since=HERE, moved=MOVED),
+        Account(to=THERE, since=f"{HERE}:m0", moved=MOVED),
+        Account(to=LATER, since=f"{THERE}:m1", moved=MOVED),
+        Account(to=THERE, since=f"{LATER}:m1", unknown="ahead"),
+        Account(to=THERE, since=f"{EARLIER}:m0", unknown="old"),
+        Account(to=ANOTHER),
+        Account(to=ANOTHER, since=f"{EARLIER}:m1", moved=MOVED),
+        Account(to=EARLIER, since=f"{THERE}:m1", unknown="ahead"),
+        Account(to=EARLIER, since=f"{ANOTHER}:m1", unknown="foreign"),
+    ],
+)
+def test_what_may_be_newer_and_does_not_prove_it_raises_a_doubt(said):
+    verdict, place = seen(said)
+    assert isinstance(verdict, Doubted)
+    assert (place.named, place.is_doubted) == (PLACE.named, True)
+    _, again = seen(said, place)
+    assert again.doubt not in ("", place.doubt)
+
+
+@pytest.mark.spec("11.25")
+@pytest.mark.parametrize(
+    "said",
+    [
+        Account(to=EARLIER),
+        Account(to=EARLIER, since=f"{EARLIER}:m1", moved=MOVED),
+        Account(to=EARLIER, since=f"{THERE}:m0", unknown="ahead"),
+        Account(to=EARLIER, since=f"{THERE}:m1", unknown="old"),
+    ],
+)
+@pytest.mark.parametrize("place", [PLACE, PLACE.doubted()])
+def test_anything_else_is_of_the_past_and_changes_nothing(said, place):
+    assert seen(said, place) == (OldNews(), place)
+
+
+@pytest.mark.spec("11.22")
+@pytest.mark.parametrize(
+    "said", [Account(to=HERE), Account(to=HERE, nonce="0.e4"), Account(to=HERE, unknown="old")]
+)
+def test_while_no_position_is_known_only_an_answer_counts(said):
+    nowhere = Place()
+    assert nowhere.header.startswith("*;n=")
+    assert seen(said, nowhere, Named(nonce="0.e3")) == (OldNews(), nowhere)
+    asked = nowhere.asking
+    verdict, place = seen(Account(to=HERE, nonce=asked.nonce), nowhere, asked)
+    assert (verdict, place.at) == (Adopted(), HERE)
+
+
+@pytest.mark.spec("11.28")
+@pytest.mark.parametrize(
+    ("said", "verdict", "at"),
+    [
+        (Account(to=HERE), Current(), HERE),
+        (Account(to=THERE, since=BASE, moved=MOVED), Forward(MOVED), THERE),
+        (Account(to=EARLIER, since=BASE, unknown="ahead"), Adopted(), EARLIER),
+        (Account(to=ANOTHER, since=BASE, unknown="foreign"), Adopted(), ANOTHER),
+        (Account(to=THERE, since=BASE, unknown="old"), Adopted(), THERE),
+    ],
+)
+def test_an_answer_lifts_the_doubts_that_it_was_asked_in(said, verdict, at):
+    place = PLACE.doubted()
+    asked = place.asking
+    answer = Account(to=said.to, since=said.since, moved=said.moved, unknown=said.unknown, nonce=asked.nonce)
+    found, after = seen(answer, place, asked)
+    assert (found, after.at, after.is_doubted) == (verdict, at, False)
+    later = place.doubted()
+    found, after = seen(answer, later, asked)
+    assert (found, after.at, after.doubt) == (verdict, at, later.doubt)
+
+
+@pytest.mark.spec("11.28")
+def test_an_answer_about_what_is_not_known_any_more_is_none():
+    asked = PLACE.doubted().asking
+    answer = Account(to=EARLIER, since=BASE, unknown="ahead", nonce=asked.nonce)
+    for place in (Place(at=THERE, mark="m1"), Place(at=HERE, mark="m2"), Place(at=None, mark="m1")):
+        verdict, after = seen(answer, place, asked)
+        assert isinstance(verdict, Doubted | OldNews)
+        assert after.named == place.named
+    replayed = Account(to=EARLIER, since=BASE, unknown="ahead", nonce="0.another")
+    _, after = seen(replayed, PLACE.doubted(), asked)
+    assert after.is_doubted
+
+
+@pytest.mark.spec("11.11", "11.28")
+def test_an_answer_that_does_not_say_what_has_moved_settles_nothing():
+    place = PLACE.doubted()
+    asked = place.asking
+    verdict, after = seen(Account(to=THERE, since=BASE, nonce=asked.nonce), place, asked)
+    assert isinstance(verdict, Doubted)
+    assert (after.at, after.is_doubted) == (HERE, True)
+
+
+class Server:
+    """Answers questions by hand."""
+
+    def __init__(self, **account):
+        self.account = account
+        self.fixes = [FIX]
+        self.questions = []
+        self.status = 200
+
+    def __call__(self, question):
+        url = urlsplit(question.url)
+        self.questions.append(url.path)
+        if url.path == "/contract/state":
+            return Reply(200, b'{"table_versions": {"t": "1"}}')
+        if self.status != 200 or not self.account:
+            return Reply(self.status, b"{}") if self.status != 200 else None
+        if question.body is not None:
+            body = {"at": self.account["to"], "recovery_feedback": {"suggestions": self.fixes}}
+            return Reply(200, json.dumps(body).encode())
+        asked = {name: value for name, [value] in parse_qs(url.query).items()}
+        answer = {"from": asked["from"], "nonce": asked["nonce"], **self.account}
+        return Reply(200, json.dumps(answer).encode())
+
+
+def replied(memory, named=None, status=200, headers=JSON, **members):
+    reply = Reply(status, json.dumps(members).encode(), headers)
+    return memory.observe(Exchange(ROOT, OPERATION, {}, reply, named))
+
+
+def placed(at=HERE, **options):
+    """A memory that knows a position, and a fix."""
+    memory = Memory(**options)
+    adopt(memory, at)
+    return memory
+
+
+def adopt(memory, at, **more):
+    named = memory.at(ROOT)
+    account = {"to": at, "from": named.partition(";")[0], "nonce": named.partition("n=")[2], **more}
+    return replied(memory, named, 422, at=account, recovery_feedback={"suggestions": [FIX]})
+
+
+def recalled(memory):
+    return [entry.type for entry in memory.recall(ROOT, OPERATION, {})]
+
+
+def mark_of(memory):
+    return memory.store.known(ROOT).knowledge.place.mark
+
+
+@pytest.mark.spec("11.21", "11.26")
+def test_a_mark_is_kept_by_moves_and_renewed_by_whatever_else_leads_on():
+    memory = placed()
+    assert (memory.at(ROOT), mark_of(memory)) == (HERE, "")
+    replied(memory, HERE, at={"to": THERE, "from": HERE, "moved": {}})
+    assert (memory.at(ROOT), recalled(memory)) == (THERE, ["F"])
+    told = replied(memory, THERE, at={"to": ANOTHER, "from": THERE, "unknown": "ahead"})
+    assert told == [LogLost(ROOT, several=False)]
+    first = mark_of(memory)
+    assert memory.at(ROOT) == f"{ANOTHER}:{first}"
+    replied(memory, f"{ANOTHER}:{first}", at={"to": LATER, "from": f"{ANOTHER}:{first}", "moved": {}})
+    assert memory.at(ROOT) == f"{LATER}:{first}"
+    replied(memory, f"{LATER}:{first}", at={"to": EARLIER, "from": f"{LATER}:{first}", "unknown": "old"})
+    assert mark_of(memory) not in ("", first)
+    memory.forget(ROOT)
+    assert mark_of(memory) not in ("", first)
+
+
+@pytest.mark.spec("11.26")
+@pytest.mark.parametrize("unknown", ["ahead", "foreign", "old"])
+def test_what_is_remembered_of_another_log_stays_and_is_not_used_until_it_is_given_again(unknown):
+    server = Server(to=ANOTHER)
+    memory = placed(ask=server)
+    replied(memory, HERE, at={"to": ANOTHER, "from": HERE, "unknown": unknown})
+    assert recalled(memory) == []
+    assert len(list(memory.store.entries())) == 1
+    memory.revalidate(ROOT, OPERATION, {})
+    assert (server.questions, recalled(memory)) == (["/contract/fixes"], ["F"])
+    replied(memory, memory.at(ROOT), at={"to": THERE, "from": memory.at(ROOT), "unknown": unknown})
+    server.account, server.fixes = {"to": THERE}, []
+    told = memory.revalidate(ROOT, OPERATION, {})
+    assert [type(event) for event in told] == [Evicted]
+    assert list(memory.store.entries()) == []
+
+
+@pytest.mark.spec("11.27")
+def test_in_doubt_nothing_is_recalled_and_the_next_reply_can_settle_it():
+    memory = placed()
+    replied(memory, None, at=LATER)
+    assert (recalled(memory), memory.position(ROOT)) == ([], None)
+    named = memory.at(ROOT)
+    assert named.startswith(f"{HERE};n=")
+    assert memory.at(ROOT) != named  # every nonce is drawn anew
+    replied(memory, named, at={"to": LATER, "from": HERE, "moved": {}, "nonce": named.partition("n=")[2]})
+    assert (recalled(memory), memory.position(ROOT), memory.at(ROOT)) == (["F"], LATER, LATER)
+
+
+@pytest.mark.spec("11.27", "9.9")
+def test_a_doubt_is_settled_by_a_question_at_once_and_the_reply_then_counts_for_what_it_is():
+    server = Server(to=LATER, moved={"tables": {"t": {"changed": ["k"]}}})
+    memory = placed(ask=server)
+    suggestions = {"recovery_feedback": {"suggestions": [FIX | {"type": "G"}]}}
+    replied(memory, "Zzzzzz6", 422, at=LATER, **suggestions)
+    assert (server.questions, memory.position(ROOT)) == (["/contract/changes"], LATER)
+    assert recalled(memory) == ["G"]
+    replied(memory, "Zzzzzz6", 422, at=EARLIER, recovery_feedback={"suggestions": [FIX | {"type": "H"}]})
+    assert recalled(memory) == ["G"]
+
+
+@pytest.mark.spec("11.29")
+@pytest.mark.parametrize("headers", [JSON, JSON | {"age": "60"}])
+def test_a_server_that_names_no_position_any_more_is_asked_unless_a_cache_speaks_for_it(headers):
+    server = Server(to=HERE)
+    memory = placed(ask=server)
+    replied(memory, HERE, headers=headers, table_versions={"t": "7"})
+    assert server.questions == ([] if "age" in headers else ["/contract/changes"])
+    assert (recalled(memory), memory.position(ROOT)) == (["F"], HERE)
+    silent = Server()
+    memory = placed(ask=silent)
+    replied(memory, HERE, headers=headers, table_versions={"t": "7"})
+    assert recalled(memory) == (["F"] if "age" in headers else [])
+
+
+@pytest.mark.spec("11.29")
+@pytest.mark.parametrize("status", [400, 404, 405])
+def test_a_server_that_has_no_log_any_more_is_known_by_its_versions(status):
+    server = Server()
+    server.status = status
+    told = []
+    memory = placed(ask=server, on_event=told.append)
+    replied(memory, HERE, table_versions={"t": "1"})
+    assert server.questions == ["/contract/changes", "/contract/state"]
+    assert told[-1] == LogLost(ROOT, several=False)
+    assert (memory.position(ROOT), memory.at(ROOT)[0]) == (None, "*")
+    assert memory.store.known(ROOT).knowledge.versions.tables == {"t": "1"}
+    assert recalled(memory) == []
+    replied(memory, None, 422, table_versions={"t": "1"}, recovery_feedback={"suggestions": [FIX]})
+    assert recalled(memory) == ["F"]
+
+
+@pytest.mark.spec("11.30")
+def test_a_log_that_comes_back_within_ten_minutes_answers_beside_another():
+    told, clock = [], Clock()
+    server = Server(to=HERE)
+    memory = placed(on_event=told.append, clock=clock, ask=server)
+
+    def goes_to(at):
+        named = memory.at(ROOT)
+        told.clear()
+        replied(memory, named, at={"to": at, "from": named, "unknown": "foreign"})
+        [lost] = [event for event in told if isinstance(event, LogLost)]
+        server.account = {"to": at}
+        return lost.several
+
+    assert goes_to(ANOTHER) is False
+    clock.now += 599
+    assert goes_to(HERE) is True
+    for _ in range(2):
+        assert recalled(memory) == []
+        memory.revalidate(ROOT, OPERATION, {})
+        assert recalled(memory) == ["F"]  # once
+    clock.now += 600
+    assert recalled(memory) == ["F"]
+    assert recalled(memory) == ["F"]
+    assert goes_to(THERE) is False
+    clock.now += 600
+    assert goes_to(HERE) is False
+
+
+@pytest.mark.spec("11.31")
+def test_a_server_that_does_not_answer_is_asked_ever_later():
+    clock, silent = Clock(), Server()
+    memory = placed(clock=clock, ask=silent)
+    pauses, last = [], None
+    for _ in range(2_000):
+        replied(memory, None, at=LATER)
+        if silent.questions:
+            silent.questions.clear()
+            if last is not None:
+                pauses.append(clock.now - last)
+            last = clock.now
+        clock.now += 1
+    assert pauses[:9] == [1, 2, 4, 8, 16, 32, 64, 128, 256]
+    assert set(pauses[9:]) == {300}
+    memory.refresh(ROOT)
+    assert silent.questions == ["/contract/changes"]
+    silent.account = {"to": HERE}
+    memory.refresh(ROOT)
+    assert recalled(memory) == ["F"]
+    silent.account, _ = {}, silent.questions.clear()
+    for _ in range(2):
+        replied(memory, None, at=LATER)
+        clock.now += 1
+    assert silent.questions == ["/contract/changes"] * 2
