@@ -2,8 +2,11 @@
 
 import argparse
 import json
+import multiprocessing
 import os
+import signal
 import socket
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,7 +106,16 @@ def run(options: argparse.Namespace) -> None:
 
 def worker_app() -> "FastAPI":
     """The app of one of several processes, with what the first was told."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     return _app_of(argparse.Namespace(**json.loads(os.environ[_OPTIONS_VARIABLE])))[0]
+
+
+def _end_with_parent() -> None:
+    """A worker whose parent was killed would go on for ever, and nobody could tell it to end."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _app_of(options: argparse.Namespace) -> "tuple[FastAPI, Provider]":
