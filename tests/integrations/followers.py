@@ -1,4 +1,4 @@
-"""What tests of followers share: followers of both kinds, a shop to follow, and servers with feeds of their own making."""
+"""Followers of both kinds, what they follow, and servers whose feeds are odd."""
 
 import contextlib
 import json
@@ -12,32 +12,14 @@ from fastapi import Depends, FastAPI
 from shelflife.apis.acme import acme_app
 from shelflife.client import Memory
 from shelflife.integrations.fastapi import install
-from shelflife.integrations.following import AsyncFollower
+from shelflife.integrations.following import AsyncFollower, Follower
 from shelflife.integrations.httpx2 import MemoryTransport
 from shelflife.server import Provider, fix
 from shelflife.testing import serving
 from tests.acme_world import CONTROL, GOVERNED
 from tests.integrations.event_streams import Counting, answer, running_loop, until_gone
 
-__all__ = [
-    "FEED",
-    "SOON_S",
-    "InATask",
-    "Odd",
-    "acme_learned",
-    "at_of",
-    "eventually",
-    "one_event",
-    "position_of",
-    "remembering",
-    "shop",
-    "shop_app",
-]
-
-
 FEED = {"content_type": "text/event-stream"}
-
-
 SOON_S = 10
 """So long at most until what must happen has happened; it takes a fraction of that."""
 
@@ -97,6 +79,10 @@ def shop_app(provider, dependencies=()):
     return app
 
 
+def set_code(provider, plan, code):
+    provider.registry.reload_table("codes", set={plan: {"code": code}})
+
+
 def position_of(provider):
     return str(provider.face(provider.state, {}).position)
 
@@ -110,6 +96,11 @@ def remembering(address, *requests, path="/s", headers=None, **options):
         for request in requests:
             client.post(path, json=request)
         yield memory, client
+
+
+def recalled(memory, address, request, operation="POST /s"):
+    """What would be put into a request."""
+    return [entry.parameters for entry in memory.recall(memory.root_of(address + "/s"), operation, request)]
 
 
 def eventually(is_so):
@@ -130,6 +121,21 @@ def acme_learned(provider):
         remembering(address, GOVERNED, CONTROL, path="/subscriptions") as (memory, _),
     ):
         yield counting, address, memory
+
+
+def knows(memory, address, request):
+    return recalled(memory, address, request, "POST /subscriptions")
+
+
+@contextmanager
+def client_for(following, library=httpx2, **options):
+    """A client of the kind that a follower takes. An async one is closed on its own loop."""
+    if following is Follower:
+        with library.Client(**options) as client:
+            yield client
+            assert not client.is_closed
+    else:
+        yield library.AsyncClient(**options)
 
 
 class Odd:
@@ -160,6 +166,26 @@ class Odd:
             return self._begun.wait_for(lambda: len(self.begun_at) >= count, SOON_S)
 
 
+async def nothing_more(scope, receive, send):
+    """A feed that says it is there and ends."""
+    await answer(send, b": still here\n\n", **FEED)
+
+
+async def nothing_at_all(scope, receive, send):
+    await answer(send, b"", **FEED)
+
+
+async def silence(scope, receive, send):
+    """No answer, not even the head of one."""
+    await until_gone(receive)
+
+
+async def silent_feed(scope, receive, send):
+    await answer(send, None, **FEED)
+    await send({"type": "http.response.body", "body": b"", "more_body": True})
+    await until_gone(receive)
+
+
 def at_of(scope):
     """The nonce that a request has in `Contract-At`."""
     return dict(scope["headers"])[b"contract-at"].decode().partition(";n=")[2]
@@ -170,9 +196,4 @@ async def one_event(scope, receive, send, to="AAAAAA1"):
     told = json.dumps({"to": to, "nonce": at_of(scope)})
     await answer(send, None, **FEED)
     await send({"type": "http.response.body", "body": f"data: {told}\n\n".encode(), "more_body": True})
-    await until_gone(receive)
-
-
-async def silence(scope, receive, send):
-    """No answer, not even the head of one."""
     await until_gone(receive)

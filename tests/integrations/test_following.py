@@ -1,4 +1,4 @@
-"""A memory that follows a feed: up to date without a request, whatever happens to the connection or the server."""
+"""A memory that follows a feed: up to date without a request, whatever happens to the path or the server."""
 
 import asyncio
 import contextlib
@@ -7,7 +7,6 @@ import logging
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import httpx
@@ -19,7 +18,7 @@ from shelflife.apis.acme import acme_app, acme_provider
 from shelflife.client import Memory
 from shelflife.client.events import Distrusted, Evicted, LogLost, Stored
 from shelflife.integrations.ed25519 import SigningKey, trust
-from shelflife.integrations.following import AsyncFollower, Follower, Following, Offline
+from shelflife.integrations.following import AsyncFollower, CatchingUp, Follower, Following, Offline
 from shelflife.server.signing import Signing
 from shelflife.testing import serving
 from tests.acme_world import CONTROL, GOVERNED, rotate
@@ -27,45 +26,23 @@ from tests.integrations.event_streams import Counting, Path, answer, until_gone
 from tests.integrations.followers import (
     FEED,
     SOON_S,
-    InATask,
-    Odd,
     acme_learned,
+    client_for,
     eventually,
-    one_event,
+    knows,
     position_of,
+    recalled,
     remembering,
+    set_code,
     shop,
     shop_app,
-    silence,
 )
 from tests.processes import started
-
-
-@pytest.fixture(params=[Follower, InATask], ids=["thread", "task"])
-def following(request):
-    return request.param
 
 
 @pytest.fixture
 def provider():
     return acme_provider()
-
-
-@pytest.fixture
-def signed_shop(tmp_path):
-    key = SigningKey.new()
-    provider = shop(log=tmp_path / "log.db", signing=Signing(signer=key))
-    yield provider, key.key
-    provider.close()
-
-
-def recalled(memory, address, request, operation="POST /s"):
-    """What would be put into a request."""
-    return [entry.parameters for entry in memory.recall(memory.root_of(address + "/s"), operation, request)]
-
-
-def knows(memory, address, request):
-    return recalled(memory, address, request, "POST /subscriptions")
 
 
 def test_what_moves_is_heard_and_renewed_without_a_request(provider, following):
@@ -145,10 +122,6 @@ def test_many_changes_are_followed_to_the_end(provider, following):
         assert knows(memory, address, CONTROL) == [{"currency": "eur"}]
 
 
-def set_code(provider, plan, code):
-    provider.registry.reload_table("codes", set={plan: {"code": code}})
-
-
 def test_after_a_burst_it_still_hears(following):
     """Trial follow_deaf_min: it said that it had heard of the newest state, and the memory was not there."""
     provider = shop()
@@ -202,7 +175,7 @@ def test_a_path_that_goes_dead_is_noticed(following):
         dead_at = time.monotonic()
         set_code(provider, "a", "A1")
         assert follower.wait_for(position_of(provider), SOON_S)
-        assert time.monotonic() - dead_at < 3
+        assert time.monotonic() - dead_at < 5
         assert recalled(memory, path.address, {"plan": "a"}) == [{"promo": "A1"}]
         assert path.connection_count > before
 
@@ -210,7 +183,7 @@ def test_a_path_that_goes_dead_is_noticed(following):
 SERVER = """
 import sys
 from shelflife.testing import serving
-from tests.integrations.test_following import position_of, shop, shop_app
+from tests.integrations.followers import position_of, shop, shop_app
 
 port, code, log = sys.argv[1:]
 provider = shop({"a": {"code": code}, "same": {"code": "S"}}, log=log or None)
@@ -232,7 +205,7 @@ def server_of(port, code, log):
 def test_a_server_that_is_killed_and_back_is_heard_at_once(tmp_path, following, has_log):
     """Trial follow_restart: after seven restarts it came 24 to 29 s late."""
     log = tmp_path / "log.db" if has_log else ""
-    late_s = []
+    down_and_late_s = []
     with contextlib.ExitStack() as stack:
         with server_of(0, "C0", log) as (_, address, position):
             port = int(address.rpartition(":")[2])
@@ -240,11 +213,12 @@ def test_a_server_that_is_killed_and_back_is_heard_at_once(tmp_path, following, 
             memory, client = stack.enter_context(learning)
             follower = stack.enter_context(following(memory, address))
             assert follower.wait_for(position, SOON_S)
-        for number in range(1, 4):
+        for number in range(1, 5):
+            killed_at = time.monotonic()
             with server_of(port, f"C{number}", log) as (_, _, position):
                 back_at = time.monotonic()
-                assert follower.wait_for(position, SOON_S)
-                late_s.append(time.monotonic() - back_at)
+                assert follower.wait_for(position, 3 * SOON_S)
+                down_and_late_s.append((back_at - killed_at, time.monotonic() - back_at))
                 if has_log:
                     assert recalled(memory, address, {"plan": "a"}) == [{"promo": f"C{number}"}]
                     assert recalled(memory, address, {"plan": "same"}) == [{"promo": "S"}]
@@ -252,18 +226,8 @@ def test_a_server_that_is_killed_and_back_is_heard_at_once(tmp_path, following, 
                     assert recalled(memory, address, {"plan": "a"}) == []
                     client.post("/s", json={"plan": "a"})
                     assert recalled(memory, address, {"plan": "a"}) == [{"promo": f"C{number}"}]
-    assert max(late_s) < 12, late_s
-
-
-@contextmanager
-def client_for(following, library=httpx2, **options):
-    """A client of the kind that a follower takes. An async one is closed on its own loop."""
-    if following is Follower:
-        with library.Client(**options) as client:
-            yield client
-            assert not client.is_closed
-    else:
-        yield library.AsyncClient(**options)
+    # each pause is at most as long as twice all those before it, however often the server has been away before
+    assert all(late < 2 * down + 1 for down, late in down_and_late_s), down_and_late_s
 
 
 @pytest.mark.parametrize("is_given", [False, True])
@@ -301,6 +265,27 @@ def test_a_key_with_any_character_in_it_is_heard(following, key):
         assert recalled(memory, address, {"plan": key}) == [{"promo": "1"}]
         assert recalled(memory, address, {"plan": "a"}) == [{"promo": "A1"}]
     assert len(app.feeds) == 1
+
+
+def test_its_state_can_be_asked(following):
+    provider = shop()
+    with serving(shop_app(provider)) as address:
+        port = int(address.rpartition(":")[2])
+        with remembering(address, {"plan": "a"}) as (memory, _):
+            follower = following(memory, address)
+            assert follower.state == CatchingUp()
+            with follower:
+                assert follower.wait_for(position_of(provider), SOON_S)
+                assert follower.state == Following()
+    assert follower.state.why == "it is not followed any more"
+    with following(memory, f"http://127.0.0.1:{port}") as follower:
+        begun_at = time.time()
+        assert eventually(lambda: isinstance(follower.state, Offline))
+        since = follower.state.since
+        assert begun_at - 1 <= since <= time.time()
+        assert "refused" in follower.state.why.lower() or "connection" in follower.state.why.lower()
+        with serving(shop_app(provider), port=port):
+            assert eventually(lambda: follower.state == Following())
 
 
 def test_it_waits_until_what_has_gone_is_renewed(provider, following):
@@ -414,6 +399,14 @@ def test_a_contract_below_a_path_is_followed_there(following, slash):
         assert entry.parameters == {"promo": "A1"}
 
 
+@pytest.fixture
+def signed_shop(tmp_path):
+    key = SigningKey.new()
+    provider = shop(log=tmp_path / "log.db", signing=Signing(signer=key))
+    yield provider, key.key
+    provider.close()
+
+
 def test_with_pinned_keys_events_only_make_it_ask(signed_shop, following):
     provider, key = signed_shop
     app = Counting(shop_app(provider))
@@ -472,67 +465,6 @@ def test_a_client_of_either_library_can_be_handed_in_and_is_left_open(provider, 
         assert following is Follower or follower.has_left_client_open
 
 
-def test_it_ends_at_once_on_a_connection_that_was_there_before():
-    odd = Odd(one_event)
-    with serving(odd) as address, httpx2.Client(base_url=address) as client:
-        assert client.get("/").status_code == 404
-        with Follower(Memory(), address, client=client) as follower:
-            assert follower.wait_for("AAAAAA1", SOON_S)
-            ending_at = time.monotonic()
-        assert time.monotonic() - ending_at < 1
-        assert not follower._thread.is_alive()
-
-
-def test_a_connection_that_comes_after_the_end_is_not_waited_for():
-    may_connect = threading.Event()
-
-    class Slow(httpx2.HTTPTransport):
-        def handle_request(self, request):
-            may_connect.wait(SOON_S)
-            return super().handle_request(request)
-
-    memory = Memory()
-    with serving(Odd(silence)) as address, httpx2.Client(transport=Slow()) as client:
-        with Follower(memory, address, client=client) as follower:
-            ending_at = time.monotonic()
-        assert time.monotonic() - ending_at < 3
-        assert follower._thread.is_alive()  # left behind
-        may_connect.set()
-        follower._thread.join(SOON_S)
-        assert not follower._thread.is_alive()
-
-
-def test_ending_it_does_not_end_what_others_do_with_the_same_client(provider):
-    """They may be using a connection that it has opened, and has let go of."""
-    is_asked, may_answer = threading.Event(), threading.Event()
-    app, ports = acme_app(provider), []
-
-    async def slow(scope, receive, send):
-        if scope["type"] == "http":
-            ports.append((scope["path"], scope["client"][1]))
-        if scope.get("path") == "/slow":
-            is_asked.set()
-            await asyncio.to_thread(may_answer.wait, SOON_S)
-            await answer(send, b"done")
-        else:
-            await app(scope, receive, send)
-
-    with (
-        serving(slow) as address,
-        remembering(address, GOVERNED, path="/subscriptions") as (memory, _),
-        httpx2.Client(base_url=address) as client,
-        ThreadPoolExecutor(1) as others,
-    ):
-        with Follower(memory, address, client=client) as follower:
-            rotate(provider)
-            assert follower.wait_for(position_of(provider), SOON_S)
-            asked = others.submit(client.get, "/slow", timeout=SOON_S)
-            assert is_asked.wait(SOON_S)
-            assert dict(ports)["/slow"] == dict(ports)["/contract/fixes"]  # the same connection
-        may_answer.set()
-        assert asked.result(SOON_S).text == "done"
-
-
 @pytest.mark.parametrize(
     ("kind", "client"),
     [(Follower, httpx2.AsyncClient), (AsyncFollower, httpx2.Client), (Follower, httpx.AsyncClient)],
@@ -564,23 +496,3 @@ def test_it_can_follow_again_after_it_was_ended(following):
                 set_code(provider, "a", f"A{number}")
                 assert follower.wait_for(position_of(provider), SOON_S)
             assert recalled(memory, address, {"plan": "a"}) == [{"promo": f"A{number}"}]
-
-
-def test_a_task_that_is_cancelled_ends_its_follower():
-    odd = Odd(one_event)
-
-    async def story(address):
-        async with AsyncFollower(Memory(), address) as follower:
-            assert await follower.wait_for("AAAAAA1", SOON_S)
-            asyncio.current_task().cancel()
-            try:
-                await asyncio.sleep(0)
-            except asyncio.CancelledError:
-                begun.append(time.monotonic())
-                raise
-
-    begun = []
-    with serving(odd) as address:
-        with pytest.raises(asyncio.CancelledError):
-            asyncio.run(story(address))
-        assert time.monotonic() - begun[0] < 1
