@@ -242,7 +242,8 @@ def test_a_listener_that_leaves_is_forgotten_and_does_not_keep_the_server():
     app = ContractMiddleware(nothing, provider, public=True)
     with serving(app) as address, httpx2.Client(base_url=address, trust_env=False) as client:
         with listening_to(client) as response:
-            next(events(response))
+            told = events(response)  # held: it closes the response when it goes
+            next(told)
             assert provider.feed.listener_count == 1
         for turn in range(1000):
             provider.registry.reload_table("t", set={"a": {"n": turn}})
