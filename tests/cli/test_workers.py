@@ -62,6 +62,7 @@ def test_workers_end_when_the_first_process_is_killed(tmp_path):
         wait_until(lambda: is_up(address))
         served.process.kill()
         wait_until(lambda: not is_up(address))
+        assert not is_up(address)
 
 
 def is_up(address):

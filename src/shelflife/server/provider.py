@@ -95,8 +95,7 @@ class Provider:
         self.limits = limits
         self.reload_budget = None if limits.per_minute is None else ReloadBudget(limits.per_minute)
         self.disclosure = disclosure
-        self.signing = signing
-        self._root = root
+        self.signing, self._root = signing, root
         self._faces = None if disclosure is None else ClientFaces(disclosure, self.level)
         self._sources = {name: rows for name, rows in tables.items() if callable(rows)}
         rows_by_table = {name: rows() if callable(rows) else rows for name, rows in tables.items()}
