@@ -268,12 +268,12 @@ def edit(path, statement):
 def test_a_reload_that_cannot_be_written_changes_nothing(path):
     with Opened(path) as reg:
         before = reg.state
-        reg._log._connection.execute("pragma max_page_count = 1")
+        reg._log._file.connection().execute("pragma max_page_count = 1")
         big = {str(number): {"text": "x" * 1000} for number in range(2000)}
         with pytest.raises(LogError, match="cannot be written: database or disk is full"):
             reg.reload_table("codes", set=big)
         assert reg.state is before
-        reg._log._connection.execute("pragma max_page_count = 1000000")
+        reg._log._file.connection().execute("pragma max_page_count = 1000000")
         assert reg.reload_table("codes", set={"growth": {"code": "X"}}).changed == ("growth",)
 
 

@@ -5,32 +5,28 @@ that change are written, so the work follows the change and not the table.
 """
 
 import sqlite3
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from shelflife.contract import ContractError, Rule
+from shelflife.contract import Rule
 from shelflife.extras import needing
-from shelflife.forks import mind_forks
 from shelflife.server.delta import Row
 from shelflife.server.errors import LogError
 from shelflife.server.log import MOST_ENTRIES, MOST_ROWS, Declared, Entry, entries_since
 from shelflife.server.rules import RuleSet
 from shelflife.server.state import State
 from shelflife.server.tables import RowMap, Table, is_minted
+from shelflife.sqlite_files import Kind, SqliteFile
 
 with needing("server"):
     from rpds import HashTrieMap
 
 __all__ = ["SqliteLog"]
 
-_FORMAT = 3
-_APPLICATION_ID = 0x5348_4C46
 _LOOK_AGAIN_S = 0.01
 """How often a worker looks whether another has written. It costs some microseconds."""
 
@@ -47,6 +43,7 @@ create table given_versions (
 ) without rowid;
 create table declared (name text primary key, content text not null, digests blob not null) without rowid;
 """
+_KIND = Kind("log", LogError, 0x5348_4C46, 3, _SCHEMA)
 
 _encode = msgspec.json.Encoder().encode
 _decode_row = msgspec.json.Decoder(dict[str, Any]).decode
@@ -59,36 +56,16 @@ class SqliteLog:
     """A log in a file. Any number of processes may use it at the same time."""
 
     def __init__(self, path: str | Path, *, busy_timeout_s: float = 5.0) -> None:
-        self.path = Path(path)
-        self._busy_timeout_s = busy_timeout_s
-        self._lock = threading.RLock()
-        self._seen_version = -1
-        self._inherited: list[sqlite3.Connection | None] = []
-        self._connection: sqlite3.Connection | None = self._connected()
-        mind_forks(self)
-
-    def before_fork(self) -> None:
-        self._lock.acquire()
-
-    def after_fork_in_parent(self) -> None:
-        self._lock.release()
-
-    def after_fork_in_child(self) -> None:
-        """To close the parent's connection here could harm the parent."""
-        self._inherited.append(self._connection)
-        self._connection = None
-        self._lock = threading.RLock()
-        self._seen_version = -1
+        self._file = SqliteFile(path, _KIND, busy_timeout_s=busy_timeout_s, durable=True)
+        self._file.open()
+        self._seen: tuple[sqlite3.Connection, int] | None = None
 
     def close(self) -> None:
         """Let go of the file, until the next verb."""
-        with self._lock:
-            connection, self._connection = self._connection, None
-            if connection is not None:
-                connection.close()
+        self._file.close()
 
     def open(self, first: State, declared: Mapping[str, Declared]) -> State:
-        with self._writing() as connection:
+        with self._file.writing() as connection:
             if connection.execute("select 1 from log").fetchone() is None:
                 rules, policies = _encode([*first.rules]), _encode(first.policies)
                 beginning = first.log_id, first.number, first.digest, rules, policies
@@ -100,7 +77,7 @@ class SqliteLog:
             return _state_in(connection)
 
     def append(self, entry: Entry, after: State, declared: Mapping[str, Declared]) -> bool:
-        with self._writing() as connection:
+        with self._file.writing() as connection:
             if _head_in(connection) != (entry.number - 1, entry.previous):
                 return False
             change = entry.change
@@ -118,14 +95,14 @@ class SqliteLog:
             return True
 
     def read(self, number: int, digest: str) -> Sequence[Entry] | State:
-        with self._reading() as connection:
+        with self._file.snapshot() as connection:
             if _head_in(connection) == (number, digest):
                 return ()
             since = entries_since(_entries_in(connection, number), number, digest)
             return _state_in(connection) if since is None else since
 
     def declared(self, name: str) -> Declared | None:
-        with self._reading() as connection:
+        with self._file.snapshot() as connection:
             found = connection.execute(
                 "select content, digests from declared where name = ?", (name,)
             ).fetchone()
@@ -135,80 +112,13 @@ class SqliteLog:
         """Looks, again and again, at a counter that SQLite raises when another connection has written."""
         until = time.monotonic() + timeout_s
         while time.monotonic() < until:
-            with self._failing("read"), self._lock:
-                (version,) = self._opened().execute("pragma data_version").fetchone()
-            if version != self._seen_version:
-                self._seen_version = version
+            with self._file.reading:
+                connection = self._file.connection()
+                seen = connection, connection.execute("pragma data_version").fetchone()[0]
+            if seen != self._seen:
+                self._seen = seen
                 return
             time.sleep(_LOOK_AGAIN_S)
-
-    def _opened(self) -> sqlite3.Connection:
-        if self._connection is None:
-            self._connection = self._connected()
-        return self._connection
-
-    def _connected(self) -> sqlite3.Connection:
-        with self._failing("opened"):
-            connection = sqlite3.connect(
-                self.path, timeout=self._busy_timeout_s, isolation_level=None, check_same_thread=False
-            )
-            try:
-                connection.execute("pragma journal_mode = wal")
-                connection.execute("pragma synchronous = full")
-                self._prepare(connection)
-            except BaseException:
-                connection.close()
-                raise
-            return connection
-
-    def _prepare(self, connection: sqlite3.Connection) -> None:
-        with _transaction(connection, "immediate"):
-            (application_id,) = connection.execute("pragma application_id").fetchone()
-            (format_version,) = connection.execute("pragma user_version").fetchone()
-            (table_count,) = connection.execute("select count(*) from sqlite_master").fetchone()
-            if not table_count and not application_id:
-                for statement in _SCHEMA.split(";"):
-                    connection.execute(statement)
-                connection.execute(f"pragma application_id = {_APPLICATION_ID}")
-                connection.execute(f"pragma user_version = {_FORMAT}")
-            elif application_id != _APPLICATION_ID:
-                raise LogError(f"{self.path} is a database, but not a log")
-            elif format_version != _FORMAT:
-                raise LogError(
-                    f"the log {self.path} has format {format_version};"
-                    f" this version of shelflife reads format {_FORMAT}"
-                )
-
-    @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
-        with self._failing("read"), self._lock, _transaction(self._opened(), "deferred") as connection:
-            yield connection
-
-    @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
-        with self._failing("written"), self._lock, _transaction(self._opened(), "immediate") as connection:
-            yield connection
-
-    @contextmanager
-    def _failing(self, what: str) -> Iterator[None]:
-        try:
-            yield
-        except (sqlite3.Error, msgspec.MsgspecError, ContractError, TypeError, ValueError) as error:
-            locked = "locked" in str(error)
-            reason = "another process has held it for too long" if locked else str(error)
-            raise LogError(f"the log {self.path} cannot be {what}: {reason}") from error
-
-
-@contextmanager
-def _transaction(connection: sqlite3.Connection, kind: str) -> Iterator[sqlite3.Connection]:
-    connection.execute(f"begin {kind}")
-    try:
-        yield connection
-        connection.execute("commit")
-    except BaseException:
-        with suppress(sqlite3.Error):  # a commit that failed may have rolled back already
-            connection.execute("rollback")
-        raise
 
 
 def _head_in(connection: sqlite3.Connection) -> tuple[int, str]:

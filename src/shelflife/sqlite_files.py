@@ -1,0 +1,203 @@
+"""A SQLite file of our own: known by its signs, opened when it is needed, used by one thread at a time, whole or not at all.
+
+No connection crosses a fork: the child opens its own.
+"""
+
+import logging
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from shelflife.errors import ShelflifeError
+from shelflife.forks import mind_forks
+
+__all__ = ["Kind", "SqliteFile"]
+
+_log = logging.getLogger("shelflife")
+
+_CACHED_KIBIBYTES = 16 * 1024
+_CHECKPOINT_PAGES = 4000
+"""The journal is carried over into the file when it has so many pages: rarely enough that the waits for the disk are spread thin."""
+
+_SIGNS = "select * from pragma_application_id, pragma_user_version, (select count(*) from sqlite_master)"
+"""What a file is, of which format, and how much there is in it."""
+
+_FAILURES = (sqlite3.Error, msgspec.MsgspecError, ShelflifeError, TypeError, ValueError)
+"""All but the first where somebody has edited the file, or a text is not Unicode."""
+
+
+class Kind(NamedTuple):
+    """What a file is for."""
+
+    name: str
+    """As in "the memory … cannot be read"."""
+
+    error: type[ShelflifeError]
+    """What is raised, with one sentence, when the file cannot be used."""
+
+    application_id: int
+    format: int
+    schema: str
+    begins_anew: bool = False
+    """Whether a file of an older format is emptied. Else it is refused."""
+
+
+class _Open(NamedTuple):
+    connection: sqlite3.Connection
+    file: tuple[int, int] | None
+
+
+class SqliteFile:
+    """A file of some kind. It is opened with its first use, and anew after a fork or when it was deleted."""
+
+    def __init__(
+        self, path: str | Path, kind: Kind, *, busy_timeout_s: float, durable: bool, read_only: bool = False
+    ) -> None:
+        self.path = Path(path)
+        self.kind = kind
+        self.lock = threading.RLock()
+        self._file = self.path.absolute()
+        self._busy_timeout_s = busy_timeout_s
+        self._synchronous = "full" if durable else "normal"
+        self._is_read_only = read_only
+        self._open: _Open | None = None
+        self._inherited: list[_Open | None] = []
+        self.reading = _Access(self, "read")
+        """The lock, for as long as something is read. What goes wrong meanwhile is an error of this kind of file."""
+        self._writing = _Access(self, "written")
+        mind_forks(self)
+
+    def before_fork(self) -> None:
+        self.lock.acquire()
+
+    def after_fork_in_parent(self) -> None:
+        self.lock.release()
+
+    def after_fork_in_child(self) -> None:
+        self.lock = threading.RLock()
+        self._inherited.append(self._open)  # to close it here could harm the process that it belongs to
+        self._open = None
+
+    def open(self) -> None:
+        """Open it now."""
+        with _Access(self, "opened"):
+            self.connection()
+
+    def close(self) -> None:
+        """Let go of it, until the next use."""
+        with self.lock, suppress(sqlite3.Error):
+            opened, self._open = self._open, None
+            if opened is not None:
+                opened.connection.close()
+
+    def connection(self, *, is_to_be_written: bool = False) -> sqlite3.Connection:
+        """The open file."""
+        if is_to_be_written and self._open is not None and self._open.file != _identity(self._file):
+            self.close()
+        if self._open is None:
+            self._open = _Open(self._connect(), _identity(self._file))
+        return self._open.connection
+
+    def snapshot(self) -> AbstractContextManager[sqlite3.Connection]:
+        """The file as it is at one moment, to read more than once."""
+        return self._transaction(self.reading, "deferred")
+
+    def writing(self) -> AbstractContextManager[sqlite3.Connection]:
+        """The file, to be written by nobody else meanwhile: whole, or with an error not at all."""
+        return self._transaction(self._writing, "immediate")
+
+    @contextmanager
+    def _transaction(self, access: "_Access", kind: str) -> Iterator[sqlite3.Connection]:
+        with access:
+            connection = self.connection(is_to_be_written=access is self._writing)
+            connection.execute(f"begin {kind}")
+            try:
+                yield connection
+                connection.execute("commit")
+            except BaseException:
+                with suppress(sqlite3.Error):  # a commit that failed may have rolled back already
+                    connection.execute("rollback")
+                raise
+
+    def _connect(self) -> sqlite3.Connection:
+        where = f"{self._file.as_uri()}?mode={'ro' if self._is_read_only else 'rwc'}"
+        connection = sqlite3.connect(
+            where, timeout=self._busy_timeout_s, isolation_level=None, check_same_thread=False, uri=True
+        )
+        try:
+            connection.execute(f"pragma cache_size = -{_CACHED_KIBIBYTES}")
+            if not self._is_read_only:
+                connection.execute("pragma journal_mode = wal")
+                connection.execute(f"pragma wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+                connection.execute(f"pragma synchronous = {self._synchronous}")
+                self._make(connection)
+            self._check(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _make(self, connection: sqlite3.Connection) -> None:
+        """Make the tables of a file that is empty, or to begin anew."""
+        if not self._is_to_be_made(connection):
+            return
+        connection.execute("begin immediate")
+        with connection:
+            if self._is_to_be_made(connection):  # processes race for it, and another may have been first
+                tables = connection.execute("select name from sqlite_master where type = 'table'").fetchall()
+                for (table,) in tables:
+                    connection.execute(f"drop table {table}")
+                if tables:
+                    _log.warning(
+                        "the %s %s was of an older format and has started anew", self.kind.name, self.path
+                    )
+                for statement in self.kind.schema.split(";"):
+                    connection.execute(statement)
+                connection.execute(f"pragma application_id = {self.kind.application_id}")
+                connection.execute(f"pragma user_version = {self.kind.format}")
+
+    def _is_to_be_made(self, connection: sqlite3.Connection) -> bool:
+        application_id, format, table_count = connection.execute(_SIGNS).fetchone()
+        is_older = application_id == self.kind.application_id and 1 <= format < self.kind.format
+        return (self.kind.begins_anew and is_older) or (application_id, table_count) == (0, 0)
+
+    def _check(self, connection: sqlite3.Connection) -> None:
+        name, error, application_id, format, *_ = self.kind
+        found_id, found_format, _ = connection.execute(_SIGNS).fetchone()
+        if found_id != application_id:
+            raise error(f"{self.path} is a database, but not a {name}")
+        if found_format != format:
+            raise error(
+                f"the {name} {self.path} has format {found_format}; this version of shelflife reads {format}"
+            )
+
+
+class _Access(NamedTuple):
+    """The lock of a file, under which what SQLite raises is an error of its kind. A recall enters it twice, and a generator would cost more."""
+
+    file: SqliteFile
+    what: str
+
+    def __enter__(self) -> None:
+        self.file.lock.acquire()
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: Any) -> None:
+        self.file.lock.release()
+        name, error_type, *_ = self.file.kind
+        if isinstance(error, _FAILURES) and not isinstance(error, error_type):
+            is_locked = isinstance(error, sqlite3.Error) and "locked" in str(error)
+            reason = "another process has kept it locked for too long" if is_locked else str(error)
+            raise error_type(f"the {name} {self.file.path} cannot be {self.what}: {reason}") from error
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Tells a file from another that is later in its place; None when there is none."""
+    with suppress(OSError):
+        status = path.stat()
+        return status.st_dev, status.st_ino
+    return None
