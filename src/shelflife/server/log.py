@@ -2,15 +2,14 @@
 
 import hashlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from shelflife.contract import Rule
 from shelflife.contract.positions import CHECK_LENGTH
-from shelflife.server.delta import Delta, Row
-from shelflife.server.tables import Table
+from shelflife.server.delta import Delta
 
 if TYPE_CHECKING:
     from shelflife.server.state import State
@@ -28,7 +27,6 @@ __all__ = [
     "TableChange",
     "bounded",
     "check_over",
-    "digest_of_row",
     "entries_since",
 ]
 
@@ -36,7 +34,10 @@ MOST_ENTRIES = 1024
 MOST_ROWS = 100_000
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _CHARACTERS = _LETTERS + "0123456789"
-_encode_sorted = msgspec.json.Encoder(order="sorted").encode
+
+Declared = Mapping[str, Mapping[str, str]]
+"""What code has declared: of each table a digest of every row, by key, and of the rules likewise. It is enough to see next time what is
+declared otherwise."""
 
 
 class TableChange(msgspec.Struct, frozen=True):
@@ -96,21 +97,6 @@ class Entry(msgspec.Struct, frozen=True):
     change: Change
 
 
-class Declared:
-    """What code has declared of a table, or of the rules: enough to see next time what it declares otherwise."""
-
-    def __init__(self, content: str, digests: Callable[[], Mapping[str, str]] = dict) -> None:
-        self.content = content
-        """Names all of it."""
-        self.digests = digests
-        """Gives a digest of each row. They are worked out, or read, only where they are needed."""
-
-    @classmethod
-    def of(cls, table: Table) -> "Declared":
-        """What is declared of a table."""
-        return cls(table.content_name, lambda: {key: digest_of_row(row) for key, row in table.rows.items()})
-
-
 def check_over(log_id: str, digest: str) -> str:
     """The check of a position: over the log and all that is in it up to there."""
     number = int.from_bytes(hashlib.sha256(f"{log_id} {digest}".encode()).digest(), "big")
@@ -119,11 +105,6 @@ def check_over(log_id: str, digest: str) -> str:
         number, index = divmod(number, len(alphabet))
         check += alphabet[index]
     return check
-
-
-def digest_of_row(row: Row) -> str:
-    """Tells one row from another."""
-    return hashlib.blake2b(_encode_sorted(row), digest_size=8).hexdigest()
 
 
 def bounded(tail: tuple[Entry, ...]) -> tuple[Entry, ...]:
@@ -152,10 +133,10 @@ class Log(Protocol):
     `LogError`; then nothing has changed.
     """
 
-    def open(self, first: "State", declared: Mapping[str, Declared]) -> "State":
+    def open(self, first: "State", declared: Declared) -> "State":
         """The state at the end of the log. An empty log begins with the one given."""
 
-    def append(self, entry: Entry, after: "State", declared: Mapping[str, Declared]) -> bool:
+    def append(self, entry: Entry, after: "State", declared: Declared) -> bool:
         """Add an entry, with what the code declares now of some tables; False, and nothing done, when somebody was faster.
 
         `after` is the state that it leads to, for a log that keeps states as they are.
@@ -164,8 +145,8 @@ class Log(Protocol):
     def read(self, number: int, digest: str) -> "Sequence[Entry] | State":
         """What came after a position. Where that is not known any more, or not in this log, the whole state."""
 
-    def declared(self, name: str) -> Declared | None:
-        """What was declared of a table when an entry with that was appended last."""
+    def declared(self) -> Declared:
+        """What was declared last."""
 
     def wait(self, timeout_s: float) -> None:
         """Wait until something may have been appended, or the time is over."""
@@ -180,22 +161,22 @@ class InProcessLog:
     def __init__(self, state: "State | None" = None) -> None:
         """It may begin with a state of another log, as a copy of that."""
         self._state = state
-        self._declared: dict[str, Declared] = {}
+        self._declared: Declared = {}
         self._appended = threading.Condition()
 
-    def open(self, first: "State", declared: Mapping[str, Declared]) -> "State":
+    def open(self, first: "State", declared: Declared) -> "State":
         with self._appended:
-            self._declared = self._declared or dict(declared)
+            self._declared = self._declared or declared
             self._state = self._state or first
             return self._state
 
-    def append(self, entry: Entry, after: "State", declared: Mapping[str, Declared]) -> bool:
+    def append(self, entry: Entry, after: "State", declared: Declared) -> bool:
         with self._appended:
             state = self._opened
             if (state.number, state.digest) != (entry.number - 1, entry.previous):
                 return False
             self._state = after
-            self._declared |= declared
+            self._declared = {**self._declared, **declared}
             self._appended.notify_all()
             return True
 
@@ -206,8 +187,8 @@ class InProcessLog:
         since = entries_since(state.tail, number, digest)
         return state if since is None else since
 
-    def declared(self, name: str) -> Declared | None:
-        return self._declared.get(name)
+    def declared(self) -> Declared:
+        return self._declared
 
     def wait(self, timeout_s: float) -> None:
         with self._appended:

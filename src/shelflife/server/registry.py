@@ -24,7 +24,6 @@ from shelflife.server.log import (
     PoliciesChange,
     RulesChange,
     TableChange,
-    digest_of_row,
 )
 from shelflife.server.rules import RuleSet
 from shelflife.server.state import State
@@ -34,6 +33,7 @@ from shelflife.server.tables import (
     check_key,
     clean_delta,
     clean_rows,
+    content_of,
     is_minted,
     minted_version,
 )
@@ -89,11 +89,14 @@ class Registry:
         self._changing = threading.RLock()
         self._following: threading.Thread | None = None
         self._on_change: list[Callable[[], None]] = []
-        first, told = State(declared, rule_set), _declarations(declared, rule_set) if self.is_shared else {}
+        first, told = (
+            State.at_first(declared, rule_set),
+            _told_of(declared, rule_set) if self.is_shared else {},
+        )
         self.state = self._log.open(first, told).among(self._names)
         """The current state. Take it once per request, and never set it."""
         if self.is_shared:
-            self._change(lambda state: _redeclared(state, first, told, self._log), told)
+            self._change(lambda state: _redeclared(state, first, told, self._log.declared()), told)
         mind_forks(self)
 
     def on_change(self, told: Callable[[], None]) -> None:
@@ -231,7 +234,7 @@ class Registry:
         self._following = None
 
     def _change(
-        self, make: Callable[[State], Change | None], declared: Mapping[str, Declared] = MappingProxyType({})
+        self, make: Callable[[State], Change | None], declared: Declared = MappingProxyType({})
     ) -> None:
         """Append a change to the log, and go on to the state that it leads to.
 
@@ -256,42 +259,45 @@ class Registry:
             told()
 
 
-def _declarations(tables: Mapping[str, Table], rules: RuleSet) -> dict[str, Declared]:
-    return {name: Declared.of(table) for name, table in tables.items()} | {_RULES: Declared(rules.version)}
+def _told_of(tables: Mapping[str, Table], rules: RuleSet) -> Declared:
+    """What the code declares, in digests."""
+    told = {
+        name: {key: _digest(key, row) for key, row in table.rows.items()} for name, table in tables.items()
+    }
+    return {**told, _RULES: {rule.id: _digest(rule.id, {"rule": rule}) for rule in rules}}
 
 
-def _redeclared(state: State, declared: State, told: Mapping[str, Declared], log: Log) -> Change | None:
+def _digest(key: str, row: Row) -> str:
+    return f"{content_of({key: row}) % 2**64:x}"
+
+
+def _redeclared(state: State, declared: State, told: Declared, known: Declared) -> Change | None:
     """What the code declares otherwise than when it was last started. It counts as a reload."""
-    known = {name: log.declared(name) for name in told}
-    anew = {name for name in told if getattr(known[name], "content", None) != told[name].content}
-    changes = (
-        _redeclared_table(state, declared.tables[name], known[name]) for name in sorted(anew - {_RULES})
-    )
+    anew = {name for name in told if known.get(name) != told[name]}
+    tables = {}
+    for name in sorted(anew - {_RULES}):
+        change = _redeclared_table(state, declared.tables[name], told[name], known.get(name, {}))
+        if change.version != change.old_version:
+            tables[name] = change
     rules = None
-    if (
-        _RULES in anew and declared.rules != state.rules
-    ):  # their columns were looked for among the declared rows
+    if _RULES in anew and declared.rules != state.rules:  # their columns were looked for in declared rows
         rules = RulesChange((*state.rules,), (*declared.rules,))
-    return (
-        Change(tables={name: one for name, one in changes if one is not None}, rules=rules) if anew else None
-    )
+    return Change(tables=tables, rules=rules) if anew else None
 
 
 def _redeclared_table(
-    state: State, declared: Table, known: Declared | None
-) -> tuple[str, TableChange | None]:
+    state: State, declared: Table, told: Mapping[str, str], known: Mapping[str, str]
+) -> TableChange:
     """How a table follows its declaration: only rows that are declared otherwise than before are set anew."""
     table = state.tables.get(declared.name)
     if table is None:
         whole = Delta.setting({}, declared.rows)
-        return declared.name, TableChange(None, declared.version, declared.content_name, whole)
-    digests = known.digests() if known else {}
-    rows = {key: row for key, row in declared.rows.items() if digests.get(key) != digest_of_row(row)}
-    delta = Delta.setting(table.rows, rows, [key for key in digests if key not in declared.rows])
+        return TableChange(None, declared.version, declared.content_name, whole)
+    rows = {key: declared.rows[key] for key in told if told[key] != known.get(key)}
+    delta = Delta.setting(table.rows, rows, [key for key in known if key not in told])
     version, content = declared.version, table.content_after(delta)
     is_to_be_minted = is_minted(version) or table.given_versions.get(version, content) != content
-    change = _table_change(state, table, delta, None if is_to_be_minted else version)
-    return declared.name, None if change.version == table.version else change
+    return _table_change(state, table, delta, None if is_to_be_minted else version)
 
 
 def _check_given(version: str) -> str:

@@ -41,9 +41,9 @@ create table rows (table_name text, key text, row blob not null, primary key (ta
 create table given_versions (
     table_name text, version text, content text not null, primary key (table_name, version)
 ) without rowid;
-create table declared (name text primary key, content text not null, digests blob not null) without rowid;
+create table declared (name text primary key, digests blob not null) without rowid;
 """
-_KIND = Kind("log", LogError, 0x5348_4C46, 3, _SCHEMA)
+_KIND = Kind("log", LogError, 0x5348_4C46, 4, _SCHEMA)
 
 _encode = msgspec.json.Encoder().encode
 _decode_row = msgspec.json.Decoder(dict[str, Any]).decode
@@ -64,7 +64,7 @@ class SqliteLog:
         """Let go of the file, until the next verb."""
         self._file.close()
 
-    def open(self, first: State, declared: Mapping[str, Declared]) -> State:
+    def open(self, first: State, declared: Declared) -> State:
         with self._file.writing() as connection:
             if connection.execute("select 1 from log").fetchone() is None:
                 rules, policies = _encode([*first.rules]), _encode(first.policies)
@@ -76,7 +76,7 @@ class SqliteLog:
                 _write_declared(connection, declared)
             return _state_in(connection)
 
-    def append(self, entry: Entry, after: State, declared: Mapping[str, Declared]) -> bool:
+    def append(self, entry: Entry, after: State, declared: Declared) -> bool:
         with self._file.writing() as connection:
             if _head_in(connection) != (entry.number - 1, entry.previous):
                 return False
@@ -101,12 +101,10 @@ class SqliteLog:
             since = entries_since(_entries_in(connection, number), number, digest)
             return _state_in(connection) if since is None else since
 
-    def declared(self, name: str) -> Declared | None:
+    def declared(self) -> Declared:
         with self._file.snapshot() as connection:
-            found = connection.execute(
-                "select content, digests from declared where name = ?", (name,)
-            ).fetchone()
-        return None if found is None else Declared(found[0], lambda: _decode_texts(found[1]))
+            stored = connection.execute("select name, digests from declared")
+            return {name: _decode_texts(digests) for name, digests in stored}
 
     def wait(self, timeout_s: float) -> None:
         """Looks, again and again, at a counter that SQLite raises when another connection has written."""
@@ -122,8 +120,10 @@ class SqliteLog:
 
 
 def _head_in(connection: sqlite3.Connection) -> tuple[int, str]:
-    number, digest = connection.execute("select number, digest from log").fetchone()
-    return number, digest
+    head: tuple[int, str] | None = connection.execute("select number, digest from log").fetchone()
+    if head is None:
+        raise ValueError("it was deleted while it was in use")
+    return head
 
 
 def _entries_in(connection: sqlite3.Connection, after: int = 0) -> tuple[Entry, ...]:
@@ -149,9 +149,9 @@ def _state_in(connection: sqlite3.Connection) -> State:
         ).fetchall()
     }
     return State(
-        tables,
-        RuleSet(_decode_rules(rules)),
-        _decode_texts(policies),
+        tables=tables,
+        rules=RuleSet(_decode_rules(rules)),
+        policies=_decode_texts(policies),
         log_id=log_id,
         number=number,
         digest=digest,
@@ -188,10 +188,9 @@ def _write_version(connection: sqlite3.Connection, table: str, version: str, con
         connection.execute("insert or ignore into given_versions values (?, ?, ?)", (table, version, content))
 
 
-def _write_declared(connection: sqlite3.Connection, declared: Mapping[str, Declared]) -> None:
-    for name, one in declared.items():
-        statement = "insert or replace into declared values (?, ?, ?)"
-        connection.execute(statement, (name, one.content, _encode(one.digests())))
+def _write_declared(connection: sqlite3.Connection, declared: Declared) -> None:
+    stored = ((name, _encode(digests)) for name, digests in declared.items())
+    connection.executemany("insert or replace into declared values (?, ?)", stored)
 
 
 def _write_entry(connection: sqlite3.Connection, entry: Entry) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from shelflife.contract import Rule
 from shelflife.server.log import Change, Entry, bounded
@@ -17,37 +18,35 @@ __all__ = ["State", "rules_between"]
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 
-class State:
+class State(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """All tables, rules and policies at one position of the log. Immutable."""
 
-    __slots__ = ("digest", "faces", "log_id", "number", "policies", "rules", "tables", "tail")
+    tables: Mapping[str, Table]
+    rules: RuleSet
+    policies: Mapping[str, str] = {}
+    """The fingerprint of each policy, by its name."""
 
-    def __init__(
-        self,
-        tables: Mapping[str, Table],
-        rules: RuleSet,
-        policies: Mapping[str, str] | None = None,
-        *,
-        log_id: str = "",
-        number: int = 0,
-        digest: str = "",
-        tail: tuple[Entry, ...] = (),
-    ) -> None:
-        self.tables = tables
-        self.rules = rules
-        self.policies = policies or {}
-        """The fingerprint of each policy, by its name."""
-        self.number = number
-        """How many changes have led to it."""
+    log_id: str
+    """Names the log. It is drawn when a log begins: a past that comes again under the same name could be taken for the present."""
+
+    number: int = 0
+    """How many changes have led to it."""
+
+    digest: str
+    """Over all of them, and what there was at first."""
+
+    tail: tuple[Entry, ...] = ()
+    """The latest entries of the log, oldest first, bounded."""
+
+    faces: dict[Any, Any] = {}
+    """What it shows to clients, for whoever makes that; kept as long as the state."""
+
+    @classmethod
+    def at_first(cls, tables: Mapping[str, Table], rules: RuleSet) -> "State":
+        """The state with which a log of its own begins."""
         contents = {name: (table.version, table.content_name) for name, table in tables.items()}
-        self.digest = digest or _digest("", contents, rules.version, self.policies)
-        """Over all of them, and what there was at first."""
-        self.log_id = log_id or secrets.token_hex(16)
-        """Names the log. It is drawn when a log begins: a past that comes again under the same name could be taken for the present."""
-        self.tail = tail
-        """The latest entries of the log, oldest first, bounded."""
-        self.faces: dict[Any, Any] = {}
-        """What it shows to clients, for whoever makes that; kept as long as the state."""
+        digest = _digest("", contents, rules.version, {})
+        return cls(tables=tables, rules=rules, log_id=secrets.token_hex(16), digest=digest)
 
     def entry(self, change: Change) -> Entry:
         """The entry by which a change goes on from here."""
@@ -64,28 +63,21 @@ class State:
             if declared is None or name in declared:
                 table = tables.get(name) or Table(name, RowMap({}), one.version)
                 tables[name] = table.after(one.delta, one.version, int(one.content, 16))
-        return State(
-            tables,
-            self.rules if change.rules is None else rules_between(change.rules.after, tables),
-            self.policies if change.policies is None else change.policies.after,
-            log_id=self.log_id,
+        return replace(
+            self,
+            tables=tables,
+            rules=self.rules if change.rules is None else rules_between(change.rules.after, tables),
+            policies=self.policies if change.policies is None else change.policies.after,
             number=entry.number,
             digest=entry.digest,
             tail=bounded((*self.tail, entry)),
+            faces={},
         )
 
     def among(self, declared: Container[str]) -> "State":
         """The same without tables that are not declared here, and without the rules that tie them."""
         tables = {name: table for name, table in self.tables.items() if name in declared}
-        return State(
-            tables,
-            rules_between(self.rules, tables),
-            self.policies,
-            log_id=self.log_id,
-            number=self.number,
-            digest=self.digest,
-            tail=self.tail,
-        )
+        return replace(self, tables=tables, rules=rules_between(self.rules, tables), faces={})
 
     @property
     def table_versions(self) -> dict[str, str]:
