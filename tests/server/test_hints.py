@@ -34,10 +34,6 @@ def hint(line, comparison, instead):
     )
 
 
-def hints_of(function):
-    return [str(one) for one in comparisons_in(function)]
-
-
 HINTED = {
     'return request.get("f") == x': ["request.get('f') == x", "request.equals('f', x)"],
     'return request["f"] != x': ["request['f'] != x", "request.equals('f', x)"],
@@ -99,12 +95,12 @@ NOT_HINTED = [
 @pytest.mark.parametrize("body", HINTED)
 def test_a_field_that_is_read_only_to_be_compared_has_a_hint(loaded, body):
     policy = loaded(f"\n\ndef policy(request, tables):\n    {body}\n")["policy"]
-    assert hints_of(policy) == [hint(4, *HINTED[body])]
+    assert comparisons_in(policy) == [hint(4, *HINTED[body])]
 
 
 @pytest.mark.parametrize("body", NOT_HINTED)
 def test_anything_else_has_none(loaded, body):
-    assert hints_of(loaded(f"def policy(request, tables):\n    {body}\n")["policy"]) == []
+    assert comparisons_in(loaded(f"def policy(request, tables):\n    {body}\n")["policy"]) == []
 
 
 def test_hints_come_in_the_order_of_their_lines(loaded):
@@ -116,7 +112,7 @@ def test_hints_come_in_the_order_of_their_lines(loaded):
         if promo != t.codes["a"]["code"]:
             return 1
     """
-    assert hints_of(loaded(textwrap.dedent(text))["policy"]) == [
+    assert comparisons_in(loaded(textwrap.dedent(text))["policy"]) == [
         hint(4, "r['plan'] != 'pro'", "r.equals('plan', 'pro')"),
         hint(4, "r['plan'] == 'max'", "r.equals('plan', 'max')"),
         hint(6, "promo != t.codes['a']['code']", "r.equals('promo', t.codes['a']['code'])"),
@@ -142,33 +138,16 @@ class Shop:
 @pytest.mark.parametrize("policy", [Shop().own, Shop().of_class, Shop.of_class, Shop.static, Shop().static])
 def test_the_request_of_a_method_comes_after_its_object(policy):
     [found] = comparisons_in(policy)
-    assert found.sentence.startswith("request['f'] == 1 reads the value; request.equals('f', 1)")
+    assert "request['f'] == 1 reads the value; request.equals('f', 1)" in found
 
 
 def test_the_object_of_a_method_is_not_the_request():
     [found] = comparisons_in(Shop().named_otherwise)
-    assert "wanted.equals('g', self['f'])" in found.sentence
+    assert "wanted.equals('g', self['f'])" in found
 
 
-def test_a_lambda_is_told_from_those_beside_it(loaded):
-    policies = loaded(
-        "policies = dict(\n"
-        '  a=lambda r, t: r["a"] == 1, b=lambda r, t: r["b"] == (lambda r, t: r["inner"] == 2),\n'
-        '  c=lambda r, t:\n    r["c"]\n      == 3)\n'
-        "inner = policies['b']({'b': 1}, None) or (lambda r, t: lambda r, t: r['d'] == 4)(1, 2)\n"
-    )
-    found = [hints_of(policy) for policy in (*policies["policies"].values(), policies["inner"])]
-    assert found == [
-        [hint(2, "r['a'] == 1", "r.equals('a', 1)")],
-        [],  # what is inside has a request of its own by the same name
-        [hint(4, "r['c'] == 3", "r.equals('c', 3)")],
-        [hint(6, "r['d'] == 4", "r.equals('d', 4)")],
-    ]
-
-
-def test_a_lambda_over_a_choice_is_found(loaded):
-    policy = loaded('policy, other = (lambda r, t: 1 if r["a"] == 1 else 2), lambda r, t: 3\n')["policy"]
-    assert hints_of(policy) == [hint(1, "r['a'] == 1", "r.equals('a', 1)")]
+def test_a_lambda_has_none():
+    assert comparisons_in(lambda request, tables: request["f"] == 1) == []
 
 
 def test_of_a_decorated_policy_the_function_inside_counts(loaded):
@@ -181,7 +160,7 @@ def test_of_a_decorated_policy_the_function_inside_counts(loaded):
         "@functools.cache\n"
         'def policy(request, tables): return request["f"] == 1\n'
     )["policy"]
-    assert hints_of(policy) == [hint(8, "request['f'] == 1", "request.equals('f', 1)")]
+    assert comparisons_in(policy) == [hint(8, "request['f'] == 1", "request.equals('f', 1)")]
 
 
 def test_of_a_method_that_is_wrapped_the_object_is_not_the_request():
@@ -194,7 +173,7 @@ def test_of_a_method_that_is_wrapped_the_object_is_not_the_request():
 
 def test_of_a_file_that_was_loaded_again_the_new_text_counts(loaded):
     found = [
-        hints_of(loaded(f"{before}def policy(request, tables): return request['f'] == 1")["policy"])
+        comparisons_in(loaded(f"{before}def policy(request, tables): return request['f'] == 1")["policy"])
         for before in ("", "\n\n\n")
     ]
     assert found == [[hint(line, "request['f'] == 1", "request.equals('f', 1)")] for line in (1, 4)]
@@ -211,7 +190,7 @@ def test_indentation_and_strings_may_be_as_odd_as_python_allows(loaded):
         '\t\treturn (request[\n"f"]\n== """a\nb"""\n'
         ")\n"
     )["policy"]
-    assert hints_of(policy) == [hint(7, "request['f'] == 'a\\nb'", "request.equals('f', 'a\\nb')")]
+    assert comparisons_in(policy) == [hint(7, "request['f'] == 'a\\nb'", "request.equals('f', 'a\\nb')")]
 
 
 def from_text(text):
@@ -275,7 +254,7 @@ def test_the_log_has_each_hint_once_for_a_policy(caplog):
     Provider({"plans": {}}).policy(compares)
     [record] = caplog.records
     assert (record.name, record.levelname) == ("shelflife", "INFO")
-    assert record.getMessage() == "the policy compares: " + hints_of(compares)[0]
+    assert record.getMessage() == "the policy compares: " + comparisons_in(compares)[0]
 
 
 def test_a_method_is_advised_on_too(caplog):
@@ -307,4 +286,4 @@ def test_the_documents_follow_the_advice(loaded):
                     node.name
                 ]
     assert functions
-    assert {name: found for name, policy in functions.items() if (found := hints_of(policy))} == {}
+    assert {name: found for name, policy in functions.items() if (found := comparisons_in(policy))} == {}
