@@ -10,6 +10,8 @@ PACKAGE = ROOT / "src" / "shelflife"
 FROM_THE_BOTTOM = (
     "errors",
     "forks",
+    "sqlite_files",
+    "fingerprints",
     "contract",
     "server",
     "client",

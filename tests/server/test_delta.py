@@ -84,11 +84,11 @@ def test_where_it_is_not_told_what_has_moved_all_is_touched_and_where_nothing_ha
 
 
 @given(st.lists(tables, min_size=2, max_size=6))
-def test_composed_deltas_equal_the_direct_one(contents):
-    composed = Delta.between(contents[0], contents[0])
-    for old, new in itertools.pairwise(contents):
-        composed = composed.then(Delta.between(old, new))
-    direct = Delta.between(contents[0], contents[-1])
+def test_the_oldest_and_the_newest_of_several_deltas_equal_the_direct_one(contents):
+    before, after = {}, {}
+    for delta in itertools.starmap(Delta.between, itertools.pairwise(contents)):
+        before, after = {**delta.before, **before}, {**after, **delta.after}
+    composed, direct = Delta.of(before, after), Delta.between(contents[0], contents[-1])
     assert composed.diff == direct.diff
     assert same_json(composed.after, direct.after)
     assert same_json(composed.before, direct.before)

@@ -277,6 +277,20 @@ def test_a_reload_that_cannot_be_written_changes_nothing(path):
         assert reg.reload_table("codes", set={"growth": {"code": "X"}}).changed == ("growth",)
 
 
+def test_a_file_that_is_deleted_while_it_is_in_use_is_not_written_to_unseen(path):
+    with Opened(path) as reg:
+        path.unlink()
+        for _ in range(2):
+            with pytest.raises(
+                LogError, match="cannot be (read|written): it was deleted while it was in use"
+            ):
+                reg.reload_table("codes", set={"growth": {"code": "LOST"}})
+        with Opened(path) as anew:
+            assert anew.state.log_id != reg.state.log_id
+            reg.catch_up()
+            assert reg.state.log_id == anew.state.log_id
+
+
 def test_a_start_that_fails_in_the_middle_leaves_the_file_as_it_was(path, monkeypatch):
     with Opened(path) as reg:
         before = reg.state.table_versions

@@ -118,12 +118,6 @@ class Delta(msgspec.Struct, frozen=True):
                 columns[key] = tuple(_differing(old, new))
         return Diff(added=tuple(added), removed=tuple(removed), changed=tuple(columns), columns=columns)
 
-    def then(self, later: "Delta") -> "Delta":
-        """This delta and then `later` as one. What was changed and changed back is left out."""
-        before = {**later.before, **self.before}
-        after = {**self.after, **later.after}
-        return Delta.of(before, after)
-
     def applied_to(self, rows: Mapping[str, Row]) -> dict[str, Row]:
         """`rows` after the delta. Faster ways are tested against this one."""
         result = dict(rows)

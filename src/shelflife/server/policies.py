@@ -16,8 +16,8 @@ from shelflife.contract.messages import TableVersion
 from shelflife.contract.names import check_name, shown
 from shelflife.contract.values import DEEPEST_VALUE, fault_in, has_odd_number
 from shelflife.errors import ShelflifeError
+from shelflife.fingerprints import fingerprint
 from shelflife.server.errors import MalformedRequest, PolicyFailed, UsageError
-from shelflife.server.fingerprints import fingerprint
 from shelflife.server.operations import Operation, Operations
 from shelflife.server.reads import Reads, Request, Tables
 from shelflife.server.state import State

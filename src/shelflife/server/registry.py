@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from shelflife.contract import Rule
 from shelflife.contract.errors import BadName
@@ -39,6 +39,8 @@ from shelflife.server.tables import (
 )
 
 __all__ = ["Registry"]
+
+Report = TypeVar("Report")
 
 _log = logging.getLogger("shelflife")
 
@@ -96,7 +98,7 @@ class Registry:
         self.state = self._log.open(first, told).among(self._names)
         """The current state. Take it once per request, and never set it."""
         if self.is_shared:
-            self._change(lambda state: _redeclared(state, first, told, self._log.declared()), told)
+            self._change(lambda state: (_redeclared(state, first, told, self._log.declared()), None), told)
         mind_forks(self)
 
     def on_change(self, told: Callable[[], None]) -> None:
@@ -140,9 +142,8 @@ class Registry:
             raise ReloadRefused("a reload takes either rows, or set and remove")
         if version is not None:
             _check_given(version)
-        reports: list[ReloadReport] = []
 
-        def reloading(state: State) -> Change | None:
+        def reloading(state: State) -> tuple[Change | None, ReloadReport]:
             table = state.tables.get(name)
             if table is None:
                 raise UnknownTable(name)
@@ -152,11 +153,10 @@ class Registry:
                 else _delta_of(table, set or {}, remove)
             )
             change = _table_change(state, table, delta, version)
-            reports[:] = [_report(table, change)]
-            return Change(tables={name: change}) if change.version != table.version else None
+            is_change = change.version != change.old_version
+            return Change(tables={name: change}) if is_change else None, _report(name, change)
 
-        self._change(reloading)
-        return reports[0]
+        return self._change(reloading)
 
     def reload_rules(
         self,
@@ -170,28 +170,26 @@ class Registry:
         given = None if rules is None else list(rules)
         if (given is None) == (not add and not remove):
             raise ReloadRefused("a reload takes either rules, or add and remove")
-        reports: list[RulesReport] = []
 
-        def reloading(state: State) -> Change | None:
+        def reloading(state: State) -> tuple[Change | None, RulesReport]:
             old = state.rules
             new = RuleSet(_changed_rules(old, add, remove) if given is None else given)
             _check_tables_of(new, state.tables)
             added, removed = new.added_since(old), old.added_since(new)
             _check_columns_of(added, state.tables)
-            reports[:] = [
-                RulesReport(old_version=old.version, new_version=new.version, added=added, removed=removed)
-            ]
-            return Change(rules=RulesChange((*old,), (*new,))) if new != old else None
+            report = RulesReport(
+                old_version=old.version, new_version=new.version, added=added, removed=removed
+            )
+            return Change(rules=RulesChange((*old,), (*new,))) if new != old else None, report
 
-        self._change(reloading)
-        return reports[0]
+        return self._change(reloading)
 
     def declare_policies(self, fingerprints: Mapping[str, str]) -> None:
         """These policies hold from now on."""
 
-        def declaring(state: State) -> Change | None:
+        def declaring(state: State) -> tuple[Change | None, None]:
             policies = PoliciesChange(dict(state.policies), dict(fingerprints))
-            return Change(policies=policies) if policies.before != policies.after else None
+            return Change(policies=policies) if policies.before != policies.after else None, None
 
         self._change(declaring)
 
@@ -234,23 +232,23 @@ class Registry:
         self._following = None
 
     def _change(
-        self, make: Callable[[State], Change | None], declared: Declared = MappingProxyType({})
-    ) -> None:
-        """Append a change to the log, and go on to the state that it leads to.
+        self, make: Callable[[State], tuple[Change | None, Report]], declared: Declared = MappingProxyType({})
+    ) -> Report:
+        """Append a change to the log, and go on to the state that it leads to. What is reported of it is handed on.
 
         Others may append at the same time. Whoever comes second makes the change anew, from the state that the first has left.
         """
         with self._changing:
             for _ in range(_MOST_TRIES):
                 self.catch_up()
-                change = make(self.state)
+                change, report = make(self.state)
                 if change is None:
-                    return
+                    return report
                 entry = self.state.entry(change)
                 after = self.state.after(entry, self._names)
                 if self._log.append(entry, after, declared):
                     self._make_current(after)
-                    return
+                    return report
         raise ReloadRefused("too many others are changing the tables at the same time; try again")
 
     def _make_current(self, state: State) -> None:
@@ -339,11 +337,11 @@ def _table_change(state: State, table: Table, delta: Delta, version: str | None)
     return TableChange(table.version, version, f"{content:x}", delta, affected)
 
 
-def _report(table: Table, change: TableChange) -> ReloadReport:
+def _report(table: str, change: TableChange) -> ReloadReport:
     diff = change.delta.diff
     return ReloadReport(
-        table=table.name,
-        old_version=table.version,
+        table=table,
+        old_version=change.old_version or "",
         new_version=change.version,
         added=diff.added,
         removed=diff.removed,

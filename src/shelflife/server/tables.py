@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -185,17 +185,11 @@ def clean_delta(table: str, rows: RowMap, new_rows: Mapping[str, Any]) -> Delta:
     if not isinstance(new_rows, Mapping):
         raise BadRow(f"the rows of table {table} are {shown(new_rows)}; give an object from key to row")
     try:
-        rough = Delta.between(rows.plain(), new_rows)
-    except (
-        TypeError,
-        ValueError,
-        RecursionError,
-    ):  # not plain JSON; each row is looked at to see whether it can be
-        absent = [key for key in rows if key not in new_rows]
-        return Delta.setting(rows, clean_rows(table, new_rows), absent)
-    present = {key: row for key, row in rough.after.items() if key in new_rows}
-    absent = [key for key in rough.after if key not in new_rows]
-    return Delta.setting(rows, clean_rows(table, present), absent)
+        keys: Iterable[str] = Delta.between(rows.plain(), new_rows).after
+    except (TypeError, ValueError, RecursionError):  # not plain JSON; each row is looked at, if it can be
+        keys = {**dict.fromkeys(rows), **dict.fromkeys(new_rows)}
+    present = {key: new_rows[key] for key in keys if key in new_rows}
+    return Delta.setting(rows, clean_rows(table, present), [key for key in keys if key not in new_rows])
 
 
 def check_key(key: object, table: str) -> str:

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shelflife.server.fingerprints import MOST_VALUES, fingerprint
-from tests.server.policy_sources import DIFFERENT, EASILY_UNSTEADY, SAME
+from shelflife.fingerprints import MOST_VALUES, fingerprint
+from tests.policy_sources import DIFFERENT, EASILY_UNSTEADY, SAME
 
 CHILD = """
 import importlib, json, pathlib, sys
-from shelflife.server.fingerprints import fingerprint
+from shelflife.fingerprints import fingerprint
 
 folder, padding = pathlib.Path(sys.argv[1]), sys.argv[2]
 prints = {}

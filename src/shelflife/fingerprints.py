@@ -1,5 +1,5 @@
-"""A fingerprint names the code of a policy and what that refers to: a deploy that changes what the policy may say
-changes its fingerprint.
+"""A fingerprint names the code of a function and what that refers to: a deploy that changes what the function may
+say changes it.
 
 Processes that run the same source with the same Python agree on it. So nothing counts that may differ between them:
 no hash seed, address, file name, line number or `repr`. Nor does code of the user run: attributes are read where they
@@ -8,7 +8,7 @@ are kept.
 What can be reached is written down as a graph, the nearest first. Each thing is a list of members, and a member is a
 plain value or the number of another thing. So cycles need no care, and nothing is too deep. Functions and classes of
 the user are looked into. Those of the standard library and of installed packages count by their names. The order of a
-dict counts, because a policy may walk it; that of a set does not.
+dict counts, because a function may walk it; that of a set does not.
 
 Ask for it when all modules are loaded: a global that is not there yet counts as absent.
 """
