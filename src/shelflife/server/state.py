@@ -45,8 +45,10 @@ class State(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     def at_first(cls, tables: Mapping[str, Table], rules: RuleSet) -> "State":
         """The state with which a log of its own begins."""
         contents = {name: (table.version, table.content_name) for name, table in tables.items()}
-        digest = _digest("", contents, rules.version, {})
-        return cls(tables=tables, rules=rules, log_id=secrets.token_hex(16), digest=digest)
+        log_id = secrets.token_hex(16)
+        # over the name of the log too: whoever folds one that has taken the place of another sees it by the digest
+        digest = _digest(log_id, contents, rules.version, {})
+        return cls(tables=tables, rules=rules, log_id=log_id, digest=digest)
 
     def entry(self, change: Change) -> Entry:
         """The entry by which a change goes on from here."""
