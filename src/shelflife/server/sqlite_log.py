@@ -18,7 +18,7 @@ from shelflife.server.delta import Row
 from shelflife.server.errors import LogError
 from shelflife.server.log import MOST_ENTRIES, MOST_ROWS, Declared, Entry, entries_since
 from shelflife.server.rules import RuleSet
-from shelflife.server.state import State
+from shelflife.server.state import State, new_log
 from shelflife.server.tables import RowMap, Table, is_minted
 from shelflife.sqlite_files import Kind, SqliteFile
 
@@ -63,6 +63,12 @@ class SqliteLog:
     def close(self) -> None:
         """Let go of the file, until the next verb."""
         self._file.close()
+
+    def renew(self) -> None:
+        """Make it another log, which begins with the state that this one has come to."""
+        with self._file.writing() as connection:
+            connection.execute("update log set id = ?, digest = ?", new_log(*_head_in(connection)))
+            connection.execute("delete from entries")
 
     def open(self, first: State, declared: Declared) -> State:
         with self._file.writing() as connection:
@@ -122,7 +128,7 @@ class SqliteLog:
 def _head_in(connection: sqlite3.Connection) -> tuple[int, str]:
     head: tuple[int, str] | None = connection.execute("select number, digest from log").fetchone()
     if head is None:
-        raise ValueError("it was deleted while it was in use")
+        raise ValueError("it is empty, or was deleted while it was in use")
     return head
 
 

@@ -13,7 +13,7 @@ from shelflife.server.log import Change, Entry, bounded
 from shelflife.server.rules import RuleSet
 from shelflife.server.tables import RowMap, Table
 
-__all__ = ["State", "rules_between"]
+__all__ = ["State", "new_log", "rules_between"]
 
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
@@ -45,9 +45,7 @@ class State(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     def at_first(cls, tables: Mapping[str, Table], rules: RuleSet) -> "State":
         """The state with which a log of its own begins."""
         contents = {name: (table.version, table.content_name) for name, table in tables.items()}
-        log_id = secrets.token_hex(16)
-        # over the name of the log too: whoever folds one that has taken the place of another sees it by the digest
-        digest = _digest(log_id, contents, rules.version, {})
+        log_id, digest = new_log(contents, rules.version, {})
         return cls(tables=tables, rules=rules, log_id=log_id, digest=digest)
 
     def entry(self, change: Change) -> Entry:
@@ -90,6 +88,15 @@ class State(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 def rules_between(rules: Iterable[Rule], tables: Container[str]) -> RuleSet:
     """The rules that tie these tables and no others."""
     return RuleSet(rule for rule in rules if rule.from_table in tables and rule.to_table in tables)
+
+
+def new_log(*told: Any) -> tuple[str, str]:
+    """A name for a log that begins with this, and the digest of that.
+
+    The digest is over the name too. So whoever follows a log that has taken the place of another finds out by the digest.
+    """
+    log_id = secrets.token_hex(16)
+    return log_id, _digest(log_id, *told)
 
 
 def _digest(previous: str, *told: Any) -> str:

@@ -1,0 +1,39 @@
+"""`shelflife log`: what an operator does with the log of a server."""
+
+import argparse
+from contextlib import closing
+from pathlib import Path
+
+from shelflife.cli.errors import CommandError, needing
+
+__all__ = ["add_to"]
+
+
+def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command to the parser."""
+    parser = commands.add_parser(
+        "log", help="work with the log of a server", description="Work with the file of Provider(log=...)."
+    )
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+    renew = verbs.add_parser(
+        "renew",
+        help="make a copy that was put back another log",
+        description="Give a log another name. Do it when you have put back a copy, before servers run on it: nothing that was"
+        " said of the log since the copy was made is then taken for news. Clients ask about what they remember, and lose nothing"
+        " that is still true.",
+    )
+    renew.add_argument("file", type=Path, metavar="FILE", help="the file with the log")
+    renew.set_defaults(run=_renew)
+
+
+def _renew(options: argparse.Namespace) -> None:
+    with needing("server"):
+        from shelflife.server import LogError, SqliteLog
+    if not options.file.exists():
+        raise CommandError(f"there is no file {options.file}")
+    try:
+        with closing(SqliteLog(options.file)) as log:
+            log.renew()
+    except LogError as error:
+        raise CommandError(str(error)) from None
+    print(f"{options.file} is another log now.")

@@ -1,0 +1,65 @@
+"""`shelflife log`: a copy that is put back becomes another log."""
+
+import shutil
+from contextlib import closing
+
+import pytest
+
+from shelflife.cli import main
+from shelflife.contract.positions import Named
+from shelflife.server import Registry, SqliteLog
+from shelflife.server.faces import face_of
+from shelflife.server.wire import Level
+
+
+def reloaded(path, *codes):
+    """What a server shows after these reloads, and whether it kept the rows that it had."""
+    with closing(SqliteLog(path)) as log:
+        registry = Registry({"codes": {"growth": {"code": "SPRING"}}}, log=log)
+        for code in codes:
+            registry.reload_table("codes", set={"growth": {"code": code}})
+        return face_of(registry.state, Level.FINGERPRINT), registry.rows("codes")
+
+
+@pytest.mark.parametrize("codes", [(), ("SUMMER",), ("WINTER", "AUTUMN")])
+def test_nothing_said_before_a_copy_was_put_back_counts_after_it_was_renewed(tmp_path, codes, capsys):
+    path, copy = tmp_path / "state.db", tmp_path / "copy.db"
+    _, kept = reloaded(path, "COPIED")
+    shutil.copy(path, copy)
+    before, _ = reloaded(path, *codes)
+    shutil.copy(copy, path)
+    assert main(["log", "renew", str(path)]) == 0
+    assert capsys.readouterr().out == f"{path} is another log now.\n"
+    after, rows = reloaded(path)
+    assert (rows, after.log_id == before.log_id) == (kept, False)
+    for again in (after, reloaded(path, *codes)[0]):
+        assert again.position.check != before.position.check
+        told = again.account(Named(before.position))
+        assert told.unknown in ("foreign", "ahead", "old")
+
+
+def test_a_running_server_goes_on_with_the_renewed_log(tmp_path):
+    path = tmp_path / "state.db"
+    with closing(SqliteLog(path)) as log:
+        registry = Registry({"codes": {"growth": {"code": "SPRING"}}}, log=log)
+        before = registry.state
+        assert main(["log", "renew", str(path)]) == 0
+        registry.reload_table("codes", set={"growth": {"code": "SUMMER"}})
+        assert registry.state.log_id != before.log_id
+        assert registry.rows("codes") == {"growth": {"code": "SUMMER"}}
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (None, "there is no file {path}"),
+        (b"no log" * 1000, "the log {path} cannot be opened: file is not a database"),
+    ],
+)
+def test_what_is_no_log_is_not_renewed(tmp_path, content, told, capsys):
+    path = tmp_path / "state.db"
+    if content is not None:
+        path.write_bytes(content)
+    assert main(["log", "renew", str(path)]) == 1
+    assert capsys.readouterr().err == f"shelflife: {told.format(path=path)}\n"
+    assert (path.read_bytes() if path.exists() else None) == content
