@@ -39,16 +39,16 @@ class Workers:
 
     def __init__(self, address: str, connections: dict[int, http.client.HTTPConnection]) -> None:
         self.address = address
-        self._connections = connections
+        self.connections = connections
         """By the id of the process."""
 
     def agree(self, longest_s: float) -> None:
         """Wait until all of them tell the same state."""
         until = time.monotonic() + longest_s
-        while len({_told(connection)["state"] for connection in self._connections.values()}) > 1:
+        while len({_told(connection)["state"] for connection in self.connections.values()}) > 1:
             if time.monotonic() > until:
                 raise WorkersError(
-                    f"the {len(self._connections)} workers have not come to one state within {longest_s:g} s"
+                    f"the {len(self.connections)} workers have not come to one state within {longest_s:g} s"
                 )
             time.sleep(_LOOK_AGAIN_S)
 
