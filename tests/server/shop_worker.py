@@ -1,4 +1,5 @@
-"""One worker process of a small shop over a log in a file: `shop_worker.py LOG RELEASE CODE`. It says its address, and ends with its input.
+"""One worker process of a small shop over a log in a file: `shop_worker.py LOG RELEASE CODE`. It waits for a line of input, so
+that several can begin at the same time, says its address, and ends with its input.
 
 The releases differ in their policy: the newer one asks for a code with a suffix.
 """
@@ -56,6 +57,8 @@ def shop_app(log, release, code):
 
 
 if __name__ == "__main__":
+    print("loaded", flush=True)
+    sys.stdin.readline()
     with serving(shop_app(*sys.argv[1:])) as address:
         print(address, flush=True)
         sys.stdin.read()

@@ -68,6 +68,11 @@ def workers_over(path):
                 )
                 for release in releases
             ]
+            for process in processes:
+                assert process.stdout.readline() == "loaded\n"
+            for process in processes:
+                process.stdin.write("\n")
+                process.stdin.flush()
             workers = [Worker(*started) for started in zip(processes, releases, strict=True)]
             for worker in workers:
                 stack.callback(worker.client.close)
@@ -265,17 +270,18 @@ def entries_in(path):
 
 @pytest.mark.spec("7.14")
 def test_workers_that_start_together_take_up_what_is_declared_anew_once(tmp_path):
-    path = tmp_path / "shop.db"
+    path, expected = tmp_path / "shop.db", [{"policies"}]
     with workers_over(path) as start:
         for worker in start("old"):
             worker.end()
-        assert [*map(set, entries_in(path))] == [{"policies"}]
-        workers = start("new", "new", "new", "new", code="WINTER")
-        assert {
-            json.dumps(worker.refusal()["recovery_feedback"]["suggestions"][0]["parameters"])
-            for worker in workers
-        } == {'{"code": "WINTER-2"}'}
-    assert [*map(set, entries_in(path))] == [{"policies"}, {"tables"}, {"policies"}]
+        assert [*map(set, entries_in(path))] == expected
+        for number, release in enumerate(("new", "old", "new")):
+            workers = start(release, release, release, release, code=f"CODE{number}")
+            assert {worker.rows()["codes"]["growth"]["code"] for worker in workers} == {f"CODE{number}"}
+            expected += [{"tables"}, {"policies"}]
+            assert [*map(set, entries_in(path))] == expected
+            for worker in workers:
+                worker.end()
 
 
 FORKING = """

@@ -20,6 +20,7 @@ import msgspec
 from shelflife.client.entries import Entry, Knowledge, Root, Shape
 from shelflife.client.stores import MOST_SHAPES, Filed, Known, StoreError, Write, Written
 from shelflife.forks import mind_forks
+from shelflife.wal import begin_wal
 
 __all__ = ["SqliteStore"]
 
@@ -331,7 +332,7 @@ class SqliteStore:
         try:
             connection.execute(f"pragma cache_size = -{_CACHED_KIBIBYTES}")
             if not self._is_read_only:
-                connection.execute("pragma journal_mode = wal")
+                begin_wal(connection, self._busy_timeout_s)
                 connection.execute(f"pragma wal_autocheckpoint = {_CHECKPOINT_PAGES}")
                 connection.execute(f"pragma synchronous = {self._synchronous}")
             self._prepare(connection)

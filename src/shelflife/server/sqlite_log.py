@@ -23,6 +23,7 @@ from shelflife.server.log import MOST_ENTRIES, MOST_ROWS, Declared, Entry, entri
 from shelflife.server.rules import RuleSet
 from shelflife.server.state import State
 from shelflife.server.tables import RowMap, Table, is_minted
+from shelflife.wal import begin_wal
 
 with needing("server"):
     from rpds import HashTrieMap
@@ -153,7 +154,7 @@ class SqliteLog:
                 self.path, timeout=self._busy_timeout_s, isolation_level=None, check_same_thread=False
             )
             try:
-                connection.execute("pragma journal_mode = wal")
+                begin_wal(connection, self._busy_timeout_s)
                 connection.execute("pragma synchronous = full")
                 self._prepare(connection)
             except BaseException:
