@@ -100,7 +100,12 @@ def median_figure(
 
 
 def worst_of_a_hundred_figure(
-    subject: str, what: str, samples: Sequence[float], unit: str, mark: Target | None = None
+    subject: str,
+    what: str,
+    samples: Sequence[float],
+    unit: str,
+    target: Target | None = None,
+    mark: Target | None = None,
 ) -> Figure:
     """The 99th percentile of many samples."""
     return Figure(
@@ -109,6 +114,7 @@ def worst_of_a_hundred_figure(
         measured=statistics.quantiles(samples, n=100, method="inclusive")[-1],
         unit=unit,
         sample_count=len(samples),
+        target=target,
         mark=mark,
     )
 

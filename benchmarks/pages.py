@@ -22,7 +22,7 @@ class Page(NamedTuple):
 PAGES = (
     Page(
         name="server",
-        subjects=("throughput", "reload", "walk"),
+        subjects=("throughput", "reload", "walk", "workers"),
         about=(
             "Handlers are `async def`; servers are uvicorn (httptools, asyncio) on loopback, each in a process of its own."
         ),

@@ -12,7 +12,7 @@ def test_a_quick_run_goes_through_every_subject(tmp_path):
     pages = {path.stem: json.loads(path.read_text()) for path in tmp_path.glob("*.json")}
     subjects = {name: {figure["subject"] for figure in page["figures"]} for name, page in pages.items()}
     assert subjects == {
-        "server": {"throughput", "reload", "walk"},
+        "server": {"throughput", "reload", "walk", "workers"},
         "memory": {"recall", "observe", "eviction", "marks", "rivals"},
         "wire": {"wire bytes", "feed fan-out", "signing"},
     }

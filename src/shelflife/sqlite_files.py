@@ -6,6 +6,7 @@ No connection crosses a fork: the child opens its own.
 import logging
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
@@ -20,6 +21,7 @@ __all__ = ["Kind", "SqliteFile"]
 
 _log = logging.getLogger("shelflife")
 
+_LOOK_AGAIN_S = 0.01
 _CACHED_KIBIBYTES = 16 * 1024
 _CHECKPOINT_PAGES = 4000
 """The journal is carried over into the file when it has so many pages: rarely enough that the waits for the disk are spread thin."""
@@ -132,7 +134,7 @@ class SqliteFile:
         try:
             connection.execute(f"pragma cache_size = -{_CACHED_KIBIBYTES}")
             if not self._is_read_only:
-                connection.execute("pragma journal_mode = wal")
+                self._begin_journal(connection)
                 connection.execute(f"pragma wal_autocheckpoint = {_CHECKPOINT_PAGES}")
                 connection.execute(f"pragma synchronous = {self._synchronous}")
                 self._make(connection)
@@ -141,6 +143,18 @@ class SqliteFile:
             connection.close()
             raise
         return connection
+
+    def _begin_journal(self, connection: sqlite3.Connection) -> None:
+        """Have the file written ahead. Where another process is just about to do so, SQLite fails at once and does not wait."""
+        until = time.monotonic() + self._busy_timeout_s
+        while True:
+            try:
+                connection.execute("pragma journal_mode = wal")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                    raise
+                time.sleep(_LOOK_AGAIN_S)
 
     def _make(self, connection: sqlite3.Connection) -> None:
         """Make the tables of a file that is empty, or to begin anew."""

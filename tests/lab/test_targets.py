@@ -8,12 +8,14 @@ import pytest
 from shelflife.cli import main
 from shelflife.lab.planners.simulated import simulated_planner
 from shelflife.lab.scores import as_json, score_of
+from shelflife.lab.spec import Conduct
 from tests.lab.played_runs import records_of
 
 
 @functools.cache
-def played(stream, arm, planner="compliant", consume="3"):
-    return score_of(records_of(simulated_planner(planner, 0, frozenset()), stream, arm, consume=consume))
+def played(stream, arm, planner="compliant", consume="3", workers=1):
+    by = simulated_planner(planner, 0, frozenset())
+    return score_of(records_of(by, stream, arm, consume=consume, conduct=Conduct(workers=workers)))
 
 
 def first_tries(score):
@@ -26,6 +28,7 @@ def first_tries(score):
     )
 
 
+@pytest.mark.parametrize("workers", [1, 4])
 @pytest.mark.parametrize(
     ("arm", "planner", "retries", "evictions", "precision", "restamps", "compliance", "by_class"),
     [
@@ -39,9 +42,9 @@ def first_tries(score):
     ],
 )
 def test_the_ladder_on_the_drifted_stream(
-    arm, planner, retries, evictions, precision, restamps, compliance, by_class
+    arm, planner, retries, evictions, precision, restamps, compliance, by_class, workers
 ):
-    score = played("drifted", arm, planner)
+    score = played("drifted", arm, planner, workers=workers)
     assert (score.retries, score.evictions, score.eviction_precision) == (retries, evictions, precision)
     assert (score.restamps, as_json(score)["compliance"], score.eligible) == (restamps, compliance, 9)
     assert first_tries(score) == by_class
@@ -51,6 +54,7 @@ def test_the_ladder_on_the_drifted_stream(
     assert (score.episodes, score.completed) == (36, 36)
 
 
+@pytest.mark.parametrize("workers", [1, 4])
 @pytest.mark.parametrize(
     ("arm", "first_try", "retries", "evictions", "restamps", "alerts"),
     [
@@ -61,8 +65,10 @@ def test_the_ladder_on_the_drifted_stream(
         ("A2DO", 27, 9, [3, 0], 3, [12, 24]),
     ],
 )
-def test_the_detection_policies_on_the_rule_stream(arm, first_try, retries, evictions, restamps, alerts):
-    score = played("rules", arm)
+def test_the_detection_policies_on_the_rule_stream(
+    arm, first_try, retries, evictions, restamps, alerts, workers
+):
+    score = played("rules", arm, workers=workers)
     assert (score.first_try, score.retries) == (first_try, retries)
     assert score.evictions_by_event == evictions
     assert (score.restamps, score.alerts) == (restamps, alerts)

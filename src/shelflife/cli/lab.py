@@ -183,6 +183,13 @@ def _add_conduct(parser: argparse.ArgumentParser) -> None:
         default=PLAIN.disclose,
         help="what the server shows of its tables: names and keys, aliases, or aliases and no diffs",
     )
+    parser.add_argument(
+        "--workers",
+        type=_positive,
+        default=PLAIN.workers,
+        metavar="N",
+        help="the server has so many processes over one log; each request comes to any of them",
+    )
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:

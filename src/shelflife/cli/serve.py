@@ -2,11 +2,8 @@
 
 import argparse
 import json
-import multiprocessing
 import os
-import signal
 import socket
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +69,8 @@ def run(options: argparse.Namespace) -> None:
     """Serve until interrupted."""
     with needing("server"):
         import uvicorn
-        from uvicorn.supervisors import Multiprocess
+
+        from shelflife.testing.workers import run_workers
     if options.workers < 1:
         raise CommandError("there is at least one worker")
     if options.workers > 1 and options.state is None:
@@ -96,26 +94,17 @@ def run(options: argparse.Namespace) -> None:
             provider.close()
             chosen = {name: value for name, value in vars(options).items() if name != "run"}
             os.environ[_OPTIONS_VARIABLE] = json.dumps(chosen)
-            config = uvicorn.Config(
-                f"{__name__}:worker_app", factory=True, workers=options.workers, **settings
-            )
-            Multiprocess(config, [listener]).run()
+            run_workers(f"{__name__}:{worker_app.__name__}", options.workers, listener, **settings)
     finally:
         provider.close()
 
 
 def worker_app() -> "FastAPI":
     """The app of one of several processes, with what the first was told."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    from shelflife.testing.workers import end_with_parent
+
+    end_with_parent()
     return _app_of(argparse.Namespace(**json.loads(os.environ[_OPTIONS_VARIABLE])))[0]
-
-
-def _end_with_parent() -> None:
-    """A worker whose parent was killed would go on for ever, and nobody could tell it to end."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _app_of(options: argparse.Namespace) -> "tuple[FastAPI, Provider]":

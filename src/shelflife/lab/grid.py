@@ -26,6 +26,7 @@ from shelflife.lab.runner import LabError, check_playable, play, strategy_of
 from shelflife.lab.scenarios import Scenario, load
 from shelflife.lab.scores import RunScore, is_whole, score_of
 from shelflife.lab.spec import RunSpec
+from shelflife.lab.workers import WorkersError
 
 __all__ = ["Failure", "Outcome", "execute", "file_name_of", "paper_grid", "scores_in"]
 
@@ -161,8 +162,16 @@ def _played(job: _Job, on_episodes: Callable[[int], None]) -> Failure | None:
                 ],
                 on_episode=lambda: on_episodes(1),
             )
-    # of these the last two are what a server that does not start raises
-    except (LabError, PlannerError, RecordsError, httpx2.HTTPError, OSError, RuntimeError) as error:
+    # of these the last two are what a server in this process that does not start raises
+    except (
+        LabError,
+        PlannerError,
+        RecordsError,
+        WorkersError,
+        httpx2.HTTPError,
+        OSError,
+        RuntimeError,
+    ) as error:
         return Failure(spec, str(error) or type(error).__name__)
     return None
 

@@ -25,8 +25,7 @@ from shelflife.lab.planners import Planner
 from shelflife.lab.records import FORMAT, Attempted, Drifted, Model, Record, RunStarted
 from shelflife.lab.scenarios import Drift, Scenario, load
 from shelflife.lab.servers import Server, guard_of, server_of
-from shelflife.lab.spec import RunSpec
-from shelflife.testing import serving
+from shelflife.lab.spec import Conduct, RunSpec
 
 __all__ = ["LabError", "check_playable", "is_remembering", "play", "strategy_of"]
 
@@ -75,7 +74,7 @@ def play(
     - `scenario` is the stream itself, where it should not be loaded by its name.
     - `model` and `digest` are only written down.
     - `recorded` are the answers of an interrupted run. The planner is not asked again where the messages are the same.
-    - Agents that follow the change feed must hear of each state within `longest_until_heard_s`, or the run ends.
+    - Agents that follow the change feed must hear of each state within `longest_until_heard_s`, or the run ends. So must all workers.
     """
     scenario = load(spec.stream) if scenario is None else scenario
     spec = msgspec.structs.replace(spec, stream=scenario.name)
@@ -93,6 +92,7 @@ def play(
                     agent.play_episode(episode)
                 for drift in scenario.drift_after(episode.index):
                     around.record(server.as_agents_know_it(pushed(drift, around.http, server.admin_token)))
+                    server.settle(longest_until_heard_s)
                     _wait_until_heard(agents, around, longest_until_heard_s)
                 server.clock.go_on()
                 on_episode()
@@ -108,10 +108,21 @@ def check_playable(spec: RunSpec, scenario: Scenario) -> None:
         raise LabError("there are no states to sign: at Level 0 a server tells nothing of its state")
     if level == _SAYS_NOTHING and conduct.fresh == "feed":
         raise LabError("there is no change feed to follow: at Level 0 a server tells nothing of its state")
+    if conduct.workers > 1 and (alone := _only_in_one_process(conduct, scenario)):
+        raise LabError(f"{alone} is played with a server in one process: leave --workers out")
     if conduct.fresh == "feed" and scenario.hostile in _NOT_TO_BE_FOLLOWED:
         raise LabError(
             f"a server that {scenario.hostile} has no feed that tells of its state: play it with another --fresh"
         )
+
+
+def _only_in_one_process(conduct: Conduct, scenario: Scenario) -> str | None:
+    """What needs a server whose clock, words or answers the lab has a hand in."""
+    if scenario.hostile:
+        return f"the stream {scenario.name}, on which the server {scenario.hostile},"
+    if conduct.trust:
+        return "--trust"
+    return None if conduct.disclose == "names" else f"--disclose {conduct.disclose}"
 
 
 @contextmanager
@@ -124,16 +135,17 @@ def _stage(
     clock: Clock,
 ) -> Iterator[tuple[Server, Surroundings]]:
     """The server of a run, on loopback, and all that its agents have in common."""
+    # any worker may have to answer, so nobody stays with the one that was met first
+    limits = httpx2.Limits(max_keepalive_connections=None if spec.conduct.workers == 1 else 0)
     with (
-        server_of(spec, scenario) as server,
-        serving(clock.timing_app(server.app)) as address,
-        httpx2.Client(base_url=address, trust_env=False, timeout=_TIMEOUT_S) as http,
+        server_of(spec, scenario, clock.timing_app) as server,
+        httpx2.Client(base_url=server.address, trust_env=False, timeout=_TIMEOUT_S, limits=limits) as http,
     ):
         yield (
             server,
             Surroundings(
                 api=APIS[scenario.api],
-                origin=address,
+                origin=server.address,
                 http=http,
                 strategy=strategy_of(spec.arm),
                 is_remembering=is_remembering(spec.arm),
@@ -145,7 +157,7 @@ def _stage(
                 recorded={(one.agent, one.episode, one.attempt): one for one in recorded},
                 learned_in={},
                 guard=guard_of(scenario, spec.conduct),
-                trust=server.trust_in(address),
+                trust=server.trust,
                 now=server.clock if spec.conduct.trust else time.time,
                 wants=scenario.wants or {},
             ),

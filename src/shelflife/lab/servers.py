@@ -17,8 +17,10 @@ from shelflife.lab.hostile import Reader, bumping, holding_back, injecting
 from shelflife.lab.records import Disclosed, Drifted
 from shelflife.lab.scenarios import Scenario
 from shelflife.lab.spec import Conduct, RunSpec
+from shelflife.lab.workers import Workers, served_by_workers
 from shelflife.server import Disclosure, Provider, Signing, WireFormat
 from shelflife.server.log import InProcessLog, Log
+from shelflife.testing import serving
 
 __all__ = ["EpisodeClock", "Server", "guard_of", "server_of"]
 
@@ -50,26 +52,35 @@ class EpisodeClock:
 class Server(NamedTuple):
     """What a run needs to know of its server."""
 
-    app: Any
-    provider: Provider
-    key: str | None
-    """The public key that signs its states."""
-
+    address: str
     admin_token: str
     clock: EpisodeClock
-    reader: Reader | None
+    provider: Provider | None = None
+    """None where it is not in this process."""
 
-    def trust_in(self, origin: str) -> Trust | None:
+    key: str | None = None
+    """The public key that signs its states."""
+
+    reader: Reader | None = None
+    workers: Workers | None = None
+
+    def settle(self, longest_s: float) -> None:
+        """After a drift, wait until it can be seen by whoever answers."""
+        if self.workers is not None:
+            self.workers.agree(longest_s)
+
+    @property
+    def trust(self) -> Trust | None:
         """What the memories of a run have pinned."""
-        return None if self.key is None else trust({origin: [self.key]})
+        return None if self.key is None else trust({self.address: [self.key]})
 
     def disclosed(self) -> Disclosed | None:
         """What agents were told, where somebody listens."""
-        return None if self.reader is None else self.reader.disclosed(self.provider)
+        return None if self.reader is None or self.provider is None else self.reader.disclosed(self.provider)
 
     def as_agents_know_it(self, drifted: Drifted) -> Drifted:
         """A drift in the words that agents are shown."""
-        disclosure = self.provider.disclosure
+        disclosure = None if self.provider is None else self.provider.disclosure
         if disclosure is None:
             return drifted
         aliases = disclosure.aliases(_ANYBODY)
@@ -81,8 +92,19 @@ class Server(NamedTuple):
 
 
 @contextmanager
-def server_of(spec: RunSpec, scenario: Scenario) -> Iterator[Server]:
-    """The server of a run, for as long as it lasts."""
+def server_of(spec: RunSpec, scenario: Scenario, around: Callable[[Any], Any]) -> Iterator[Server]:
+    """The server of a run, for as long as it lasts. An app in this process is put into what goes `around` it."""
+    if spec.conduct.workers == 1:
+        with _server_in_process(spec, scenario, around) as server:
+            yield server
+        return
+    admin_token = secrets.token_urlsafe()
+    with served_by_workers(scenario.api, spec.level, admin_token, spec.conduct.workers) as workers:
+        yield Server(workers.address, admin_token, EpisodeClock(), workers=workers)
+
+
+@contextmanager
+def _server_in_process(spec: RunSpec, scenario: Scenario, around: Callable[[Any], Any]) -> Iterator[Server]:
     api, clock, conduct = APIS[scenario.api], EpisodeClock(), spec.conduct
     admin_token = secrets.token_urlsafe()
     signer = SigningKey.new() if conduct.trust else None
@@ -105,7 +127,8 @@ def server_of(spec: RunSpec, scenario: Scenario) -> Iterator[Server]:
 
         provider = provided(Path(folder) / "log.db" if signer else None)
         app, reader = _surrounded(scenario, api, provider, provided)
-        yield Server(app, provider, signer.key if signer else None, admin_token, clock, reader)
+        address = stack.enter_context(serving(around(app)))
+        yield Server(address, admin_token, clock, provider, signer.key if signer else None, reader)
 
 
 def _surrounded(

@@ -76,6 +76,9 @@ class Conduct(msgspec.Struct, frozen=True, kw_only=True):
     Their names and keys, aliases in their place, or aliases and only the number of rows that changed.
     """
 
+    workers: int = 1
+    """How many processes the server has, over one log. With one it is a part of the lab's own."""
+
     @property
     def names_positions(self) -> bool:
         """Whether requests say which position of the server's log their agent knows. A precondition does so by itself."""
@@ -93,6 +96,7 @@ class Conduct(msgspec.Struct, frozen=True, kw_only=True):
             (f"bound {self.bound}", self.bound is not None),
             ("trust", self.trust),
             (self.disclose, self.disclose != "names"),
+            (f"{self.workers} workers", self.workers != 1),
         )
         return tuple(word for word, is_told in told if is_told)
 

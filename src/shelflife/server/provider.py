@@ -141,7 +141,8 @@ class Provider:
         self.apps.hold_policies_to_routes()
         self.registry.declare_policies(self.policies.fingerprints)
         self.registry.follow()
-        if not self._ready_in and not self.registry.is_shared and (count := worker_count()) > 1:
+        is_new_here = self._ready_in != os.getpid()
+        if is_new_here and not self.registry.is_shared and (count := worker_count()) > 1:
             _log.warning(
                 "this is one of %d worker processes, and a reload reaches only one of them: give the provider a log,"
                 " as in Provider(..., log='state.db')",

@@ -15,14 +15,9 @@ def worker_count() -> int:
     count = 1
     while frame is not None:
         if frame.f_globals.get("__name__", "").partition(".")[0] in _SERVERS:
-            running = frame.f_locals.get("self")
-            for holder in (
-                frame.f_locals.get("config"),
-                getattr(running, "config", None),
-                getattr(running, "cfg", None),
-            ):
+            running, config = frame.f_locals.get("self"), frame.f_locals.get("config")
+            for holder in (config, getattr(running, "config", None), getattr(running, "cfg", None)):
                 workers = getattr(holder, "workers", None)
-                if isinstance(workers, int):
-                    count = max(count, workers)
+                count = max(count, workers) if isinstance(workers, int) else count
         frame = frame.f_back
     return count

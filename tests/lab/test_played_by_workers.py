@@ -1,0 +1,144 @@
+"""Runs whose server is several processes: what is refused, what is recorded, and that nothing is left of them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import httpx2
+import pytest
+
+from shelflife.cli import main
+from shelflife.lab.grid import execute
+from shelflife.lab.records import RunStarted, read_records
+from shelflife.lab.scores import score_of
+from shelflife.lab.spec import Conduct, RunSpec
+from shelflife.lab.workers import Workers, WorkersError, served_by_workers
+from tests.lab.played_runs import recorded
+from tests.processes import descendants_of, is_running, started, wait_until
+
+ROTATED = {"table": "active_csm_codes", "set": {"plan_partner_growth": {"code": "WINTERLAUNCH26"}}}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("bumping", "the stream bumping, on which the server bumps, is played with a server in one process"),
+        ("disclosure", "the stream disclosure, on which the server tells, is played"),
+        ("drifted --trust", "--trust is played with a server in one process: leave --workers out"),
+        ("drifted --disclose counts", "--disclose counts is played with a server in one process"),
+    ],
+)
+def test_what_needs_a_server_in_the_lab_itself_is_refused_in_one_sentence(arguments, told, capsys):
+    assert main(f"lab run {arguments} --arm A2D --workers 2".split()) == 1
+    error = capsys.readouterr().err
+    assert told in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "conduct", [Conduct(fresh="feed"), Conduct(form="compact", precondition=True, agents=2)]
+)
+def test_what_goes_beyond_the_paper_comes_to_the_same_with_workers(conduct):
+    alone, by_workers = (
+        score_of(recorded("drifted", "exact", Conduct(**{**fields_of(conduct), "workers": count})))
+        for count in (1, 2)
+    )
+    for name in (
+        "retries_by_agent",
+        "mended",
+        "stale_injections",
+        "stale_executions",
+        "evictions",
+        "restamps",
+    ):
+        assert getattr(by_workers, name) == getattr(alone, name)
+    assert by_workers.wire.responses == alone.wire.responses
+
+
+def fields_of(conduct):
+    return {name: getattr(conduct, name) for name in Conduct.__struct_fields__}
+
+
+def test_the_records_say_how_many_workers_there_were(tmp_path, capsys):
+    arguments = f"lab run drifted --arm A2D --workers 2 --json --out {tmp_path}"
+    assert main(arguments.split()) == 0
+    [run] = json.loads(capsys.readouterr().out)["runs"]
+    assert (run["workers"], run["retries"]) == (2, 7)
+    [path] = tmp_path.glob("*--2_workers--*.jsonl")
+    start = read_records(path)[0]
+    assert isinstance(start, RunStarted)
+    assert start.spec.conduct.workers == 2
+
+
+def test_workers_that_do_not_come_to_one_state_are_one_sentence():
+    with served_by_workers("acme", 6, "t", 1) as one, served_by_workers("acme", 6, "t", 1) as other:
+        reload = f"{one.address}/admin/reload-table"
+        answer = httpx2.post(reload, json=ROTATED, headers={"Authorization": "Bearer t"}, trust_env=False)
+        assert answer.status_code == 200
+        apart = Workers(one.address, one.connections | other.connections)
+        with pytest.raises(WorkersError, match=r"the 2 workers have not come to one state within 0\.1 s"):
+            apart.agree(0.1)
+
+
+def test_a_run_whose_workers_are_killed_fails_in_one_sentence(tmp_path):
+    def kill(count):
+        for pid in descendants_of(os.getpid()):
+            os.kill(pid, signal.SIGKILL)
+
+    spec = RunSpec("drifted", "A2D", "compliant", conduct=Conduct(workers=2))
+    outcome = execute([spec], tmp_path, on_episodes=kill)
+    [failure] = outcome.failures
+    assert (outcome.scores, failure.why.count("\n")) == ([], 0)
+
+
+RUN = """
+import sys
+from pathlib import Path
+from shelflife.lab.grid import execute
+from shelflife.lab.spec import Conduct, RunSpec
+
+def report(count):
+    print("episode", flush=True)
+    sys.stdin.readline()
+
+specs = [RunSpec("drifted", arm, "compliant", conduct=Conduct(workers=2)) for arm in ("A1", "A2D")]
+if __name__ == "__main__":
+    execute(specs, Path(sys.argv[1]), worker_count=int(sys.argv[2]), on_episodes=report)
+"""
+
+
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_lab_that_is_ended_leaves_no_process_and_no_file(tmp_path, ending, jobs):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    (tmp_path / "playing.py").write_text(RUN)
+    with started(
+        [sys.executable, tmp_path / "playing.py", tmp_path / "records", jobs],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(scratch)},
+    ) as process:
+        assert process.stdout.readline() == b"episode\n"
+        children = descendants_of(process.pid)
+        assert len(children) >= 3
+        assert list(scratch.glob("*/log.db"))
+        process.send_signal(ending)
+        process.wait()
+        wait_until(lambda: not any(map(is_running, children)))
+        wait_until(lambda: not list(scratch.glob("*/log.db")))
+    assert not any(map(is_running, children))
+
+
+def test_a_run_that_has_ended_leaves_no_process_and_no_file(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    before = {*descendants_of(os.getpid())}
+    with served_by_workers("recipes", 6, "t", 2) as workers:
+        assert len({*descendants_of(os.getpid())} - before) >= 3
+        assert list(tmp_path.glob("shelflife-lab-*/log.db"))
+        workers.agree(1)
+    assert {*descendants_of(os.getpid())} <= before
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,335 @@
+"""Worker processes over one log in a file, while they are deployed, killed, forked, and told things at the same time."""
+
+import itertools
+import json
+import random
+import sqlite3
+import subprocess
+import sys
+import threading
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from shelflife.client import Guard, Memory
+from shelflife.integrations.httpx2 import MemoryTransport
+from tests.processes import started, wait_until
+
+WORKER = Path(__file__).with_name("shop_worker.py")
+ADMIN = {"Authorization": "Bearer t"}
+ORDER = {"plan": "growth"}
+
+
+class Worker:
+    """A process that was started, and a connection to it."""
+
+    def __init__(self, process, release):
+        self.process, self.release = process, release
+        address = process.stdout.readline().strip()
+        assert address
+        self.client = httpx2.Client(base_url=address, trust_env=False, timeout=30)
+
+    def reload(self, **change):
+        return self.client.post("/admin/reload-table", json=change, headers=ADMIN)
+
+    def rows(self):
+        return self.client.get("/rows").json()
+
+    def refusal(self):
+        """What it says to an order without a code."""
+        return self.client.post("/orders", json=ORDER, headers={"Contract-At": "*"}).json()
+
+    def end(self):
+        self.client.close()
+        self.process.stdin.close()
+        self.process.wait()
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+
+@contextmanager
+def workers_over(path):
+    """Gives what starts workers, at the same time if there are several, until the block ends."""
+    with ExitStack() as stack:
+
+        def start(*releases, code="SUMMER"):
+            processes = [
+                stack.enter_context(
+                    started(
+                        [sys.executable, WORKER, path, release, code],
+                        stdin=subprocess.PIPE,
+                        stdout=subprocess.PIPE,
+                        text=True,
+                    )
+                )
+                for release in releases
+            ]
+            for process in processes:
+                assert process.stdout.readline() == "loaded\n"
+            for process in processes:
+                process.stdin.write("\n")
+                process.stdin.flush()
+            workers = [Worker(*started) for started in zip(processes, releases, strict=True)]
+            for worker in workers:
+                stack.callback(worker.client.close)
+            return workers
+
+        yield start
+
+
+class Balancer(httpx2.BaseTransport):
+    """Hands each request to the next worker, and notes what was sent and what came of it."""
+
+    def __init__(self):
+        self.workers = []
+        self.turns = itertools.count()
+        self.orders = []
+
+    def handle_request(self, request):
+        worker = self.workers[next(self.turns) % len(self.workers)]
+        content = request.read()
+        headers = {name: value for name, value in request.headers.items() if name != "host"}
+        answer = worker.client.request(
+            request.method, request.url.raw_path.decode(), content=content, headers=headers
+        )
+        if request.url.path == "/orders":
+            names_a_position = "at" in answer.json() or "contract-at" in answer.headers
+            self.orders.append(
+                (worker.release, json.loads(content).get("code"), answer.status_code, names_a_position)
+            )
+        return httpx2.Response(answer.status_code, headers=answer.headers, content=answer.content)
+
+
+class Meanings:
+    """What each position has meant, whoever named it; and who has fallen silent."""
+
+    def __init__(self):
+        self.by_position = {}
+        self.silent = set()
+
+    def look_at(self, workers):
+        for worker in workers:
+            told = worker.refusal()
+            if "at" not in told:
+                self.silent.add(worker)
+                continue
+            assert worker not in self.silent
+            meant = told["recovery_feedback"]["suggestions"]
+            assert self.by_position.setdefault(told["at"], meant) == meant
+
+
+@pytest.mark.spec("7.14")
+def test_in_a_rolling_deploy_a_position_means_one_thing_and_no_stale_fix_is_used(tmp_path):
+    balancer, meanings = Balancer(), Meanings()
+    transport = MemoryTransport(Memory(), balancer, guard=Guard())
+    with (
+        workers_over(tmp_path / "shop.db") as start,
+        httpx2.Client(base_url="http://shop.example", transport=transport) as client,
+    ):
+
+        def play(order_count):
+            for _ in range(order_count):
+                client.post("/orders", json=ORDER)
+                meanings.look_at(balancer.workers)
+
+        balancer.workers = old = start("old", "old")
+        play(6)
+        assert [order[:3] for order in balancer.orders] == [("old", None, 422)] + [("old", "SUMMER", 200)] * 5
+        new = start("new")
+        balancer.workers = [*old, *new]
+        play(12)
+        wait_until(lambda: all("at" not in worker.refusal() for worker in old))
+        play(12)
+        assert meanings.silent == {*old}
+        new += start("new")
+        old[0].end()
+        balancer.workers = [old[1], *new]
+        play(12)
+        old[1].end()
+        balancer.workers = new
+        play(12)
+    heard_at = next(
+        place for place, (release, *_, names) in enumerate(balancer.orders) if release == "new" and names
+    )
+    assert all(code != "SUMMER" for _, code, _, _ in balancer.orders[heard_at + 1 :])
+    assert [order[:3] for order in balancer.orders[-12:]] == [("new", "SUMMER-2", 200)] * 12
+    assert len(meanings.by_position) == 2
+
+
+class Reloads:
+    """Whole reloads of a table, one after another in a thread of their own, until the worker that is told them is no more."""
+
+    def __init__(self, worker, first):
+        self._worker = worker
+        self.sent, self.answered = [first], [first]
+        self._told = threading.Semaphore(0)
+        self._thread = threading.Thread(target=self._go_on)
+        self._thread.start()
+
+    def _go_on(self):
+        with suppress(httpx2.TransportError):
+            while True:
+                number = self.sent[-1] + 1
+                self.sent.append(number)
+                rows = {str(key): {"number": number} for key in range(100)}
+                assert self._worker.reload(table="numbered", rows=rows).status_code == 200
+                self.answered.append(number)
+                self._told.release()
+
+    def kill_after(self, count):
+        """Kill the worker when so many were answered, and the next is under way."""
+        for _ in range(count):
+            assert self._told.acquire(timeout=30)
+        self._worker.kill()
+        self._thread.join()
+
+
+@pytest.mark.spec("7.11", "7.14")
+def test_a_worker_that_is_killed_in_a_reload_leaves_the_old_or_the_new_state_whole_for_all(tmp_path):
+    chance = random.Random(3)
+    number = 0
+    with workers_over(tmp_path / "shop.db") as start:
+        others = start("old", "old")
+        for _ in range(8):
+            [victim] = start("old")
+            reloads = Reloads(victim, number)
+            reloads.kill_after(chance.randrange(1, 8))
+            [again] = start("old")
+            wait_until(lambda again=again: len({worker.rows()["at"] for worker in (*others, again)}) == 1)
+            [number] = again.rows()["numbers"]
+            assert again.rows() == others[0].rows() == others[1].rows()
+            assert number in (reloads.answered[-1], reloads.sent[-1])
+            again.end()
+    assert_unharmed(tmp_path / "shop.db")
+
+
+def assert_unharmed(path):
+    connection = sqlite3.connect(path)
+    assert connection.execute("pragma integrity_check").fetchone() == ("ok",)
+    connection.close()
+
+
+def at_once(*functions):
+    """Call these in threads that begin together."""
+    barrier, results = threading.Barrier(len(functions)), {}
+
+    def call(place, function):
+        barrier.wait()
+        results[place] = function()
+
+    threads = [threading.Thread(target=call, args=one) for one in enumerate(functions)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [results[place] for place in range(len(functions))]
+
+
+@pytest.mark.spec("7.14")
+def test_of_two_reloads_at_once_to_two_workers_none_is_lost_unawares(tmp_path):
+    with workers_over(tmp_path / "shop.db") as start:
+        one, other = start("old", "old")
+        for turn in range(25):
+            added = [{f"of {name} {turn}": {"code": "X"}} for name in ("one", "other")]
+            both = at_once(
+                lambda added=added: one.reload(table="codes", set=added[0]),
+                lambda added=added: other.reload(table="codes", set=added[1]),
+            )
+            assert [answer.status_code for answer in both] == [200, 200]
+        for turn in range(25):
+            version = f"given-{turn}"
+            rivals = at_once(
+                lambda turn=turn, version=version: one.reload(
+                    table="codes", set={"growth": {"code": f"ONE{turn}"}}, version=version
+                ),
+                lambda turn=turn, version=version: other.reload(
+                    table="codes", set={"growth": {"code": f"OTHER{turn}"}}, version=version
+                ),
+            )
+            told = sorted(rivals, key=lambda answer: answer.status_code)
+            assert [answer.status_code for answer in told] == [200, 409]
+            assert version in told[1].text
+        wait_until(lambda: one.rows()["at"] == other.rows()["at"])
+        assert one.rows() == other.rows()
+        codes = one.rows()["codes"]
+    assert {f"of {name} {turn}" for name in ("one", "other") for turn in range(25)} <= {*codes}
+
+
+def entries_in(path):
+    connection = sqlite3.connect(path)
+    found = [
+        json.loads(entry) for (entry,) in connection.execute("select entry from entries order by number")
+    ]
+    connection.close()
+    return [entry["change"] for entry in found]
+
+
+@pytest.mark.spec("7.14")
+def test_workers_that_start_together_take_up_what_is_declared_anew_once(tmp_path):
+    path, expected = tmp_path / "shop.db", [{"policies"}]
+    with workers_over(path) as start:
+        for worker in start("old"):
+            worker.end()
+        assert [*map(set, entries_in(path))] == expected
+        for number, release in enumerate(("new", "old", "new")):
+            workers = start(release, release, release, release, code=f"CODE{number}")
+            assert {worker.rows()["codes"]["growth"]["code"] for worker in workers} == {f"CODE{number}"}
+            expected += [{"tables"}, {"policies"}]
+            assert [*map(set, entries_in(path))] == expected
+            for worker in workers:
+                worker.end()
+
+
+FORKING = """
+import os
+import signal
+import sys
+import threading
+
+from shelflife.server import Provider
+
+provider = Provider({"codes": {}}, log=sys.argv[1])
+provider.be_ready()
+inherited = provider.registry._log._connection
+
+
+def reload_as(name):
+    for number in range(25):
+        provider.registry.reload_table("codes", set={f"{name} {number}": {"code": "X"}})
+        assert f"{name} {number}" in provider.registry.rows("codes")
+
+
+in_the_middle = threading.Thread(target=reload_as, args=["of another thread"])
+in_the_middle.start()
+children = []
+for child_number in range(3):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        provider.be_ready()
+        reload_as(f"of child {child_number}")
+        assert provider.registry._log._connection is not inherited
+        os._exit(0)
+    children.append(child)
+reload_as("of the parent")
+in_the_middle.join()
+assert provider.registry._log._connection is inherited
+assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
+provider.registry.catch_up()
+print(len(provider.registry.rows("codes")), provider.registry.state.number)
+provider.close()
+"""
+
+
+def test_a_process_that_forks_after_its_provider_was_made_and_its_children_all_count(tmp_path):
+    for attempt in range(3):
+        path = tmp_path / f"{attempt}.db"
+        command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKING, path]
+        forked = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert (forked.returncode, forked.stderr) == (0, "")
+        assert forked.stdout == f"{5 * 25} {5 * 25}\n"
+        assert_unharmed(path)
