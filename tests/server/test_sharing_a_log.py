@@ -294,7 +294,7 @@ from shelflife.server import Provider
 
 provider = Provider({"codes": {}}, log=sys.argv[1])
 provider.be_ready()
-inherited = provider.registry._log._connection
+inherited = provider.registry._log._file.connection()
 
 
 def reload_as(name):
@@ -312,12 +312,12 @@ for child_number in range(3):
         signal.alarm(60)
         provider.be_ready()
         reload_as(f"of child {child_number}")
-        assert provider.registry._log._connection is not inherited
+        assert provider.registry._log._file.connection() is not inherited
         os._exit(0)
     children.append(child)
 reload_as("of the parent")
 in_the_middle.join()
-assert provider.registry._log._connection is inherited
+assert provider.registry._log._file.connection() is inherited
 assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
 provider.registry.catch_up()
 print(len(provider.registry.rows("codes")), provider.registry.state.number)
