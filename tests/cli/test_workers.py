@@ -40,7 +40,10 @@ def test_a_rotation_costs_an_agent_one_retry_whichever_of_four_workers_it_meets(
             for _ in range(episode_count):
                 # a connection for each request, so that it may come to any worker
                 transport = MemoryTransport(memory, guard=Guard())
-                with httpx2.Client(base_url=address, transport=transport, trust_env=False) as client:
+                # and patience, for none of them may have started yet
+                with httpx2.Client(
+                    base_url=address, transport=transport, trust_env=False, timeout=60
+                ) as client:
                     answer = client.post("/subscriptions", json=GOVERNED)
                     if answer.status_code == 422:
                         fix = answer.json()["recovery_feedback"]["suggestions"][0]["parameters"]
