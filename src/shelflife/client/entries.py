@@ -126,7 +126,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @classmethod
     def from_suggestion(cls, suggestion: Suggestion, request: Mapping[str, Any], **members: Any) -> Self:
         """What is remembered of a cacheable suggestion that was the answer to this request."""
-        tables, cells = suggestion.depends_on, suggestion.rests_on
+        tables, cells = suggestion.grounds
         if cells and suggestion.when is not msgspec.UNSET:
             condition = Condition(suggestion.when, suggestion.unless or {})
             grounds = Grounds(tables, cells, suggestion.rules or (), suggestion.by or None)

@@ -79,7 +79,7 @@ class KeysWord(Word):
         return None if vouched.key in _keys(self.trust, self.root, vouched).valid else lack
 
     def judged(
-        self, knowledge: Knowledge, sent: Named | None, said: Account, answer: Answer | None
+        self, knowledge: Knowledge, sent: str | None, said: Account, answer: Answer | None
     ) -> tuple[Verdict, Place]:
         """Only a signed answer moves anything. A reply may be of the state that a key vouches for; else it is one to ask about."""
         if answer is not None:
