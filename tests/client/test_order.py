@@ -6,9 +6,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from shelflife.client import Exchange, Memory, Reply
-from shelflife.client.events import Evicted, LogLost
+from shelflife.client.events import Evicted, LogLost, Stored
 from shelflife.client.positions import Adopted, Current, Doubted, Forward, OldNews, Place, judged
-from shelflife.contract.positions import Account, Moved, MovedTable, Named
+from shelflife.contract.positions import AT_HEADER, Account, Moved, MovedTable, Named
 from tests.client.agents import Clock
 
 ROOT, OPERATION = "http://h:80", "POST /x"
@@ -225,8 +225,10 @@ def test_what_is_remembered_of_another_log_stays_and_is_not_used_until_it_is_giv
     replied(memory, HERE, at={"to": ANOTHER, "from": HERE, "unknown": unknown})
     assert recalled(memory) == []
     assert len(list(memory.store.entries())) == 1
-    memory.revalidate(ROOT, OPERATION, {})
+    told = memory.revalidate(ROOT, OPERATION, {})
     assert (server.questions, recalled(memory)) == (["/contract/fixes"], ["F"])
+    assert [(type(event), event.entry.type) for event in told] == [(Stored, "F")]
+    assert memory.revalidate(ROOT, OPERATION, {}) == []
     replied(memory, memory.at(ROOT), at={"to": THERE, "from": memory.at(ROOT), "unknown": unknown})
     server.account, server.fixes = {"to": THERE}, []
     told = memory.revalidate(ROOT, OPERATION, {})
@@ -256,6 +258,45 @@ def test_a_doubt_is_settled_by_a_question_at_once_and_the_reply_then_counts_for_
     assert recalled(memory) == ["G"]
     replied(memory, "Zzzzzz6", 422, at=EARLIER, recovery_feedback={"suggestions": [FIX | {"type": "H"}]})
     assert recalled(memory) == ["G"]
+
+
+def got(memory, named, at, ask=None):
+    """The reply to GET: in the full form, as a cache may keep it. Of its position there is only a header."""
+    nonce = named.partition(";")[2]
+    headers = JSON | {AT_HEADER: f"{at};{nonce}"}
+    reply = Reply(200, b'{"table_versions": {"t": "9"}}', headers)
+    return memory.observe(Exchange(ROOT, "GET /x", {}, reply, named), ask)
+
+
+@pytest.mark.spec("11.14", "11.28")
+@pytest.mark.parametrize("at", [HERE, LATER])
+def test_the_reply_to_get_settles_a_doubt_where_nothing_has_moved_and_else_the_server_is_asked_at_once(at):
+    """What has moved is not in it, so that it can be kept for others. The question after it tells."""
+    server = Server(to=LATER, moved={"tables": {"t": {"changed": ["another"]}}})
+    clock = Clock()
+    memory = placed(clock=clock)
+    replied(memory, None, at=LATER)
+    assert recalled(memory) == []
+    clock.now += 2
+    got(memory, memory.at(ROOT), at, server)
+    assert server.questions == ([] if at == HERE else ["/contract/changes"])
+    assert (recalled(memory), memory.position(ROOT)) == (["F"], at)
+
+
+@pytest.mark.spec("11.27", "11.31")
+def test_a_doubt_that_the_reply_to_get_cannot_settle_is_settled_by_the_next_question_that_is_answered():
+    server, clock = Server(), Clock()
+    memory = placed(ask=server, clock=clock)
+    replied(memory, None, at=LATER)
+    got(memory, memory.at(ROOT), LATER)
+    assert (server.questions, recalled(memory)) == (["/contract/changes"], [])
+    server.account = {"to": LATER, "moved": {}}
+    got(memory, memory.at(ROOT), LATER)
+    assert (server.questions, recalled(memory)) == (["/contract/changes"], [])  # it was silent a moment ago
+    clock.now += 2
+    got(memory, memory.at(ROOT), LATER)
+    assert server.questions == ["/contract/changes"] * 2
+    assert (recalled(memory), memory.position(ROOT)) == (["F"], LATER)
 
 
 @pytest.mark.spec("11.29")

@@ -33,6 +33,7 @@ from shelflife.contract.names import shown
 from shelflife.contract.positions import NOWHERE, ROOT_HEADER, Account
 from shelflife.contract.preconditions import verdict_in
 from shelflife.contract.versions import Versions
+from shelflife.forks import mind_forks
 
 __all__ = ["NOTHING", "About", "Observing"]
 
@@ -89,6 +90,16 @@ class Observing:
         self._writing = writing
         self._clock = clock
         self._back_off = _BackOff(clock)
+        self._lock = threading.Lock()
+        mind_forks(self)
+
+    def before_fork(self) -> None:
+        """Whoever writes may be in the middle of it, and waits for the store: what the store has is whole."""
+
+    after_fork_in_parent = before_fork
+
+    def after_fork_in_child(self) -> None:
+        """A lock may have been held by a thread that is not there any more."""
         self._lock = threading.Lock()
 
     def observing(self, exchange: Exchange, about: About = NOTHING) -> Steps[list[Event]]:

@@ -1,6 +1,5 @@
 """What one memory finds in its store, and whether it may be used now."""
 
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from shelflife.client.strategies import SUSPECT, Strategy, table_tag
 from shelflife.client.telling import Telling
 from shelflife.contract.values import is_carried
 from shelflife.contract.when import value_at
+from shelflife.forks import Locking
 
 __all__ = ["Doubts", "Revalidate", "Shelf", "Standing", "Usable", "Withheld", "standing_of"]
 
@@ -60,15 +60,22 @@ def standing_of(entry: Entry, knowledge: Knowledge, server: Standing) -> Standin
     return server
 
 
-class Doubts:
+class Doubts(Locking):
     """Servers of which a response was seen that could not be dealt with, is being dealt with, or is not to be believed."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        super().__init__()
         self._unsettled: dict[Root, int] = {}
         self._count = 0
         self._settling: Counter[Root] = Counter()
         self._told: dict[Root, str] = {}
+
+    def after_fork_in_child(self) -> None:
+        """Whoever was asking a server is not there any more: what it was about to find out is not known here."""
+        super().after_fork_in_child()
+        for root in +self._settling:
+            self.add(root)
+        self._settling.clear()
 
     def __contains__(self, root: Root) -> bool:
         """Whether something was seen that has not been dealt with."""

@@ -19,7 +19,7 @@ import msgspec
 
 from shelflife.client.entries import Entry, Knowledge, Root, Shape
 from shelflife.client.stores import MOST_SHAPES, Filed, Known, StoreError, Write, Written
-from shelflife.forks import mind_forks
+from shelflife.forks import Locking
 
 __all__ = ["SqliteStore"]
 
@@ -96,7 +96,7 @@ class _Row(NamedTuple):
     entry: bytes
 
 
-class SqliteStore:
+class SqliteStore(Locking):
     """Entries in a SQLite file.
 
     A write survives the end of the process at once; with `durable` it also survives that of the machine,
@@ -112,9 +112,9 @@ class SqliteStore:
         durable: bool = False,
         read_only: bool = False,
     ) -> None:
+        super().__init__(threading.RLock)
         self.path = Path(path)
         self._file = self.path.absolute()
-        self._lock = threading.RLock()
         self._reading = _Access(self, "read")
         self._writing = _Access(self, "written")
         self._noted: dict[str, None] = {}
@@ -124,18 +124,8 @@ class SqliteStore:
         self._is_read_only = read_only
         self._open: _Open | None = None
         self._inherited: list[_Open] = []
-        mind_forks(self)
         if read_only:
             self.open()
-
-    def before_fork(self) -> None:
-        self._lock.acquire()
-
-    def after_fork_in_parent(self) -> None:
-        self._lock.release()
-
-    def after_fork_in_child(self) -> None:
-        self._lock = threading.RLock()
 
     def open(self) -> None:
         """Open the file now, and not with the first verb."""
@@ -257,7 +247,7 @@ class SqliteStore:
         if shape not in shapes:
             self._execute("insert into shapes values (?, ?, ?)", entry.root, entry.operation, _encode(shape))
             del self._seen.shapes[entry.root, entry.operation]
-        if before is None or (before.is_suspect and not entry.is_suspect):
+        if before is None or entry.renews(before):
             written.stored.append(entry)
 
     def _drop(self, which: str, *values: Any) -> list[Entry]:
