@@ -72,7 +72,7 @@ def test_a_reply_that_cannot_go_on_from_where_the_memory_is_was_made_after_that_
 def test_what_may_be_newer_and_does_not_prove_it_raises_a_doubt(said):
     verdict, place = seen(said)
     assert isinstance(verdict, Doubted)
-    assert (place.named, bool(place.doubt)) == (PLACE.named, True)
+    assert (place.base, bool(place.doubt)) == (PLACE.base, True)
     _, again = seen(said, place)
     assert again.doubt not in ("", place.doubt)
 
@@ -134,7 +134,7 @@ def test_an_answer_about_what_is_not_known_any_more_is_none():
     for place in (Place(at=THERE, mark="m1"), Place(at=HERE, mark="m2"), Place(at=None, mark="m1")):
         verdict, after = seen(answer, place, asked)
         assert isinstance(verdict, Doubted | OldNews)
-        assert after.named == place.named
+        assert after.base == place.base
     replayed = Account(to=EARLIER, since=BASE, unknown="ahead", nonce="0.another")
     _, after = seen(replayed, PLACE.doubted(), asked)
     assert after.doubt

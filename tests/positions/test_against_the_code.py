@@ -58,7 +58,7 @@ class Beside(History):
 
     def has_asked(self, memory, asked):
         place = self.places[memory.held]
-        ours = place.asking if asked.nonce else place.named
+        ours = place.asking if asked.nonce else place.asking._replace(nonce="")
         _agree("names", ours.base, named_in(asked).base)
         _agree("is read as", Named.from_header(ours.header), ours)
         _agree(
@@ -80,7 +80,7 @@ class Beside(History):
         _agree(
             "has moved by", verdict.moved if isinstance(verdict, Forward) else None, _moved(account, decision)
         )
-        _agree("stands at", after.named.position, decision.held.known)
+        _agree("stands at", after.asking.position, decision.held.known)
         _agree("renews its mark", after.mark != place.mark, decision.held.mark != before.mark)
         _agree("doubts", bool(after.doubt), decision.held.is_doubted)
         _agree("has a place", self.places.setdefault(decision.held, after), after)

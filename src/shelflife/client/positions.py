@@ -31,14 +31,9 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     """Names the last reply that may be newer than what is known; empty when there is none."""
 
     @property
-    def named(self) -> Named:
-        """What a request names."""
-        return Named(None if self.at is None else Position.from_text(self.at), self.mark)
-
-    @property
     def asking(self) -> Named:
-        """What a question names. Its nonce tells of which doubt was known when it was asked."""
-        return self.named._replace(nonce=self._nonce())
+        """What a question names."""
+        return Named(None if self.at is None else Position.from_text(self.at), self.mark, self._nonce())
 
     @property
     def base(self) -> str:
@@ -52,6 +47,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.base};n={self._nonce()}" if self.doubt or self.at is None else self.base
 
     def _nonce(self) -> str:
+        """Of a question. It tells of which doubt was known when that was asked."""
         return f"{self.doubt}.{new_mark()}" if self.doubt else new_mark()
 
     def doubted(self) -> "Place":
@@ -75,8 +71,6 @@ class Adopted(NamedTuple):
 
 class Doubted(NamedTuple):
     """The reply may be newer than what is known, and does not prove it. The server must be asked."""
-
-    why: str
 
 
 class OldNews(NamedTuple):
@@ -129,19 +123,13 @@ def _seen(place: Place, said: Account) -> Verdict:
     if said.unknown is not UNSET and is_later:
         return Adopted()
     if said.unknown in ("ahead", "foreign") and is_of_this_mark:
-        return Doubted("the server has lost a state that was seen of it")
+        return Doubted()  # the server has lost a state that was seen of it
     here, there = Position.from_text(place.at), Position.from_text(said.to)
     if here is None or there is None:
         return OldNews()
     if there.number > here.number:
-        return (
-            Forward(said.moved) if is_later and said.moved is not UNSET else Doubted("the server has gone on")
-        )
-    return (
-        Doubted("the server is at another state of the same number")
-        if there.number == here.number
-        else OldNews()
-    )
+        return Forward(said.moved) if is_later and said.moved is not UNSET else Doubted()
+    return Doubted() if there.number == here.number else OldNews()
 
 
 def new_mark() -> str:

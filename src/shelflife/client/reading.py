@@ -139,11 +139,9 @@ def _account_of(told: bytes) -> Account | None:
 
 def _brief_account(text: str) -> Account | None:
     named = Named.from_header(text) if text else None
-    return (
-        None
-        if named is None or named.position is None
-        else Account(to=str(named.position), nonce=named.nonce)
-    )
+    if named is None or named.position is None:
+        return None
+    return Account(to=str(named.position), nonce=named.nonce)
 
 
 def read_account(body: bytes) -> Account:
@@ -205,7 +203,18 @@ def read_changes(body: bytes, since: Versions) -> Changes:
 
     A table is left out when it is not answered as asked, and is unknown when its lists are not all there or too long.
     """
-    return _checked(_decoded(body, Changes, "the answer"), since)
+    changes = _decoded(body, Changes, "the answer")
+    tables = {
+        table: _bounded(
+            _with_few_columns(told), (told.added, told.removed, told.changed, told.affected_downstream or ())
+        )
+        for table, told in changes.tables.items()
+        if told.since == since.tables.get(table) and is_version(told.version)
+    }
+    rules: RulesChanges | UnsetType = UNSET
+    if changes.rules and changes.rules.since == since.rules and is_version(changes.rules.version):
+        rules = _bounded(changes.rules, (changes.rules.added, changes.rules.removed))
+    return msgspec.structs.replace(changes, tables=tables, rules=rules)
 
 
 def read_signed_statement(body: bytes) -> SignedStatement:
@@ -226,20 +235,6 @@ def read_statement(text: str) -> Statement:
     if not (_LOG.fullmatch(statement.log) and _DIGEST.fullmatch(statement.digest)):
         raise BadMessage("the statement names no log, or has no digest")
     return _checked_account(statement)
-
-
-def _checked(changes: Changes, since: Versions) -> Changes:
-    tables = {
-        table: _bounded(
-            _with_few_columns(told), (told.added, told.removed, told.changed, told.affected_downstream or ())
-        )
-        for table, told in changes.tables.items()
-        if told.since == since.tables.get(table) and is_version(told.version)
-    }
-    rules: RulesChanges | UnsetType = UNSET
-    if changes.rules and changes.rules.since == since.rules and is_version(changes.rules.version):
-        rules = _bounded(changes.rules, (changes.rules.added, changes.rules.removed))
-    return msgspec.structs.replace(changes, tables=tables, rules=rules)
 
 
 def _decoded(body: bytes, form: type[_Message], what: str) -> _Message:

@@ -279,15 +279,14 @@ class Shelf:
     def suspects(self, root: Root, operation: str, request: Fields) -> list[Entry]:
         """The entries that hold for this request and must be revalidated, each for itself."""
         knowledge = self.knowledge(root)
-        found = [] if knowledge is None else self._held(root, operation, request)
+        if knowledge is None:
+            return []
+        is_split = self.is_split(knowledge)
         return [
             entry
-            for entry in found
-            if knowledge is not None
-            and (
-                isinstance(standing_of(entry, knowledge, Usable()), Revalidate)
-                or (self.is_split(knowledge) and entry.id not in self._confirmed)
-            )
+            for entry in self._held(root, operation, request)
+            if isinstance(standing_of(entry, knowledge, Usable()), Revalidate)
+            or (is_split and entry.id not in self._confirmed)
         ]
 
     def has_suspects(self, root: Root) -> bool:

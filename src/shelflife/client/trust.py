@@ -91,7 +91,7 @@ class KeysWord(Word):
             return verdict, place
         if self.lacks(knowledge) is None and said.to == knowledge.place.at:
             return Current(), knowledge.place
-        return Doubted("no key vouches for the state that the reply is of"), knowledge.place.doubted()
+        return Doubted(), knowledge.place.doubted()
 
     def question(self, named: Named) -> str:
         return f"{self.root}/contract/signed?from={quote(named.base)}&nonce={named.nonce}"

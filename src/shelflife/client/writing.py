@@ -212,9 +212,8 @@ class Writing:
         if not lessons.outrun or self._bound.most is None:
             return []
         held = self._store.at([entry.place for entry in lessons.outrun])
-        taken = {
-            entry.slot for entry in (*lessons.known, *(one for one in held if self._stays(one, disposal)))
-        }
+        staying = [entry for entry in held if self._stays(entry, disposal)]
+        taken = {entry.slot for entry in (*lessons.known, *staying)}
         return [entry for entry in lessons.outrun if entry.slot not in taken]
 
 

@@ -54,8 +54,7 @@ def method_and_target(request: Any) -> str:
 class _Blocking:
     """The calls of a blocking client, to be awaited like those of an async one. They are done at once."""
 
-    def chunks(self, stream: Any) -> Any:
-        return iter(stream)
+    chunks = staticmethod(iter)
 
     async def next_chunk(self, chunks: Any) -> Any:
         return next(chunks, None)
@@ -70,8 +69,7 @@ class _Blocking:
 class _Async:
     """The calls of an async client."""
 
-    def chunks(self, stream: Any) -> Any:
-        return aiter(stream)
+    chunks = staticmethod(aiter)
 
     async def next_chunk(self, chunks: Any) -> Any:
         return await anext(chunks, None)
@@ -264,19 +262,17 @@ def _is_json(headers: Mapping[str, str]) -> bool:
 def _content(request: Any) -> bytes | None:
     """The body of a request where it is in memory anyway; None for an upload that is still to be read."""
     is_in_memory = isinstance(request.stream, _library_of(request).ByteStream)
-    content: bytes | None = request.read() if is_in_memory else None
-    return content
+    return request.read() if is_in_memory else None
 
 
 def _fields(request: Any) -> dict[str, Any] | None:
     content = _content(request) if _is_json(request.headers) else None
     if not content or len(content) > _LARGEST_WATCHED:
         return None
-    try:
+    with suppress(ValueError, RecursionError):
         fields = json.loads(content.decode(), parse_constant=_refuse)
-    except (ValueError, RecursionError):
-        return None
-    return fields if isinstance(fields, dict) else None
+        return fields if isinstance(fields, dict) else None
+    return None
 
 
 def _why_hands_off(request: Any) -> str | None:
