@@ -4,6 +4,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import NamedTuple, assert_never
 from urllib.parse import urlsplit
 
@@ -150,17 +151,13 @@ class Observing:
         is_news = self._shelf.note_root(root, lives=False)
         return self._shelf.telling.tell([Ignored(root, _NO_CONTRACT)] if is_news else [])
 
-    def _heeding(self, exchange: Exchange, contract: Contract, about: About = NOTHING) -> Steps[list[Event]]:
+    def _heeding(self, exchange: Exchange, contract: Contract, about: About) -> Steps[list[Event]]:
         """What follows from a contract, whatever comes of asking about it."""
         root = exchange.root
         faults: list[Event] = [Ignored(root, fault) for fault in contract.faults]
         is_ordered = contract.account is not None or self._shelf.is_placed(root)
         dealing = self._ordering if is_ordered else self._dealing
-        return (
-            yield from self._settling(
-                root, lambda doubted: dealing(exchange, contract, about, is_doubted=doubted), faults
-            )
-        )
+        return (yield from self._settling(root, partial(dealing, exchange, contract, about), faults))
 
     def begin_anew(self, root: Root) -> None:
         """All of a server was forgotten: it may be asked at once, and what is held against it is told again."""
@@ -195,7 +192,7 @@ class Observing:
                 events.append(Distrusted(root, str(distrust)))
         return telling.tell(events)
 
-    def _asking(self, root: Root, *, is_forced: bool = False) -> Steps[list[Event]]:
+    def _asking(self, root: Root, *, is_forced: bool) -> Steps[list[Event]]:
         """Ask a server where its log is, until nothing is in doubt any more or it does not answer."""
         events: list[Event] = []
         word = self._shelf.word_about(root)
@@ -222,7 +219,7 @@ class Observing:
         return events
 
     def _ordering(
-        self, exchange: Exchange, contract: Contract, about: About, *, is_doubted: bool
+        self, exchange: Exchange, contract: Contract, about: About, is_doubted: bool
     ) -> Steps[list[Event]]:
         """What a reply comes to whose server has a log."""
         root, said = exchange.root, contract.account
@@ -232,9 +229,8 @@ class Observing:
             # What could not be dealt with before may have been newer than this. And a server that names no position may have lost its log.
             self._shelf.rewrite(root, _doubting)
         if said is not None:
-            verdict, place, events = self._taken(
-                exchange, contract, said, exchange.at, checked=about.suspects
-            )
+            sent, suspects = exchange.at, about.suspects
+            verdict, place, events = self._taken(exchange, contract, said, sent, checked=suspects)
         else:
             place = self._place(root)
         is_unasked = place.at is None and isinstance(verdict, OldNews)
@@ -348,7 +344,7 @@ class Observing:
         return [LogLost(root, several=False)] if self._shelf.rewrite(root, without_log) else []
 
     def _dealing(
-        self, exchange: Exchange, contract: Contract, about: About, *, is_doubted: bool
+        self, exchange: Exchange, contract: Contract, about: About, is_doubted: bool
     ) -> Steps[list[Event]]:
         """What a reply comes to whose server has only versions. Decided and written in one piece, unless it must be asked in between."""
         root, shelf = exchange.root, self._shelf
