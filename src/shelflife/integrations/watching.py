@@ -235,22 +235,15 @@ def _address(request: Any) -> str:
 
 def _to_ask(request: Any, question: Question) -> Any:
     """A question to the server that a request went to: with its credentials, without its body, and not for long."""
-    headers = [
-        (name, value) for name, value in request.headers.multi_items() if not _NOT_OF_A_QUESTION.match(name)
-    ]
+    own = [header for header in request.headers.multi_items() if not _NOT_OF_A_QUESTION.match(header[0])]
+    asked = {"accept": "application/json", "accept-encoding": "gzip, deflate", **question.headers}
+    if question.body is not None:
+        asked["content-type"] = "application/json"
     given = request.extensions.get("timeout") or {}
     timeout = {what: min(given.get(what) or longest, longest) for what, longest in _LONGEST_WAITS_S.items()}
-    headers += [
-        ("accept", "application/json"),
-        ("accept-encoding", "gzip, deflate"),
-        *question.headers.items(),
-    ]
-    if question.body is not None:
-        headers.append(("content-type", "application/json"))
     url = request.url.join(question.url.removeprefix(origin_of(_address(request))))
-    return type(request)(
-        question.method, url, headers=headers, content=question.body, extensions={"timeout": timeout}
-    )
+    options = {"content": question.body, "extensions": {"timeout": timeout}}
+    return type(request)(question.method, url, headers=[*own, *asked.items()], **options)
 
 
 def _is_json(headers: Mapping[str, str]) -> bool:
@@ -315,7 +308,7 @@ def _to_send(request: Any, send: Send) -> Any:
         replaced |= _OF_A_BODY
     elif not send.headers:
         return request
-    own = ((name, value) for name, value in request.headers.multi_items() if name.lower() not in replaced)
+    own = [header for header in request.headers.multi_items() if header[0].lower() not in replaced]
     headers = [*own, *send.headers.items()]
     return type(request)(request.method, request.url, headers=headers, extensions=request.extensions, **body)
 
