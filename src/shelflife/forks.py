@@ -63,12 +63,12 @@ def _before() -> None:
 
 
 def _after_in_parent() -> None:
-    for forked in _forking.told:
+    for forked in vars(_forking).pop("told"):
         forked.after_fork_in_parent()
 
 
 def _after_in_child() -> None:
-    for forked in _forking.told:
+    for forked in vars(_forking).pop("told"):
         forked.after_fork_in_child()
 
 
