@@ -1,11 +1,13 @@
 """Forking with files open: nobody is in the middle of using them then, and the child begins anew."""
 
 import os
+import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Protocol
 from weakref import WeakSet
 
-__all__ = ["Forked", "mind_forks"]
+__all__ = ["Forked", "Locking", "mind_forks"]
 
 
 class Forked(Protocol):
@@ -29,13 +31,46 @@ def mind_forks(forked: Forked) -> None:
     _minded.add(forked)
 
 
-def _calling(method: str) -> Any:
-    return lambda: [getattr(forked, method)() for forked in sorted(_minded, key=id)]
+class Locking:
+    """Keeps what it has under a lock that nobody holds while a process forks. So the child gets it whole, with a lock of its own.
+
+    Under the lock no other one of this kind is waited for: a fork takes them all, in any order.
+    """
+
+    def __init__(self, new_lock: Callable[[], Any] = threading.Lock) -> None:
+        self._new_lock = new_lock
+        self._lock = new_lock()
+        mind_forks(self)
+
+    def before_fork(self) -> None:
+        self._lock.acquire()
+
+    def after_fork_in_parent(self) -> None:
+        self._lock.release()
+
+    def after_fork_in_child(self) -> None:
+        self._lock = self._new_lock()
+
+
+_forking = threading.local()
+"""What a thread that forks has told so: others may come while it waits for one of them, and must not be told the end of it."""
+
+
+def _before() -> None:
+    _forking.told = sorted(_minded, key=id)
+    for forked in _forking.told:
+        forked.before_fork()
+
+
+def _after_in_parent() -> None:
+    for forked in vars(_forking).pop("told"):
+        forked.after_fork_in_parent()
+
+
+def _after_in_child() -> None:
+    for forked in vars(_forking).pop("told"):
+        forked.after_fork_in_child()
 
 
 with suppress(AttributeError):  # where processes cannot be forked
-    os.register_at_fork(
-        before=_calling(Forked.before_fork.__name__),
-        after_in_parent=_calling(Forked.after_fork_in_parent.__name__),
-        after_in_child=_calling(Forked.after_fork_in_child.__name__),
-    )
+    os.register_at_fork(before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child)

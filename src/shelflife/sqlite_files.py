@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from shelflife.errors import ShelflifeError
-from shelflife.forks import mind_forks
+from shelflife.forks import Locking
 
 __all__ = ["Kind", "SqliteFile"]
 
@@ -54,15 +54,15 @@ class _Open(NamedTuple):
     file: tuple[int, int] | None
 
 
-class SqliteFile:
+class SqliteFile(Locking):
     """A file of some kind. It is opened with its first use, and anew after a fork or when it was deleted."""
 
     def __init__(
         self, path: str | Path, kind: Kind, *, busy_timeout_s: float, durable: bool, read_only: bool = False
     ) -> None:
+        super().__init__(threading.RLock)
         self.path = Path(path)
         self.kind = kind
-        self.lock = threading.RLock()
         self._file = self.path.absolute()
         self._busy_timeout_s = busy_timeout_s
         self._synchronous = "full" if durable else "normal"
@@ -72,16 +72,9 @@ class SqliteFile:
         self.reading = _Access(self, "read")
         """The lock, for as long as something is read. What goes wrong meanwhile is an error of this kind of file."""
         self._writing = _Access(self, "written")
-        mind_forks(self)
-
-    def before_fork(self) -> None:
-        self.lock.acquire()
-
-    def after_fork_in_parent(self) -> None:
-        self.lock.release()
 
     def after_fork_in_child(self) -> None:
-        self.lock = threading.RLock()
+        super().after_fork_in_child()
         self._inherited.append(self._open)  # to close it here could harm the process that it belongs to
         self._open = None
 
@@ -92,7 +85,7 @@ class SqliteFile:
 
     def close(self) -> None:
         """Let go of it, until the next use."""
-        with self.lock, suppress(sqlite3.Error):
+        with self._lock, suppress(sqlite3.Error):
             opened, self._open = self._open, None
             if opened is not None:
                 opened.connection.close()
@@ -198,10 +191,10 @@ class _Access(NamedTuple):
     what: str
 
     def __enter__(self) -> None:
-        self.file.lock.acquire()
+        self.file._lock.acquire()
 
     def __exit__(self, kind: object, error: BaseException | None, trace: Any) -> None:
-        self.file.lock.release()
+        self.file._lock.release()
         name, error_type, *_ = self.file.kind
         if isinstance(error, _FAILURES) and not isinstance(error, error_type):
             is_locked = isinstance(error, sqlite3.Error) and "locked" in str(error)

@@ -86,5 +86,5 @@ class ListStore:
         ]
         written.dropped.extend((one.entry, "") for one in rivals)
         self._filed = [one for one in self._filed if one not in rivals]
-        if before is None or (before.is_suspect and not entry.is_suspect):
+        if before is None or entry.renews(before):
             written.stored.append(filed.entry)

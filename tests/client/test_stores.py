@@ -160,6 +160,15 @@ def test_a_suspect_is_the_same_entry_with_the_tags_it_is_put_with(store):
     assert (store.count(ORIGIN, "t"), store.count(ORIGIN, "s")) == (1, 0)
 
 
+def test_what_is_of_another_generation_is_stored_when_it_is_given_again(store):
+    put(store, entry())
+    assert put(store, entry(generation=1)).stored == [entry(generation=1)]
+    assert put(store, entry(generation=1)).stored == []
+    assert put(store, entry(generation=2, is_suspect=True)).stored == []
+    assert put(store, entry(generation=2)).stored == [entry(generation=2)]
+    assert found(store) == [entry(generation=2)]
+
+
 def test_to_become_suspect_is_no_use(store):
     for plan in "ab":
         put(store, entry(plan))

@@ -233,7 +233,7 @@ def test_an_answer_that_does_not_say_what_has_moved_moves_nothing(client, asked_
     word = KeysWord(client.trust, ORIGIN, client.clock)
     named, body = asked_otherwise(instead)
     answer = word.answer(Reply(200, body), named, knowledge)
-    verdict, place = word.judged(knowledge, named, answer.account, answer)
+    verdict, place = word.judged(knowledge, named.header, answer.account, answer)
     assert (type(verdict), place.at) == (Doubted, client.held.at)
 
 
@@ -483,11 +483,11 @@ def test_a_reply_that_is_not_signed_moves_nothing(server, client, said, verdict)
     vouched = msgspec.structs.replace(client.held, at="Abcdef1")
     knowledge = Knowledge(place=Place(at="Abcdef1", mark="m"), vouched=vouched)
     word = KeysWord(client.trust, ORIGIN, client.clock)
-    judged, place = word.judged(knowledge, NAMED, said, None)
+    judged, place = word.judged(knowledge, NAMED.header, said, None)
     assert (type(judged), place.at, place.mark) == (verdict, "Abcdef1", "m")
-    assert place.is_doubted == (verdict is Doubted)
+    assert bool(place.doubt) == (verdict is Doubted)
     client.clock.now += 24 * 3600
-    judged, place = word.judged(knowledge, NAMED, said, None)
+    judged, place = word.judged(knowledge, NAMED.header, said, None)
     assert (type(judged), place.at) == (Doubted, "Abcdef1")
 
 
@@ -509,7 +509,7 @@ def test_from_where_no_key_has_led_nothing_goes_on(server, client, is_by_a_key, 
             server.change(["k0"], 1)
         named = knowledge.place.asking
         answer = word.answer(Reply(200, server.answer(named)), named, knowledge)
-        judged, place = word.judged(knowledge, named, answer.account, answer)
+        judged, place = word.judged(knowledge, named.header, answer.account, answer)
         found.append(type(judged))
         assert place.at == server.at
     assert tuple(found) == verdict

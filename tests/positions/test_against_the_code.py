@@ -6,6 +6,7 @@ Keys are not part of `judged`, so histories with keys are not played here.
 import os
 import random
 
+import msgspec
 import pytest
 
 from shelflife.client.positions import Adopted, Forward, Place, judged
@@ -57,13 +58,13 @@ class Beside(History):
 
     def has_asked(self, memory, asked):
         place = self.places[memory.held]
-        ours = place.asking if asked.nonce else place.named
+        ours = place.asking if asked.nonce else place.asking._replace(nonce="")
         _agree("names", ours.base, named_in(asked).base)
         _agree("is read as", Named.from_header(ours.header), ours)
         _agree(
             "asks of its own accord",
             bool(Named.from_header(place.header).nonce),
-            place.is_doubted or place.at is None,
+            bool(place.doubt) or place.at is None,
         )
         self.nonces[asked.nonce] = ours.nonce
 
@@ -72,16 +73,16 @@ class Beside(History):
         if said.how == "silent":  # without an account there is nothing to judge
             return
         place, account = self.places[before], account_in(said, self.nonces)
-        verdict, after = judged(place, named_in(asked, self.nonces), account)
+        verdict, after = judged(place, named_in(asked, self.nonces).header, account)
         if isinstance(verdict, Adopted) and place.at is not None:
-            after = after.adopting(account.to, decision.held.mark)
+            after = msgspec.structs.replace(after, mark=decision.held.mark)
         _agree("is", type(verdict).__name__, decision.verdict)
         _agree(
             "has moved by", verdict.moved if isinstance(verdict, Forward) else None, _moved(account, decision)
         )
-        _agree("stands at", after.named.position, decision.held.known)
+        _agree("stands at", after.asking.position, decision.held.known)
         _agree("renews its mark", after.mark != place.mark, decision.held.mark != before.mark)
-        _agree("doubts", after.is_doubted, decision.held.is_doubted)
+        _agree("doubts", bool(after.doubt), decision.held.is_doubted)
         _agree("has a place", self.places.setdefault(decision.held, after), after)
 
 

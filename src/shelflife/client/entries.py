@@ -1,9 +1,8 @@
 """What a memory holds of a server: entries, and the versions at which they are good."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import cached_property
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -58,6 +57,20 @@ def is_below(path: str, root: str) -> bool:
 def digest_of(*parts: Any) -> str:
     """Tells one thing from another: 32 hexadecimal digits over the JSON of its parts."""
     return hashlib.blake2b(_encode(parts), digest_size=16).hexdigest()
+
+
+class _Once:
+    """A text about an entry that is worked out when somebody first asks. `functools.cached_property` has a lock, with which a process can fork."""
+
+    def __init__(self, work_out: Callable[[Any], str]) -> None:
+        self._work_out = work_out
+        self.__doc__ = work_out.__doc__
+
+    def __get__(self, entry: Any, kind: object) -> str:
+        if entry is None:
+            raise AttributeError("it is an entry that has this, and not the class")
+        text = vars(entry)[self._work_out.__name__] = self._work_out(entry)
+        return text
 
 
 class Grounds(msgspec.Struct, frozen=True):
@@ -126,7 +139,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @classmethod
     def from_suggestion(cls, suggestion: Suggestion, request: Mapping[str, Any], **members: Any) -> Self:
         """What is remembered of a cacheable suggestion that was the answer to this request."""
-        tables, cells = suggestion.depends_on, suggestion.rests_on
+        tables, cells = suggestion.grounds
         if cells and suggestion.when is not msgspec.UNSET:
             condition = Condition(suggestion.when, suggestion.unless or {})
             grounds = Grounds(tables, cells, suggestion.rules or (), suggestion.by or None)
@@ -141,20 +154,24 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             **members,
         )
 
-    @cached_property
+    @_Once
     def place(self) -> str:
         """Where a request finds it: its operation and the values of its fields."""
         return place_of(self.root, self.operation, self.condition.when)
 
-    @cached_property
+    @_Once
     def slot(self) -> str:
         """What it is the answer to: a second value for the same fields takes its place."""
         return digest_of(self.place, self.type, sorted(self.condition.unless), sorted(self.parameters))
 
-    @cached_property
+    @_Once
     def id(self) -> str:
         """The entry itself, value and all."""
         return digest_of(self.slot, self.parameters)
+
+    def renews(self, before: "Entry") -> bool:
+        """Whether it may be used now, where the same entry had to be revalidated before."""
+        return not self.is_suspect and (before.is_suspect or before.generation != self.generation)
 
     def applies_to(self, request: Mapping[str, Any]) -> bool:
         """Whether it holds for this request."""

@@ -58,7 +58,7 @@ _NO_INVALIDATIONS = (
 
 
 class Stored(msgspec.Struct, frozen=True, tag=True):
-    """A fix was learned, or one that was suspect was given again."""
+    """A fix was learned, or one that had to be revalidated was given again."""
 
     entry: Entry
 
@@ -131,7 +131,8 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
 class Ignored(msgspec.Struct, frozen=True, tag=True):
     """A suggestion was malformed or too large and was left out; or the whole contract was.
 
-    In the second case the server is in doubt, if anything is known of it. Where keys are pinned: the reply is of another state.
+    In the second case the server is in doubt, if anything is known of it. Where keys are pinned: the reply is of another state. Of a root that
+    a reply has told of: no contract answers there, and it is forgotten.
     """
 
     root: Root

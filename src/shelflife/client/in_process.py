@@ -1,6 +1,5 @@
 """A store in the memory of this process, gone when it ends."""
 
-import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -8,17 +7,18 @@ import msgspec
 
 from shelflife.client.entries import Entry, Knowledge, Root, Shape
 from shelflife.client.stores import MOST_SHAPES, Filed, Known, Write, Written
+from shelflife.forks import Locking
 
 __all__ = ["InProcessStore"]
 
 _Ids = defaultdict[tuple[str, ...], dict[str, None]]
 
 
-class InProcessStore:
+class InProcessStore(Locking):
     """Dictionaries under a lock. The order of `_filed` is the order of use, the longest unused first."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        super().__init__()
         self._known: dict[Root, Known] = {}
         self._filed: dict[str, Filed] = {}
         self._ids: _Ids = defaultdict(dict)
@@ -88,7 +88,7 @@ class InProcessStore:
         self._filed[entry.id] = filed._replace(entry=entry)
         for ids, key in self._links(filed):
             ids[key][entry.id] = None
-        if before is None or (before.entry.is_suspect and not entry.is_suspect):
+        if before is None or entry.renews(before.entry):
             written.stored.append(entry)
 
     def _remove(self, id: str) -> Entry:

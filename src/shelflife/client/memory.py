@@ -6,10 +6,9 @@ import time
 from collections.abc import Callable
 from functools import partial
 from os import PathLike
-from urllib.parse import urlsplit
 
 from shelflife.client.asking import AnyAsk, Ask, Exchange, Fields, driven, driven_async
-from shelflife.client.entries import Entry, Knowledge, Root, origin_of
+from shelflife.client.entries import Entry, Knowledge, Root
 from shelflife.client.events import Event, Reason
 from shelflife.client.guard import Amended, Guard, amend
 from shelflife.client.in_process import InProcessStore
@@ -70,6 +69,9 @@ class Memory:
 
         self.revalidating = self._revalidating.revalidating
         """What `revalidate` does, in the same way."""
+
+        self.root_of = self._shelf.root_of
+        """Where the contract lives that a URL is under, as far as replies have told: the origin, or a path on it."""
 
     @property
     def statistics(self) -> Statistics:
@@ -153,10 +155,7 @@ class Memory:
 
         The `Exchange` that is observed afterwards must have it too. With `asking` it is a question whether anything is in doubt or not.
         """
-        knowledge = self._shelf.knowledge(root)
-        place = Place() if knowledge is None else knowledge.place
-        # what could not be dealt with is settled by an answer: else a server that has nothing new to tell says nothing at all
-        return place.asking.header if asking or root in self._shelf.doubts else place.header
+        return self._shelf.at(root, asking=asking)
 
     def position(self, root: Root) -> str | None:
         """The position in a server's log that is known, for a precondition; None when there is none, or it is in doubt."""
@@ -168,10 +167,6 @@ class Memory:
         """Whether a server is known by its versions, and not by a position: it knows only the paper."""
         knowledge = self._shelf.knowledge(root)
         return knowledge is not None and knowledge.place.at is None and bool(knowledge.versions.tables)
-
-    def root_of(self, url: str) -> Root:
-        """Where the contract lives that a URL is under, as far as replies have told: the origin, or a path on it."""
-        return self._shelf.root_of(origin_of(url), urlsplit(url).path)
 
     def forget(
         self, root: Root, operation: str | None = None, type: str | None = None, *, id: str | None = None

@@ -4,25 +4,37 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import NamedTuple, assert_never
 from urllib.parse import urlsplit
 
 import msgspec
 
 from shelflife.client.asking import Exchange, Question, Reply, Steps
-from shelflife.client.entries import Entry, Knowledge, Root, is_below, origin_of
+from shelflife.client.entries import Entry, Knowledge, Root, is_below
 from shelflife.client.events import Distrusted, Event, Ignored, LogLost, Unjudged
-from shelflife.client.positions import Adopted, Current, Doubted, Forward, OldNews, Place, Verdict, new_mark
-from shelflife.client.reading import Contract, read_contract, read_state
+from shelflife.client.positions import (
+    Adopted,
+    Current,
+    Doubted,
+    Forward,
+    OldNews,
+    Place,
+    Verdict,
+    judged,
+    new_mark,
+)
+from shelflife.client.reading import Contract, read_account, read_contract, read_state
 from shelflife.client.shelf import MOST_TRIES, SPLIT_S, Shelf
 from shelflife.client.steps import Answer, Disposal, Distrust, New, Told, Unmoved, answered, dispose, follow
 from shelflife.client.stores import Known, StoreError, Write
-from shelflife.client.writing import NO_LESSONS, Writing
+from shelflife.client.writing import Writing
 from shelflife.contract import BadMessage
 from shelflife.contract.names import shown
-from shelflife.contract.positions import ROOT_HEADER, Account, Named
+from shelflife.contract.positions import NOWHERE, ROOT_HEADER, Account
 from shelflife.contract.preconditions import verdict_in
 from shelflife.contract.versions import Versions
+from shelflife.forks import mind_forks
 
 __all__ = ["NOTHING", "About", "Observing"]
 
@@ -35,6 +47,7 @@ _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 300.0
 _MOST_LEFT = 8
 _NO_SUCH_ENDPOINT = (400, 404, 405)
+_NO_CONTRACT = "a reply has said that a contract lives there, and none answers"
 _TOO_MANY = "too many others are writing to the memory at the same time"
 
 
@@ -79,6 +92,16 @@ class Observing:
         self._clock = clock
         self._back_off = _BackOff(clock)
         self._lock = threading.Lock()
+        mind_forks(self)
+
+    def before_fork(self) -> None:
+        """Whoever writes may be in the middle of it, and waits for the store: what the store has is whole."""
+
+    after_fork_in_parent = before_fork
+
+    def after_fork_in_child(self) -> None:
+        """A lock may have been held by a thread that is not there any more."""
+        self._lock = threading.Lock()
 
     def observing(self, exchange: Exchange, about: About = NOTHING) -> Steps[list[Event]]:
         """What a reply comes to. It is the answer about something, where it was asked for."""
@@ -88,39 +111,53 @@ class Observing:
             events = shelf.telling.tell([Unjudged(exchange.root, exchange.operation)])
         try:
             contract = read_contract(reply, exchange.request, exchange.operation)
-            if contract is not None:
-                exchange = self._rooted(exchange)
+            rooted = exchange if contract is None else self._rooted(exchange)
         except BadMessage as error:
             if shelf.knows_of(exchange.root):
                 shelf.doubts.add(exchange.root)
             return events + shelf.telling.tell([Ignored(exchange.root, str(error))])
         if contract is None:
             return events
-        return events + (yield from self.heeding(exchange, contract, about))
+        events += yield from self._heeding(rooted, contract, about)
+        if len(rooted.root) < len(exchange.root):
+            events += yield from self._looking_for(exchange.root)
+        return events
 
     def _rooted(self, exchange: Exchange) -> Exchange:
         """The exchange with the contract that its reply is of. `BadMessage` when the reply speaks for another one."""
         if exchange.path is None:
             return exchange
-        origin, told = origin_of(exchange.root), exchange.reply.headers.get(ROOT_HEADER.lower(), "")
-        path = urlsplit(told).path.rstrip("/")
+        told = exchange.reply.headers.get(ROOT_HEADER.lower(), "")
+        try:
+            path = urlsplit(told).path.rstrip("/")
+        except ValueError:  # of a host that is none
+            raise BadMessage(f"{ROOT_HEADER} is {shown(told)}, which is no address") from None
         if path and not is_below(exchange.path, path):
             raise BadMessage(f"the reply is of a contract at {shown(path)}, which the request was not for")
-        if path:
-            self._shelf.note_root(origin, path)
-        return exchange._replace(root=self._shelf.root_below(origin, exchange.path, path))
+        return exchange._replace(root=self._shelf.root_told(exchange.root, exchange.path, path))
 
-    def heeding(self, exchange: Exchange, contract: Contract, about: About = NOTHING) -> Steps[list[Event]]:
+    def _looking_for(self, root: Root) -> Steps[list[Event]]:
+        """Forget a root where no contract lives, or none any more. A reply had told of it, and one to a request below it is of another.
+
+        What answers there may be a contract all the same, as one can live below another. Silence says nothing.
+        """
+        if not self._back_off.may_ask(root):
+            return []
+        reply = yield Question(f"{root}/contract/changes?from={NOWHERE}")
+        self._back_off.note(root, has_answered=reply is not None)
+        is_another = reply is not None and reply.status in (200, *_NO_SUCH_ENDPOINT)
+        if not is_another or answered(reply, read_account) is not None:
+            return []
+        is_news = self._shelf.note_root(root, lives=False)
+        return self._shelf.telling.tell([Ignored(root, _NO_CONTRACT)] if is_news else [])
+
+    def _heeding(self, exchange: Exchange, contract: Contract, about: About) -> Steps[list[Event]]:
         """What follows from a contract, whatever comes of asking about it."""
         root = exchange.root
         faults: list[Event] = [Ignored(root, fault) for fault in contract.faults]
         is_ordered = contract.account is not None or self._shelf.is_placed(root)
         dealing = self._ordering if is_ordered else self._dealing
-        return (
-            yield from self._settling(
-                root, lambda doubted: dealing(exchange, contract, about, is_doubted=doubted), faults
-            )
-        )
+        return (yield from self._settling(root, partial(dealing, exchange, contract, about), faults))
 
     def begin_anew(self, root: Root) -> None:
         """All of a server was forgotten: it may be asked at once, and what is held against it is told again."""
@@ -155,14 +192,14 @@ class Observing:
                 events.append(Distrusted(root, str(distrust)))
         return telling.tell(events)
 
-    def _asking(self, root: Root, *, is_forced: bool = False) -> Steps[list[Event]]:
+    def _asking(self, root: Root, *, is_forced: bool) -> Steps[list[Event]]:
         """Ask a server where its log is, until nothing is in doubt any more or it does not answer."""
         events: list[Event] = []
         word = self._shelf.word_about(root)
         for asked_count in range(_MOST_ASKED):
             is_first = is_forced and asked_count == 0
             knowledge = self._shelf.known_here(self._shelf.store.known(root).knowledge)
-            if not is_first and not (knowledge.place.is_doubted and self._back_off.may_ask(root)):
+            if not is_first and not (knowledge.place.doubt and self._back_off.may_ask(root)):
                 break
             named = knowledge.place.asking
             reply = yield Question(word.question(named))
@@ -178,11 +215,11 @@ class Observing:
                 break
             self._shelf.doubts.forget(root)
             told = Exchange.told(root, "", {}, b"")
-            events += self._taken(told, Contract(), answer.account, named, answer)[-1]
+            events += self._taken(told, Contract(), answer.account, named.header, answer)[-1]
         return events
 
     def _ordering(
-        self, exchange: Exchange, contract: Contract, about: About, *, is_doubted: bool
+        self, exchange: Exchange, contract: Contract, about: About, is_doubted: bool
     ) -> Steps[list[Event]]:
         """What a reply comes to whose server has a log."""
         root, said = exchange.root, contract.account
@@ -192,12 +229,12 @@ class Observing:
             # What could not be dealt with before may have been newer than this. And a server that names no position may have lost its log.
             self._shelf.rewrite(root, _doubting)
         if said is not None:
-            sent = None if exchange.at is None else Named.from_header(exchange.at)
-            verdict, place, events = self._taken(exchange, contract, said, sent, checked=about.suspects)
+            sent, suspects = exchange.at, about.suspects
+            verdict, place, events = self._taken(exchange, contract, said, sent, checked=suspects)
         else:
             place = self._place(root)
         is_unasked = place.at is None and isinstance(verdict, OldNews)
-        if place.is_doubted or is_unasked:
+        if place.doubt or is_unasked:
             events += yield from self._asking(root, is_forced=is_unasked)
             if said is not None and not isinstance(verdict, Current):
                 events += self._looked_at_again(exchange, contract, said, about)
@@ -211,7 +248,7 @@ class Observing:
         place = self._place(root)
         if place.at == said.to:  # the answer has shown that the reply is of the very state that is known now
             return self._taken(exchange, contract, said, None, checked=about.suspects)[-1]
-        if place.is_doubted or self._shelf.word_about(root).is_its_own:
+        if place.doubt or self._shelf.word_about(root).is_its_own:
             return []
         return [Ignored(root, "the reply is of another state than the signed one: it is late, or forged")]
 
@@ -220,7 +257,7 @@ class Observing:
         exchange: Exchange,
         contract: Contract,
         said: Account,
-        sent: Named | None,
+        sent: str | None,
         answer: Answer | None = None,
         checked: Sequence[Entry] = (),
     ) -> tuple[Verdict, Place, list[Event]]:
@@ -238,15 +275,16 @@ class Observing:
                 knowledge = shelf.known_here(known.knowledge)
                 if answer is not None and answer.vouched is not None:
                     answer = answer if answer.vouched_before == knowledge.vouched else None
-                verdict, place = shelf.judged(root, knowledge, sent, said, answer)
+                if shelf.words is None:
+                    verdict, place = judged(knowledge.place, sent, said)
+                else:
+                    verdict, place = shelf.word_about(root).judged(knowledge, sent, said, answer)
                 disposal = self._disposed(verdict, knowledge, place)
-                is_here = not isinstance(verdict, Doubted | OldNews)
-                if answer is not None and answer.vouched is not None and is_here:
+                if answer is not None and answer.vouched is not None and disposal.is_teaching:
                     disposal.knowledge = msgspec.structs.replace(disposal.knowledge, vouched=answer.vouched)
-                lessons = self._writing.taught(exchange, contract, disposal) if is_here else NO_LESSONS
-                events = self._writing.carried_out(root, known, disposal, lessons, checked if is_here else ())
+                about = checked if disposal.is_teaching else ()
+                events = self._writing.carried_out(exchange, contract, known, disposal, about)
             if events is not None:
-                shelf.confirm(lessons.known)
                 after = disposal.knowledge
                 if after.generation > knowledge.generation:
                     several = after.split_at is not None and after.split_at >= now
@@ -262,8 +300,10 @@ class Observing:
                 return follow(knowledge, moved, self._shelf.strategy)
             case Adopted():
                 return Disposal(self._adopting(before, place))
-            case Current() | Doubted() | OldNews():
+            case Current():
                 return Disposal(knowledge)
+            case Doubted() | OldNews():
+                return Disposal(knowledge, is_teaching=False)
             case _:
                 assert_never(verdict)
 
@@ -304,7 +344,7 @@ class Observing:
         return [LogLost(root, several=False)] if self._shelf.rewrite(root, without_log) else []
 
     def _dealing(
-        self, exchange: Exchange, contract: Contract, about: About, *, is_doubted: bool
+        self, exchange: Exchange, contract: Contract, about: About, is_doubted: bool
     ) -> Steps[list[Event]]:
         """What a reply comes to whose server has only versions. Decided and written in one piece, unless it must be asked in between."""
         root, shelf = exchange.root, self._shelf
@@ -324,12 +364,10 @@ class Observing:
                         told = Told(contract, movement) if isinstance(movement, Unmoved | New) else None
                     if told is not None:
                         disposal = dispose(knowledge, told, shelf.strategy)
-                        lessons = self._writing.taught(exchange, told.contract, disposal)
                         is_answer = is_latest and told.contract.versions is not None
                         checked = about.suspects if is_answer else ()
-                        events = self._writing.carried_out(root, known, disposal, lessons, checked)
+                        events = self._writing.carried_out(exchange, told.contract, known, disposal, checked)
                         if events is not None:
-                            shelf.confirm(lessons.known)
                             return events
                         continue
                 if asked_with is None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec import UNSET
 
-from shelflife.contract.positions import Account, Moved, Named, Position
+from shelflife.contract.positions import NOWHERE, Account, Moved, Named, Position
 
 __all__ = ["Adopted", "Current", "Doubted", "Forward", "OldNews", "Place", "Verdict", "judged", "new_mark"]
 
@@ -31,36 +31,28 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     """Names the last reply that may be newer than what is known; empty when there is none."""
 
     @property
-    def is_doubted(self) -> bool:
-        """Whether such a reply was seen."""
-        return bool(self.doubt)
-
-    @property
-    def named(self) -> Named:
-        """What a request names."""
-        return Named(None if self.at is None else Position.from_text(self.at), self.mark)
-
-    @property
     def asking(self) -> Named:
-        """What a question names. Its nonce tells of which doubt was known when it was asked."""
-        return self.named._replace(nonce=f"{self.doubt}.{new_mark()}" if self.doubt else new_mark())
+        """What a question names."""
+        return Named(None if self.at is None else Position.from_text(self.at), self.mark, self._nonce())
+
+    @property
+    def base(self) -> str:
+        """The position and the mark, as a reply repeats them."""
+        at = self.at or NOWHERE
+        return f"{at}:{self.mark}" if self.mark else at
 
     @property
     def header(self) -> str:
         """What a request says in `Contract-At`. In doubt, and while nothing is known, it is a question: its own reply can settle that."""
-        return (self.asking if self.is_doubted or self.at is None else self.named).header
+        return f"{self.base};n={self._nonce()}" if self.doubt or self.at is None else self.base
+
+    def _nonce(self) -> str:
+        """Of a question. It tells of which doubt was known when that was asked."""
+        return f"{self.doubt}.{new_mark()}" if self.doubt else new_mark()
 
     def doubted(self) -> "Place":
         """With another doubt."""
         return msgspec.structs.replace(self, doubt=new_mark())
-
-    def moved_to(self, at: str) -> "Place":
-        """Further on in the same log."""
-        return msgspec.structs.replace(self, at=at)
-
-    def adopting(self, at: str, mark: str) -> "Place":
-        """Somewhere else, whatever was known before."""
-        return msgspec.structs.replace(self, at=at, mark=mark)
 
 
 class Current(NamedTuple):
@@ -80,8 +72,6 @@ class Adopted(NamedTuple):
 class Doubted(NamedTuple):
     """The reply may be newer than what is known, and does not prove it. The server must be asked."""
 
-    why: str
-
 
 class OldNews(NamedTuple):
     """The reply is of a state that has passed, or says nothing."""
@@ -90,21 +80,23 @@ class OldNews(NamedTuple):
 Verdict = Current | Forward | Adopted | Doubted | OldNews
 
 
-def judged(place: Place, sent: Named | None, said: Account) -> tuple[Verdict, Place]:
+def judged(place: Place, sent: str | None, said: Account) -> tuple[Verdict, Place]:
     """What a reply means, and where the memory stands with it, but for the mark of what is adopted: it keeps the old one here.
 
-    `sent` is what its request named. Whoever carries this out sees to it that `place` is still what is known then.
+    `sent` is what its request had in `Contract-At`. Whoever carries this out sees to it that `place` is still what is known then.
     """
-    if sent is not None and sent.nonce and said.nonce == sent.nonce and sent.base == place.named.base:
+    base, _, nonce = (sent or "").partition(";n=")
+    if nonce and said.nonce == nonce and base == place.base:
         verdict = _answered(place, said)
         if verdict is not None:
-            is_settling = sent.nonce.partition(".")[0] == place.doubt
-            after = msgspec.structs.replace(place, doubt="") if is_settling else place
-            return verdict, after.moved_to(said.to)
+            is_settling = nonce.partition(".")[0] == place.doubt
+            return verdict, msgspec.structs.replace(
+                place, at=said.to, doubt="" if is_settling else place.doubt
+            )
     verdict = _seen(place, said)
     match verdict:
         case Forward() | Adopted():
-            return verdict, place.moved_to(said.to)
+            return verdict, msgspec.structs.replace(place, at=said.to)
         case Doubted():
             return verdict, place.doubted()
         case _:
@@ -115,7 +107,7 @@ def _answered(place: Place, said: Account) -> Verdict | None:
     """What an answer means that is about what is known now, and so is later than that; None when it does not say."""
     if said.to == place.at:
         return Current()
-    if said.moved is not UNSET and said.since == place.named.base:
+    if said.moved is not UNSET and said.since == place.base:
         return Forward(said.moved)
     return Adopted() if said.unknown is not UNSET or place.at is None else None
 
@@ -127,23 +119,17 @@ def _seen(place: Place, said: Account) -> Verdict:
     if said.to == place.at:
         return Current()
     is_of_this_mark = said.since.partition(":")[2] == place.mark
-    is_later = said.since == place.named.base
+    is_later = said.since == place.base
     if said.unknown is not UNSET and is_later:
         return Adopted()
     if said.unknown in ("ahead", "foreign") and is_of_this_mark:
-        return Doubted("the server has lost a state that was seen of it")
+        return Doubted()  # the server has lost a state that was seen of it
     here, there = Position.from_text(place.at), Position.from_text(said.to)
     if here is None or there is None:
         return OldNews()
     if there.number > here.number:
-        return (
-            Forward(said.moved) if is_later and said.moved is not UNSET else Doubted("the server has gone on")
-        )
-    return (
-        Doubted("the server is at another state of the same number")
-        if there.number == here.number
-        else OldNews()
-    )
+        return Forward(said.moved) if is_later and said.moved is not UNSET else Doubted()
+    return Doubted() if there.number == here.number else OldNews()
 
 
 def new_mark() -> str:

@@ -13,7 +13,7 @@ from shelflife.contract.cells import size_of
 from shelflife.contract.compact import CompactSuggestion, expanded
 from shelflife.contract.errors import BadMessage, ContractError
 from shelflife.contract.messages import Changes, ContractState, RulesChanges, Suggestion, TableChanges
-from shelflife.contract.names import check_name, check_nodes, check_versions, is_version, shown
+from shelflife.contract.names import check_name, check_suggestion_names, check_versions, is_version, shown
 from shelflife.contract.positions import AT_HEADER, Account, MovedRules, MovedTable, Named, Position
 from shelflife.contract.signed import KEY, MOST_ENDORSEMENTS, SignedStatement, Statement
 from shelflife.contract.stamps import (
@@ -28,7 +28,6 @@ from shelflife.contract.versions import Versions
 
 __all__ = [
     "Contract",
-    "checked_account",
     "read_account",
     "read_changes",
     "read_contract",
@@ -44,6 +43,7 @@ _MOST_TABLES = 10_000
 _MOST_READS = 1_000
 _MOST_CHANGES = 10_000
 _CACHED = ("GET", "HEAD")
+_MALFORMED_POSITION = "the position is malformed"
 _SIGNATURE = re.compile(r"[A-Za-z0-9+/]{86}==")
 
 _LOG = re.compile(r"[!-~]{1,128}")
@@ -134,29 +134,32 @@ def _account_of(told: bytes) -> Account | None:
         return None
     if isinstance(where, str):
         return _brief_account(where)
-    return None if Position.from_text(where.to) is None else read_account(told)
+    return None if Position.from_text(where.to) is None else _within(_decoded(told, Account, "the position"))
 
 
 def _brief_account(text: str) -> Account | None:
     named = Named.from_header(text) if text else None
-    return (
-        None
-        if named is None or named.position is None
-        else Account(to=str(named.position), nonce=named.nonce)
-    )
+    if named is None or named.position is None:
+        return None
+    return Account(to=str(named.position), nonce=named.nonce)
 
 
 def read_account(body: bytes) -> Account:
     """What a server says of where it is in its log: in a response, in an answer or in an event; `BadMessage` when it is malformed."""
-    account = _decoded(body, Account, "the position")
-    return checked_account(account)
+    return _checked_account(_decoded(body, Account, "the position"))
 
 
-def checked_account(account: _Account) -> _Account:
-    """The same with nothing in it that no honest server sends, and with lists that can be gone through."""
-    base = Named.from_header(account.since) if account.since else None
-    if Position.from_text(account.to) is None or (account.since and base is None):
-        raise BadMessage("the position is malformed")
+def _checked_account(account: _Account) -> _Account:
+    """The same with nothing in it that no honest server sends."""
+    if Position.from_text(account.to) is None:
+        raise BadMessage(_MALFORMED_POSITION)
+    return _within(account)
+
+
+def _within(account: _Account) -> _Account:
+    """An account whose position is one, with nothing else in it that no honest server sends, and with lists that can be gone through."""
+    if account.since and Named.from_header(account.since) is None:
+        raise BadMessage(_MALFORMED_POSITION)
     if account.moved is UNSET:
         return account
     moved = account.moved
@@ -200,7 +203,18 @@ def read_changes(body: bytes, since: Versions) -> Changes:
 
     A table is left out when it is not answered as asked, and is unknown when its lists are not all there or too long.
     """
-    return _checked(_decoded(body, Changes, "the answer"), since)
+    changes = _decoded(body, Changes, "the answer")
+    tables = {
+        table: _bounded(
+            _with_few_columns(told), (told.added, told.removed, told.changed, told.affected_downstream or ())
+        )
+        for table, told in changes.tables.items()
+        if told.since == since.tables.get(table) and is_version(told.version)
+    }
+    rules: RulesChanges | UnsetType = UNSET
+    if changes.rules and changes.rules.since == since.rules and is_version(changes.rules.version):
+        rules = _bounded(changes.rules, (changes.rules.added, changes.rules.removed))
+    return msgspec.structs.replace(changes, tables=tables, rules=rules)
 
 
 def read_signed_statement(body: bytes) -> SignedStatement:
@@ -220,21 +234,7 @@ def read_statement(text: str) -> Statement:
     statement = _decoded(text.encode(), Statement, "the statement")
     if not (_LOG.fullmatch(statement.log) and _DIGEST.fullmatch(statement.digest)):
         raise BadMessage("the statement names no log, or has no digest")
-    return checked_account(statement)
-
-
-def _checked(changes: Changes, since: Versions) -> Changes:
-    tables = {
-        table: _bounded(
-            _with_few_columns(told), (told.added, told.removed, told.changed, told.affected_downstream or ())
-        )
-        for table, told in changes.tables.items()
-        if told.since == since.tables.get(table) and is_version(told.version)
-    }
-    rules: RulesChanges | UnsetType = UNSET
-    if changes.rules and changes.rules.since == since.rules and is_version(changes.rules.version):
-        rules = _bounded(changes.rules, (changes.rules.added, changes.rules.removed))
-    return msgspec.structs.replace(changes, tables=tables, rules=rules)
+    return _checked_account(statement)
 
 
 def _decoded(body: bytes, form: type[_Message], what: str) -> _Message:
@@ -302,18 +302,17 @@ def _read_suggestion(raw: bytes, request: Mapping[str, Any] | None) -> Suggestio
         suggestion = expanded(_decoded(raw, CompactSuggestion, "it"), request)
     else:
         suggestion = _decoded(raw, Suggestion, "it")
-    check_name(suggestion.type, "suggestion")
+    (tables, cells), rules = suggestion.grounds, suggestion.rules or ()
+    check_suggestion_names(suggestion.type, (*tables, *rules))
     parameters, when, unless = suggestion.parameters, suggestion.when or {}, suggestion.unless or {}
-    cells, rules, depends_on = suggestion.rests_on, suggestion.rules or (), suggestion.depends_on
-    sizes = map(len, (parameters, when, unless, suggestion.rows or (), rules, depends_on))
+    sizes = map(len, (parameters, when, unless, suggestion.rows or (), rules, tables))
     if max(size_of(cells), *sizes) > _MOST_READS:
         raise BadMessage(f"the suggestion {suggestion.type} is too large")
     values = [parameters, *when.values(), *chain.from_iterable(unless.values())]
     if fault_in(values, DEEPEST_VALUE + 1):
         raise BadMessage(f"the suggestion {suggestion.type} is nested too deeply")
-    check_nodes((*depends_on, *rules))
     of_rows = {*cells, *(row.partition(":")[0] for row in suggestion.rows or ())}
-    strangers = of_rows - (cells.keys() & set(depends_on))
+    strangers = of_rows - (cells.keys() & set(tables))
     if strangers:
         raise BadMessage(
             f"the suggestion {suggestion.type} rests on rows of {shown(min(strangers))}, which is not among its tables"

@@ -1,22 +1,22 @@
 """What one memory finds in its store, and whether it may be used now."""
 
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from urllib.parse import urlsplit
 
 import msgspec
 
 from shelflife.client.asking import Fields
-from shelflife.client.entries import Entry, Knowledge, Root, is_below, place_of
-from shelflife.client.positions import Place, Verdict, judged
-from shelflife.client.steps import Answer, Word, Words
+from shelflife.client.entries import Entry, Knowledge, Root, is_below, origin_of, place_of
+from shelflife.client.positions import Place
+from shelflife.client.steps import Word, Words
 from shelflife.client.stores import Known, Store, StoreError, Write, Written
 from shelflife.client.strategies import SUSPECT, Strategy, table_tag
 from shelflife.client.telling import Telling
-from shelflife.contract.positions import Account, Named
 from shelflife.contract.values import is_carried
 from shelflife.contract.when import value_at
+from shelflife.forks import Locking
 
 __all__ = ["Doubts", "Revalidate", "Shelf", "Standing", "Usable", "Withheld", "standing_of"]
 
@@ -60,15 +60,22 @@ def standing_of(entry: Entry, knowledge: Knowledge, server: Standing) -> Standin
     return server
 
 
-class Doubts:
+class Doubts(Locking):
     """Servers of which a response was seen that could not be dealt with, is being dealt with, or is not to be believed."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        super().__init__()
         self._unsettled: dict[Root, int] = {}
         self._count = 0
         self._settling: Counter[Root] = Counter()
         self._told: dict[Root, str] = {}
+
+    def after_fork_in_child(self) -> None:
+        """Whoever was asking a server is not there any more: what it was about to find out is not known here."""
+        super().after_fork_in_child()
+        for root in +self._settling:
+            self.add(root)
+        self._settling.clear()
 
     def __contains__(self, root: Root) -> bool:
         """Whether something was seen that has not been dealt with."""
@@ -150,7 +157,7 @@ class Shelf:
         self.strategy = strategy
         self.telling = telling
         self.doubts = Doubts()
-        self._words = words
+        self.words = words
         self._clock = clock
         self._confirmed: set[str] = set()
         """Where several logs answer: entries that were revalidated, each for one use."""
@@ -176,6 +183,13 @@ class Shelf:
         except StoreError as error:
             self.telling.store_failed(error, "read")
             return None
+
+    def at(self, root: Root, *, asking: bool) -> str:
+        """What to say in the header `Contract-At` of a request."""
+        knowledge = self.knowledge(root)
+        place = Place() if knowledge is None else knowledge.place
+        # what could not be dealt with is settled by an answer: else a server that has nothing new to tell says nothing at all
+        return place.asking.header if asking or root in self.doubts else place.header
 
     def rewrite(self, root: Root, decide: Callable[[Known], Write | None]) -> Written | None:
         """Write what is decided about what is known of a server; None when that is nothing, or the store does not write it.
@@ -208,17 +222,9 @@ class Shelf:
 
     def word_about(self, root: Root) -> Word:
         """Whose word counts about a server."""
-        word = None if self._words is None else self._words.word_about(root, self._clock)
+        word = None if self.words is None else self.words.word_about(root, self._clock)
         is_held = lambda table: self.store.count(root, table_tag(table)) > 0  # noqa: E731
         return word or Word(root, self.strategy, is_held)
-
-    def judged(
-        self, root: Root, knowledge: Knowledge, sent: Named | None, said: Account, answer: Answer | None
-    ) -> tuple[Verdict, Place]:
-        """What a position means that a server names: by its own word, or by that of the keys that are pinned for it."""
-        if self._words is None:
-            return judged(knowledge.place, sent, said)
-        return self.word_about(root).judged(knowledge, sent, said, answer)
 
     def standing_of(self, root: Root, knowledge: Knowledge | None) -> Standing:
         """Whether anything that is remembered of a server may be used now, given what is known of it."""
@@ -227,9 +233,9 @@ class Shelf:
             return standing
         if knowledge is None:
             return Revalidate("the store fails")
-        if knowledge.place.is_doubted:
+        if knowledge.place.doubt:
             return Revalidate("a reply of the server may be newer than what is known")
-        lack = None if self._words is None else self.word_about(root).lacks(knowledge)
+        lack = None if self.words is None else self.word_about(root).lacks(knowledge)
         return standing if lack is None else Revalidate(lack)
 
     def is_split(self, knowledge: Knowledge) -> bool:
@@ -245,7 +251,7 @@ class Shelf:
     def must_ask_first(self, root: Root) -> bool:
         """Whether somebody must vouch for a server before anything that is remembered of it is used."""
         return (
-            self._words is not None
+            self.words is not None
             and isinstance(self.standing_of(root, self.knowledge(root)), Revalidate)
             and not self.word_about(root).is_its_own
         )
@@ -273,15 +279,14 @@ class Shelf:
     def suspects(self, root: Root, operation: str, request: Fields) -> list[Entry]:
         """The entries that hold for this request and must be revalidated, each for itself."""
         knowledge = self.knowledge(root)
-        found = [] if knowledge is None else self._held(root, operation, request)
+        if knowledge is None:
+            return []
+        is_split = self.is_split(knowledge)
         return [
             entry
-            for entry in found
-            if knowledge is not None
-            and (
-                isinstance(standing_of(entry, knowledge, Usable()), Revalidate)
-                or (self.is_split(knowledge) and entry.id not in self._confirmed)
-            )
+            for entry in self._held(root, operation, request)
+            if isinstance(standing_of(entry, knowledge, Usable()), Revalidate)
+            or (is_split and entry.id not in self._confirmed)
         ]
 
     def has_suspects(self, root: Root) -> bool:
@@ -295,27 +300,37 @@ class Shelf:
             self.telling.store_failed(error, "read")
             return False
 
-    def root_of(self, origin: Root, path: str) -> Root:
-        """Where the contract lives that a request for this path is under, as far as that is known."""
+    def root_of(self, url: str) -> Root:
+        """Where the contract lives that a URL is under, as far as replies have told: the origin, or a path on it."""
+        origin, path = origin_of(url), urlsplit(url).path
         knowledge = self.knowledge(origin)
         below = [] if knowledge is None else [root for root in knowledge.roots if is_below(path, root)]
-        return self.root_below(origin, path, max(below, key=len, default=""))
+        return self._root_below(origin, path, max(below, key=len, default=""))
 
-    def root_below(self, origin: Root, path: str, told: str) -> Root:
+    def root_told(self, root: Root, path: str, told: str) -> Root:
+        """Where the contract lives that a request for this path was under, by what the reply has told. It is noted."""
+        origin = root.removesuffix(urlsplit(root).path)
+        if told:
+            self.note_root(origin + told, lives=True)
+        return self._root_below(origin, path, told)
+
+    def _root_below(self, origin: Root, path: str, told: str) -> Root:
         """Where a contract lives, by what a server has told; but not above where keys are pinned, which no server gets around."""
-        pinned = origin if self._words is None else self._words.root_of(origin, path)
+        pinned = origin if self.words is None else self.words.root_of(origin, path)
         return max(pinned, origin + told, key=len)
 
-    def note_root(self, origin: Root, path: str) -> None:
-        """A contract lives below this path of an origin."""
+    def note_root(self, root: Root, *, lives: bool) -> bool:
+        """Whether a contract lives at this path of its origin. Tells whether that is news. Of too many, those stay that were told last."""
+        path = urlsplit(root).path
 
         def noting(known: Known) -> Write | None:
             roots = known.knowledge.roots
-            if path in roots or len(roots) >= _MOST_ROOTS:
+            if lives == (path in roots):
                 return None
-            return Write(msgspec.structs.replace(known.knowledge, roots=(*roots, path)))
+            roots = (*roots, path)[-_MOST_ROOTS:] if lives else tuple(one for one in roots if one != path)
+            return Write(msgspec.structs.replace(known.knowledge, roots=roots))
 
-        self.rewrite(origin, noting)
+        return self.rewrite(root.removesuffix(path), noting) is not None
 
     def _held(self, root: Root, operation: str, request: Fields) -> list[Entry]:
         """The entries that hold for this request, whether they may be used or not."""

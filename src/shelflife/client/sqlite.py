@@ -143,7 +143,7 @@ class SqliteStore:
             return self._counted(number, "select count(*) from tags where tag = ?", number)
 
     def write(self, root: Root, revision: int, write: Write) -> Written | None:
-        with self._file.lock:
+        with self._file.reading:
             try:
                 with self._file.writing():
                     return self._written(root, revision, write)
@@ -152,7 +152,7 @@ class SqliteStore:
                 raise
 
     def used(self, ids: Iterable[str]) -> None:
-        with self._file.lock:
+        with self._file.reading:
             for id in ids:
                 self._noted[id] = self._noted.pop(id, None)
             if len(self._noted) >= _MOST_NOTED:
@@ -223,7 +223,7 @@ class SqliteStore:
         if shape not in shapes:
             self._execute("insert into shapes values (?, ?, ?)", entry.root, entry.operation, _encode(shape))
             del self._seen.shapes[entry.root, entry.operation]
-        if before is None or (before.is_suspect and not entry.is_suspect):
+        if before is None or entry.renews(before):
             written.stored.append(entry)
 
     def _drop(self, which: str, *values: Any) -> list[Entry]:

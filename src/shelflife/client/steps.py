@@ -177,7 +177,7 @@ class Word:
         self._is_held = is_held
 
     def judged(
-        self, knowledge: Knowledge, sent: Named | None, said: Account, answer: Answer | None
+        self, knowledge: Knowledge, sent: str | None, said: Account, answer: Answer | None
     ) -> tuple[Verdict, Place]:
         """What a position means that a reply, or an answer, names."""
         return judged(knowledge.place, sent, said)

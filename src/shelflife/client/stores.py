@@ -62,7 +62,7 @@ class Written(NamedTuple):
     """What a write did.
 
     `dropped` has each entry that went with the tag or id by which it did, or "" where another took its slot; `trimmed` those that had to
-    leave for want of room; `stored` those that were put and were not there before, or were there as suspects and are none any more.
+    leave for want of room; `stored` those that were put and were not there before, or had to be revalidated (`Entry.renews`).
     """
 
     dropped: list[tuple[Entry, str]]
@@ -72,7 +72,7 @@ class Written(NamedTuple):
     """The entries that had to leave for want of room."""
 
     stored: list[Entry]
-    """The entries that were put and were not there before, or only as suspects."""
+    """The entries that were put and were not there before, or had to be revalidated."""
 
 
 class Store(Protocol):

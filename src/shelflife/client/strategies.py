@@ -154,7 +154,9 @@ class Exact:
     def files(self, entry: Entry) -> Filed:
         grounds = entry.grounds
         tags = [table_tag(table) for table in grounds.tables]
-        for table, rows in grounds.rests_on.items():
+        if grounds.cells is None:
+            tags += map(any_row_tag, grounds.tables)
+        for table, rows in (grounds.cells or {}).items():
             tags += [any_row_tag(table)] if rows is None else _row_tags(table, rows)
         tags += [ANY_RULE] if grounds.rules is None else map(rule_tag, grounds.rules)
         tags.append(ANY_POLICY if grounds.policy is None else policy_tag(grounds.policy))

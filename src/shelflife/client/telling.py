@@ -2,7 +2,6 @@
 
 import logging
 import math
-import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ import msgspec
 
 from shelflife.client.events import Event, Evicted, Reason, Stored, StoreFailed
 from shelflife.client.stores import StoreError
+from shelflife.forks import Locking
 
 __all__ = ["Statistics", "Telling"]
 
@@ -51,11 +51,11 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
         return self.confirmed / judged if judged else None
 
 
-class Telling:
+class Telling(Locking):
     """What one memory tells. It also counts, and remembers within bounds which values are gone. Threads may share it."""
 
     def __init__(self, on_event: Callable[[Event], None] | None, clock: Callable[[], float]) -> None:
-        self._lock = threading.Lock()
+        super().__init__()
         self._counts: Counter[str] = Counter()
         self._evictions: Counter[Reason] = Counter()
         self._gone: OrderedDict[str, dict[str, Any]] = OrderedDict()

@@ -79,7 +79,7 @@ class KeysWord(Word):
         return None if vouched.key in _keys(self.trust, self.root, vouched).valid else lack
 
     def judged(
-        self, knowledge: Knowledge, sent: Named | None, said: Account, answer: Answer | None
+        self, knowledge: Knowledge, sent: str | None, said: Account, answer: Answer | None
     ) -> tuple[Verdict, Place]:
         """Only a signed answer moves anything. A reply may be of the state that a key vouches for; else it is one to ask about."""
         if answer is not None:
@@ -91,7 +91,7 @@ class KeysWord(Word):
             return verdict, place
         if self.lacks(knowledge) is None and said.to == knowledge.place.at:
             return Current(), knowledge.place
-        return Doubted("no key vouches for the state that the reply is of"), knowledge.place.doubted()
+        return Doubted(), knowledge.place.doubted()
 
     def question(self, named: Named) -> str:
         return f"{self.root}/contract/signed?from={quote(named.base)}&nonce={named.nonce}"

@@ -18,7 +18,7 @@ from shelflife.client.strategies import EVERYTHING, STANDING, SUSPECT, table_tag
 from shelflife.contract.values import is_carried
 from shelflife.contract.versions import Versions
 
-__all__ = ["MOST_EVICTIONS", "NO_LESSONS", "Lessons", "Writing", "departures", "what_is_taught"]
+__all__ = ["MOST_EVICTIONS", "Lessons", "Writing", "departures", "what_is_taught"]
 
 MOST_EVICTIONS = 32
 """By default: of the fixes that one agent remembers of one server, so many may be invalidated within an hour.
@@ -73,9 +73,6 @@ class Lessons(NamedTuple):
     """As suspects: fixes of the state that the response names, where the server has moved on from that."""
 
 
-NO_LESSONS = Lessons([], [])
-
-
 def what_is_taught(
     exchange: Exchange, contract: Contract, disposal: Disposal, *, learned_at: float, strategy: str
 ) -> Lessons:
@@ -85,23 +82,26 @@ def what_is_taught(
     """
     known: dict[str, Entry] = {}
     outrun: dict[str, Entry] = {}
-    is_taught = contract.suggestions and is_carried(exchange.operation, exchange.request)
-    for suggestion in contract.suggestions if disposal.is_teaching and is_taught else ():
-        is_placed = contract.account is not None and bool(suggestion.depends_on)
-        is_known = is_placed or is_current(suggestion, contract, disposal.knowledge.versions)
-        is_of_a_state = is_known or is_current(suggestion, contract, contract.versions or Versions({}))
-        if suggestion.cache_hint == "cacheable" and is_of_a_state:
-            entry = Entry.from_suggestion(
-                suggestion,
-                exchange.request,
-                root=exchange.root,
-                operation=exchange.operation,
-                learned_at=learned_at,
-                strategy=strategy,
-                is_suspect=not is_known,
-                generation=disposal.knowledge.generation,
-            )
-            (known if is_known else outrun)[entry.id] = entry
+    cacheable = [
+        one for one in contract.suggestions if one.cache_hint == "cacheable" and disposal.is_teaching
+    ]
+    if not cacheable or not is_carried(exchange.operation, exchange.request):
+        return Lessons([], [])
+    for suggestion in cacheable:
+        entry = Entry.from_suggestion(
+            suggestion,
+            exchange.request,
+            root=exchange.root,
+            operation=exchange.operation,
+            learned_at=learned_at,
+            strategy=strategy,
+            generation=disposal.knowledge.generation,
+        )
+        is_placed = contract.account is not None and bool(entry.grounds.tables)
+        if is_placed or is_current(suggestion, contract, disposal.knowledge.versions):
+            known[entry.id] = entry
+        elif is_current(suggestion, contract, contract.versions or Versions({})):
+            outrun[entry.id] = _as_suspect(entry)
     return Lessons(list(known.values()), list(outrun.values()))
 
 
@@ -111,6 +111,7 @@ class Writing:
     def __init__(
         self, shelf: Shelf, capacity: int | None, most_evictions: int | None, clock: Callable[[], float]
     ) -> None:
+        self._shelf = shelf
         self._store = shelf.store
         self._strategy = shelf.strategy
         self._telling = shelf.telling
@@ -118,19 +119,22 @@ class Writing:
         self._clock = clock
         self._bound = Bound(most_evictions, clock)
 
-    def taught(self, exchange: Exchange, contract: Contract, disposal: Disposal) -> Lessons:
-        """What is to be kept of a response."""
-        return what_is_taught(
-            exchange, contract, disposal, learned_at=self._clock(), strategy=self._strategy.name
-        )
-
     def carried_out(
-        self, root: Root, known: Known, disposal: Disposal, taught: Lessons, checked: Sequence[Entry] = ()
+        self,
+        exchange: Exchange,
+        contract: Contract,
+        known: Known,
+        disposal: Disposal,
+        checked: Sequence[Entry] = (),
     ) -> list[Event] | None:
-        """Write what follows from a response; None when somebody else has written meanwhile.
+        """Write what follows from a response, with what it teaches; None when somebody else has written meanwhile.
 
         `checked` are the suspects that the response is the answer about.
         """
+        root = exchange.root
+        taught = what_is_taught(
+            exchange, contract, disposal, learned_at=self._clock(), strategy=self._strategy.name
+        )
         if known.revision and disposal.knowledge.strategy != known.knowledge.strategy:
             disposal.dropped |= dict.fromkeys(EVERYTHING, Reason.ANOTHER_STRATEGY)
         lessons, outrun = taught.known, self._untaken(taught, disposal)
@@ -151,6 +155,8 @@ class Writing:
         self._telling.store_works("write")
         left = departures(written, {**drop, **drop_ids})
         self._bound.note(root, sum(one.reason.is_invalidation for one in left))
+        if disposal.knowledge.split_at is not None:
+            self._shelf.confirm(lessons)
         alert = revision.alert or disposal.alert
         return [
             *([Alerted(root, alert)] if alert else []),
@@ -203,10 +209,12 @@ class Writing:
 
     def _untaken(self, lessons: Lessons, disposal: Disposal) -> list[Entry]:
         """What the server has moved on from, where nothing else is and stays the answer to the same."""
-        places = [entry.place for entry in lessons.outrun] if self._bound.most is not None else []
-        held = (entry for entry in self._store.at(places) if self._stays(entry, disposal))
-        taken = {entry.slot for entry in (*lessons.known, *held)}
-        return [entry for entry in lessons.outrun if places and entry.slot not in taken]
+        if not lessons.outrun or self._bound.most is None:
+            return []
+        held = self._store.at([entry.place for entry in lessons.outrun])
+        staying = [entry for entry in held if self._stays(entry, disposal)]
+        taken = {entry.slot for entry in (*lessons.known, *staying)}
+        return [entry for entry in lessons.outrun if entry.slot not in taken]
 
 
 def _as_suspect(entry: Entry) -> Entry:

@@ -56,8 +56,8 @@ class CompactSuggestion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 
 def compacted(suggestion: Suggestion, by: str) -> CompactSuggestion | Suggestion:
     """A suggestion by a policy, for a client that names positions. One that does not say what it rests on stays as it is."""
-    cells, when, unless = suggestion.rests_on, suggestion.when or {}, suggestion.unless or {}
-    if not cells or suggestion.when is UNSET or cells.keys() != {*suggestion.depends_on}:
+    (tables, cells), when, unless = suggestion.grounds, suggestion.when or {}, suggestion.unless or {}
+    if not cells or suggestion.when is UNSET or cells.keys() != {*tables}:
         return suggestion
     short = {
         value: _OF_PARAMETERS + field for field, value in _texts(suggestion.parameters, shorter=True).items()

@@ -96,9 +96,9 @@ class Suggestion(msgspec.Struct, frozen=True, kw_only=True):
             raise BadMessage(f"the suggestion {self.type} says recompute and yet names a table")
 
     @property
-    def rests_on(self) -> Cells:
-        """The cells that the fix rests on; of rows without cells, all of them. Empty where neither is told."""
-        return cells_of_rows(self.rows or ()) if self.cells is UNSET else self.cells
+    def grounds(self) -> tuple[tuple[str, ...], Cells]:
+        """The tables that the fix depends on, and the cells: of rows without cells, all of them. Empty where neither is told."""
+        return self.depends_on, cells_of_rows(self.rows or ()) if self.cells is UNSET else self.cells
 
     @property
     def depends_on(self) -> tuple[str, ...]:

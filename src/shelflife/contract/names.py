@@ -8,7 +8,7 @@ from shelflife.contract.errors import BadName
 
 __all__ = [
     "check_name",
-    "check_nodes",
+    "check_suggestion_names",
     "check_version",
     "check_versions",
     "is_unicode",
@@ -66,8 +66,9 @@ def check_versions(tables: Mapping[str, str], rules: str | None) -> None:
         check_version(rules)
 
 
-def check_nodes(nodes: Iterable[str]) -> None:
-    """Raise `BadName` unless the tables of all these nodes can be called that."""
+def check_suggestion_names(type: str, nodes: Iterable[str]) -> None:
+    """Raise `BadName` unless a suggestion can be of this type, and the tables of all these nodes can be called that."""
+    check_name(type, "suggestion")
     for node in nodes:
         check_name(split_node_id(node)[0])
 

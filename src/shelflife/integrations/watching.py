@@ -54,8 +54,7 @@ def method_and_target(request: Any) -> str:
 class _Blocking:
     """The calls of a blocking client, to be awaited like those of an async one. They are done at once."""
 
-    def chunks(self, stream: Any) -> Any:
-        return iter(stream)
+    chunks = staticmethod(iter)
 
     async def next_chunk(self, chunks: Any) -> Any:
         return next(chunks, None)
@@ -70,8 +69,7 @@ class _Blocking:
 class _Async:
     """The calls of an async client."""
 
-    def chunks(self, stream: Any) -> Any:
-        return aiter(stream)
+    chunks = staticmethod(aiter)
 
     async def next_chunk(self, chunks: Any) -> Any:
         return await anext(chunks, None)
@@ -237,22 +235,15 @@ def _address(request: Any) -> str:
 
 def _to_ask(request: Any, question: Question) -> Any:
     """A question to the server that a request went to: with its credentials, without its body, and not for long."""
-    headers = [
-        (name, value) for name, value in request.headers.multi_items() if not _NOT_OF_A_QUESTION.match(name)
-    ]
+    own = [header for header in request.headers.multi_items() if not _NOT_OF_A_QUESTION.match(header[0])]
+    asked = {"accept": "application/json", "accept-encoding": "gzip, deflate", **question.headers}
+    if question.body is not None:
+        asked["content-type"] = "application/json"
     given = request.extensions.get("timeout") or {}
     timeout = {what: min(given.get(what) or longest, longest) for what, longest in _LONGEST_WAITS_S.items()}
-    headers += [
-        ("accept", "application/json"),
-        ("accept-encoding", "gzip, deflate"),
-        *question.headers.items(),
-    ]
-    if question.body is not None:
-        headers.append(("content-type", "application/json"))
     url = request.url.join(question.url.removeprefix(origin_of(_address(request))))
-    return type(request)(
-        question.method, url, headers=headers, content=question.body, extensions={"timeout": timeout}
-    )
+    options = {"content": question.body, "extensions": {"timeout": timeout}}
+    return type(request)(question.method, url, headers=[*own, *asked.items()], **options)
 
 
 def _is_json(headers: Mapping[str, str]) -> bool:
@@ -264,19 +255,17 @@ def _is_json(headers: Mapping[str, str]) -> bool:
 def _content(request: Any) -> bytes | None:
     """The body of a request where it is in memory anyway; None for an upload that is still to be read."""
     is_in_memory = isinstance(request.stream, _library_of(request).ByteStream)
-    content: bytes | None = request.read() if is_in_memory else None
-    return content
+    return request.read() if is_in_memory else None
 
 
 def _fields(request: Any) -> dict[str, Any] | None:
     content = _content(request) if _is_json(request.headers) else None
     if not content or len(content) > _LARGEST_WATCHED:
         return None
-    try:
+    with suppress(ValueError, RecursionError):
         fields = json.loads(content.decode(), parse_constant=_refuse)
-    except (ValueError, RecursionError):
-        return None
-    return fields if isinstance(fields, dict) else None
+        return fields if isinstance(fields, dict) else None
+    return None
 
 
 def _why_hands_off(request: Any) -> str | None:
@@ -319,7 +308,7 @@ def _to_send(request: Any, send: Send) -> Any:
         replaced |= _OF_A_BODY
     elif not send.headers:
         return request
-    own = ((name, value) for name, value in request.headers.multi_items() if name.lower() not in replaced)
+    own = [header for header in request.headers.multi_items() if header[0].lower() not in replaced]
     headers = [*own, *send.headers.items()]
     return type(request)(request.method, request.url, headers=headers, extensions=request.extensions, **body)
 

@@ -1,0 +1,112 @@
+"""A process that forks while threads use a memory: the child hangs on nothing that they held, and knows what they have not found out."""
+
+import json
+import os
+import signal
+import sys
+import threading
+
+import pytest
+
+from shelflife.client import Memory, Reply, SqliteStore
+from tests.client.responses import rejection, said
+
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="processes cannot be forked here"),
+    pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
+]
+
+MOVED_ON = said({"table_versions": {"t": "2"}, "rules_version": "abc"})
+
+
+def in_child(do):
+    """Whether something is so in a child process, which is ended when it hangs."""
+    child = os.fork()
+    if not child:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(20)
+        is_so = False
+        try:
+            is_so = do()
+        finally:
+            os._exit(0 if is_so else 1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.fixture
+def switching_often():
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(before)
+
+
+def recalled(memory):
+    return memory.recall("http://h", "POST /x", {"a": 1})
+
+
+def uses(memory):
+    memory.observe(said(rejection()))
+    return len(recalled(memory)) == 1
+
+
+@pytest.mark.usefixtures("switching_often")
+@pytest.mark.parametrize("kind", ["in process", "SQLite"])
+@pytest.mark.parametrize("does", ["recalls", "observes"])
+def test_a_child_uses_the_memory_whatever_the_threads_of_its_parent_were_doing(kind, does, tmp_path):
+    memory = Memory(SqliteStore(tmp_path / "memory.db", busy_timeout_s=10) if kind == "SQLite" else None)
+    memory.observe(said(rejection()))
+    is_over = threading.Event()
+
+    def work():
+        number = 0
+        while not is_over.is_set():
+            number += 1
+            if does == "recalls":
+                recalled(memory)
+            else:
+                memory.observe(said(rejection(parameters={"x": number})))
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        is_used = all(in_child(lambda: uses(memory)) for _ in range(40))
+    finally:
+        is_over.set()
+        for thread in threads:
+            thread.join()
+    assert is_used
+
+
+def test_what_a_thread_of_the_parent_was_asking_about_is_in_doubt_in_the_child_until_that_has_asked():
+    memory = Memory()
+    memory.observe(said(rejection()))
+    is_asking, may_answer = threading.Event(), threading.Event()
+
+    def answer(question):
+        since = {"since": "1", "version": "2", "known": True, "added": [], "removed": [], "changed": []}
+        if "/changes" in question.url:
+            return Reply(200, json.dumps({"tables": {"t": since}, "table_versions": {"t": "2"}}).encode())
+        return Reply(200, json.dumps({"table_versions": {"t": "2"}, "rules_version": "abc"}).encode())
+
+    def slow(question):
+        is_asking.set()
+        may_answer.wait(30)
+        return answer(question)
+
+    def finds_out():
+        before = recalled(memory)
+        memory.observe(MOVED_ON, answer)
+        return (len(before), len(recalled(memory))) == (0, 1)
+
+    asking = threading.Thread(target=memory.observe, args=(MOVED_ON, slow))
+    asking.start()
+    try:
+        assert is_asking.wait(30)
+        assert in_child(finds_out)
+        assert recalled(memory) == []
+    finally:
+        may_answer.set()
+        asking.join()
+    assert len(recalled(memory)) == 1
