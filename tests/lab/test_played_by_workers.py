@@ -77,7 +77,7 @@ def test_workers_that_do_not_come_to_one_state_are_one_sentence():
         reload = f"{one.address}/admin/reload-table"
         answer = httpx2.post(reload, json=ROTATED, headers={"Authorization": "Bearer t"}, trust_env=False)
         assert answer.status_code == 200
-        apart = Workers(one.address, one.connections | other.connections)
+        apart = Workers(one.address, one.log, one.connections | other.connections)
         with pytest.raises(WorkersError, match=r"the 2 workers have not come to one state within 0\.1 s"):
             apart.agree(0.1)
 

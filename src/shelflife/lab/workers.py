@@ -37,8 +37,10 @@ class WorkersError(ShelflifeError):
 class Workers:
     """The worker processes of a server, each asked over a connection of its own."""
 
-    def __init__(self, address: str, connections: dict[int, http.client.HTTPConnection]) -> None:
+    def __init__(self, address: str, log: Path, connections: dict[int, http.client.HTTPConnection]) -> None:
         self.address = address
+        self.log = log
+        """The file that they share."""
         self.connections = connections
         """By the id of the process."""
 
@@ -68,11 +70,12 @@ def served_by_workers(api: str, level: int, admin_token: str, count: int) -> Ite
     assert process.stdin is not None  # noqa: S101
     assert process.stdout is not None  # noqa: S101
     try:
-        address = process.stdout.readline().strip()
-        if not address:
+        told = process.stdout.readline()
+        if not told:
             raise WorkersError("the server of the run did not start")
+        address, log = json.loads(told)
         with ExitStack() as stack:
-            yield Workers(address, _one_to_each(address, count, stack))
+            yield Workers(address, Path(log), _one_to_each(address, count, stack))
     finally:
         process.stdin.close()
         try:
@@ -150,9 +153,10 @@ def _main() -> None:
         tempfile.TemporaryDirectory(prefix="shelflife-lab-") as folder,
         listening_on("127.0.0.1", 0) as listener,
     ):
-        os.environ[_SETTINGS] = json.dumps({**settings, "log": str(Path(folder) / "log.db")})
+        log = str(Path(folder) / "log.db")
+        os.environ[_SETTINGS] = json.dumps({**settings, "log": log})
         with suppress(BrokenPipeError):
-            sys.stdout.write(f"http://127.0.0.1:{listener.getsockname()[1]}\n")
+            sys.stdout.write(json.dumps([f"http://127.0.0.1:{listener.getsockname()[1]}", log]) + "\n")
             sys.stdout.flush()
         run_workers(
             "shelflife.lab.workers:worker_app",
