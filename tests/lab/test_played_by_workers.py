@@ -82,15 +82,21 @@ def test_workers_that_do_not_come_to_one_state_are_one_sentence():
             apart.agree(0.1)
 
 
-def test_a_run_whose_workers_are_killed_fails_in_one_sentence(tmp_path):
+def test_a_run_whose_workers_are_killed_fails_in_one_sentence_and_leaves_no_file(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
+    (tmp_path / "scratch").mkdir()
+
+    before = {*descendants_of(os.getpid())}
+
     def kill(count):
-        for pid in descendants_of(os.getpid()):
+        for pid in {*descendants_of(os.getpid())} - before:
             os.kill(pid, signal.SIGKILL)
 
     spec = RunSpec("drifted", "A2D", "compliant", conduct=Conduct(workers=2))
-    outcome = execute([spec], tmp_path, on_episodes=kill)
+    outcome = execute([spec], tmp_path / "records", on_episodes=kill)
     [failure] = outcome.failures
     assert (outcome.scores, failure.why.count("\n")) == ([], 0)
+    assert not list((tmp_path / "scratch").iterdir())
 
 
 RUN = """

@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -69,11 +70,13 @@ def served_by_workers(api: str, level: int, admin_token: str, count: int) -> Ite
     )
     assert process.stdin is not None  # noqa: S101
     assert process.stdout is not None  # noqa: S101
+    left = ExitStack()
     try:
         told = process.stdout.readline()
         if not told:
             raise WorkersError("the server of the run did not start")
         address, log = json.loads(told)
+        left.callback(shutil.rmtree, Path(log).parent, ignore_errors=True)  # where somebody has killed it
         with ExitStack() as stack:
             yield Workers(address, Path(log), _one_to_each(address, count, stack))
     finally:
@@ -84,6 +87,7 @@ def served_by_workers(api: str, level: int, admin_token: str, count: int) -> Ite
             process.kill()  # its workers end with it
             process.wait()
         process.stdout.close()
+        left.close()
 
 
 def _one_to_each(address: str, count: int, stack: ExitStack) -> dict[int, http.client.HTTPConnection]:
