@@ -76,6 +76,8 @@ def _reloads(reload_count: int, *, is_busy: bool) -> _Took:
     took = _Took([], [], [])
     with served_by_workers("acme", 6, _ADMIN_TOKEN, _WORKER_COUNT) as workers:
         connections = [*workers.connections.values()]
+        for connection in connections:
+            _posted(connection, "/subscriptions", _ORDER)  # the first is slower
         with _kept_busy(workers.address) if is_busy else nullcontext():
             for number in range(reload_count):
                 workers.agree(_GIVE_UP_S)
