@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 
 import httpx2
 import pytest
@@ -77,24 +78,32 @@ def test_workers_that_do_not_come_to_one_state_are_one_sentence():
         reload = f"{one.address}/admin/reload-table"
         answer = httpx2.post(reload, json=ROTATED, headers={"Authorization": "Bearer t"}, trust_env=False)
         assert answer.status_code == 200
-        apart = Workers(one.address, one.connections | other.connections)
+        apart = Workers(one.address, one.log, one.connections | other.connections)
         with pytest.raises(WorkersError, match=r"the 2 workers have not come to one state within 0\.1 s"):
             apart.agree(0.1)
 
 
-def test_a_run_whose_workers_are_killed_fails_in_one_sentence(tmp_path):
+def test_a_run_whose_workers_are_killed_fails_in_one_sentence_and_leaves_no_file(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
+    (tmp_path / "scratch").mkdir()
+
+    before = {*descendants_of(os.getpid())}
+
     def kill(count):
-        for pid in descendants_of(os.getpid()):
-            os.kill(pid, signal.SIGKILL)
+        for pid in {*descendants_of(os.getpid())} - before:
+            with suppress(ProcessLookupError):  # a worker ends with the first process
+                os.kill(pid, signal.SIGKILL)
 
     spec = RunSpec("drifted", "A2D", "compliant", conduct=Conduct(workers=2))
-    outcome = execute([spec], tmp_path, on_episodes=kill)
+    outcome = execute([spec], tmp_path / "records", on_episodes=kill)
     [failure] = outcome.failures
     assert (outcome.scores, failure.why.count("\n")) == ([], 0)
+    assert not list((tmp_path / "scratch").iterdir())
 
 
 RUN = """
 import sys
+from contextlib import suppress
 from pathlib import Path
 from shelflife.lab.grid import execute
 from shelflife.lab.spec import Conduct, RunSpec

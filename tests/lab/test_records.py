@@ -58,15 +58,15 @@ def test_a_run_is_whole_when_every_episode_has_ended_once(records):
     assert not is_whole([])
 
 
-@pytest.mark.parametrize("told", ['"format":2,', ""])
+@pytest.mark.parametrize("told", ['"format":1,', ""])
 def test_records_of_another_format_are_refused_in_one_sentence(told, tmp_path, records, capsys):
     path = tmp_path / "run.jsonl"
     with RecordFile(path) as record:
         for one in records:
             record(one)
-    path.write_text(path.read_text().replace('"format":1,', told))
+    path.write_text(path.read_text().replace('"format":2,', told))
     sentence = (
-        f"{path} is not in format 1 of records, the only one that this version of shelflife reads:"
+        f"{path} is not in format 2 of records, the only one that this version of shelflife reads:"
         " move it away and play the run again"
     )
     with pytest.raises(RecordsError) as refusal:

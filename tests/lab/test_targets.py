@@ -56,21 +56,22 @@ def test_the_ladder_on_the_drifted_stream(
 
 @pytest.mark.parametrize("workers", [1, 4])
 @pytest.mark.parametrize(
-    ("arm", "first_try", "retries", "evictions", "restamps", "alerts"),
+    ("arm", "first_try", "retries", "evictions", "precision", "restamps", "alerts"),
     [
-        ("A2D", 30, 6, [0, 0], 0, []),
-        ("A2DC", 28, 8, [2, 0], 3, [13, 25]),
-        ("A2DR", 22, 14, [4, 5], 0, [12, 24]),
-        ("A2DRC", 28, 8, [2, 0], 3, [12, 24]),
-        ("A2DO", 27, 9, [3, 0], 3, [12, 24]),
+        ("A2D", 30, 6, [0, 0], None, 0, []),
+        ("A2DC", 28, 8, [2, 0], 1.0, 3, [13, 25]),
+        ("A2DR", 22, 14, [4, 5], 2 / 9, 0, [12, 24]),
+        ("A2DRC", 28, 8, [2, 0], 1.0, 3, [12, 24]),
+        ("A2DO", 27, 9, [3, 0], 2 / 3, 3, [12, 24]),
     ],
 )
 def test_the_detection_policies_on_the_rule_stream(
-    arm, first_try, retries, evictions, restamps, alerts, workers
+    arm, first_try, retries, evictions, precision, restamps, alerts, workers
 ):
     score = played("rules", arm, workers=workers)
     assert (score.first_try, score.retries) == (first_try, retries)
-    assert score.evictions_by_event == evictions
+    assert (score.evictions_by_event, score.eviction_precision) == (evictions, precision)
+    assert (score.stale_injections, score.stale_executions) == (0, 0)
     assert (score.restamps, score.alerts) == (restamps, alerts)
 
 

@@ -42,6 +42,7 @@ from shelflife.lab.records import (
 )
 from shelflife.lab.scenarios import Episode
 from shelflife.lab.spec import Conduct, Consume
+from shelflife.lab.truth import Learned
 from shelflife.lab.wire import contract_bytes_in, contract_header_bytes, other_header_bytes
 
 __all__ = ["Agent", "Surroundings"]
@@ -65,8 +66,7 @@ class Surroundings(NamedTuple):
     recorded: Mapping[tuple[int, int, int], Attempted]
     """What the planner has answered before, by agent, episode and attempt."""
 
-    learned_in: dict[str, int]
-    """The episode in which one of them has learned an entry, by its id."""
+    learned: Learned
 
     guard: Guard
     """What their remembered fixes may do to requests; what it refuses is not shown either."""
@@ -122,6 +122,8 @@ class Agent:
             clock=surroundings.now,
         )
         self._episode = 0
+        self._request: dict[str, Any] = {}
+        """The last that was sent."""
         self._follower: Follower | None = None
 
     def following(self) -> AbstractContextManager[object]:
@@ -245,6 +247,7 @@ class Agent:
     def _sent(self, send: Send) -> _Sent:
         around = self._around
         method, path = around.api.operation.split(" ")
+        self._request = dict(send.request)
         content = msgspec.json.encode(send.request)
         headers = {"content-type": "application/json", **send.headers}
         with around.clock.running("http"):
@@ -276,7 +279,7 @@ class Agent:
     def _take_down(self, event: events.Event) -> None:
         """What the memory does, as it happens."""
         if isinstance(event, events.Stored):
-            self._around.learned_in[event.entry.id] = self._episode
+            self._around.learned.note(event.entry, self._request, self._episode)
         elif (record := self._as_record(event)) is not None:
             self._around.record(record)
 
@@ -306,7 +309,7 @@ class Agent:
             tables=entry.grounds.tables,
             rows=entry.grounds.rows,
             rules=entry.grounds.rules,
-            learned_in=self._around.learned_in.get(entry.id, -1),
+            learned_in=self._around.learned.episode_of(entry),
         )
 
     def _note_question(self, url: str, status: int, question_bytes: int, whole_bytes: int) -> None:

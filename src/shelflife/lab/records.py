@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """The number of this format of records. Files of another are refused."""
 
 
@@ -52,7 +52,7 @@ class Model(msgspec.Struct, frozen=True):
 class RunStarted(msgspec.Struct, frozen=True, kw_only=True, tag="run started"):
     """What is played, and what is needed to score it."""
 
-    format: Literal[1]
+    format: Literal[2]
     spec: RunSpec
     title: str
     """Of the stream, for people."""
@@ -178,6 +178,12 @@ class Drifted(msgspec.Struct, frozen=True, kw_only=True, tag="drift"):
 
     rules: list[str]
     """The rules that were added or removed, as `table:relation`."""
+
+    fixes: dict[str, list[str] | None] = {}
+    """Of each entry that was learned until then, by its id: the tables that the server would name with the same fix from now on.
+
+    None when it would not give that fix to the request whose refusal taught it.
+    """
 
 
 class Evicted(msgspec.Struct, frozen=True, kw_only=True, tag="evicted"):

@@ -26,6 +26,7 @@ from shelflife.lab.records import FORMAT, Attempted, Drifted, Model, Record, Run
 from shelflife.lab.scenarios import Drift, Scenario, load
 from shelflife.lab.servers import Server, guard_of, server_of
 from shelflife.lab.spec import Conduct, RunSpec
+from shelflife.lab.truth import Learned
 
 __all__ = ["LabError", "check_playable", "is_remembering", "play", "strategy_of"]
 
@@ -91,8 +92,10 @@ def play(
                 for agent in agents:
                     agent.play_episode(episode)
                 for drift in scenario.drift_after(episode.index):
-                    around.record(server.as_agents_know_it(pushed(drift, around.http, server.admin_token)))
+                    drifted = pushed(drift, around.http, server.admin_token)
                     server.settle(longest_until_heard_s)
+                    fixes = around.learned.vectors_now(server.provider)
+                    around.record(server.as_agents_know_it(msgspec.structs.replace(drifted, fixes=fixes)))
                     _wait_until_heard(agents, around, longest_until_heard_s)
                 server.clock.go_on()
                 on_episode()
@@ -155,7 +158,7 @@ def _stage(
                 record=_one_at_a_time(record),
                 clock=clock,
                 recorded={(one.agent, one.episode, one.attempt): one for one in recorded},
-                learned_in={},
+                learned=Learned(APIS[scenario.api].operation, scenario.wants or {}),
                 guard=guard_of(scenario, spec.conduct),
                 trust=server.trust,
                 now=server.clock if spec.conduct.trust else time.time,

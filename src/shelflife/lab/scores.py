@@ -184,7 +184,7 @@ class RunScore(msgspec.Struct, frozen=True, kw_only=True):
     """For each moment of drift, the evictions from then to the next."""
 
     eviction_precision: float | None
-    """The share of evictions that were right: a row or rule that the entry rests on had changed since it was learned.
+    """The share of evictions that were right: the fix was stale, or rested on a table that the server would name no more.
 
     None also where an entry does not say its rows: a coarse wire would call right what a finer one calls wrong.
     """
@@ -261,7 +261,7 @@ def score_of(records: Sequence[Record]) -> RunScore:
         retries=_retries(ended),
         retries_by_agent=[_retries(_ended(records, agent)) for agent in range(conduct.agents)],
         mended=sum(one.mended for one in by_all),
-        stale_injections=sum(_has_stale(one.shown, one, drifts) for one in by_all),
+        stale_injections=sum(_has_stale(_used(one), one, drifts) for one in by_all),
         stale_executions=sum(
             _is_carried_out(one) and _has_stale(carried, one, drifts)
             for one, carried in _with_carried(by_all)
@@ -357,6 +357,16 @@ def _with_carried(attempts: Iterable[Attempted]) -> Iterator[tuple[Attempted, li
         yield one, [known[one.agent, one.episode, id] for id in one.carried]
 
 
+def _used(attempt: Attempted) -> list[Shown]:
+    """The remembered fixes that a first attempt was shown; of several values for the same, the one that went into the request."""
+    chosen = {_subject(entry): entry.id for entry in attempt.shown if entry.id in attempt.carried}
+    return [entry for entry in attempt.shown if chosen.get(_subject(entry), entry.id) == entry.id]
+
+
+def _subject(entry: Shown) -> tuple[str, ...]:
+    return entry.type, *sorted(entry.parameters)
+
+
 def _has_stale(entries: Iterable[Shown], attempt: Attempted, drifts: Sequence[Drifted]) -> bool:
     return not all(_is_true(entry, attempt.episode, drifts) for entry in entries)
 
@@ -371,8 +381,7 @@ def _served(model: Model | None, attempts: Sequence[Attempted]) -> Model | None:
 def _precision(evictions: Sequence[Evicted], drifts: Sequence[Drifted]) -> float | None:
     if not evictions or any(eviction.entry.rows is None for eviction in evictions):
         return None
-    right_count = sum(not _is_true(eviction.entry, eviction.episode, drifts) for eviction in evictions)
-    return right_count / len(evictions)
+    return sum(_is_right(eviction, drifts) for eviction in evictions) / len(evictions)
 
 
 def _of(start: RunStarted, in_class: str) -> list[int]:
@@ -398,16 +407,22 @@ def _by_event(evictions: Sequence[Evicted], drifts: Sequence[Drifted]) -> list[i
     return [latest.count(moment) for moment in moments]
 
 
+def _vector(entry: Shown, episode: int, drifts: Sequence[Drifted]) -> Sequence[str] | None:
+    """The tables that the server would have named with a remembered fix in an episode; None if it would not have given that fix."""
+    since = (drift for drift in drifts if entry.learned_in <= drift.after < episode)
+    judged = [drift.fixes[entry.id] for drift in since if entry.id in drift.fixes]
+    return judged[-1] if judged else entry.tables
+
+
 def _is_true(entry: Shown, episode: int, drifts: Sequence[Drifted]) -> bool:
-    """Whether nothing that an entry rests on had changed between its learning and an episode."""
-    since = [drift for drift in drifts if entry.learned_in <= drift.after < episode]
-    rows = {row for drift in since for row in drift.rows}
-    rules = {rule for drift in since for rule in drift.rules}
-    if entry.rows is None:
-        has_row_changed = any(row.partition(":")[0] in entry.tables for row in rows)
-    else:
-        has_row_changed = any(row in entry.rows or row.partition(":")[0] in entry.rows for row in rows)
-    return not has_row_changed and not rules.intersection(rules if entry.rules is None else entry.rules)
+    """Whether the server would still have given a remembered fix in an episode."""
+    return _vector(entry, episode, drifts) is not None
+
+
+def _is_right(eviction: Evicted, drifts: Sequence[Drifted]) -> bool:
+    """Whether an entry was rightly dropped: it was stale, or names a table that the server would name no more."""
+    vector = _vector(eviction.entry, eviction.episode, drifts)
+    return vector is None or bool({*eviction.entry.tables}.difference(vector))
 
 
 def _saving(
@@ -418,9 +433,7 @@ def _saving(
     valid = {
         one.episode
         for one in attempts
-        if one.episode in chances
-        and one.shown
-        and all(_is_true(entry, one.episode, drifts) for entry in one.shown)
+        if one.episode in chances and one.shown and not _has_stale(_used(one), one, drifts)
     }
     return SavingFactors(chances=len(chances), valid=len(valid), complied=len(valid & first_try))
 

@@ -55,8 +55,8 @@ class Server(NamedTuple):
     address: str
     admin_token: str
     clock: EpisodeClock
-    provider: Provider | None = None
-    """None where it is not in this process."""
+    provider: Provider
+    """What it says, before anybody hostile has a hand in that. With workers it is one more that shares their log."""
 
     key: str | None = None
     """The public key that signs its states."""
@@ -76,11 +76,11 @@ class Server(NamedTuple):
 
     def disclosed(self) -> Disclosed | None:
         """What agents were told, where somebody listens."""
-        return None if self.reader is None or self.provider is None else self.reader.disclosed(self.provider)
+        return None if self.reader is None else self.reader.disclosed(self.provider)
 
     def as_agents_know_it(self, drifted: Drifted) -> Drifted:
         """A drift in the words that agents are shown."""
-        disclosure = None if self.provider is None else self.provider.disclosure
+        disclosure = self.provider.disclosure
         if disclosure is None:
             return drifted
         aliases = disclosure.aliases(_ANYBODY)
@@ -88,6 +88,10 @@ class Server(NamedTuple):
             drifted,
             rows=[aliases.row(row) for row in drifted.rows],
             rules=[aliases.rule_id(rule) for rule in drifted.rules],
+            fixes={
+                id: None if vector is None else [aliases.table(table) for table in vector]
+                for id, vector in drifted.fixes.items()
+            },
         )
 
 
@@ -99,8 +103,11 @@ def server_of(spec: RunSpec, scenario: Scenario, around: Callable[[Any], Any]) -
             yield server
         return
     admin_token = secrets.token_urlsafe()
-    with served_by_workers(scenario.api, spec.level, admin_token, spec.conduct.workers) as workers:
-        yield Server(workers.address, admin_token, EpisodeClock(), workers=workers)
+    with (
+        served_by_workers(scenario.api, spec.level, admin_token, spec.conduct.workers) as workers,
+        closing(APIS[scenario.api].provider(log=workers.log)) as provider,
+    ):
+        yield Server(workers.address, admin_token, EpisodeClock(), provider, workers=workers)
 
 
 @contextmanager

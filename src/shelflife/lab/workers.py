@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -37,8 +38,10 @@ class WorkersError(ShelflifeError):
 class Workers:
     """The worker processes of a server, each asked over a connection of its own."""
 
-    def __init__(self, address: str, connections: dict[int, http.client.HTTPConnection]) -> None:
+    def __init__(self, address: str, log: Path, connections: dict[int, http.client.HTTPConnection]) -> None:
         self.address = address
+        self.log = log
+        """The file that they share."""
         self.connections = connections
         """By the id of the process."""
 
@@ -67,12 +70,15 @@ def served_by_workers(api: str, level: int, admin_token: str, count: int) -> Ite
     )
     assert process.stdin is not None  # noqa: S101
     assert process.stdout is not None  # noqa: S101
+    left = ExitStack()
     try:
-        address = process.stdout.readline().strip()
-        if not address:
+        told = process.stdout.readline()
+        if not told:
             raise WorkersError("the server of the run did not start")
+        address, log = json.loads(told)
+        left.callback(shutil.rmtree, Path(log).parent, ignore_errors=True)  # where somebody has killed it
         with ExitStack() as stack:
-            yield Workers(address, _one_to_each(address, count, stack))
+            yield Workers(address, Path(log), _one_to_each(address, count, stack))
     finally:
         process.stdin.close()
         try:
@@ -81,6 +87,7 @@ def served_by_workers(api: str, level: int, admin_token: str, count: int) -> Ite
             process.kill()  # its workers end with it
             process.wait()
         process.stdout.close()
+        left.close()
 
 
 def _one_to_each(address: str, count: int, stack: ExitStack) -> dict[int, http.client.HTTPConnection]:
@@ -150,9 +157,10 @@ def _main() -> None:
         tempfile.TemporaryDirectory(prefix="shelflife-lab-") as folder,
         listening_on("127.0.0.1", 0) as listener,
     ):
-        os.environ[_SETTINGS] = json.dumps({**settings, "log": str(Path(folder) / "log.db")})
+        log = str(Path(folder) / "log.db")
+        os.environ[_SETTINGS] = json.dumps({**settings, "log": log})
         with suppress(BrokenPipeError):
-            sys.stdout.write(f"http://127.0.0.1:{listener.getsockname()[1]}\n")
+            sys.stdout.write(json.dumps([f"http://127.0.0.1:{listener.getsockname()[1]}", log]) + "\n")
             sys.stdout.flush()
         run_workers(
             "shelflife.lab.workers:worker_app",

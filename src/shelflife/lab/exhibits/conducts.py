@@ -164,7 +164,7 @@ def beyond_the_paper(runs: Runs) -> Exhibit:
             "Compact: responses tell only what the client does not know. Check: the memory asks before each episode whether its state still holds. Feed: it follows the server's change feed."
             " Precondition: a request with remembered values is refused when what they rest on has moved, and mended without the planner. Applied: the client writes fixes in. Agents share one memory."
             " Guard, bound, trust, aliases and counts are defences: see Under attack.",
-            "Stale values are of a remembered fix of which a row or rule had changed since it was learned, by the server's own report: first attempts that were sent with one, requests that were"
+            "Stale values are of a remembered fix that the server would not give any more to the request that taught it: first attempts that were sent with one, requests that were"
             " refused for it and mended, and requests that were done with it.",
             "The contract's part is that in the bodies of responses, and in whole requests and responses as HTTP/1.1 has them. Bytes asked are those of questions of the memory's own accord, and what the"
             " feed tells: URLs and bodies. In all: also with these, as whole messages. With several agents these numbers are the first one's, stale values are those of all, and the retries of all others stand beside.",
