@@ -176,6 +176,7 @@ async def test_an_answer_lifts_no_doubt_that_is_newer_than_its_question(lanes):
     older.deliver()
     asked_again = await buyer.wire.questions.get()
     assert (buyer.held, buyer.is_in_doubt, buyer.recalls("a")) == (["A0"], True, [])
+    buyer.wire.treats_questions = "at once"
     for question in (newer, asked_again):
         await question.served_by(worker)
         question.deliver()
