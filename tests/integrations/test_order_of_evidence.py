@@ -10,6 +10,8 @@ from shelflife.client.events import Distrusted
 from shelflife.contract.positions import Position
 from shelflife.integrations.ed25519 import SigningKey, trust
 from shelflife.server import Signing
+from shelflife.testing import serving
+from tests.integrations.followers import SOON_S, recalled, remembering
 from tests.integrations.lanes import ADDRESS, NONE, Lanes, Said, played, until
 
 HIDDEN = {
@@ -245,7 +247,9 @@ async def test_with_keys_a_loss_lowers_nothing_and_withholds(lanes, loss):
     key = SigningKey.new()
     signing = {"signing": Signing(signer=key, clock=lanes.clock)}
     worker = lanes.worker(**signing)
-    buyer = lanes.buyer(worker, trust=trust({ADDRESS: [key.key]}))
+    pinned = {"trust": trust({ADDRESS: [key.key]})}
+    buyer = lanes.buyer(worker, **pinned)
+    other_buyer = lanes.buyer(wire=buyer.wire, **pinned)
     await buyer.learns("a", "b")
     worker = lanes.backed_up(worker, **signing)
     buyer.wire.goes_to(worker)
@@ -261,8 +265,9 @@ async def test_with_keys_a_loss_lowers_nothing_and_withholds(lanes, loss):
     )
     told = (await buyer.calls(NONE)).said.at
     assert (told["from"], told["unknown"]) == (reached, "ahead")
-    assert (buyer.recalls("a"), buyer.recalls("b"), buyer.evicted, buyer.losses) == ([], [], [], [])
-    assert len(buyer.of(Distrusted)) == 1
+    for one in (buyer, other_buyer):
+        assert (one.recalls("a"), one.recalls("b"), one.evicted, one.losses) == ([], [], [], [])
+    assert (len(buyer.of(Distrusted)), buyer.held) == (1, ["A1", "B0"])
     lanes.clock.now += 300
     assert [await buyer.uses(plan) for plan in "ab"] == [None, None]
     buyer.wire.goes_to(worker)
@@ -270,3 +275,19 @@ async def test_with_keys_a_loss_lowers_nothing_and_withholds(lanes, loss):
     await buyer.calls(NONE)
     assert (buyer.position, buyer.recalls("a"), buyer.recalls("b")) == (reached, ["A1"], ["B0"])
     assert (buyer.evicted, buyer.losses) == ([], [])
+
+
+def test_a_follower_of_a_worker_that_lags_hears_the_end_of_the_log(tmp_path, following):
+    """V1, by the feed: to connect is a question too."""
+    with Lanes(tmp_path) as lanes:
+        lagging, current = lanes.worker(), lanes.worker()
+        with (
+            serving(lagging.app, lifespan="off") as address,
+            remembering(address, {"plan": "a"}, {"plan": "b"}) as (memory, _),
+        ):
+            current.sets(a="A1")
+            assert lagging.position != current.position
+            with following(memory, address) as follower:
+                assert follower.wait_for(current.position, SOON_S)
+            known = [recalled(memory, address, {"plan": plan}) for plan in "ab"]
+            assert known == [[{"promo": "A1"}], [{"promo": "B0"}]]
