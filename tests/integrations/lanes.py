@@ -48,12 +48,6 @@ def played(story):
     return test
 
 
-async def until(is_so):
-    """Wait until what others do on this loop has made it so."""
-    while not is_so():
-        await asyncio.sleep(0)
-
-
 class WatchedLog:
     """The log in a file. It notes how it is used, and whoever follows it hears nothing: he lags until he looks himself."""
 
