@@ -10,7 +10,7 @@ import json
 import shutil
 import threading
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from typing import NamedTuple
 
 import httpx
@@ -56,14 +56,13 @@ class WatchedLog:
         self._is_over = threading.Event()
         self.read_count = 0
         self.wait_count = 0
-        self.may_be_read = threading.Event()
-        """Cleared, whoever reads waits until it is set."""
-        self.may_be_read.set()
+        self._is_answering = threading.Event()
+        self._is_answering.set()
         self.open, self.append, self.declared = self._log.open, self._log.append, self._log.declared
 
     def read(self, number, digest):
         self.read_count += 1
-        self.may_be_read.wait(LONGEST_STORY_S)
+        self._is_answering.wait()
         return self._log.read(number, digest)
 
     def wait(self, timeout_s):
@@ -74,9 +73,17 @@ class WatchedLog:
         self._log.close()
 
     def let_go(self):
-        """Of whoever waits."""
+        """Of whoever follows."""
         self._is_over.set()
-        self.may_be_read.set()
+
+    @contextmanager
+    def not_answering(self):
+        """For as long as the block runs, whoever reads waits."""
+        self._is_answering.clear()
+        try:
+            yield
+        finally:
+            self._is_answering.set()
 
 
 class Worker:
