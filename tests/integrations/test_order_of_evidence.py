@@ -39,6 +39,7 @@ def lanes(request, tmp_path):
         yield lanes
 
 
+@pytest.mark.spec("11.4", "11.28")
 @pytest.mark.parametrize("questions", ["at once", "lost"])
 @played
 async def test_a_worker_that_lags_answers_from_the_end_of_the_log(lanes, questions):
@@ -60,6 +61,7 @@ async def test_a_worker_that_lags_answers_from_the_end_of_the_log(lanes, questio
     assert buyer.position == lagging.position == current.position
 
 
+@pytest.mark.spec("11.21", "11.25")
 @played
 async def test_moves_of_a_former_life_do_not_lead_on(lanes):
     """V2. They begin at the position that is known after a restore."""
@@ -82,6 +84,7 @@ async def test_moves_of_a_former_life_do_not_lead_on(lanes):
     assert (buyer.position, buyer.evicted, buyer.losses) == (before, [], [])
 
 
+@pytest.mark.spec("11.21", "11.25")
 @played
 async def test_a_loss_that_is_told_again_does_not_set_back(lanes):
     """V3. The same reload was made again since, so that the position is the same too."""
@@ -106,6 +109,7 @@ async def test_a_loss_that_is_told_again_does_not_set_back(lanes):
     assert (buyer.position, buyer.evicted, buyer.losses) == (reached, [], [])
 
 
+@pytest.mark.spec("11.24")
 @played
 async def test_what_one_agent_has_named_counts_for_nothing_once_another_has_gone_on(lanes):
     """V4. Two agents, one memory: the loss of what this request has named is older than what the other has taken up."""
@@ -132,6 +136,7 @@ async def test_what_one_agent_has_named_counts_for_nothing_once_another_has_gone
     assert buyer.evicted == other_buyer.evicted == []
 
 
+@pytest.mark.spec("11.25")
 @pytest.mark.parametrize("questions", ["at once", "lost"])
 @played
 async def test_a_loss_counts_also_when_it_is_told_with_a_lower_number(lanes, questions):
@@ -160,6 +165,7 @@ async def test_a_loss_counts_also_when_it_is_told_with_a_lower_number(lanes, que
     assert buyer.evicted == [("A0", "ROW_CHANGED"), ("A1", "UNCONFIRMED")]
 
 
+@pytest.mark.spec("11.28")
 @played
 async def test_an_answer_lifts_no_doubt_that_is_newer_than_its_question(lanes):
     """V6. It counts for what it says, and no more."""
@@ -191,6 +197,7 @@ async def test_an_answer_lifts_no_doubt_that_is_newer_than_its_question(lanes):
     assert sorted(buyer.evicted) == [("A0", "ROW_CHANGED"), ("B0", "ROW_CHANGED")]
 
 
+@pytest.mark.spec("11.28")
 @pytest.mark.parametrize("later_is_higher", [True, False])
 @played
 async def test_of_two_answers_across_two_new_logs_the_one_that_comes_first_counts(lanes, later_is_higher):
@@ -224,6 +231,7 @@ async def test_of_two_answers_across_two_new_logs_the_one_that_comes_first_count
     assert (buyer.evicted, buyer.losses) == ([], [])
 
 
+@pytest.mark.spec("11.27")
 @pytest.mark.parametrize("hidden", HIDDEN)
 @played
 async def test_where_no_question_is_ever_answered_requests_are(lanes, hidden):
@@ -242,6 +250,7 @@ async def test_where_no_question_is_ever_answered_requests_are(lanes, hidden):
     assert (buyer.evicted, buyer.losses) == ([("A0", "ROW_CHANGED")], [])
 
 
+@pytest.mark.spec("15.12")
 @pytest.mark.parametrize("loss", ["another log", "set back"])
 @played
 async def test_with_keys_a_loss_lowers_nothing_and_withholds(lanes, loss):
@@ -279,6 +288,7 @@ async def test_with_keys_a_loss_lowers_nothing_and_withholds(lanes, loss):
     assert (buyer.evicted, buyer.losses) == ([], [])
 
 
+@pytest.mark.spec("13.9")
 def test_a_follower_of_a_worker_that_lags_hears_the_end_of_the_log(tmp_path, following):
     """V1, by the feed: to connect is a question too."""
     with Lanes(tmp_path) as lanes:
