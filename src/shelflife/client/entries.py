@@ -210,7 +210,7 @@ class Knowledge(msgspec.Struct, frozen=True, kw_only=True):
     """The last positions that were left in that way, each with the time."""
 
     split_at: float | None = None
-    """When one of them has come back, and so several logs were found to answer here."""
+    """When several logs were found to answer here: one of them has come back, or there were too many."""
 
     roots: tuple[str, ...] = ()
     """Of an origin: the paths below which contracts live."""

@@ -94,7 +94,8 @@ class LogLost(msgspec.Struct, frozen=True, tag=True):
 
     root: Root
     several: bool
-    """Whether the log that was left last has come back: then several answer here, and everything is revalidated before each use."""
+    """Whether a log that was left has come back, or logs are lost again and again: then several answer here, and everything is revalidated
+    before each use."""
 
 
 class Restamped(msgspec.Struct, frozen=True, tag=True):

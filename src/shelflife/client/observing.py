@@ -46,6 +46,9 @@ _MOST_ASKED = 3
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 300.0
 _MOST_LEFT = 8
+_MOST_LOSSES = 3
+"""When a log is lost once more within the time in which one may come back, several answer."""
+
 _NO_SUCH_ENDPOINT = (400, 404, 405)
 _NO_CONTRACT = "a reply has said that a contract lives there, and none answers"
 _TOO_MANY = "too many others are writing to the memory at the same time"
@@ -312,13 +315,15 @@ class Observing:
         left_at, now = before.place.at, self._clock()
         if not (left_at or before.versions.tables or before.state_tag):
             return msgspec.structs.replace(before, place=place)  # nothing was known
-        has_come_back = any(left == place.at and 0 <= now - at < SPLIT_S for left, at in before.left)
+        lately = [left for left, at in before.left if 0 <= now - at < SPLIT_S]
+        # A log that goes on while it is left comes back at another position. So many losses are no restarts either.
+        are_several = place.at in lately or len(lately) >= _MOST_LOSSES
         return msgspec.structs.replace(
             before,
             place=msgspec.structs.replace(place, mark=new_mark()),
             generation=before.generation + 1,
             left=(*before.left, *([(left_at, now)] if left_at else []))[-_MOST_LEFT:],
-            split_at=now if has_come_back else before.split_at,
+            split_at=now if are_several else before.split_at,
             versions=Versions({}),
             state_tag=None,
             superseded={},
