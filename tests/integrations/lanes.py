@@ -289,7 +289,7 @@ class Buyer:
 
     @property
     def is_in_doubt(self):
-        return self.memory.store.known(self.root).knowledge.place.is_doubted
+        return bool(self.memory.store.known(self.root).knowledge.place.doubt)
 
     @property
     def evicted(self):
