@@ -1,6 +1,7 @@
 """Aliases, and the face of a state that speaks in them."""
 
 import gc
+import hashlib
 import itertools
 
 import msgspec
@@ -60,8 +61,8 @@ def test_aliases_are_names_that_last_and_that_each_client_has_for_itself(client,
             of.column(table, key),
             of.rule_id(f"{table}:r").partition(":")[2],
             of.version(table, minted_version(7)),
-            of.log(key),
-            of.digest(key),
+            of.log(hashlib.md5(key.encode()).hexdigest()),
+            of.digest(hashlib.sha256(key.encode()).hexdigest()),
         ]
 
     for alias in every(aliases, table)[:4]:
