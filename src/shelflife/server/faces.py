@@ -29,7 +29,7 @@ from shelflife.server.rules import RuleSet
 from shelflife.server.state import State, rules_between
 from shelflife.server.wire import Level
 
-__all__ = ["SILENT", "Face", "Stamp", "Words", "face_of"]
+__all__ = ["Face", "Stamp", "Words", "face_of"]
 
 _LONGEST_HEADER = 4096
 _LONGEST_ACCOUNT = 4096
@@ -132,10 +132,6 @@ class Stamp(msgspec.Struct, frozen=True):
 
     is_no_news: bool = False
     """Whether it says only what the client has named. Then it is needed where there is a suggestion, which must name its position."""
-
-
-SILENT = Stamp(b"", [], is_compact=True)
-"""What a response carries that must not be taken for news: nothing."""
 
 
 class Face:

@@ -104,7 +104,7 @@ class Feed:
     async def _tell(self, headers: Mapping[str, str], known: Named, moved: asyncio.Event, send: Send) -> None:
         try:
             await look_at_the_end(self._registry, known.nonce, known.position)
-            face = self._face_now(headers)
+            face = self._face_now(headers, moved)
         except LogError as error:
             _log.info("a listener could not be answered from the end of the log: %s", error)
             face = None
@@ -121,14 +121,14 @@ class Feed:
             del face  # it would keep its state alive until the next one
             await send({"type": "http.response.body", "body": part, "more_body": True})
             with suppress(TimeoutError):
-                await asyncio.wait_for(moved.wait(), self.heartbeat_s)
-            # Cleared before the state is read: a change after this is either seen now, or sets it again.
-            moved.clear()
-            face = self._face_now(headers)
+                async with asyncio.timeout(self.heartbeat_s):
+                    await moved.wait()
+            face = self._face_now(headers, moved)
         await send({"type": "http.response.body", "body": b""})
 
-    def _face_now(self, headers: Mapping[str, str]) -> Face | None:
+    def _face_now(self, headers: Mapping[str, str], moved: asyncio.Event) -> Face | None:
         """What the listener is shown; None where a sign of life would say more than this process knows."""
+        moved.clear()  # before the state is read: a change after this is either seen now, or sets it again
         return None if self._registry.is_cut_off else self._face_of(self._registry.state, headers)
 
     def _wake(self) -> None:
@@ -160,7 +160,8 @@ async def look_at_the_end(registry: Registry, nonce: str, *known: Position | Non
     is_ahead = any(one is not None and one.number > registry.state.number for one in known)
     if registry.is_shared and (nonce or is_ahead):
         try:
-            await asyncio.wait_for(asyncio.to_thread(registry.catch_up), _LONGEST_LOOK_S)
+            async with asyncio.timeout(_LONGEST_LOOK_S):
+                await asyncio.to_thread(registry.catch_up)
         except TimeoutError:
             raise LogError(f"reading it took more than {_LONGEST_LOOK_S:g} s") from None
 
