@@ -7,7 +7,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping, Sequence
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -19,6 +19,7 @@ from shelflife.server.errors import LogError, MalformedRequest, leaves_of
 from shelflife.server.faces import Face, Stamp
 from shelflife.server.feed import Receive, Send, look_at_the_end
 from shelflife.server.feedback import JSON, Answer, error_answer, refusal_answer, stamped
+from shelflife.server.operations import Operation
 from shelflife.server.pins import Listening, Pin
 from shelflife.server.policies import Refusal
 from shelflife.server.provider import Provider
@@ -51,26 +52,19 @@ _LARGEST_HELD = 1024 * 1024
 _VERDICT = PRECONDITION_HEADER.lower().encode()
 
 
-class Routes(Protocol):
-    """What can be known of the route of a request."""
-
-    def name(self, scope: Scope, path: str) -> str | None:
-        """The name of the operation that a request is for, once its handler runs; None when it cannot be
-        told. `path` is its path below the contract's root."""
-
-    def is_stamped(self, scope: Scope, path: str, pin: Pin) -> bool:
-        """Whether a success that was not checked carries stamps. It must come from an operation of the app's
-        own, and not from something that stands before one."""
+FindOperation = Callable[[Scope, str], Operation | None]
+"""Finds the operation that a request is for, once its handler runs; None when it cannot be told. The second argument
+is its path below the contract's root."""
 
 
 class UnderContract:
     """An app whose requests see one state each, whose refusals are answered and whose responses are
     stamped."""
 
-    def __init__(self, app: App, provider: Provider, routes: Routes) -> None:
+    def __init__(self, app: App, provider: Provider, find_operation: FindOperation) -> None:
         self.app = app
         self._provider = provider
-        self._routes = routes
+        self._find_operation = find_operation
         self._key = f"shelflife {id(provider)}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -95,14 +89,14 @@ class UnderContract:
                 await self._provider.feed.stream(*listening, receive, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> Listening | None:
-        provider, path = self._provider, path_below_root(scope)
+        provider = self._provider
         try:
-            pin = await self._pin(scope, path)
+            pin = await self._pin(scope)
         except BadMessage as error:  # a precondition that cannot be understood cannot be honoured
             answer = error_answer(provider.wire, _headers_of(scope).get("accept", ""), 400, str(error))
             await _send_answer(send, answer, scope["method"])
             return None
-        response = _Response(send, pin, scope["method"], lambda: self._routes.is_stamped(scope, path, pin))
+        response = _Response(send, pin, scope["method"])
         token = provider.pinned.set(pin)
         try:
             await self.app(scope, receive, response.send)
@@ -121,7 +115,7 @@ class UnderContract:
         self._warn_of_what_went_unheard(pin, response)
         return pin.listening
 
-    async def _pin(self, scope: Scope, path: str) -> Pin:
+    async def _pin(self, scope: Scope) -> Pin:
         """What the request sees; `BadMessage` when its precondition cannot be understood.
 
         Without its log a process tells nothing that could be taken for news, and answers as ever.
@@ -141,8 +135,8 @@ class UnderContract:
         except LogError as error:
             provider.apps.warn_once(f"a client could not be answered from the end of the log: {error}")
             has_log = False
-        state = provider.registry.state
-        pin = Pin(state, provider.face(state, headers), lambda: self._routes.name(scope, path))
+        state, path = provider.registry.state, path_below_root(scope)
+        pin = Pin(state, provider.face(state, headers), lambda: self._find_operation(scope, path))
         pin.precondition = precondition
         if not has_log or (named is not None and not provider.speaks_for(state)):
             pin.stamp = Stamp(b"", [], is_compact=named is not None)
@@ -171,10 +165,10 @@ class UnderContract:
             fault = "carries requests out without judging their preconditions; call check in it first"
         else:
             return
-        name = pin.find_operation()
+        operation, apps = pin.find_operation(), self._provider.apps
         # A path that a client made up has no place in the log.
-        is_known = self._provider.apps.has_operation(name)
-        self._provider.apps.warn_once(f"{name if is_known else 'an operation'} {fault}")
+        is_known = operation is not None and apps.has_operation(operation.name)
+        apps.warn_once(f"{operation.name if operation and is_known else 'an operation'} {fault}")
 
 
 class _Response:
@@ -183,11 +177,10 @@ class _Response:
     This runs on every response, so it makes no object and no call without need.
     """
 
-    def __init__(self, send: Send, pin: Pin, method: str, is_stamped: Callable[[], bool]) -> None:
+    def __init__(self, send: Send, pin: Pin, method: str) -> None:
         self._send = send
         self._pin = pin
         self._method = method
-        self._is_stamped = is_stamped
         self._length_at = -1
         """Where among the headers the length of the body is."""
         self._start: AsgiMessage | None = None
@@ -245,8 +238,10 @@ class _Response:
             return False
         if pin.stamp is not None and pin.stamp.is_no_news and not pin.failures:
             return False
-        is_success = 200 <= self.status < 300 or self.status == 304
-        return pin.has_checked or (is_success and self._is_stamped())
+        if pin.has_checked or not (200 <= self.status < 300 or self.status == 304):
+            return pin.has_checked
+        operation = pin.find_operation()
+        return operation is not None and operation.is_stamped and (pin.has_run or not operation.notes_runs)
 
     def _begun(self, start: AsgiMessage) -> AsgiMessage | None:
         """The start of a response as it goes out; None while it waits for its body."""

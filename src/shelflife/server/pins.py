@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 from shelflife.contract.preconditions import Precondition, Verdict
 from shelflife.server.faces import Face, Stamp
+from shelflife.server.operations import Operation
 from shelflife.server.state import State
 
 __all__ = ["Listening", "Pin"]
@@ -18,7 +19,7 @@ class Pin:
     The middleware makes it before the app is called and looks at it when the app answers; `Provider.check` writes into it.
     """
 
-    def __init__(self, state: State, face: Face, find_operation: Callable[[], str | None]) -> None:
+    def __init__(self, state: State, face: Face, find_operation: Callable[[], Operation | None]) -> None:
         self.state = state
         self.face = face
         """What the state shows to the client."""
@@ -27,7 +28,7 @@ class Pin:
         """What a response carries; None at Level 0."""
 
         self.find_operation = find_operation
-        """Names the operation that the app has found for the request, once a handler runs; None when it
+        """The operation that the app has found for the request, once a handler runs; None when it
         cannot be told."""
 
         self.precondition: Precondition | None = None

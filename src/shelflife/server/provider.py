@@ -207,7 +207,7 @@ class Provider:
         def register(function: PolicyFunction) -> PolicyFunction:
             self.policies.add(Policy.from_function(function, operation, version))
             self._ready_in, self._speaking = 0, (None, False)
-            self.apps.look_again()
+            self.apps.are_held = False
             _advise(function)
             return function
 
