@@ -121,7 +121,7 @@ class UnderContract:
         Without its log a process tells nothing that could be taken for news, and answers as ever.
         """
         provider, headers, named, precondition = self._provider, {}, None, None
-        if provider.disclosure or _asks_something(scope):
+        if provider.disclosure or any(name.startswith(b"contract-") for name, _ in scope["headers"]):
             headers = _headers_of(scope)
         if provider.level and headers:
             named = Named.from_header(headers.get(AT_HEADER.lower(), ""))
@@ -136,13 +136,10 @@ class UnderContract:
             provider.apps.warn_once(f"a client could not be answered from the end of the log: {error}")
             has_log = False
         state, path = provider.registry.state, path_below_root(scope)
-        pin = Pin(state, provider.face(state, headers), lambda: self._find_operation(scope, path))
-        pin.precondition = precondition
-        if not has_log or (named is not None and not provider.speaks_for(state)):
-            pin.stamp = Stamp(b"", [], is_compact=named is not None)
-        elif provider.level:
-            pin.stamp = self._stamp(pin.face, named, scope)
-        return pin
+        face, stamp = provider.face(state, headers), Stamp(b"", [], is_compact=named is not None)
+        if provider.level and has_log and (named is None or provider.speaks_for(state)):
+            stamp = self._stamp(face, named, scope)
+        return Pin(state, face, stamp, lambda: self._find_operation(scope, path), precondition)
 
     def _stamp(self, face: Face, named: Named | None, scope: Scope) -> Stamp:
         """What the response carries. A cache may give it to another client, which is shown other aliases."""
@@ -236,7 +233,7 @@ class _Response:
         pin = self._pin
         if self.status in _UNSTAMPED or self.status >= 500 or pin.is_own_answer:
             return False
-        if pin.stamp is not None and pin.stamp.is_no_news and not pin.failures:
+        if pin.stamp.is_no_news and not pin.has_violations:
             return False
         if pin.has_checked or not (200 <= self.status < 300 or self.status == 304):
             return pin.has_checked
@@ -245,17 +242,17 @@ class _Response:
 
     def _begun(self, start: AsgiMessage) -> AsgiMessage | None:
         """The start of a response as it goes out; None while it waits for its body."""
-        pin = self._pin
-        stamp = pin.stamp if pin.stamp is not None and pin.stamp.members and self._may_be_stamped() else None
-        if stamp is None and pin.verdict is None:
+        pin, stamp = self._pin, self._pin.stamp
+        is_stamped = bool(stamp.members) and self._may_be_stamped()
+        if not is_stamped and pin.verdict is None:
             return start
         headers = list(start.get("headers", ()))
         begun = {**start, "headers": headers}
         if pin.verdict is not None:
             headers.append((_VERDICT, pin.verdict.encode()))
-        if stamp is None:
+        if not is_stamped:
             return begun
-        headers += _encoded(stamp.beside) if stamp.beside else ()
+        headers += _encoded(stamp.beside)
         if self._is_changeable(headers):
             if self._method != "HEAD":
                 self._start = begun
@@ -268,7 +265,6 @@ class _Response:
     async def _send_start(self, start: AsgiMessage, message: AsgiMessage) -> AsgiMessage:
         """Send the start that waited for this message; the message as it goes out."""
         stamp, headers, at = self._pin.stamp, start["headers"], self._length_at
-        assert stamp is not None  # noqa: S101 - a start waits only for a stamp
         self._start = None
         self.has_started = True
         body = bytes(message.get("body", b""))
@@ -411,15 +407,6 @@ def _is_json(content_type: bytes) -> bool:
     media_type, *parameters = content_type.lower().replace(b" ", b"").replace(b'"', b"").split(b";")
     charsets = {parameter for parameter in parameters if parameter.startswith(b"charset=")}
     return media_type in (b"application/json", b"application/problem+json") and charsets <= {b"charset=utf-8"}
-
-
-def _asks_something(scope: Scope) -> bool:
-    """Whether a client asks something of the contract itself. Looked for on every request, and mostly not
-    there."""
-    for name, _ in scope["headers"]:  # noqa: SIM110 - this runs on every request, and `any` takes twice the time
-        if name[:9] == b"contract-":
-            return True
-    return False
 
 
 async def _body_from(receive: Receive) -> AsyncIterator[bytes]:

@@ -56,7 +56,7 @@ class Disclosure:
 
 
 class ClientFaces:
-    """The faces of the current state, one for each client. Those of an older state are dropped."""
+    """The faces of states, one for each client."""
 
     def __init__(self, disclosure: Disclosure, level: Level) -> None:
         self._disclosure = disclosure
@@ -64,24 +64,19 @@ class ClientFaces:
         self._client = disclosure.client or _by_credentials
         self._sees_diffs = disclosure.sees_diffs or _nobody
         self._vary = ", ".join(_CREDENTIALS) if disclosure.client is None else "*"
-        self._faces: tuple[State | None, dict[tuple[str, bool], Face]] = (None, {})
 
     def face(self, state: State, headers: Mapping[str, str]) -> Face:
-        """What a state shows to the client whose request has these headers."""
+        """What a state shows to the client whose request has these headers. It is kept as long as the state."""
         client = self._client(headers)
         sees_diffs = self._sees_diffs(client)
-        shown_state, faces = self._faces
-        if shown_state is not state:
-            faces = {}
-            self._faces = state, faces
-        face = faces.get((client, sees_diffs))
+        key = (self, client, sees_diffs)
+        face: Face | None = state.faces.get(key)
         if face is None:
-            if len(faces) >= _MOST_FACES:
-                faces.clear()
+            if len(state.faces) >= _MOST_FACES:
+                state.faces.clear()
             aliases = self._disclosure.aliases(client)
-            face = faces[client, sees_diffs] = Face(
-                state, self._level, aliases, sees_diffs=sees_diffs, vary=self._vary
-            )
+            face = Face(state, self._level, aliases, sees_diffs=sees_diffs, vary=self._vary)
+            state.faces[key] = face
         return face
 
 

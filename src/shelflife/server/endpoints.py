@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
@@ -52,7 +52,6 @@ _LARGEST_QUESTION = 64 * 1024
 _LONGEST_ACCOUNT = 1024 * 1024
 """Clients do not read answers without end."""
 
-_ESCAPED_COLON = re.compile(rb"\\u003[aA]")
 _CONSTANT = re.compile(rb"NaN|Infinity")
 """What Python reads, and is not JSON."""
 
@@ -295,7 +294,14 @@ def read_message(body: bytes, message_type: type[_Sent]) -> _Sent:
     Rows are left to their table, which knows what to call them.
     """
     try:
-        message = msgspec.convert(_tree_of(body), message_type)
+        tree = json.loads(body.decode(), object_pairs_hook=_members_once, parse_int=_whole_number)
+        if _CONSTANT.search(body) and (fault := fault_in(tree, len(body))) is not None:
+            raise BadMessage(f"the body is not valid JSON: {shown('/'.join(fault.path))} {fault.what}")
+        message = msgspec.convert(tree, message_type)
+    except UnicodeDecodeError:
+        raise BadMessage("the body is not valid UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise BadMessage(f"the body is not valid JSON: {error}") from None
     except RecursionError:
         raise BadMessage("the body is nested too deeply") from None
     except msgspec.ValidationError as error:
@@ -305,27 +311,6 @@ def read_message(body: bytes, message_type: type[_Sent]) -> _Sent:
     if isinstance(message, AskFixes) and (why := fault_of_request(message.request)) is not None:
         raise ContractError(why)
     return message
-
-
-def _tree_of(body: bytes) -> Any:
-    """What a body holds.
-
-    Each member has a colon of its own, so a colon that got lost belonged to a member that is there twice. The slow way
-    says what is wrong. It is also taken where colons are written as escapes.
-    """
-    with suppress(msgspec.DecodeError, UnicodeDecodeError):
-        tree = msgspec.json.decode(body)
-        if not _ESCAPED_COLON.search(body) and body.count(b":") == _encode(tree).count(b":"):
-            return tree
-    try:
-        tree = json.loads(body.decode(), object_pairs_hook=_members_once, parse_int=_whole_number)
-    except UnicodeDecodeError:
-        raise BadMessage("the body is not valid UTF-8") from None
-    except json.JSONDecodeError as error:
-        raise BadMessage(f"the body is not valid JSON: {error}") from None
-    if _CONSTANT.search(body) and (fault := fault_in(tree, len(body))) is not None:
-        raise BadMessage(f"the body is not valid JSON: {shown('/'.join(fault.path))} {fault.what}")
-    return tree
 
 
 def _members_once(members: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -411,9 +411,7 @@ class Face:
 
 def face_of(state: State, level: Level) -> Face:
     """What a state shows, in the server's own words, to clients at a level. It is made once."""
-    face: Face | None = state.faces.get(level)
-    if face is None:
-        face = state.faces[level] = Face(state, level)
+    face: Face = state.faces.get(level) or state.faces.setdefault(level, Face(state, level))
     return face
 
 

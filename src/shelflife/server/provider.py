@@ -214,9 +214,15 @@ class Provider:
         return register if function is None else register(function)
 
     def violations(self, request: Any, operation: str | None = None) -> list[Violation]:
-        """The policies that a request violates, each with its fix. Outside of a request, say for which
-        operation."""
-        return self._violations(_fields_of(request), self.apps.operation_of(operation, self.pin), self.state)
+        """The policies that a request violates, each with its fix. Outside of a request, say for which operation.
+
+        Inside of one it counts as a check, for an app that answers by itself: call it when it is clear who is asking.
+        """
+        pin = self.pin
+        found = self._violations(_fields_of(request), self.apps.operation_of(operation, pin), self.state)
+        if pin is not None:
+            pin.has_checked, pin.has_violations = True, pin.has_violations or bool(found)
+        return found
 
     def fixes_for(self, request: Mapping[str, Any], operation: str, state: State) -> list[Violation]:
         """What would be suggested for a request of which some fields may be unknown. A policy that needs
@@ -251,6 +257,7 @@ class Provider:
                 raise Rejected(violations, pin.state)
         except (Refusal, MalformedRequest, PolicyFailed) as failure:
             pin.failures.append(failure)
+            pin.has_violations = True
             raise
 
     def refresh(self, table: str, version: str | None = None) -> ReloadReport:
