@@ -12,7 +12,7 @@ from shelflife.server.feed import Receive, Send
 from shelflife.server.operations import Operation, Operations, is_operation
 from shelflife.server.provider import Provider
 
-__all__ = ["ContractMiddleware", "EndpointsFirst", "contract_app"]
+__all__ = ["ContractMiddleware", "contract_app"]
 
 _ANY = re.compile("")
 

@@ -25,6 +25,17 @@ _STATUSES = {
 _RELOAD_ERRORS = "400 401 404 409 413 422 429 503"
 
 
+def _ref(name: str) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _any_of(*names: str) -> dict[str, Any]:
+    return {"anyOf": [_ref(name) for name in names]} if len(names) > 1 else _ref(*names)
+
+
+_IN_EITHER_FORM = msgspec.Meta(extra_json_schema={"items": _any_of("CompactSuggestion", "Suggestion")})
+
+
 class ContractStamps(msgspec.Struct, kw_only=True):
     """What a response says of the contract. To a client that names a position, `at` takes the place of the versions."""
 
@@ -36,19 +47,7 @@ class ContractStamps(msgspec.Struct, kw_only=True):
 class CompactFeedback(msgspec.Struct, kw_only=True):
     """All the fixes for one rejected request, in the compact form where they say what they rest on."""
 
-    suggestions: Annotated[
-        tuple[Any, ...],
-        msgspec.Meta(
-            extra_json_schema={
-                "items": {
-                    "anyOf": [
-                        {"$ref": "#/components/schemas/CompactSuggestion"},
-                        {"$ref": "#/components/schemas/Suggestion"},
-                    ]
-                }
-            }
-        ),
-    ]
+    suggestions: Annotated[tuple[Any, ...], _IN_EITHER_FORM]
 
 
 class CompactRejection(ContractStamps, kw_only=True):
@@ -60,15 +59,15 @@ class CompactRejection(ContractStamps, kw_only=True):
 
 def show_contract(document: dict[str, Any], provider: Provider) -> None:
     """Write the contract into the app's document, which anybody may read: nothing in it is of the tables."""
+    if provider.level == Level.PLAIN_TEXT:
+        return
     components = document.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
     paths = document.get("paths", {})
     for path in paths.keys() - ENDPOINTS.keys():
         for operation in paths[path].values():
             if isinstance(operation, dict) and "responses" in operation:
-                _show_answers(operation, provider, schemas)
-    if provider.level == Level.PLAIN_TEXT:
-        return
+                _show_answers(operation, schemas)
     for name, schema in schema_components(CompactRejection, ContractStamps).items():
         schemas.setdefault(name, schema)
     for path, endpoint in endpoints.AdminEndpoints(provider).by_path.items():
@@ -78,43 +77,28 @@ def show_contract(document: dict[str, Any], provider: Provider) -> None:
             components.setdefault("securitySchemes", {})["AdminToken"] = {"type": "http", "scheme": "bearer"}
 
 
-def _show_answers(operation: dict[str, Any], provider: Provider, schemas: dict[str, Any]) -> None:
+def _show_answers(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
+    operation.setdefault("parameters", []).append(_CONTRACT_AT)
     responses = operation["responses"]
-    is_plain_text = provider.level == Level.PLAIN_TEXT
-    if not is_plain_text:
-        operation.setdefault("parameters", []).append(_CONTRACT_AT)
     for status, response in responses.items():
         media = response.get("content", {}).get("application/json")
-        if media and status.startswith("2") and not is_plain_text and _is_object(media["schema"], schemas):
+        if media and status.startswith("2") and _is_object(media["schema"], schemas):
             media["schema"] = {"allOf": [media["schema"], _ref("ContractStamps")]}
-    if "requestBody" not in operation:
-        return
-    refused = responses.setdefault("422", {})
-    content = refused.setdefault("content", {})
-    if is_plain_text:
-        refused["description"] = "The request violates a policy"
-        content |= _media("text/plain", {"type": "string"})
-        return
-    refused["description"] = "The request is malformed, or violates a policy"
-    malformed = content.get("application/json", {}).get("schema")
-    either = _any_of("Rejection", "CompactRejection")
-    either["anyOf"] += [malformed] if malformed else []
-    content |= _media("application/json", either)
-    content |= _media("application/problem+json", _any_of("Problem", "CompactRejection"))
+    if "requestBody" in operation:
+        refused = responses.setdefault("422", {})
+        refused["description"] = "The request is malformed, or violates a policy"
+        content = refused.setdefault("content", {})
+        malformed = content.get("application/json", {}).get("schema")
+        either = _any_of("Rejection", "CompactRejection")
+        either["anyOf"] += [malformed] if malformed else []
+        content |= _media("application/json", either)
+        content |= _media("application/problem+json", _any_of("Problem", "CompactRejection"))
 
 
 def _is_object(schema: dict[str, Any], schemas: dict[str, Any]) -> bool:
     if "$ref" in schema:
         schema = schemas.get(schema["$ref"].rpartition("/")[2], {})
     return schema.get("type") == "object"
-
-
-def _ref(name: str) -> dict[str, str]:
-    return {"$ref": f"#/components/schemas/{name}"}
-
-
-def _any_of(*names: str) -> dict[str, Any]:
-    return {"anyOf": [_ref(name) for name in names]} if len(names) > 1 else _ref(*names)
 
 
 def _media(form: str, schema: dict[str, Any]) -> dict[str, Any]:

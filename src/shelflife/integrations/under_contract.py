@@ -6,6 +6,7 @@ The modules for frameworks put `UnderContract` where it belongs in an app: next 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -146,7 +147,7 @@ class UnderContract:
         stamp, beside = face.stamp, []
         if scope["method"] in _CACHED:
             stamp = stamp if named is None else face.cacheable_stamp(named)
-            beside += [("Vary", stamp.vary)] if stamp.vary else []
+            beside += [("Vary", face.vary)] if face.vary else []
         elif named is not None:
             stamp = face.stamp_at(named, with_versions=self._provider.wire.tells_versions)
         if named is not None and (root := self._provider.root_of(scope.get("root_path", ""))):
@@ -168,25 +169,25 @@ class UnderContract:
         apps.warn_once(f"{operation.name if operation and is_known else 'an operation'} {fault}")
 
 
+@dataclass(slots=True)
 class _Response:
     """Passes a response on with its stamp. The start of one whose body may be added to waits for that body.
 
     This runs on every response, so it makes no object and no call without need.
     """
 
-    def __init__(self, send: Send, pin: Pin, method: str) -> None:
-        self._send = send
-        self._pin = pin
-        self._method = method
-        self._length_at = -1
-        """Where among the headers the length of the body is."""
-        self._start: AsgiMessage | None = None
-        self._held: list[AsgiMessage] | None = None
-        """A 500 after a failed check: the app's own when it returns, a framework's when the failure comes
-        out."""
-        self.status = 0
-        self.has_started = False
-        self.was_held = False
+    _send: Send
+    _pin: Pin
+    _method: str
+    status: int = 0
+    has_started: bool = False
+    was_held: bool = False
+    _length_at: int = -1
+    """Where among the headers the length of the body is."""
+    _start: AsgiMessage | None = None
+    _held: list[AsgiMessage] | None = None
+    """A 500 after a failed check: the app's own when it returns, a framework's when the failure comes
+    out."""
 
     async def send(self, message: AsgiMessage) -> None:
         if self._pin.listening is not None:

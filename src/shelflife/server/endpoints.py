@@ -340,7 +340,7 @@ def _query_of(call: EndpointCall, *names: str) -> dict[str, list[str]]:
 
 
 def _with_vary(face: Face, *headers: tuple[str, str]) -> tuple[tuple[str, str], ...]:
-    return (*headers, ("Vary", face.stamp.vary)) if face.stamp.vary else headers
+    return (*headers, ("Vary", face.vary)) if face.vary else headers
 
 
 def _wants_events(call: EndpointCall) -> bool:

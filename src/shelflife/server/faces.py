@@ -124,9 +124,6 @@ class Stamp(msgspec.Struct, frozen=True):
     beside: list[tuple[str, str]] = []
     """Headers that go out in either case."""
 
-    vary: str = ""
-    """The request headers on which it depends, as in `Vary`."""
-
     is_compact: bool = False
     """Whether suggestions beside it are written shorter."""
 
@@ -167,8 +164,10 @@ class Face:
         members = _encode(self.versions)[1:-1]
         self.tag = hashlib.sha256(members).hexdigest()[:16]
         """Names these versions. The same ones have the same tag, on any replica."""
-        self.stamp = Stamp(members, _headers_of(self.versions, self.tag), vary=vary)
+        self.stamp = Stamp(members, _headers_of(self.versions, self.tag))
         """What a response carries to a client that names no position."""
+        self.vary = vary
+        """The request headers on which it depends, as in `Vary`."""
         self._accounts: dict[Position | None, Account] = {}
         """What is said to those who name a position, as though they had neither mark nor nonce."""
 
@@ -181,9 +180,7 @@ class Face:
         if with_versions:
             members, headers = self.stamp.members + b"," + members, self.stamp.headers + headers
         is_no_news = not with_versions and named == Named(self.position, named.mark)
-        return Stamp(
-            members, headers, vary=self.stamp.vary, is_compact=not with_versions, is_no_news=is_no_news
-        )
+        return Stamp(members, headers, is_compact=not with_versions, is_no_news=is_no_news)
 
     def cacheable_stamp(self, named: Named) -> Stamp:
         """The same for a response that a cache may give to others: what it carries does not depend on what they name."""

@@ -32,7 +32,6 @@ _HEADERS = [
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),
 ]
-_HEARTBEAT_S = 15.0
 _LONGEST_LOOK_S = 2.0
 _LONGEST_EVENT = 64 * 1024
 """A longer account says only that the server has gone on. The listener then asks."""
@@ -49,15 +48,12 @@ class Feed:
     """The listeners of one provider, on any number of event loops."""
 
     def __init__(
-        self,
-        registry: Registry,
-        face_of: Callable[[State, Mapping[str, str]], Face | None],
-        heartbeat_s: float = _HEARTBEAT_S,
+        self, registry: Registry, face_of: Callable[[State, Mapping[str, str]], Face | None]
     ) -> None:
         """`face_of` gives what a state shows to a client; None when this process cannot speak for it."""
         self._registry = registry
         self._face_of = face_of
-        self.heartbeat_s = heartbeat_s
+        self.heartbeat_s = 15.0
         """While nothing moves, a listener hears so often that somebody is there. Never set it to more than 15."""
         self._lock = threading.Lock()
         self._listeners: dict[asyncio.AbstractEventLoop, set[asyncio.Event]] = {}
