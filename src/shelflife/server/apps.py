@@ -91,19 +91,14 @@ class Apps:
             return name
         if not is_for_one and not self._is_noting_checks:
             return None
-        if pin is None:
-            if is_for_one:
-                raise UsageError(
-                    "some policies are for one operation alone, and no request is at hand that says which:"
-                    " install the provider in an app, or give the operation"
-                )
-            return None
-        operation = pin.find_operation()
+        operation = None if pin is None else pin.find_operation()
         if operation is None and is_for_one:
-            raise UsageError(
-                "some policies are for one operation alone, and it cannot be seen which one this request is for:"
-                " give it to check"
+            why = (
+                "no request is at hand that says which: install the provider in an app, or give the operation"
+                if pin is None
+                else "it cannot be seen which one this request is for: give it to check"
             )
+            raise UsageError(f"some policies are for one operation alone, and {why}")
         found = None if operation is None else operation.name
         if known is None:
             self._warn_of_unlisted(found)

@@ -13,7 +13,7 @@ from shelflife.server.state import State
 from shelflife.server.tables import is_minted, minted_version
 from shelflife.server.wire import Level
 
-__all__ = ["Aliases", "ClientFaces", "Disclosure"]
+__all__ = ["Aliases", "Disclosure"]
 
 _SHORTEST_SECRET = 16
 _DIGITS = 15
@@ -23,7 +23,7 @@ _ANONYMOUS = ""
 _encode = msgspec.json.Encoder().encode
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Disclosure:
     """What clients are shown: aliases of names and keys, different for each of them, and counts in place of
     diffs."""
@@ -50,34 +50,23 @@ class Disclosure:
         """What things are called for a client. An operator can look up here what a client means."""
         return Aliases(hmac.digest(self._raw_secret, client.encode(errors="surrogateescape"), "sha256"))
 
-    @property
-    def _raw_secret(self) -> bytes:
-        return self.secret.encode() if isinstance(self.secret, str) else self.secret
-
-
-class ClientFaces:
-    """The faces of states, one for each client."""
-
-    def __init__(self, disclosure: Disclosure, level: Level) -> None:
-        self._disclosure = disclosure
-        self._level = level
-        self._client = disclosure.client or _by_credentials
-        self._sees_diffs = disclosure.sees_diffs or (lambda client: False)
-        self._vary = ", ".join(_CREDENTIALS) if disclosure.client is None else "*"
-
-    def face(self, state: State, headers: Mapping[str, str]) -> Face:
+    def face(self, state: State, level: Level, headers: Mapping[str, str]) -> Face:
         """What a state shows to the client whose request has these headers. It is kept as long as the state."""
-        client = self._client(headers)
-        sees_diffs = self._sees_diffs(client)
-        key = (self, client, sees_diffs)
+        client = (self.client or _by_credentials)(headers)
+        sees_diffs = self.sees_diffs is not None and self.sees_diffs(client)
+        key = (self, level, client, sees_diffs)
         face: Face | None = state.faces.get(key)
         if face is None:
             if len(state.faces) >= _MOST_FACES:
                 state.faces.clear()
-            aliases = self._disclosure.aliases(client)
-            face = Face(state, self._level, aliases, sees_diffs=sees_diffs, vary=self._vary)
+            vary = ", ".join(_CREDENTIALS) if self.client is None else "*"
+            face = Face(state, level, self.aliases(client), sees_diffs=sees_diffs, vary=vary)
             state.faces[key] = face
         return face
+
+    @property
+    def _raw_secret(self) -> bytes:
+        return self.secret.encode() if isinstance(self.secret, str) else self.secret
 
 
 def _by_credentials(headers: Mapping[str, str]) -> str:

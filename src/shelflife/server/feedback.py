@@ -21,7 +21,7 @@ PLAIN_TEXT = "text/plain; charset=utf-8"
 
 _REJECTED = 422
 _PRECONDITION_FAILED = 412
-_QUALITY = re.compile(r";\s*q=([01](?:\.[0-9]{0,3})?)")
+_QUALITY = re.compile(r";\s*q=([01](?:\.[0-9]{0,3})?)?")
 _ABSENT = msgspec.Raw(b"")
 _encode = msgspec.json.Encoder().encode
 
@@ -121,7 +121,7 @@ def _form_asked_for(accept: str, default: ErrorForm) -> str:
     quality = {JSON: 0.0, PROBLEM_JSON: 0.0}
     for part in accept.lower().split(","):
         found = _QUALITY.search(part)
-        quality[part.partition(";")[0].strip()] = float(found[1]) if found else 1.0
+        quality[part.partition(";")[0].strip()] = float(found[1] or 0) if found else 1.0
     if quality[PROBLEM_JSON] == quality[JSON]:
         return PROBLEM_JSON if default == "problem" else JSON
     return PROBLEM_JSON if quality[PROBLEM_JSON] > quality[JSON] else JSON

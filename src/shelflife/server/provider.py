@@ -20,7 +20,7 @@ from shelflife.contract.names import shown
 from shelflife.contract.preconditions import Precondition
 from shelflife.server.apps import Apps
 from shelflife.server.delta import Row
-from shelflife.server.disclosure import ClientFaces, Disclosure
+from shelflife.server.disclosure import Disclosure
 from shelflife.server.errors import BadSetting, MalformedRequest, PolicyFailed, UnknownTable, UsageError
 from shelflife.server.faces import Face, face_of
 from shelflife.server.feed import Feed
@@ -96,7 +96,6 @@ class Provider:
         self.reload_budget = None if limits.per_minute is None else ReloadBudget(limits.per_minute)
         self.disclosure = disclosure
         self.signing, self._root = signing, root
-        self._faces = None if disclosure is None else ClientFaces(disclosure, self.level)
         self._sources = {name: rows for name, rows in tables.items() if callable(rows)}
         rows_by_table = {name: rows() if callable(rows) else rows for name, rows in tables.items()}
         shared_log = SqliteLog(log) if isinstance(log, str | Path) else log
@@ -179,7 +178,9 @@ class Provider:
 
     def face(self, state: State, headers: Mapping[str, str]) -> Face:
         """What a state shows to the client whose request has these headers, by lower-case name."""
-        return face_of(state, self.level) if self._faces is None else self._faces.face(state, headers)
+        if self.disclosure is None:
+            return face_of(state, self.level)
+        return self.disclosure.face(state, self.level, headers)
 
     @overload
     def policy(self, function: PolicyFunction, /) -> PolicyFunction: ...
