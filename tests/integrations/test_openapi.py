@@ -68,6 +68,7 @@ def test_the_document_says_no_less_than_what_is_sent():
         {"recovery_feedback": {"suggestions": [suggestion | {"on": 1}]}},
     ):
         assert not validator.is_valid(refused.json() | broken)
+    assert next(iter(document["paths"])) == "/x"  # the app's own come first
     schemas = document["components"]["schemas"]
     assert "cells" in schemas["Suggestion"]["properties"]
     for path, operation in (("/x", "post"), ("/contract/fixes", "post")):

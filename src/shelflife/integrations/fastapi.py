@@ -111,7 +111,8 @@ def _note_runs(dependant: Dependant, provider: Provider) -> None:
             pin.has_run = True
         return call(*arguments, **named)
 
-    noted.noted_for = (*noted_for, provider)  # type: ignore[attr-defined]  # an app that shares the route may be another's
+    # An app that shares the route may have another provider.
+    noted.noted_for = (*noted_for, provider)  # type: ignore[attr-defined]
     dependant.call = noted
 
 

@@ -64,6 +64,7 @@ def show_contract(document: dict[str, Any], provider: Provider) -> None:
     components = document.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
     paths = document.get("paths", {})
+    paths |= {path: paths.pop(path) for path in ENDPOINTS if path in paths}  # after the app's own
     for path in paths.keys() - ENDPOINTS.keys():
         for operation in paths[path].values():
             if isinstance(operation, dict) and "responses" in operation:
