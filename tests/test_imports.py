@@ -26,7 +26,7 @@ PUBLIC = {
     "shelflife.client.events": set(
         "Alerted Applied Distrusted Event Evicted Ignored LogLost Reason Refused Restamped StoreFailed Stored Suspected Unjudged".split()
     ),
-    "shelflife.integrations.asgi": {"AdminMiddleware", "ContractMiddleware", "contract_app"},
+    "shelflife.integrations.asgi": {"ContractMiddleware", "contract_app"},
     "shelflife.integrations.litestar": {"ContractPlugin"},
     "shelflife.integrations.httpx": {"AsyncMemoryTransport", "MemoryTransport"},
     "shelflife.integrations.httpx2": {"AsyncMemoryTransport", "MemoryTransport"},

@@ -475,7 +475,7 @@ def test_the_openapi_document_is_shown_and_left_alone():
     assert not any(name.startswith("contract-") for name in response.headers)
     answers = document["paths"]["/orders"]["post"]["responses"]
     assert answers["200"]["content"]["application/json"]["schema"]["allOf"][1] == {
-        "$ref": "#/components/schemas/ContractState"
+        "$ref": "#/components/schemas/ContractStamps"
     }
     assert {"$ref": "#/components/schemas/Rejection"} in answers["422"]["content"]["application/json"][
         "schema"

@@ -6,7 +6,6 @@ from shelflife.contract import Rule
 from shelflife.contract.positions import Account
 from shelflife.contract.preconditions import Precondition
 from shelflife.server import Disclosure, Registry
-from shelflife.server.disclosure import ClientFaces
 from shelflife.server.wire import Level
 
 SECRET = "a secret of the provider"
@@ -30,7 +29,7 @@ def seen_by_nobody():
 
 
 def shown_by(reg, disclosure, client="ada", level=LEVEL):
-    return ClientFaces(disclosure, level).face(reg.state, {"client": client})
+    return disclosure.face(reg.state, level, {"client": client})
 
 
 def versions_in(face):

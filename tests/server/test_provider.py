@@ -198,9 +198,8 @@ def test_a_client_reads_the_condition_of_the_deepest_request_that_is_not_refused
     request = {"plan": "basic", "n": nested(32)}
     [violation] = provider_with(reads_it_whole).violations(request)
     state = provider_with().state
-    answer = refusal_answer(
-        WireFormat(), Rejected([violation], state), "json", face_of(state, Level.FINGERPRINT)
-    )
+    face = face_of(state, Level.FINGERPRINT)
+    answer = refusal_answer(WireFormat(), "", Rejected([violation], state), face)
     contract = read_contract(Reply(200, answer.body, {"content-type": "application/json"}))
     assert not contract.faults
     assert contract.suggestions[0].when == {"": request}
@@ -218,8 +217,8 @@ def test_a_whole_number_of_more_than_64_bits_is_a_condition_like_any_other(numbe
 def test_the_answer_to_such_a_request_says_what_is_wrong_and_bears_no_stamps():
     error = MalformedRequest("the field n holds a number that JSON cannot carry: NaN")
     answers = [
-        error_answer(WireFormat(level=level), 400, str(error), form)
-        for level, form in [(0, "json"), (1, "json"), (6, "json"), (6, "problem")]
+        error_answer(WireFormat(level=level), accept, 400, str(error))
+        for level, accept in [(0, ""), (1, ""), (6, ""), (6, "application/problem+json")]
     ]
     text, first, last, problem = answers
     assert text == Answer(400, "text/plain; charset=utf-8", f"{error}\n".encode())

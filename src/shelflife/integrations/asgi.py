@@ -3,19 +3,21 @@
 A middleware knows little of the app, and stands before its login. If there is a module for your framework, use that.
 """
 
+import re
 from collections.abc import Collection
 
 from shelflife.integrations.under_contract import App, Scope, UnderContract, path_below_root, serve_call
 from shelflife.server.endpoints import AdminEndpoints, ContractEndpoints, Endpoints
 from shelflife.server.feed import Receive, Send
-from shelflife.server.operations import Operations, is_operation
-from shelflife.server.pins import Pin
+from shelflife.server.operations import Operation, Operations, is_operation
 from shelflife.server.provider import Provider
 
-__all__ = ["AdminMiddleware", "ContractMiddleware", "contract_app"]
+__all__ = ["ContractMiddleware", "contract_app"]
+
+_ANY = re.compile("")
 
 
-class _EndpointsFirst:
+class EndpointsFirst:
     """Answers calls of some endpoints, and hands everything else on."""
 
     def __init__(self, app: App, endpoints: Endpoints) -> None:
@@ -29,14 +31,7 @@ class _EndpointsFirst:
             await self.app(scope, receive, send)
 
 
-class AdminMiddleware(_EndpointsFirst):
-    """Answers an operator's calls, and hands everything else on."""
-
-    def __init__(self, app: App, provider: Provider) -> None:
-        super().__init__(app, AdminEndpoints(provider))
-
-
-class ContractMiddleware(AdminMiddleware):
+class ContractMiddleware(EndpointsFirst):
     """Gives the contract to any ASGI app: the operator's endpoints, the answers to `provider.check`, the stamps.
 
     The endpoints for clients are not among them, for a middleware stands before the app's own login: mount
@@ -48,12 +43,28 @@ class ContractMiddleware(AdminMiddleware):
     def __init__(
         self, app: App, provider: Provider, *, operations: Collection[str] | None = None, public: bool = False
     ) -> None:
-        routes = _GivenRoutes(provider, operations)
-        provider.apps.attach(routes.listed)
-        whole: App = UnderContract(app, provider, routes)
+        listed = None if operations is None else Operations.named(operations, is_stamped=True)
+        provider.apps.attach(lambda: listed)
+
+        def find(scope: Scope, path: str) -> Operation | None:
+            known = provider.policies.operations if listed is None else listed
+            operation = known.guess(scope["method"], path)
+            if operation is None and listed is None and not known.has_like(path):
+                return Operation(
+                    f"{scope['method']} {path}", _ANY
+                )  # some other one, for all that can be known
+            return operation
+
+        def disclosed(asked: str) -> str | None:
+            """Any operation that a client asks for, by the name that a policy has for it."""
+            operation = provider.policies.operations.find_named(asked)
+            name = asked if operation is None else operation.name
+            return name if is_operation(name) else None
+
+        whole: App = UnderContract(app, provider, find)
         if public:
-            whole = _EndpointsFirst(whole, ContractEndpoints(provider, routes.all_disclosed))
-        super().__init__(whole, provider)
+            whole = EndpointsFirst(whole, ContractEndpoints(provider, disclosed))
+        super().__init__(whole, AdminEndpoints(provider))
 
 
 def contract_app(provider: Provider, *, fixes: Collection[str] = ()) -> App:
@@ -67,38 +78,9 @@ def contract_app(provider: Provider, *, fixes: Collection[str] = ()) -> App:
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             path = path_below_root(scope)
-            if not path.startswith(
-                "/contract/"
-            ):  # it is mounted there, which is below the root of the contract
+            if not path.startswith("/contract/"):  # it is mounted there, below the root of the contract
                 root_path = scope.get("root_path", "").removesuffix("/contract")
                 scope, path = {**scope, "root_path": root_path}, f"/contract{path}"
             await serve_call(endpoints, path, scope, receive, send)
 
     return answer
-
-
-class _GivenRoutes:
-    """The operations that a provider has listed by hand, or those that its policies are for."""
-
-    def __init__(self, provider: Provider, operations: Collection[str] | None) -> None:
-        self._provider = provider
-        self._listed = None if operations is None else Operations.named(operations)
-
-    def listed(self) -> Operations | None:
-        return self._listed
-
-    def name(self, scope: Scope, path: str) -> str | None:
-        operations = self._provider.policies.operations if self._listed is None else self._listed
-        operation = operations.guess(scope["method"], path)
-        if operation is None and self._listed is None and not operations.has_like(path):
-            return f"{scope['method']} {path}"  # some other one, for all that can be known
-        return None if operation is None else operation.name
-
-    def all_disclosed(self, asked: str) -> str | None:
-        """Any operation that a client asks for, by the name that a policy has for it."""
-        operation = self._provider.policies.operations.find_named(asked)
-        name = asked if operation is None else operation.name
-        return name if is_operation(name) else None
-
-    def is_stamped(self, scope: Scope, path: str, pin: Pin) -> bool:
-        return self._listed is not None and self._listed.find(scope["method"], path) is not None

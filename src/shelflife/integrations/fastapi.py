@@ -101,20 +101,19 @@ def _note_runs(dependant: Dependant, provider: Provider) -> None:
     """Have it noted when an endpoint is called. From then on a success is its own. Before, it may come from a
     handler of what a login has raised."""
     call: Any = dependant.call
-    noted_for: list[Provider] = getattr(call, "noted_for", [])
-    if not noted_for:
+    noted_for = getattr(call, "noted_for", ())
+    if provider in noted_for:
+        return
 
-        @wraps(call)  # FastAPI looks through it, for what kind of function it is
-        def noted(*arguments: Any, **named: Any) -> Any:
-            for one in noted_for:
-                if (pin := one.pin) is not None:
-                    pin.has_run = True
-            return call(*arguments, **named)
+    @wraps(call)  # FastAPI looks through it, for what kind of function it is
+    def noted(*arguments: Any, **named: Any) -> Any:
+        if (pin := provider.pin) is not None:
+            pin.has_run = True
+        return call(*arguments, **named)
 
-        noted.noted_for = noted_for  # type: ignore[attr-defined]
-        dependant.call = noted
-    if provider not in noted_for:  # an app that shares the route may have been first
-        noted_for.append(provider)
+    # An app that shares the route may have another provider.
+    noted.noted_for = (*noted_for, provider)  # type: ignore[attr-defined]
+    dependant.call = noted
 
 
 _Demand = tuple[Any, frozenset[str]]

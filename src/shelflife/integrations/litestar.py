@@ -21,7 +21,6 @@ from shelflife.server import MalformedRequest, PolicyFailed, Provider
 from shelflife.server.endpoints import AdminEndpoints, ContractEndpoints
 from shelflife.server.feedback import Answer
 from shelflife.server.operations import Operation, Operations
-from shelflife.server.pins import Pin
 from shelflife.server.policies import Refusal
 
 with needing("litestar"):
@@ -56,18 +55,22 @@ class ContractPlugin(InitPlugin, ReceiveRoutePlugin):
     ) -> None:
         self._provider = provider
         self._guards = list(guards or ())
-        self._routes = _LitestarRoutes(provider, _REMEDY if guards is None else "")
-        disclosed = provider.apps.disclosed_fixes(self._routes.listed, fixes)
+        self._remedy = _REMEDY if guards is None and provider.level else ""
+        self._routes: list[BaseRoute] = []
+        self._own: list[HTTPRouteHandler] = []
+        """What answers calls to the contract's endpoints."""
+        self._listed: Operations | None = None
+        disclosed = provider.apps.disclosed_fixes(self._operations, fixes)
         self._endpoints = ContractEndpoints(provider, disclosed)
-        provider.apps.attach(self._routes.listed)
+        provider.apps.attach(self._operations)
 
     def on_app_init(self, app_config: AppConfig) -> AppConfig:
         """Put everything into the app that is being made."""
-        provider, routes, admin = self._provider, self._routes, AdminEndpoints(self._provider)
-        routes.own = [self._handler(path) for path in self._endpoints.by_path]
-        app_config.route_handlers += [*routes.own, *(_admin_handler(admin, path) for path in admin.by_path)]
+        provider, admin = self._provider, AdminEndpoints(self._provider)
+        self._own = [self._handler(path) for path in self._endpoints.by_path]
+        app_config.route_handlers += [*self._own, *(_admin_handler(admin, path) for path in admin.by_path)]
         # The last of the app's own, so that every login of the app comes before it.
-        app_config.middleware.append(routes.under_contract)
+        app_config.middleware.append(self._under_contract)
         for failure in _FAILURES:
             app_config.exception_handlers.setdefault(failure, self._answer_for_the_app)
         app_config.on_startup.append(provider.begin_life)
@@ -76,7 +79,12 @@ class ContractPlugin(InitPlugin, ReceiveRoutePlugin):
 
     def receive_route(self, route: BaseRoute) -> None:
         """Note a route of the app."""
-        self._routes.add(route)
+        self._routes.append(route)
+        self._listed = None
+
+    def _under_contract(self, app: Any) -> Any:
+        """The contract's middleware."""
+        return UnderContract(app, self._provider, self._find)
 
     def _handler(self, path: str) -> HTTPRouteHandler:
         """What answers calls to one of the contract's endpoints."""
@@ -97,66 +105,39 @@ class ContractPlugin(InitPlugin, ReceiveRoutePlugin):
         pin.is_own_answer = True
         return _response(answer_to(failure, self._provider, pin, request.scope))
 
-
-class _LitestarRoutes:
-    """The routes of an app, found by what the app itself has chosen for a request."""
-
-    def __init__(self, provider: Provider, remedy: str) -> None:
-        self.own: list[HTTPRouteHandler] = []
-        """The contract's."""
-        self._provider = provider
-        self._remedy = remedy if provider.level else ""
-        self._all: list[BaseRoute] = []
-        self._listed: Operations | None = None
-        self._stamped: set[int] = set()
-        """The handlers whose successes carry stamps, by identity. Handlers live as long as their app."""
-
-    def under_contract(self, app: Any) -> Any:
-        """The contract's middleware."""
-        return UnderContract(app, self._provider, self)
-
-    def add(self, route: BaseRoute) -> None:
-        self._all.append(route)
-        self._listed = None
-
-    def listed(self) -> Operations:
+    def _operations(self) -> Operations:
+        """All operations, as the app is now."""
         if self._listed is None:
             operations = [
                 self._operation(str(method), route.path, handler)
-                for route in self._all
+                for route in self._routes
                 if isinstance(route, HTTPRoute)
                 for handler in route.route_handlers
                 for method in handler.http_methods
             ]
-            opaque = [route.path for route in self._all if not isinstance(route, HTTPRoute | WebSocketRoute)]
-            self._stamped = {id(one.endpoint) for one in operations if one.is_stamped}
+            opaque = [one.path for one in self._routes if not isinstance(one, HTTPRoute | WebSocketRoute)]
             self._listed = Operations(operations, opaque)
             self._provider.apps.warn_of_guards(self._listed, self._remedy)
         return self._listed
 
-    def name(self, scope: Scope, path: str) -> str | None:
+    def _find(self, scope: Scope, path: str) -> Operation | None:
+        """By what the app itself has chosen for a request."""
         template = scope.get("path_template")
         if template is not None and isinstance(scope.get("route_handler"), HTTPRouteHandler):
-            method = "GET" if scope["method"] == "HEAD" else scope["method"]
-            return Operation.of_route(method, template or "/").name
+            return self._operations().find_named(f"{scope['method']} {template or '/'}")
         # In a mounted app, to which Litestar shows only the rest of the path.
         whole = {**scope, "path": unquote(scope.get("raw_path", b"").decode("latin-1"))}
-        operation = self._provider.policies.operations.find(scope["method"], path_below_root(whole))
-        return None if operation is None else operation.name
-
-    def is_stamped(self, scope: Scope, path: str, pin: Pin) -> bool:
-        self.listed()  # a route may have been added
-        return id(scope.get("route_handler")) in self._stamped
+        return self._provider.policies.operations.find(scope["method"], path_below_root(whole))
 
     def _operation(self, method: str, path: str, handler: HTTPRouteHandler) -> Operation:
         standing = _standing_before(handler)
-        passed = _standing_before(self.own[0]) if self.own else {}
+        passed = _standing_before(self._own[0]) if self._own else {}
         guards = [name for what, name in standing.items() if what not in passed]
         app_middleware = list(handler.ownership_layers[0].middleware or ())
-        if app_middleware != [self.under_contract]:
+        if app_middleware != [self._under_contract]:
             guards.append("")  # it may ask for another thing at each path; a later plugin may have added it
         is_shown = bool(handler.resolve_include_in_schema())
-        is_innermost = app_middleware[-1:] == [self.under_contract] and not _may_be_answered_for(handler)
+        is_innermost = app_middleware[-1:] == [self._under_contract] and not _may_be_answered_for(handler)
         return Operation.of_route(
             method,
             path,

@@ -6,15 +6,14 @@ after. Only the operator's endpoints stand before everything.
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from shelflife.extras import needing
-from shelflife.integrations.asgi import AdminMiddleware
+from shelflife.integrations.asgi import EndpointsFirst
 from shelflife.integrations.under_contract import Scope, UnderContract, answer_call
 from shelflife.server import Provider, UsageError
-from shelflife.server.endpoints import ContractEndpoints
+from shelflife.server.endpoints import AdminEndpoints, ContractEndpoints
 from shelflife.server.operations import Operation, Operations
-from shelflife.server.pins import Pin
 
 with needing("server"):
     from starlette.applications import Starlette
@@ -61,18 +60,6 @@ def install(
     AppRoutes(app, provider, remedy).install(add, fixes)
 
 
-class _Listed(NamedTuple):
-    """The routes of an app as they were listed last. One value: whoever looks meanwhile sees all of it or
-    nothing."""
-
-    operations: Operations
-    by_call: dict[tuple[int, str], list[Operation]]
-    """By the identity of the endpoint, and the method."""
-
-    route_count: int
-    """How many there were: with another one they are listed anew."""
-
-
 class AppRoutes:
     """The routes of an app. That of a request is found by the endpoint that the app itself has chosen.
 
@@ -80,7 +67,7 @@ class AppRoutes:
     """
 
     _notes_runs = False
-    """Whether pins are told when an endpoint is called. A success before that is not its own."""
+    """Whether pins are told when an endpoint is called."""
 
     def __init__(self, app: Starlette, provider: Provider, remedy: str) -> None:
         """`remedy` says what to do about operations that ask for more than the contract; empty when the
@@ -89,12 +76,13 @@ class AppRoutes:
             raise UsageError("the contract cannot be installed in an app that serves already")
         if isinstance(app.router.middleware_stack, UnderContract):
             raise UsageError("a contract is installed in this app already; an app has one provider")
-        self.own: list[Any] = []
-        """The contract's."""
         self._app = app
         self._provider = provider
         self._remedy = remedy if provider.level else ""
-        self._listed = _Listed(Operations(), {}, -1)
+        self.own: list[Any] = []
+        """The contract's."""
+        self._listed = Operations(), -1
+        """The operations as they were listed last, and how many routes there were: with another one they are listed anew."""
         self._looked_for: dict[int, Any] = {}
         """Endpoints that were not among the routes as these were listed last, by identity. They are kept, so
         that no other gets it."""
@@ -103,17 +91,19 @@ class AppRoutes:
         """Add the contract's routes, put it around all routes, and the operator's endpoints before everything
         else."""
         app, provider = self._app, self._provider
-        disclosed = provider.apps.disclosed_fixes(lambda: self._listed.operations, fixes)
+        disclosed = provider.apps.disclosed_fixes(lambda: self._listed[0], fixes)
         endpoints = ContractEndpoints(provider, disclosed)
+        others = list(app.router.routes)
         for path, endpoint in endpoints.by_path.items():
             add(path, endpoint.methods, _handler_of(endpoints, path))
-            self.own.append(app.router.routes[-1])
+        self.own = app.router.routes[len(others) :]
+        app.router.routes[:] = [*self.own, *others]  # a route of the app may take every path
         provider.apps.attach(self.listed)
-        app.router.middleware_stack = UnderContract(app.router.middleware_stack, provider, self)
+        app.router.middleware_stack = UnderContract(app.router.middleware_stack, provider, self.find)
         build_plain_stack = app.build_middleware_stack
 
-        def build_middleware_stack() -> AdminMiddleware:
-            return AdminMiddleware(build_plain_stack(), provider)
+        def build_middleware_stack() -> EndpointsFirst:
+            return EndpointsFirst(build_plain_stack(), AdminEndpoints(provider))
 
         # Unless somebody else has done the same before: then more than is listed stands before the app.
         build_middleware_stack.is_of_the_contract = inspect.ismethod(build_plain_stack)  # type: ignore[attr-defined]
@@ -121,29 +111,38 @@ class AppRoutes:
 
     def listed(self) -> Operations:
         """All operations, as the app is now."""
-        if self._listed.route_count < 0:
-            self._place_own_routes()
         walked = list(self._walk(self._app.routes))
-        found = [one for one in walked if isinstance(one, Operation)]
-        operations = Operations(found, (one for one in walked if isinstance(one, str)))
-        by_call: dict[tuple[int, str], list[Operation]] = {}
-        for one in found:
-            for method in one.methods:
-                by_call.setdefault((id(one.endpoint), method), []).append(one)
-        self._listed = _Listed(operations, by_call, len(self._app.router.routes))
+        operations = Operations(
+            (one for one in walked if isinstance(one, Operation)),
+            (one for one in walked if isinstance(one, str)),
+        )
+        self._listed = operations, len(self._app.router.routes)
         self._provider.apps.warn_of_guards(operations, self._remedy)
         return operations
 
-    def name(self, scope: Scope, path: str) -> str | None:
-        operation = self._find(scope, path)
+    def find(self, scope: Scope, path: str) -> Operation | None:
+        """By what the app has chosen. The path decides only between several routes of one endpoint, for the
+        app may understand paths otherwise than we do."""
         # In a part of the app that cannot be seen, or before a mounted app has found its route: what is listed may not be
         # what the app chooses, so that only a policy's own path counts.
-        operation = operation or self._provider.policies.operations.guess(scope["method"], path)
-        return None if operation is None else operation.name
+        guessed = self._provider.policies.operations.guess
+        return self._chosen(scope, path) or guessed(scope["method"], path)
 
-    def is_stamped(self, scope: Scope, path: str, pin: Pin) -> bool:
-        operation = self._find(scope, path)
-        return operation is not None and operation.is_stamped and (pin.has_run or not self._notes_runs)
+    def _chosen(self, scope: Scope, path: str) -> Operation | None:
+        endpoint, method = scope.get("endpoint"), scope["method"]
+        if endpoint is None:
+            return None  # nothing was found for it, or it did not come as far as the routes
+        operations, route_count = self._listed
+        is_new = not operations.called(endpoint, method) and id(endpoint) not in self._looked_for
+        if is_new and len(self._looked_for) < _MOST_UNKNOWN:
+            self._looked_for[id(endpoint)] = endpoint  # its route may have been added
+            operations = self.listed()
+        elif route_count != len(self._app.router.routes):
+            operations = self.listed()
+        fitting = operations.called(endpoint, method)
+        return (
+            fitting[0] if len(fitting) == 1 else next((one for one in fitting if one.path.match(path)), None)
+        )
 
     def _parts_of(self, route: BaseRoute) -> Iterator[tuple[Any, BaseRoute, Guards]]:
         """The routes that one stands for: as they are here, as they were declared, and what else stands
@@ -165,24 +164,32 @@ class AppRoutes:
             for route, declared, more in self._parts_of(one):
                 before = (*guards, *more)
                 if isinstance(declared, Route):
-                    if declared not in self.own:
-                        standing = self._standing(route, declared, before)
-                        yield from self._operations_of(route, prefix + (route.path or ""), *standing)
+                    yield from self._operations_of(route, declared, prefix, before)
                 elif isinstance(declared, Mount | Host):
                     yield from self._walk_mounted(route, declared, prefix, before)
                 elif not isinstance(declared, WebSocketRoute):
                     yield prefix
 
-    def _operations_of(
-        self, route: Any, template: str, guards: Guards, is_shown: bool, is_stamped: bool
-    ) -> Iterator[Operation]:
-        """One operation for each method of a route."""
+    def _operations_of(self, route: Any, declared: Route, prefix: str, guards: Guards) -> Iterator[Operation]:
+        """One operation for each method of a route that is not the contract's own."""
+        if declared in self.own:
+            return
+        guards, is_shown, is_stamped = self._standing(route, declared, guards)
         if _has_middleware_of_its_own(self._app):
             guards = (*guards, "")
-        known = {"guards": guards, "is_shown": is_shown, "is_stamped": is_shown and is_stamped}
+        template = prefix + (route.path or "")
         path = compile_path(template)[0]
         for method in {*(route.methods or _ANY_METHOD)} - {"HEAD"}:  # a GET by another name
-            yield Operation.of_route(method, template, path, endpoint=route.endpoint, **known)
+            yield Operation.of_route(
+                method,
+                template,
+                path,
+                guards=guards,
+                is_shown=is_shown,
+                is_stamped=is_shown and is_stamped,
+                notes_runs=self._notes_runs,
+                endpoint=route.endpoint,
+            )
 
     def _walk_mounted(
         self, mount: Any, declared: Mount | Host, prefix: str, guards: Guards
@@ -196,33 +203,6 @@ class AppRoutes:
             guards = (*guards, f"the middleware of {path or 'a mounted app'}")
         yield from self._walk(mount.routes, path, guards)
 
-    def _find(self, scope: Scope, path: str) -> Operation | None:
-        """By what the app has chosen. The path decides only between several routes of one endpoint, for the
-        app may understand paths otherwise than we do."""
-        endpoint = scope.get("endpoint")
-        if endpoint is None:
-            return None  # nothing was found for it, or it did not come as far as the routes
-        call = (id(endpoint), scope["method"])
-        is_new = call not in self._listed.by_call and id(endpoint) not in self._looked_for
-        if is_new and len(self._looked_for) < _MOST_UNKNOWN:
-            self._looked_for[id(endpoint)] = endpoint
-            self.listed()  # a route may have been added
-        elif self._listed.route_count != len(self._app.router.routes):
-            self.listed()
-        fitting = self._listed.by_call.get(call, ())
-        if len(fitting) == 1:
-            return fitting[0]
-        return next((one for one in fitting if one.path.match(path)), None)
-
-    def _place_own_routes(self) -> None:
-        """Before the first request, put the contract's routes last, so that no request for another has to
-        pass them; but before a route that takes their paths."""
-        routes = self._app.router.routes
-        others = [route for route in routes if route not in self.own]
-        paths = [one.path for one in self.own]
-        at = next((index for index, route in enumerate(others) if _may_take(route, paths)), len(others))
-        routes[:] = [*others[:at], *self.own, *others[at:]]
-
 
 def _handler_of(endpoints: ContractEndpoints, path: str) -> Handler:
     """What answers calls to one of the contract's endpoints."""
@@ -234,14 +214,6 @@ def _handler_of(endpoints: ContractEndpoints, path: str) -> Handler:
 
     answer.__name__ = path.rpartition("/")[2]
     return answer
-
-
-def _may_take(route: BaseRoute, paths: Iterable[str]) -> bool:
-    """Whether a request for one of these paths may be for a route. Only of a plain one is it known that it is
-    not."""
-    if not is_of_framework(route) or not isinstance(route, Route):
-        return True
-    return any(route.path_regex.match(path) for path in paths)
 
 
 def guards_of_its_own(route: Route, plain: type = Route) -> Iterator[str]:

@@ -6,8 +6,9 @@ The modules for frameworks put `UnderContract` where it belongs in an app: next 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import msgspec
 
@@ -16,9 +17,10 @@ from shelflife.contract.positions import AT_HEADER, ROOT_HEADER, Named
 from shelflife.contract.preconditions import PRECONDITION_HEADER, Precondition
 from shelflife.server.endpoints import EndpointCall, Endpoints
 from shelflife.server.errors import LogError, MalformedRequest, leaves_of
-from shelflife.server.faces import SILENT, Stamp, face_of
-from shelflife.server.feed import Receive, Send
-from shelflife.server.feedback import JSON, Answer, error_answer, form_asked_for, refusal_answer, stamped
+from shelflife.server.faces import Face, Stamp
+from shelflife.server.feed import Receive, Send, look_at_the_end
+from shelflife.server.feedback import JSON, Answer, error_answer, refusal_answer, stamped
+from shelflife.server.operations import Operation
 from shelflife.server.pins import Listening, Pin
 from shelflife.server.policies import Refusal
 from shelflife.server.provider import Provider
@@ -42,36 +44,28 @@ _UNSTAMPED = frozenset({401, 403, 405, 407, 429})
 contract."""
 
 _CACHED = frozenset({"GET", "HEAD"})
-"""Methods whose responses a cache may give to another client, which is shown other aliases."""
+"""Methods whose responses a cache may give to another client."""
 
 _BODILESS = frozenset({204, 205, 206, 304})
 """Statuses of responses that have no body, or only a part of one."""
 
 _LARGEST_HELD = 1024 * 1024
-_LONGEST_CATCH_UP_S = 2.0
 _VERDICT = PRECONDITION_HEADER.lower().encode()
 
 
-class Routes(Protocol):
-    """What can be known of the route of a request."""
-
-    def name(self, scope: Scope, path: str) -> str | None:
-        """The name of the operation that a request is for, once its handler runs; None when it cannot be
-        told. `path` is its path below the contract's root."""
-
-    def is_stamped(self, scope: Scope, path: str, pin: Pin) -> bool:
-        """Whether a success that was not checked carries stamps. It must come from an operation of the app's
-        own, and not from something that stands before one."""
+FindOperation = Callable[[Scope, str], Operation | None]
+"""Finds the operation that a request is for, once its handler runs; None when it cannot be told. The second argument
+is its path below the contract's root."""
 
 
 class UnderContract:
     """An app whose requests see one state each, whose refusals are answered and whose responses are
     stamped."""
 
-    def __init__(self, app: App, provider: Provider, routes: Routes) -> None:
+    def __init__(self, app: App, provider: Provider, find_operation: FindOperation) -> None:
         self.app = app
         self._provider = provider
-        self._routes = routes
+        self._find_operation = find_operation
         self._key = f"shelflife {id(provider)}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -96,25 +90,14 @@ class UnderContract:
                 await self._provider.feed.stream(*listening, receive, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> Listening | None:
-        provider, path = self._provider, path_below_root(scope)
-        provider.be_ready()
+        provider = self._provider
         try:
-            asked = _Asked.in_scope(scope) if provider.level and _asks_something(scope) else _ASKED_NOTHING
-        except BadMessage as error:
-            await _send_answer(send, error_answer_to(error, provider, scope), scope["method"])
+            pin = await self._pin(scope)
+        except BadMessage as error:  # a precondition that cannot be understood cannot be honoured
+            answer = error_answer(provider.wire, _headers_of(scope).get("accept", ""), 400, str(error))
+            await _send_answer(send, answer, scope["method"])
             return None
-        is_at_the_end = await self._catch_up(asked)
-        state = provider.registry.state
-        face = (
-            provider.face(state, _headers_of(scope))
-            if provider.disclosure
-            else face_of(state, provider.level)
-        )
-        pin = Pin(state, face, lambda: self._routes.name(scope, path))
-        pin.precondition = asked.precondition
-        if provider.level:
-            pin.stamp = self._stamp(pin, asked.named, scope) if is_at_the_end else SILENT
-        response = _Response(send, pin, scope["method"], lambda: self._routes.is_stamped(scope, path, pin))
+        response = _Response(send, pin, scope["method"])
         token = provider.pinned.set(pin)
         try:
             await self.app(scope, receive, response.send)
@@ -133,35 +116,43 @@ class UnderContract:
         self._warn_of_what_went_unheard(pin, response)
         return pin.listening
 
-    async def _catch_up(self, asked: "_Asked") -> bool:
-        """Where a client asks, or knows more than this process does, look at the end of the log; False when it cannot be reached.
+    async def _pin(self, scope: Scope) -> Pin:
+        """What the request sees; `BadMessage` when its precondition cannot be understood.
 
-        It is read in a thread: others may have loaded whole tables.
+        Without its log a process tells nothing that could be taken for news, and answers as ever.
         """
-        registry = self._provider.registry
-        if not registry.is_shared or not asked.is_beyond(registry.state.number):
-            return True
+        provider, headers, named, precondition = self._provider, {}, None, None
+        if provider.disclosure or any(name.startswith(b"contract-") for name, _ in scope["headers"]):
+            headers = _headers_of(scope)
+        if provider.level and headers:
+            named = Named.from_header(headers.get(AT_HEADER.lower(), ""))
+            grounds = headers.get(PRECONDITION_HEADER.lower())
+            precondition = None if grounds is None else Precondition.from_header(grounds)
+        has_log = True
         try:
-            await asyncio.wait_for(asyncio.to_thread(registry.catch_up), _LONGEST_CATCH_UP_S)
-        except (LogError, TimeoutError) as error:
-            self._provider.apps.warn_once(f"a client could not be answered from the end of the log: {error}")
-            return False
-        return True
+            provider.be_ready()
+            known = [one.position for one in (named, precondition) if one is not None]
+            await look_at_the_end(provider.registry, named.nonce if named else "", *known)
+        except LogError as error:
+            provider.apps.warn_once(f"a client could not be answered from the end of the log: {error}")
+            has_log = False
+        state, path = provider.registry.state, path_below_root(scope)
+        face, stamp = provider.face(state, headers), Stamp(b"", [], is_compact=named is not None)
+        if provider.level and has_log and (named is None or provider.speaks_for(state)):
+            stamp = self._stamp(face, named, scope)
+        return Pin(state, face, stamp, lambda: self._find_operation(scope, path), precondition)
 
-    def _stamp(self, pin: Pin, named: Named | None, scope: Scope) -> Stamp:
-        """What the response carries."""
-        if named is None:
-            return pin.face.stamp
-        if not self._provider.speaks_for(pin.state):
-            return SILENT
+    def _stamp(self, face: Face, named: Named | None, scope: Scope) -> Stamp:
+        """What the response carries. A cache may give it to another client, which is shown other aliases."""
+        stamp, beside = face.stamp, []
         if scope["method"] in _CACHED:
-            stamp = pin.face.cacheable_stamp(named)
-        else:
-            stamp = pin.face.stamp_at(named, with_versions=self._provider.wire.tells_versions)
-        root = self._provider.root_of(scope.get("root_path", ""))
-        if root:
-            stamp = msgspec.structs.replace(stamp, beside=[*stamp.beside, (ROOT_HEADER, root)])
-        return stamp
+            stamp = stamp if named is None else face.cacheable_stamp(named)
+            beside += [("Vary", face.vary)] if face.vary else []
+        elif named is not None:
+            stamp = face.stamp_at(named, with_versions=self._provider.wire.tells_versions)
+        if named is not None and (root := self._provider.root_of(scope.get("root_path", ""))):
+            beside.append((ROOT_HEADER, root))
+        return msgspec.structs.replace(stamp, beside=[*stamp.beside, *beside]) if beside else stamp
 
     def _warn_of_what_went_unheard(self, pin: Pin, response: "_Response") -> None:
         """Warn an operator, once, of an operation that does not do what clients rely on."""
@@ -172,59 +163,31 @@ class UnderContract:
             fault = "carries requests out without judging their preconditions; call check in it first"
         else:
             return
-        name = pin.find_operation()
+        operation, apps = pin.find_operation(), self._provider.apps
         # A path that a client made up has no place in the log.
-        is_known = self._provider.apps.has_operation(name)
-        self._provider.apps.warn_once(f"{name if is_known else 'an operation'} {fault}")
+        is_known = operation is not None and apps.has_operation(operation.name)
+        apps.warn_once(f"{operation.name if operation and is_known else 'an operation'} {fault}")
 
 
-class _Asked(NamedTuple):
-    """What a client says of the contract in the headers of its request."""
-
-    named: Named | None = None
-    precondition: Precondition | None = None
-
-    @classmethod
-    def in_scope(cls, scope: Scope) -> "_Asked":
-        """`BadMessage` when its precondition cannot be understood, and so cannot be honoured."""
-        headers = _headers_of(scope)
-        grounds = headers.get(PRECONDITION_HEADER.lower())
-        return cls(
-            Named.from_header(headers.get(AT_HEADER.lower(), "")),
-            None if grounds is None else Precondition.from_header(grounds),
-        )
-
-    def is_beyond(self, number: int) -> bool:
-        """Whether it asks, or knows of more changes than this."""
-        known = [self.named.position] if self.named else []
-        known += [self.precondition.position] if self.precondition else []
-        is_question = self.named is not None and bool(self.named.nonce)
-        return is_question or any(one is not None and one.number > number for one in known)
-
-
-_ASKED_NOTHING = _Asked()
-
-
+@dataclass(slots=True)
 class _Response:
     """Passes a response on with its stamp. The start of one whose body may be added to waits for that body.
 
     This runs on every response, so it makes no object and no call without need.
     """
 
-    def __init__(self, send: Send, pin: Pin, method: str, is_stamped: Callable[[], bool]) -> None:
-        self._send = send
-        self._pin = pin
-        self._method = method
-        self._is_stamped = is_stamped
-        self._length_at = -1
-        """Where among the headers the length of the body is."""
-        self._start: AsgiMessage | None = None
-        self._held: list[AsgiMessage] | None = None
-        """A 500 after a failed check: the app's own when it returns, a framework's when the failure comes
-        out."""
-        self.status = 0
-        self.has_started = False
-        self.was_held = False
+    _send: Send
+    _pin: Pin
+    _method: str
+    status: int = 0
+    has_started: bool = False
+    was_held: bool = False
+    _length_at: int = -1
+    """Where among the headers the length of the body is."""
+    _start: AsgiMessage | None = None
+    _held: list[AsgiMessage] | None = None
+    """A 500 after a failed check: the app's own when it returns, a framework's when the failure comes
+    out."""
 
     async def send(self, message: AsgiMessage) -> None:
         if self._pin.listening is not None:
@@ -271,26 +234,26 @@ class _Response:
         pin = self._pin
         if self.status in _UNSTAMPED or self.status >= 500 or pin.is_own_answer:
             return False
-        if pin.stamp is not None and pin.stamp.is_no_news and not pin.failures:
+        if pin.stamp.is_no_news and not pin.has_violations:
             return False
-        is_success = 200 <= self.status < 300 or self.status == 304
-        return pin.has_checked or (is_success and self._is_stamped())
+        if pin.has_checked or not (200 <= self.status < 300 or self.status == 304):
+            return pin.has_checked
+        operation = pin.find_operation()
+        return operation is not None and operation.is_stamped and (pin.has_run or not operation.notes_runs)
 
     def _begun(self, start: AsgiMessage) -> AsgiMessage | None:
         """The start of a response as it goes out; None while it waits for its body."""
-        pin = self._pin
-        stamp = pin.stamp if pin.stamp is not None and pin.stamp.members and self._may_be_stamped() else None
-        if stamp is None and pin.verdict is None:
+        pin, stamp = self._pin, self._pin.stamp
+        is_stamped = bool(stamp.members) and self._may_be_stamped()
+        if not is_stamped and pin.verdict is None:
             return start
         headers = list(start.get("headers", ()))
         begun = {**start, "headers": headers}
         if pin.verdict is not None:
             headers.append((_VERDICT, pin.verdict.encode()))
-        if stamp is None:
+        if not is_stamped:
             return begun
-        if stamp.vary and self._method in _CACHED:
-            headers.append((b"vary", stamp.vary.encode()))
-        headers += _encoded(stamp.beside) if stamp.beside else ()
+        headers += _encoded(stamp.beside)
         if self._is_changeable(headers):
             if self._method != "HEAD":
                 self._start = begun
@@ -303,7 +266,6 @@ class _Response:
     async def _send_start(self, start: AsgiMessage, message: AsgiMessage) -> AsgiMessage:
         """Send the start that waited for this message; the message as it goes out."""
         stamp, headers, at = self._pin.stamp, start["headers"], self._length_at
-        assert stamp is not None  # noqa: S101 - a start waits only for a stamp
         self._start = None
         self.has_started = True
         body = bytes(message.get("body", b""))
@@ -334,23 +296,13 @@ class _Response:
 
 def answer_to(failure: Exception, provider: Provider, pin: Pin, scope: Mapping[str, Any]) -> Answer:
     """The answer to a request whose check has raised this, for an app that has not handled it."""
-    if not isinstance(failure, Refusal):
-        return error_answer_to(failure, provider, scope)
-    form = form_asked_for(_headers_of(scope).get("accept", ""), provider.wire.errors)
-    answer = refusal_answer(provider.wire, failure, form, pin.face, pin.stamp)
-    if pin.stamp is not None and pin.stamp.vary and scope["method"] in _CACHED:
-        answer = answer._replace(headers=(*answer.headers, ("Vary", pin.stamp.vary)))
-    return answer
-
-
-def error_answer_to(failure: Exception, provider: Provider, scope: Mapping[str, Any]) -> Answer:
-    """The answer to a request that cannot be understood, or whose policies have failed."""
-    wire = provider.wire
-    form = form_asked_for(_headers_of(scope).get("accept", ""), wire.errors)
-    if isinstance(failure, MalformedRequest | BadMessage):
-        return error_answer(wire, 400, str(failure), form)
+    wire, accept = provider.wire, _headers_of(scope).get("accept", "")
+    if isinstance(failure, Refusal):
+        return refusal_answer(wire, accept, failure, pin.face, pin.stamp)
+    if isinstance(failure, MalformedRequest):
+        return error_answer(wire, accept, 400, str(failure))
     _log.error("%s; the request was answered with 500", failure, exc_info=failure.__cause__)
-    return error_answer(wire, 500, "internal server error", form)
+    return error_answer(wire, accept, 500, "internal server error")
 
 
 async def answer_call(
@@ -458,15 +410,6 @@ def _is_json(content_type: bytes) -> bool:
     return media_type in (b"application/json", b"application/problem+json") and charsets <= {b"charset=utf-8"}
 
 
-def _asks_something(scope: Scope) -> bool:
-    """Whether a client asks something of the contract itself. Looked for on every request, and mostly not
-    there."""
-    for name, _ in scope["headers"]:  # noqa: SIM110 - this runs on every request, and `any` takes twice the time
-        if name[:9] == b"contract-":
-            return True
-    return False
-
-
 async def _body_from(receive: Receive) -> AsyncIterator[bytes]:
     """The body of a request that nobody has read yet."""
     while True:
@@ -487,7 +430,7 @@ async def _at_most(body: AsyncIterator[bytes], most_bytes: int) -> bytes:
 
 
 async def _send_answer(send: Send, answer: Answer, method: str) -> None:
-    headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in answer.headers]
+    headers = _encoded(answer.headers)
     if answer.content_type:
         headers.append((b"content-type", answer.content_type.encode()))
         headers.append((b"content-length", b"%d" % len(answer.body)))

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Collection
 
 from shelflife.server.errors import UsageError
-from shelflife.server.operations import DisclosedFixes, Operations, operation_name
+from shelflife.server.operations import Operations, operation_name
 from shelflife.server.pins import Pin
 from shelflife.server.policies import Policies
 
@@ -25,7 +25,8 @@ class Apps:
         self._operations: Operations | None = None
         self._is_noting_checks = False
         self._checked: set[str] = set()
-        self._is_held = False
+        self.are_held = False
+        """Whether policies were held to routes since anything was new."""
         self._warned: set[str] = set()
 
     def __bool__(self) -> bool:
@@ -34,35 +35,41 @@ class Apps:
     def attach(self, list_operations: Callable[[], Operations | None]) -> None:
         """Note that an app has the contract, and how to list its operations (None: they cannot be listed)."""
         self._listings.append(list_operations)
-        self.look_again()
-
-    @property
-    def are_held(self) -> bool:
-        """Whether policies were held to routes since anything was new."""
-        return self._is_held
-
-    def look_again(self) -> None:
-        """Something is new: hold policies to routes again before the next request."""
-        self._is_held = False
+        self.are_held = False
 
     def has_operation(self, name: str | None) -> bool:
         """Whether one of them is known to have an operation of this name."""
         return self._operations is not None and name in self._operations
 
     def disclosed_fixes(
-        self, list_operations: Callable[[], Operations], named: Collection[str] | None
-    ) -> DisclosedFixes:
-        """The operations whose fixes are told to whoever may ask the contract. Like the operations of
-        policies, those that are named must be there."""
-        self._disclosed = Operations.union([self._disclosed, Operations.named(named or ())])
-        self.look_again()
-        return DisclosedFixes(list_operations, self._is_checked, named)
+        self, list_operations: Callable[[], Operations], names: Collection[str] | None
+    ) -> Callable[[str], str | None]:
+        """Turns what a client asks for into an operation whose fixes are told to whoever may ask the contract; else None.
+
+        These are the ones that are named, which must be there like the operations of policies, or else the ones that
+        nothing of their own guards. Policies for every operation are as open as the most open operation. So where any
+        is guarded, an operation must be known to check its requests.
+        """
+        named = Operations.named(names or ())
+        self._disclosed = Operations.union([self._disclosed, named])
+        self.are_held = False
+
+        def disclosed(asked: str) -> str | None:
+            operations = list_operations()
+            operation = operations.find_named(asked)
+            if operation is None:
+                return None
+            if names is not None:
+                is_told = operation.name in named
+            else:
+                is_open = not operation.is_guarded and operation.is_shown
+                is_told = is_open and (operations.are_all_open or self._is_checked(operation.name))
+            return operation.name if is_told else None
+
+        return disclosed
 
     def hold_policies_to_routes(self) -> None:
-        """Before the first request, check that every operation that is named is there; else `UsageError`.
-        Cheap when nothing is new since."""
-        if self._is_held:
-            return
+        """Before the first request, check that every operation that is named is there; else `UsageError`."""
         listed = [list_operations() for list_operations in self._listings]
         operations = None
         if None not in listed:
@@ -71,34 +78,29 @@ class Apps:
             self._check_that_there_are(self._policies.operations, "there is a policy for", operations)
             self._check_that_there_are(self._disclosed, "fixes are to be told of", operations)
         # At once, and last: other threads may be in a check.
-        self._operations, self._is_held = operations, True
+        self._operations, self.are_held = operations, True
 
     def operation_of(self, given: str | None, pin: Pin | None) -> str | None:
         """The operation whose policies count; None when no policy is for one alone. One that cannot be told
         is an error, so that no policy is passed over."""
-        is_for_one = bool(self._policies.operations)
+        is_for_one, known = bool(self._policies.operations), self._operations
         if given is not None:
-            operation = operation_name(given)
-            known = self._operations
-            if known is not None and not (operation in known or known.may_have(operation)):
-                raise UsageError(f"a check is for {operation}, and the app has no such route")
-            return operation
+            name = operation_name(given)
+            if known is not None and not (name in known or known.may_have(name)):
+                raise UsageError(f"a check is for {name}, and the app has no such route")
+            return name
         if not is_for_one and not self._is_noting_checks:
             return None
-        if pin is None:
-            if is_for_one:
-                raise UsageError(
-                    "some policies are for one operation alone, and no request is at hand that says which:"
-                    " install the provider in an app, or give the operation"
-                )
-            return None
-        found = pin.find_operation()
-        if found is None and is_for_one:
-            raise UsageError(
-                "some policies are for one operation alone, and it cannot be seen which one this request is for:"
-                " give it to check"
+        operation = None if pin is None else pin.find_operation()
+        if operation is None and is_for_one:
+            why = (
+                "no request is at hand that says which: install the provider in an app, or give the operation"
+                if pin is None
+                else "it cannot be seen which one this request is for: give it to check"
             )
-        if self._operations is None:
+            raise UsageError(f"some policies are for one operation alone, and {why}")
+        found = None if operation is None else operation.name
+        if known is None:
             self._warn_of_unlisted(found)
         elif found is not None:
             self._checked.add(found)

@@ -7,26 +7,23 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from shelflife.contract import Rule, split_node_id
-from shelflife.contract.names import node_id
 from shelflife.server.errors import BadSetting
-from shelflife.server.faces import Face, Words, short_name
+from shelflife.server.faces import Face, Words
 from shelflife.server.state import State
 from shelflife.server.tables import is_minted, minted_version
 from shelflife.server.wire import Level
 
-__all__ = ["Aliases", "ClientFaces", "Disclosure"]
+__all__ = ["Aliases", "Disclosure"]
 
 _SHORTEST_SECRET = 16
 _DIGITS = 15
-_LOG_DIGITS = 32
 _MOST_FACES = 1024
 _CREDENTIALS = ("authorization", "x-api-key")
 _ANONYMOUS = ""
 _encode = msgspec.json.Encoder().encode
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Disclosure:
     """What clients are shown: aliases of names and keys, different for each of them, and counts in place of
     diffs."""
@@ -53,39 +50,23 @@ class Disclosure:
         """What things are called for a client. An operator can look up here what a client means."""
         return Aliases(hmac.digest(self._raw_secret, client.encode(errors="surrogateescape"), "sha256"))
 
+    def face(self, state: State, level: Level, headers: Mapping[str, str]) -> Face:
+        """What a state shows to the client whose request has these headers. It is kept as long as the state."""
+        client = (self.client or _by_credentials)(headers)
+        sees_diffs = self.sees_diffs is not None and self.sees_diffs(client)
+        key = (self, level, client, sees_diffs)
+        face: Face | None = state.faces.get(key)
+        if face is None:
+            if len(state.faces) >= _MOST_FACES:
+                state.faces.clear()
+            vary = ", ".join(_CREDENTIALS) if self.client is None else "*"
+            face = Face(state, level, self.aliases(client), sees_diffs=sees_diffs, vary=vary)
+            state.faces[key] = face
+        return face
+
     @property
     def _raw_secret(self) -> bytes:
         return self.secret.encode() if isinstance(self.secret, str) else self.secret
-
-
-class ClientFaces:
-    """The faces of the current state, one for each client. Those of an older state are dropped."""
-
-    def __init__(self, disclosure: Disclosure, level: Level) -> None:
-        self._disclosure = disclosure
-        self._level = level
-        self._client = disclosure.client or _by_credentials
-        self._sees_diffs = disclosure.sees_diffs or _nobody
-        self._vary = ", ".join(_CREDENTIALS) if disclosure.client is None else "*"
-        self._faces: tuple[State | None, dict[tuple[str, bool], Face]] = (None, {})
-
-    def face(self, state: State, headers: Mapping[str, str]) -> Face:
-        """What a state shows to the client whose request has these headers."""
-        client = self._client(headers)
-        sees_diffs = self._sees_diffs(client)
-        shown_state, faces = self._faces
-        if shown_state is not state:
-            faces = {}
-            self._faces = state, faces
-        face = faces.get((client, sees_diffs))
-        if face is None:
-            if len(faces) >= _MOST_FACES:
-                faces.clear()
-            aliases = self._disclosure.aliases(client)
-            face = faces[client, sees_diffs] = Face(
-                state, self._level, aliases, sees_diffs=sees_diffs, vary=self._vary
-            )
-        return face
 
 
 def _by_credentials(headers: Mapping[str, str]) -> str:
@@ -93,10 +74,6 @@ def _by_credentials(headers: Mapping[str, str]) -> str:
         if credentials := headers.get(name):
             return hashlib.sha256(f"{name}: {credentials}".encode(errors="surrogateescape")).hexdigest()
     return _ANONYMOUS
-
-
-def _nobody(client: str) -> bool:
-    return False
 
 
 class Aliases(Words):
@@ -108,37 +85,6 @@ class Aliases(Words):
     def __init__(self, key: bytes) -> None:
         self._key = key
 
-    def table(self, name: str) -> str:
-        """The alias of a table."""
-        return self._alias("t", name)
-
-    def key(self, table: str, key: str) -> str:
-        """The alias of a row's key in its table."""
-        return self._alias("k", table, key)
-
-    def column(self, table: str, column: str) -> str:
-        """The alias of a column in its table."""
-        return self._alias("c", table, column)
-
-    def row(self, node: str) -> str:
-        """`table:key` in aliases, or a bare table."""
-        table, key = split_node_id(node)
-        return self.table(table) if key is None else node_id(self.table(table), self.key(table, key))
-
-    def rule_id(self, rule: str) -> str:
-        """`table:relation` in aliases."""
-        table, _, relation = rule.partition(":")
-        return node_id(self.table(table), self._alias("r", table, relation))
-
-    def rule(self, rule: Rule) -> Rule:
-        """A rule in aliases."""
-        return Rule(
-            from_table=self.table(rule.from_table),
-            to_table=self.table(rule.to_table),
-            relation=self._alias("r", rule.from_table, rule.relation),
-            via=None if rule.via is None else self.column(rule.from_table, rule.via),
-        )
-
     def version(self, table: str, version: str) -> str:
         """A table's version. One that is made from the content gets another: from the real one the rows could be
         guessed."""
@@ -146,24 +92,13 @@ class Aliases(Words):
             return version
         return minted_version(int.from_bytes(self._digest("v", table, version), "big"))
 
-    def fingerprint(self, rules_version: str) -> str:
-        """Another fingerprint of the rules: from the real one the names could be guessed."""
-        return self._digest("f", rules_version).hex()[: len(rules_version)]
-
-    def policy(self, name: str) -> str:
-        """Another short name for a policy."""
-        return short_name(self._alias("p", name))
-
-    def log(self, log_id: str) -> str:
-        """Another name for the log, and with it another check of every position: nobody else is shown the same."""
-        return self._digest("l", log_id).hex()[:_LOG_DIGITS]
-
-    def digest(self, digest: str) -> str:
-        """Another digest over the log: with the real one and the name of the log, its content could be guessed."""
-        return self._digest("d", digest).hex()
-
-    def _alias(self, kind: str, *names: str) -> str:
+    def _name(self, kind: str, *names: str) -> str:
         return kind + self._digest(kind, *names).hex()[:_DIGITS]
+
+    def _hexadecimal(self, kind: str, digits: str) -> str:
+        """Others, of the same length. From the fingerprint of the rules names could be guessed, and from the log's own
+        name and its digest what is in it. With another name for the log, nobody else is shown the same positions."""
+        return self._digest(kind, digits).hex()[: len(digits)]
 
     def _digest(self, kind: str, *names: str) -> bytes:
         return hmac.digest(self._key, _encode((kind, *names)), "sha256")

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
@@ -27,11 +27,12 @@ from shelflife.server.errors import (
     VersionTaken,
 )
 from shelflife.server.faces import Face
-from shelflife.server.feedback import JSON, Answer, error_answer, form_asked_for, refusal_answer
+from shelflife.server.feedback import JSON, Answer, error_answer, refusal_answer
 from shelflife.server.graph import graph_of
 from shelflife.server.policies import Rejected, fault_of_request
 from shelflife.server.provider import Provider
 from shelflife.server.signing import signed
+from shelflife.server.state import State
 from shelflife.server.wire import Level
 
 __all__ = ["AdminEndpoints", "ContractEndpoints", "EndpointCall", "Endpoints", "read_message"]
@@ -51,7 +52,10 @@ _LARGEST_QUESTION = 64 * 1024
 _LONGEST_ACCOUNT = 1024 * 1024
 """Clients do not read answers without end."""
 
-_ESCAPED_COLON = re.compile(rb"\\u003[aA]")
+_CONSTANT = re.compile(rb"NaN|Infinity")
+"""What Python reads, and is not JSON."""
+
+_STATUSES = {BadMessage: 400, UnknownTable: 404, VersionTaken: 409, LogError: 503}
 _encode = msgspec.json.Encoder().encode
 _Sent = TypeVar("_Sent", bound=msgspec.Struct)
 
@@ -70,12 +74,12 @@ class EndpointCall(NamedTuple):
 
 
 class _CallRefused(ServerError):
-    """The answer is an error."""
+    """The answer is an error. Headers have underscores for dashes."""
 
-    def __init__(self, status: int, error: str, headers: tuple[tuple[str, str], ...] = ()) -> None:
+    def __init__(self, status: int, error: str, **headers: str) -> None:
         super().__init__(error)
         self.status = status
-        self.headers = headers
+        self.headers = tuple((name.replace("_", "-"), value) for name, value in headers.items())
 
 
 class Endpoint(NamedTuple):
@@ -90,7 +94,7 @@ class Endpoints:
 
     def __init__(self, provider: Provider, most_bytes: int, hint: str = "") -> None:
         self.provider = provider
-        self._too_large = f"the body is larger than {most_bytes} bytes{hint}"
+        self._hint = hint
         self.most_bytes = most_bytes
         """How long a body may be."""
         self.by_path: dict[str, Endpoint] = {}
@@ -104,12 +108,8 @@ class Endpoints:
                 raise _CallRefused(404, "there is no such endpoint")
             methods = self.by_path[call.path].methods
             if call.method not in methods:
-                raise _CallRefused(
-                    405, f"{call.path} takes {' and '.join(methods)}", (("Allow", ", ".join(methods)),)
-                )
-            length = call.headers.get("content-length", "")
-            if re.fullmatch("[0-9]{1,18}", length) and int(length) > self.most_bytes:
-                raise _CallRefused(413, self._too_large)
+                sentence = f"{call.path} takes {' and '.join(methods)}"
+                raise _CallRefused(405, sentence, Allow=", ".join(methods))
         except _CallRefused as refusal:
             return self._refused(call, refusal)
         return None
@@ -118,12 +118,13 @@ class Endpoints:
         """Carry out an admitted call."""
         try:
             if len(call.body) > self.most_bytes:
-                raise _CallRefused(413, self._too_large)
+                raise _CallRefused(413, f"the body is larger than {self.most_bytes} bytes{self._hint}")
             return self.by_path[call.path].handler(call)
         except _CallRefused as refusal:
             return self._refused(call, refusal)
         except (ContractError, BadRow, BadRule, ReloadRefused, LogError) as error:
-            return self._refused(call, _CallRefused(_status_of(error), str(error)))
+            status = next((status for kind, status in _STATUSES.items() if isinstance(error, kind)), 422)
+            return self._refused(call, _CallRefused(status, str(error)))
 
     def is_for_the_feed(self, call: EndpointCall) -> bool:
         """Whether a call asks for the change feed, and there is room for another listener."""
@@ -133,9 +134,8 @@ class Endpoints:
         """Refuse a call that may not be made."""
 
     def _refused(self, call: EndpointCall, refusal: _CallRefused) -> Answer:
-        wire = self.provider.wire
-        form = form_asked_for(call.headers.get("accept", ""), wire.errors)
-        return error_answer(wire, refusal.status, str(refusal), form, refusal.headers)
+        accept = call.headers.get("accept", "")
+        return error_answer(self.provider.wire, accept, refusal.status, str(refusal), refusal.headers)
 
 
 class ContractEndpoints(Endpoints):
@@ -161,75 +161,70 @@ class ContractEndpoints(Endpoints):
 
     def _changes(self, call: EndpointCall) -> Answer:
         if _wants_events(call):
-            raise _CallRefused(503, "there are too many listeners; try again later", (("Retry-After", "30"),))
+            raise _CallRefused(503, "there are too many listeners; try again later", Retry_After="30")
         asked = _query_of(call, "since", "rules", "from", "nonce")
         if "from" in asked:
-            face, named = self._asked_from(call, asked)
-            return Answer(200, JSON, _encode(_account(face, named)), _with_vary(face, _NO_STORE))
+            face, _, told = self._account(call, asked)
+            return Answer(200, JSON, told, _with_vary(face, _NO_STORE))
         versions: dict[str, str] = {}
         for value in asked.get("since", ()):
-            table, colon, version = value.partition(":")
-            if not colon or not table or not version:
+            table, _, version = value.partition(":")
+            if not table or not version:
                 raise _CallRefused(400, "ask with since=table:version, once for each table")
             versions[table] = version
-        rules_version = asked["rules"][-1] if "rules" in asked else None
-        if not versions and rules_version is None:
+        if not versions and "rules" not in asked:
             raise _CallRefused(400, "ask with from=position, since=table:version or rules=fingerprint")
         face = self.provider.face(self.provider.state, call.headers)
-        changes = face.changes_since(versions, rules_version)
+        changes = face.changes_since(versions, asked["rules"][-1] if "rules" in asked else None)
         return Answer(200, JSON, _encode(changes), _with_vary(face, _NO_STORE))
 
-    def _asked_from(self, call: EndpointCall, asked: Mapping[str, list[str]]) -> tuple[Face, Named]:
-        """What is shown to a client that asks what has moved from a position. It is answered from the end of the log as it is now."""
-        nonce = asked.get("nonce", [""])[-1]
-        named = Named.from_header(asked["from"][-1] + (f";n={nonce}" if nonce else ""))
+    def _signed(self, call: EndpointCall) -> Answer:
+        face, account, _ = self._account(call, _query_of(call, "from", "nonce"))
+        signing = self.provider.signing
+        assert signing is not None  # noqa: S101 - there is no such endpoint without
+        answer = signed(account, face, self.provider.root_of(call.root_path), signing)
+        return Answer(200, JSON, _encode(answer), (_NO_STORE,))
+
+    def _account(self, call: EndpointCall, asked: Mapping[str, list[str]]) -> tuple[Face, Account, bytes]:
+        """What is told to a client that asks what has moved from a position. Where that is too long, the position is too far back."""
+        position, nonce = asked.get("from", [""])[-1], asked.get("nonce", [""])[-1]
+        named = Named.from_header(f"{position};n={nonce}" if nonce else position)
         if named is None:
             raise _CallRefused(400, "ask with from=position, and with a nonce of letters and digits")
-        return self._face_at_the_end(call), named
-
-    def _face_at_the_end(self, call: EndpointCall) -> Face:
-        """What the state at the end of the log shows to a client.
-
-        Why the log cannot be read is for the operator alone: the reason names files, and may name tables.
-        """
-        try:
-            self.provider.registry.catch_up()
-        except LogError as error:
-            self.provider.apps.warn_once(f"a client could not be answered from the end of the log: {error}")
-            raise _CallRefused(
-                503, "the log cannot be reached; try again later", (("Retry-After", "5"),)
-            ) from None
-        state = self.provider.registry.state
-        if not self.provider.speaks_for(state):
-            raise _CallRefused(
-                503, "this process runs other policies than the log has", (("Retry-After", "5"),)
-            )
-        return self.provider.face(state, call.headers)
+        _, face = self._at_the_end(call)
+        return face, *face.account_within(_LONGEST_ACCOUNT, named, otherwise="old")
 
     def _fixes(self, call: EndpointCall) -> Answer:
         asked = read_message(call.body, AskFixes)
         operation = self._disclosed(asked.operation)
         if operation is None:
             raise _CallRefused(404, "fixes of this operation are told only to clients that make the request")
-        provider, named = self.provider, Named.from_header(call.headers.get(AT_HEADER.lower(), ""))
+        provider, stamp = self.provider, None
+        named = Named.from_header(call.headers.get(AT_HEADER.lower(), ""))
         if named is None:
-            state, stamp = provider.state, None
+            state = provider.state
             face = provider.face(state, call.headers)
         else:
-            face, state = self._face_at_the_end(call), provider.registry.state
+            state, face = self._at_the_end(call)
             stamp = face.stamp_at(named, with_versions=provider.wire.tells_versions)
         rejected = Rejected(provider.fixes_for(asked.request, operation, state), state)
-        return refusal_answer(provider.wire, rejected, "json", face, stamp, status=200)
+        return refusal_answer(provider.wire, JSON, rejected, face, stamp, status=200)
 
-    def _signed(self, call: EndpointCall) -> Answer:
-        asked = _query_of(call, "from", "nonce")
-        if "from" not in asked:
-            raise _CallRefused(400, "ask with from=position, or from=* where none is known")
-        face, named = self._asked_from(call, asked)
-        signing = self.provider.signing
-        assert signing is not None  # noqa: S101 - there is no such endpoint without
-        answer = signed(_account(face, named), face, self.provider.root_of(call.root_path), signing)
-        return Answer(200, JSON, _encode(answer), (_NO_STORE,))
+    def _at_the_end(self, call: EndpointCall) -> tuple[State, Face]:
+        """The state at the end of the log as it is now, and what it shows to a client.
+
+        Why the log cannot be read is for the operator alone: the reason names files, and may name tables.
+        """
+        provider = self.provider
+        try:
+            provider.registry.catch_up()
+        except LogError as error:
+            provider.apps.warn_once(f"a client could not be answered from the end of the log: {error}")
+            raise _CallRefused(503, "the log cannot be reached; try again later", Retry_After="5") from None
+        state = provider.registry.state
+        if not provider.speaks_for(state):
+            raise _CallRefused(503, "this process runs other policies than the log has", Retry_After="5")
+        return state, provider.face(state, call.headers)
 
 
 class AdminEndpoints(Endpoints):
@@ -246,9 +241,8 @@ class AdminEndpoints(Endpoints):
         scheme, _, token = call.headers.get("authorization", "").partition(" ")
         is_right = hmac.compare_digest(_digest(token.strip()), _digest(self.provider.admin_token or ""))
         if scheme.lower() != "bearer" or not is_right:
-            raise _CallRefused(
-                401, "this endpoint needs the admin token as bearer token", (("WWW-Authenticate", "Bearer"),)
-            )
+            sentence = "this endpoint needs the admin token as bearer token"
+            raise _CallRefused(401, sentence, WWW_Authenticate="Bearer")
 
     def _reload_table(self, call: EndpointCall) -> Answer:
         message = read_message(call.body, ReloadTable)
@@ -263,27 +257,6 @@ class AdminEndpoints(Endpoints):
             )
         return Answer(200, JSON, _encode(self.provider.wire.report(report)))
 
-    @contextmanager
-    def _within_limit(self) -> Iterator[None]:
-        """A reload counts when it changes something. One too many is refused before it begins."""
-        budget = self.provider.reload_budget
-        if budget is None:
-            yield
-            return
-        if wait_s := budget.wait_s():
-            seconds = math.ceil(wait_s)
-            raise _CallRefused(
-                429,
-                f"there were too many reloads; try again in {seconds} s",
-                (("Retry-After", str(seconds)),),
-            )
-        before = self.provider.registry.state
-        try:
-            yield
-        finally:
-            if self.provider.registry.state is before:
-                budget.give_back()
-
     def _reload_rules(self, call: EndpointCall) -> Answer:
         message = read_message(call.body, ReloadRules)
         with self._within_limit():
@@ -294,11 +267,23 @@ class AdminEndpoints(Endpoints):
             )
         return Answer(200, JSON, _encode(report))
 
+    @contextmanager
+    def _within_limit(self) -> Iterator[None]:
+        """A reload counts when it changes something. One too many is refused before it begins."""
+        budget, before = self.provider.reload_budget, self.provider.registry.state
+        if budget is not None and (wait_s := math.ceil(budget.wait_s())):
+            sentence = f"there were too many reloads; try again in {wait_s} s"
+            raise _CallRefused(429, sentence, Retry_After=str(wait_s))
+        try:
+            yield
+        finally:
+            if budget is not None and self.provider.registry.state is before:
+                budget.give_back()
+
     def _graph(self, call: EndpointCall) -> Answer:
         if self.provider.level < Level.GRAPH:
-            raise _CallRefused(
-                404, f"the graph starts at Level 5; this server is at Level {self.provider.level}"
-            )
+            sentence = f"the graph starts at Level 5; this server is at Level {self.provider.level}"
+            raise _CallRefused(404, sentence)
         state = self.provider.state
         return Answer(200, JSON, _encode(graph_of(state.tables, state.rules)))
 
@@ -309,7 +294,14 @@ def read_message(body: bytes, message_type: type[_Sent]) -> _Sent:
     Rows are left to their table, which knows what to call them.
     """
     try:
-        message = msgspec.convert(_tree_of(body), message_type)
+        tree = json.loads(body.decode(), object_pairs_hook=_members_once, parse_int=_whole_number)
+        if _CONSTANT.search(body) and (fault := fault_in(tree, len(body))) is not None:
+            raise BadMessage(f"the body is not valid JSON: {shown('/'.join(fault.path))} {fault.what}")
+        message = msgspec.convert(tree, message_type)
+    except UnicodeDecodeError:
+        raise BadMessage("the body is not valid UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise BadMessage(f"the body is not valid JSON: {error}") from None
     except RecursionError:
         raise BadMessage("the body is nested too deeply") from None
     except msgspec.ValidationError as error:
@@ -319,35 +311,6 @@ def read_message(body: bytes, message_type: type[_Sent]) -> _Sent:
     if isinstance(message, AskFixes) and (why := fault_of_request(message.request)) is not None:
         raise ContractError(why)
     return message
-
-
-def _tree_of(body: bytes) -> Any:
-    """What a body holds.
-
-    Each member has a colon of its own, so a colon that got lost belonged to a member that is there twice. The slow way
-    says what is wrong. It is also taken where colons are written as escapes.
-    """
-    with suppress(msgspec.DecodeError, UnicodeDecodeError):
-        tree = msgspec.json.decode(body)
-        if not _ESCAPED_COLON.search(body) and body.count(b":") == _encode(tree).count(b":"):
-            return tree
-    constants: list[str] = []
-
-    def noted(constant: str) -> float:
-        constants.append(constant)
-        return float(constant)
-
-    try:
-        tree = json.loads(
-            body.decode(), object_pairs_hook=_members_once, parse_int=_whole_number, parse_constant=noted
-        )
-    except UnicodeDecodeError:
-        raise BadMessage("the body is not valid UTF-8") from None
-    except json.JSONDecodeError as error:
-        raise BadMessage(f"the body is not valid JSON: {error}") from None
-    if constants and (fault := fault_in(tree, len(body))) is not None:
-        raise BadMessage(f"the body is not valid JSON: {shown('/'.join(fault.path))} {fault.what}")
-    return tree
 
 
 def _members_once(members: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -376,16 +339,8 @@ def _query_of(call: EndpointCall, *names: str) -> dict[str, list[str]]:
     return asked
 
 
-def _account(face: Face, named: Named) -> Account:
-    """What is told to a client that asks. Where that is too long it is told that it is too far back."""
-    account = face.account(named)
-    if len(_encode(account)) <= _LONGEST_ACCOUNT:
-        return account
-    return Account(to=account.to, since=account.since, unknown="old", nonce=account.nonce)
-
-
 def _with_vary(face: Face, *headers: tuple[str, str]) -> tuple[tuple[str, str], ...]:
-    return (*headers, ("Vary", face.stamp.vary)) if face.stamp.vary else headers
+    return (*headers, ("Vary", face.vary)) if face.vary else headers
 
 
 def _wants_events(call: EndpointCall) -> bool:
@@ -401,17 +356,3 @@ def _names_tag(if_none_match: str, tag: str) -> bool:
 def _digest(token: str) -> bytes:
     """The same length for any token, so that the comparison takes constant time."""
     return hashlib.sha256(token.encode(errors="surrogateescape")).digest()
-
-
-def _status_of(error: Exception) -> int:
-    match error:
-        case BadMessage():
-            return 400
-        case UnknownTable():
-            return 404
-        case VersionTaken():
-            return 409
-        case LogError():
-            return 503
-        case _:
-            return 422

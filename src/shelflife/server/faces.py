@@ -2,14 +2,15 @@
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from shelflife.contract import Changes, ContractState, Rule, RulesChanges, Suggestion, TableChanges
 from shelflife.contract.cells import Cells
 from shelflife.contract.messages import Counts, TableVersion
+from shelflife.contract.names import node_id, split_node_id
 from shelflife.contract.positions import (
     AT_HEADER,
     Account,
@@ -28,46 +29,60 @@ from shelflife.server.rules import RuleSet
 from shelflife.server.state import State, rules_between
 from shelflife.server.wire import Level
 
-__all__ = ["SILENT", "Face", "Stamp", "Words", "face_of"]
+__all__ = ["Face", "Stamp", "Words", "face_of"]
 
 _LONGEST_HEADER = 4096
 _LONGEST_ACCOUNT = 4096
 """A reply that has more to tell than this says only that it has gone on. The client then asks."""
 
-_MOST_STAMPS = 256
+_MOST_ACCOUNTS = 256
 _encode = msgspec.json.Encoder().encode
+_Moves = TypeVar("_Moves", MovedTable, MovedRules)
 
 
 class Words:
     """What tables, rows, rules and policies are called for a client. Here by their own names; `disclosure` has aliases."""
 
+    __slots__ = ()
+
     def table(self, name: str) -> str:
         """A table."""
-        return name
+        return self._name("t", name)
 
     def key(self, table: str, key: str) -> str:
         """The key of a row in its table."""
-        return key
+        return self._name("k", table, key)
 
     def column(self, table: str, column: str) -> str:
         """A column of a table."""
-        return column
+        return self._name("c", table, column)
+
+    def relation(self, table: str, relation: str) -> str:
+        """A relation that leaves a table."""
+        return self._name("r", table, relation)
 
     def row(self, node: str) -> str:
         """`table:key`, or a bare table."""
-        return node
+        table, key = split_node_id(node)
+        return self.table(table) if key is None else node_id(self.table(table), self.key(table, key))
 
     def rule_id(self, rule: str) -> str:
         """`table:relation`."""
-        return rule
+        table, _, relation = rule.partition(":")
+        return node_id(self.table(table), self.relation(table, relation))
 
     def rule(self, rule: Rule) -> Rule:
         """A rule."""
-        return rule
+        return Rule(
+            from_table=self.table(rule.from_table),
+            to_table=self.table(rule.to_table),
+            relation=self.relation(rule.from_table, rule.relation),
+            via=None if rule.via is None else self.column(rule.from_table, rule.via),
+        )
 
     def policy(self, name: str) -> str:
         """A policy, in short."""
-        return short_name(name)
+        return short_name(self._name("p", name))
 
     def version(self, table: str, version: str) -> str:
         """A version of a table."""
@@ -75,15 +90,23 @@ class Words:
 
     def fingerprint(self, rules_version: str) -> str:
         """A version of the rules."""
-        return rules_version
+        return self._hexadecimal("f", rules_version)
 
     def log(self, log_id: str) -> str:
         """The log."""
-        return log_id
+        return self._hexadecimal("l", log_id)
 
     def digest(self, digest: str) -> str:
         """A digest over what is in the log."""
-        return digest
+        return self._hexadecimal("d", digest)
+
+    def _name(self, kind: str, *names: str) -> str:
+        """What is called by the last of these names, within the others."""
+        return names[-1]
+
+    def _hexadecimal(self, kind: str, digits: str) -> str:
+        """What is called by digits that were drawn, or made from something else."""
+        return digits
 
 
 PLAIN = Words()
@@ -101,18 +124,11 @@ class Stamp(msgspec.Struct, frozen=True):
     beside: list[tuple[str, str]] = []
     """Headers that go out in either case."""
 
-    vary: str = ""
-    """The request headers on which it depends, as in `Vary`."""
-
     is_compact: bool = False
     """Whether suggestions beside it are written shorter."""
 
     is_no_news: bool = False
     """Whether it says only what the client has named. Then it is needed where there is a suggestion, which must name its position."""
-
-
-SILENT = Stamp(b"", [], is_compact=True)
-"""What a response carries that must not be taken for news: nothing."""
 
 
 class Face:
@@ -127,14 +143,10 @@ class Face:
         self.level = level
         self._words = words
         self._sees_diffs = sees_diffs
-        self._tables, self._rules, self._policies, self._tail = (
-            state.tables,
-            state.rules,
-            state.policies,
-            state.tail,
-        )
+        self._tables, self._rules = state.tables, state.rules
+        self._policies, self._tail = state.policies, state.tail
         named = {words.table(name): name for name in state.tables}
-        self._names = named if words is PLAIN else {alias: named[alias] for alias in sorted(named)}
+        self._names = named if words is PLAIN else dict(sorted(named.items()))
         """The tables by what they are called. In the order of the aliases: that of the tables would tell how they were declared."""
         self.log_id = words.log(state.log_id)
         """Names the log."""
@@ -152,55 +164,64 @@ class Face:
         members = _encode(self.versions)[1:-1]
         self.tag = hashlib.sha256(members).hexdigest()[:16]
         """Names these versions. The same ones have the same tag, on any replica."""
-        self.stamp = Stamp(members, _headers_of(self.versions, self.tag), vary=vary)
+        self.stamp = Stamp(members, _headers_of(self.versions, self.tag))
         """What a response carries to a client that names no position."""
-        self._stamps: dict[tuple[Named, bool], Stamp] = {}
+        self.vary = vary
+        """The request headers on which it depends, as in `Vary`."""
+        self._accounts: dict[Position | None, Account] = {}
+        """What is said to those who name a position, as though they had neither mark nor nonce."""
 
     def stamp_at(self, named: Named, *, with_versions: bool) -> Stamp:
         """What a response carries to a client that names a position, beside the versions or in their place."""
-        stamp = self._stamps.get((named, with_versions))
-        if stamp is None:
-            stamp = self._stamped(
-                self.account(named), with_versions, is_no_news=named == Named(self.position, named.mark)
-            )
-            if not named.nonce:
-                if len(self._stamps) >= _MOST_STAMPS:
-                    self._stamps.clear()
-                self._stamps[named, with_versions] = stamp
-        return stamp
+        account, told = self.account_within(_LONGEST_ACCOUNT, named)
+        if not (account.since or account.nonce):
+            told = _encode(account.to)
+        members, headers = b'"at":' + told, [self._header_at(named)]
+        if with_versions:
+            members, headers = self.stamp.members + b"," + members, self.stamp.headers + headers
+        is_no_news = not with_versions and named == Named(self.position, named.mark)
+        return Stamp(members, headers, is_compact=not with_versions, is_no_news=is_no_news)
 
     def cacheable_stamp(self, named: Named) -> Stamp:
         """The same for a response that a cache may give to others: what it carries does not depend on what they name."""
-        return msgspec.structs.replace(
-            self.stamp, beside=[_at_header(Account(to=str(self.position), nonce=named.nonce))]
-        )
+        return msgspec.structs.replace(self.stamp, beside=[self._header_at(named)])
 
     def account(self, named: Named) -> Account:
-        """What is said of the position of the state to a client that names another."""
-        to, since = str(self.position), self._since(named.position)
-        if named.position is None or since == ():
-            return Account(to=to, nonce=named.nonce)
-        if isinstance(since, str):
-            return Account(to=to, since=named.base, unknown=since, nonce=named.nonce)
-        return Account(to=to, since=named.base, moved=self._shown(self._moved(since)), nonce=named.nonce)
+        """What is said of the position of the state to a client that names another. What has moved is worked out once."""
+        account = self._accounts.get(named.position)
+        if account is None:
+            if len(self._accounts) >= _MOST_ACCOUNTS:
+                self._accounts.clear()
+            account = self._accounts[named.position] = self._account(named.position)
+        return msgspec.structs.replace(account, since=account.since and named.base, nonce=named.nonce)
+
+    def account_within(
+        self, most_bytes: int, named: Named, otherwise: Unknown | UnsetType = UNSET
+    ) -> tuple[Account, bytes]:
+        """The same, and how it is written. One that is too long does not say what has moved, and `otherwise` in its place."""
+        account = self.account(named)
+        told = _encode(account)
+        if len(told) > most_bytes:
+            account = msgspec.structs.replace(account, moved=UNSET, unknown=otherwise)
+            told = _encode(account)
+        return account, told
 
     def suggestion(self, suggestion: Suggestion) -> Suggestion:
         """A suggestion as the client is shown it."""
         words = self._words
-        if words is PLAIN:
+        if words is PLAIN or not suggestion.table:
             return suggestion
+        vector = (
+            TableVersion(table=words.table(one.table), version=words.version(one.table, one.version))
+            for one in suggestion.tables or ()
+        )
         return msgspec.structs.replace(
             suggestion,
-            table=words.table(suggestion.table) if suggestion.table else suggestion.table,
-            tables=tuple(
-                TableVersion(table=words.table(one.table), version=words.version(one.table, one.version))
-                for one in suggestion.tables
-            )
-            if suggestion.tables
-            else suggestion.tables,
-            rows=tuple(map(words.row, suggestion.rows)) if suggestion.rows else suggestion.rows,
-            cells=self._worded_cells(suggestion.cells) if suggestion.cells else suggestion.cells,
-            rules=tuple(map(words.rule_id, suggestion.rules)) if suggestion.rules else suggestion.rules,
+            table=words.table(suggestion.table),
+            tables=tuple(vector) or UNSET,
+            rows=tuple(map(words.row, suggestion.rows or ())) or UNSET,
+            cells=self._worded_cells(suggestion.cells or {}) or UNSET,
+            rules=tuple(map(words.rule_id, suggestion.rules or ())) or UNSET,
         )
 
     def policy(self, name: str) -> str:
@@ -215,18 +236,15 @@ class Face:
         if precondition.cells is None:
             return False
         moved = self._moved(since)
-        tables = moved.tables
-        if any(
-            name not in self._names or (name in tables and tables[name].touches(rows))
+        rule_ids = {rule.id for rule in (*moved.rules.added, *moved.rules.removed)} if moved.rules else set()
+        is_touched = any(
+            name not in self._names or (name in moved.tables and moved.tables[name].touches(rows))
             for name, rows in precondition.cells.items()
-        ):
-            return False
-        if moved.rules and (
-            precondition.rules is None or not _ids(moved.rules).isdisjoint(precondition.rules)
-        ):
-            return False
-        return not moved.policies or (
-            precondition.policies is not None and set(precondition.policies).isdisjoint(moved.policies)
+        )
+        return not (
+            is_touched
+            or _may_be_among(rule_ids, precondition.rules)
+            or _may_be_among({*moved.policies}, precondition.policies)
         )
 
     def changes_since(self, versions: Mapping[str, str], rules_version: str | None) -> Changes:
@@ -239,17 +257,22 @@ class Face:
             rules_version=self.versions.rules_version,
         )
 
-    def _stamped(self, account: Account, with_versions: bool, *, is_no_news: bool) -> Stamp:
-        is_brief = account == Account(to=account.to)
-        told = _encode(account.to if is_brief else account)
-        if len(told) > _LONGEST_ACCOUNT:
-            told = _encode(Account(to=account.to, since=account.since, nonce=account.nonce))
-        members, headers = b'"at":' + told, [_at_header(account)]
-        if with_versions:
-            return Stamp(
-                self.stamp.members + b"," + members, self.stamp.headers + headers, vary=self.stamp.vary
-            )
-        return Stamp(members, headers, vary=self.stamp.vary, is_compact=True, is_no_news=is_no_news)
+    def _header_at(self, named: Named) -> tuple[str, str]:
+        return AT_HEADER, Named(self.position, nonce=named.nonce).header
+
+    def _account(self, position: Position | None) -> Account:
+        to, since = str(self.position), self._since(position)
+        if since == ():
+            return Account(to=to)
+        if isinstance(since, str):
+            return Account(to=to, since=str(position), unknown=since)
+        moved = self._moved(since)
+        shown = msgspec.structs.replace(
+            moved,
+            tables={name: self._shown_table(one) for name, one in moved.tables.items()},
+            rules=self._shown_rules(moved.rules) if self.level >= Level.FINGERPRINT else None,
+        )
+        return Account(to=to, since=str(position), moved=shown)
 
     def _since(self, position: Position | None) -> Sequence[Entry] | Unknown:
         """The entries after a position; or why they are not known. With none named there are none."""
@@ -270,47 +293,43 @@ class Face:
 
         A table that is again at the version that it had has not moved.
         """
-        before_them: dict[str, str | None] = {}
-        for entry in entries:
-            for name, change in entry.change.tables.items():
-                before_them.setdefault(name, change.old_version)
-        names = [
-            name
-            for name, version in before_them.items()
-            if name in self._tables and self._tables[name].version != version
-        ]
-        rules = next((entry.change.rules for entry in entries if entry.change.rules), None)
-        policies = next((entry.change.policies for entry in entries if entry.change.policies), None)
-        before = {} if policies is None else policies.before
-        others = {self._words.policy(name) for name in before if self._policies.get(name) != before[name]}
-        worded = sorted((self._words.table(name), name) for name in names)
+        old_versions: dict[str, str | None] = {}
+        rules, policies = self._rules, self._policies
+        for change in (entry.change for entry in reversed(entries)):  # the oldest has the last word
+            old_versions |= {name: one.old_version for name, one in change.tables.items()}
+            rules = rules_between(change.rules.before, self._tables) if change.rules else rules
+            policies = change.policies.before if change.policies else policies
+        tables = sorted(
+            (alias, name)
+            for alias, name in self._names.items()
+            if name in old_versions and old_versions[name] != self._tables[name].version
+        )
+        others = {self._words.policy(name) for name in policies if self._policies.get(name) != policies[name]}
         return Moved(
-            tables={alias: self._moved_table(name, entries) for alias, name in worded},
-            rules=self._moved_rules(rules_between(rules.before, self._tables)) if rules else None,
+            tables={alias: self._moved_table(name, entries) for alias, name in tables},
+            rules=self._moved_rules(rules),
             policies=tuple(sorted(others)),
         )
 
     def _moved_table(self, name: str, entries: Iterable[Entry]) -> MovedTable:
         """How a table differs from what it was before these entries."""
         rows, words = self._tables[name].rows, self._words
+        changes = [entry.change.tables[name] for entry in entries if name in entry.change.tables]
         before: dict[str, Row | None] = {}
-        downstream: set[str] = set()
-        for change in (entry.change.tables.get(name) for entry in entries):
-            if change is not None:
-                for key, row in change.delta.before.items():
-                    before.setdefault(key, row)  # the oldest counts
-                downstream.update(change.downstream)
+        for change in reversed(changes):  # the oldest has the last word
+            before |= change.delta.before
+        downstream = {words.row(node) for change in changes for node in change.downstream}
         diff = Delta.of(before, {key: rows.get(key) for key in before}).diff
 
         def worded(keys: Iterable[str]) -> tuple[str, ...]:
-            return tuple(keys) if words is PLAIN else tuple(sorted(words.key(name, key) for key in keys))
+            return tuple(sorted(words.key(name, key) for key in keys))
 
         return MovedTable(
             added=worded(diff.added),
             removed=worded(diff.removed),
             changed=worded(diff.changed),
             columns=self._worded_columns(name, diff.columns),
-            affected_downstream=tuple(sorted(map(words.row, downstream))) if diff else (),
+            affected_downstream=tuple(sorted(downstream)) if diff else (),
         )
 
     def _moved_rules(self, before: RuleSet) -> MovedRules | None:
@@ -325,8 +344,6 @@ class Face:
     def _worded_columns(self, table: str, columns: Mapping[str, Any]) -> dict[str, Any]:
         """Columns by key. An empty key, for all keys, and what is no list stay as they are."""
         words = self._words
-        if words is PLAIN:
-            return dict(columns)
         worded = {
             key and words.key(table, key): read and tuple(sorted(words.column(table, one) for one in read))
             for key, read in columns.items()
@@ -339,44 +356,28 @@ class Face:
             for table, rows in cells.items()
         }
 
-    def _shown(self, moved: Moved) -> Moved:
-        """The same for this client: what the level has of it, and without the lists where it may not see them."""
-        tables = {name: self._shown_table(one) for name, one in moved.tables.items()}
-        rules = moved.rules if self.level >= Level.FINGERPRINT else None
-        if rules is not None and not self._sees_diffs:
-            rules = _counted_rules(rules)
-        return msgspec.structs.replace(moved, tables=tables, rules=rules)
-
     def _shown_table(self, moved: MovedTable) -> MovedTable:
+        """What the level has of it, and without the lists where the client may not see them."""
         if moved and not self._sees_diffs:
-            return _counted_table(moved)
+            return _counted(moved)
         return msgspec.structs.replace(
             moved,
             columns=moved.columns if self.level >= Level.VECTORS else {},
             affected_downstream=moved.affected_downstream if self.level >= Level.GRAPH else (),
         )
 
+    def _shown_rules(self, moved: MovedRules | None) -> MovedRules | None:
+        return moved if moved is None or self._sees_diffs else _counted(moved)
+
     def _table_changes(self, name: str, since: str) -> TableChanges:
-        table = self._tables.get(self._names.get(name, ""))
-        version = self.versions.table_versions.get(name)
-        entries = None if table is None else self._since_version(table.name, since)
-        if table is None or entries is None:
-            return TableChanges(since=since, version=version, known=False)
-        moved = self._shown(Moved(tables={name: self._moved_table(table.name, entries)})).tables[name]
-        told = (
-            {"added": moved.added, "removed": moved.removed, "changed": moved.changed} if moved.known else {}
-        )
-        return TableChanges(
-            since=since,
-            version=version,
-            known=moved.known,
-            columns=moved.columns or UNSET,
-            affected_downstream=moved.affected_downstream
-            if moved.known and self.level >= Level.GRAPH
-            else UNSET,
-            counts=moved.counts,
-            **told,
-        )
+        moved, table = MovedTable(known=False), self._names.get(name)
+        entries = None if table is None else self._since_version(table, since)
+        if table is not None and entries is not None:
+            moved = self._shown_table(self._moved_table(table, entries))
+        told = _told(moved) | {"columns": moved.columns or UNSET}
+        if self.level < Level.GRAPH:
+            told["affected_downstream"] = UNSET
+        return TableChanges(since=since, version=self.versions.table_versions.get(name), **told)
 
     def _since_version(self, name: str, since: str) -> Sequence[Entry] | None:
         """The entries after a table had a version, in the client's words; None when none of those that are kept did."""
@@ -390,16 +391,12 @@ class Face:
         return None
 
     def _rules_changes(self, since: str) -> RulesChanges:
-        version = self.versions.rules_version or ""
-        before = next(
-            (rules for rules in self._older_rules() if self._words.fingerprint(rules.version) == since), None
-        )
-        if before is None:
-            return RulesChanges(since=since, version=version, known=False)
-        moved = self._moved_rules(before) or MovedRules()
-        shown = moved if self._sees_diffs or not _ids(moved) else _counted_rules(moved)
-        told = {"added": shown.added, "removed": shown.removed} if shown.known else {}
-        return RulesChanges(since=since, version=version, known=shown.known, counts=shown.counts, **told)
+        moved = MovedRules(known=False)
+        for rules in self._older_rules():
+            if self._words.fingerprint(rules.version) == since:
+                moved = self._shown_rules(self._moved_rules(rules)) or MovedRules()
+                break
+        return RulesChanges(since=since, version=self.versions.rules_version or "", **_told(moved))
 
     def _older_rules(self) -> Iterator[RuleSet]:
         """The rules that held, newest first."""
@@ -411,19 +408,13 @@ class Face:
 
 def face_of(state: State, level: Level) -> Face:
     """What a state shows, in the server's own words, to clients at a level. It is made once."""
-    face: Face | None = state.faces.get(level)
-    if face is None:
-        face = state.faces[level] = Face(state, level)
+    face: Face = state.faces.get(level) or state.faces.setdefault(level, Face(state, level))
     return face
 
 
 def short_name(text: str) -> str:
     """A name of three characters. Two that share one are only told apart less."""
     return hashlib.sha256(text.encode()).hexdigest()[:3]
-
-
-def _at_header(account: Account) -> tuple[str, str]:
-    return AT_HEADER, f"{account.to};n={account.nonce}" if account.nonce else account.to
 
 
 def _headers_of(versions: ContractState, tag: str) -> list[tuple[str, str]]:
@@ -437,14 +428,18 @@ def _headers_of(versions: ContractState, tag: str) -> list[tuple[str, str]]:
     return headers
 
 
-def _ids(moved: MovedRules) -> set[str]:
-    return {rule.id for rule in (*moved.added, *moved.removed)}
+def _may_be_among(moved: set[str], named: Iterable[str] | None) -> bool:
+    """Whether something that has moved is among what a client names; None stands for anything."""
+    return bool(moved) and (named is None or not moved.isdisjoint(named))
 
 
-def _counted_table(moved: MovedTable) -> MovedTable:
-    counts = Counts(added=len(moved.added), removed=len(moved.removed), changed=len(moved.changed))
-    return MovedTable(known=False, counts=counts)
+def _counted(moved: _Moves) -> _Moves:
+    """How much has moved, for a client that is not shown what."""
+    lists = msgspec.structs.asdict(moved)
+    counts = Counts(**{name: len(lists[name]) for name in Counts.__struct_fields__ if name in lists})
+    return type(moved)(known=False, counts=counts)
 
 
-def _counted_rules(moved: MovedRules) -> MovedRules:
-    return MovedRules(known=False, counts=Counts(added=len(moved.added), removed=len(moved.removed)))
+def _told(moved: MovedTable | MovedRules) -> dict[str, Any]:
+    """What is told of it to a client that asks by versions: the lists, or why they are not there."""
+    return msgspec.structs.asdict(moved) if moved.known else {"known": False, "counts": moved.counts}

@@ -12,19 +12,18 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qs
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakSet
 
-import msgspec
 from msgspec import UNSET
 
-from shelflife.contract.positions import AT_HEADER, Account, Named, Position
+from shelflife.contract.positions import AT_HEADER, Named, Position
 from shelflife.server.endings import hear_of_the_end
 from shelflife.server.errors import LogError
 from shelflife.server.faces import Face
 from shelflife.server.registry import Registry
 from shelflife.server.state import State
 
-__all__ = ["Feed", "Receive", "Send"]
+__all__ = ["Feed", "Receive", "Send", "look_at_the_end"]
 
 _log = logging.getLogger("shelflife")
 
@@ -33,49 +32,34 @@ _HEADERS = [
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),
 ]
-_HEARTBEAT_S = 15.0
-_LONGEST_CATCH_UP_S = 10.0
+_LONGEST_LOOK_S = 2.0
 _LONGEST_EVENT = 64 * 1024
 """A longer account says only that the server has gone on. The listener then asks."""
 
 _MOST_LISTENERS = 10_000
-_MOST_ACCOUNTS = 256
 _STILL_HERE = b": still here\n\n"
 _AT = AT_HEADER.lower()
-_encode = msgspec.json.Encoder().encode
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-
-
-class _Listener:
-    """Somebody who is told of changes."""
-
-    def __init__(self) -> None:
-        self.moved = asyncio.Event()
-        self.is_to_end = False
 
 
 class Feed:
     """The listeners of one provider, on any number of event loops."""
 
     def __init__(
-        self,
-        registry: Registry,
-        face_of: Callable[[State, Mapping[str, str]], Face | None],
-        heartbeat_s: float = _HEARTBEAT_S,
+        self, registry: Registry, face_of: Callable[[State, Mapping[str, str]], Face | None]
     ) -> None:
         """`face_of` gives what a state shows to a client; None when this process cannot speak for it."""
         self._registry = registry
         self._face_of = face_of
-        self.heartbeat_s = heartbeat_s
+        self.heartbeat_s = 15.0
         """While nothing moves, a listener hears so often that somebody is there. Never set it to more than 15."""
         self._lock = threading.Lock()
-        self._listeners: dict[asyncio.AbstractEventLoop, set[_Listener]] = {}
+        self._listeners: dict[asyncio.AbstractEventLoop, set[asyncio.Event]] = {}
+        """Each is woken when there may be something to tell."""
         self._ended: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
         """Loops whose process was told to end."""
-        self._accounts: WeakKeyDictionary[Face, dict[Position | None, Account]] = WeakKeyDictionary()
-        """What has moved to a state, by where from."""
         registry.on_change(self._wake)
 
     @property
@@ -94,19 +78,17 @@ class Feed:
 
         `headers` are those of its request, by lower-case name.
         """
-        loop, listener = asyncio.get_running_loop(), _Listener()
+        loop, moved = asyncio.get_running_loop(), asyncio.Event()
         hear_of_the_end(self.end_listeners)
         with self._lock:
-            self._listeners.setdefault(loop, set()).add(listener)
-            # A signal may have come since the server accepted this request. Late listeners are not kept either.
-            listener.is_to_end = loop in self._ended
-        telling = asyncio.create_task(self._tell(headers, _known_by(headers, query), listener, send))
+            self._listeners.setdefault(loop, set()).add(moved)
+        telling = asyncio.create_task(self._tell(headers, _known_by(headers, query), moved, send))
         leaving = asyncio.create_task(_gone(receive))
         try:
             await asyncio.wait({telling, leaving}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             with self._lock:
-                self._listeners[loop].discard(listener)
+                self._listeners[loop].discard(moved)
                 if not self._listeners[loop]:
                     del self._listeners[loop]
             for task in (telling, leaving):
@@ -115,56 +97,35 @@ class Feed:
         if isinstance(failed, Exception):
             _log.error("the change feed has failed for a listener", exc_info=failed)
 
-    async def _tell(self, headers: Mapping[str, str], known: Named, listener: _Listener, send: Send) -> None:
-        if not await self._can_answer(known) or self._face_of(self._registry.state, headers) is None:
+    async def _tell(self, headers: Mapping[str, str], known: Named, moved: asyncio.Event, send: Send) -> None:
+        try:
+            await look_at_the_end(self._registry, known.nonce, known.position)
+            face = self._face_now(headers, moved)
+        except LogError as error:
+            _log.info("a listener could not be answered from the end of the log: %s", error)
+            face = None
+        if face is None:
             await send({"type": "http.response.start", "status": 503, "headers": [(b"retry-after", b"5")]})
             await send({"type": "http.response.body", "body": b""})
             return
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-        while not listener.is_to_end:
-            # Cleared before the state is read: a change after this is either seen now, or sets it again.
-            listener.moved.clear()
-            face = self._face_of(self._registry.state, headers)
-            if face is None:
-                break  # a sign of life would say that nothing has moved
+        # A signal may have come since the server accepted this request. Late listeners are not kept either.
+        while face is not None and asyncio.get_running_loop() not in self._ended:
             part = _STILL_HERE
             if known.nonce or face.position != known.position:
-                part, known = self._event(face, known), Named(face.position, known.mark)
+                part, known = _event(face, known), Named(face.position, known.mark)
             del face  # it would keep its state alive until the next one
             await send({"type": "http.response.body", "body": part, "more_body": True})
             with suppress(TimeoutError):
-                await asyncio.wait_for(listener.moved.wait(), self.heartbeat_s)
+                async with asyncio.timeout(self.heartbeat_s):
+                    await moved.wait()
+            face = self._face_now(headers, moved)
         await send({"type": "http.response.body", "body": b""})
 
-    async def _can_answer(self, known: Named) -> bool:
-        """Where a listener asks, or knows more than this process does, look at the end of the log; False when it cannot be reached.
-
-        Else a process that lags behind would say that what the listener knows is not in the log.
-        """
-        registry = self._registry
-        is_ahead = known.position is not None and known.position.number > registry.state.number
-        if registry.is_shared and (known.nonce or is_ahead):
-            try:
-                await asyncio.wait_for(asyncio.to_thread(registry.catch_up), _LONGEST_CATCH_UP_S)
-            except (LogError, TimeoutError) as error:
-                _log.info("a listener could not be answered from the end of the log: %s", error)
-                return False
-        return True
-
-    def _event(self, face: Face, known: Named) -> bytes:
-        accounts = self._accounts.setdefault(face, {})
-        account = accounts.get(known.position)
-        if account is None:
-            if len(accounts) >= _MOST_ACCOUNTS:
-                accounts.clear()
-            account = accounts[known.position] = face.account(Named(known.position))
-        since = known.base if account.since else ""
-        told = _encode(msgspec.structs.replace(account, since=since, nonce=known.nonce))
-        is_whole = len(told) <= _LONGEST_EVENT
-        if not is_whole:
-            told = _encode(Account(to=account.to, since=since, nonce=known.nonce))
-        name = b"moved" if is_whole and account.moved is not UNSET else b"resync"
-        return b"id: " + account.to.encode() + b"\nevent: " + name + b"\ndata: " + told + b"\n\n"
+    def _face_now(self, headers: Mapping[str, str], moved: asyncio.Event) -> Face | None:
+        """What the listener is shown; None where a sign of life would say more than this process knows."""
+        moved.clear()  # before the state is read: a change after this is either seen now, or sets it again
+        return None if self._registry.is_cut_off else self._face_of(self._registry.state, headers)
 
     def _wake(self) -> None:
         with self._lock:
@@ -173,21 +134,38 @@ class Feed:
             with suppress(RuntimeError):  # its loop has ended
                 loop.call_soon_threadsafe(self._wake_listeners, loop)
 
-    def _wake_listeners(self, loop: asyncio.AbstractEventLoop) -> None:
-        for listener in self._listeners_on(loop):
-            listener.moved.set()
-
     def end_listeners(self, loop: asyncio.AbstractEventLoop) -> None:
         """End all feeds on this loop, and those that are still to come: the process was told to end."""
         with self._lock:
             self._ended.add(loop)
-        for listener in self._listeners_on(loop):
-            listener.is_to_end = True
-            listener.moved.set()
+        self._wake_listeners(loop)
 
-    def _listeners_on(self, loop: asyncio.AbstractEventLoop) -> list[_Listener]:
+    def _wake_listeners(self, loop: asyncio.AbstractEventLoop) -> None:
         with self._lock:
-            return list(self._listeners.get(loop, ()))
+            listeners = list(self._listeners.get(loop, ()))
+        for moved in listeners:
+            moved.set()
+
+
+async def look_at_the_end(registry: Registry, nonce: str, *known: Position | None) -> None:
+    """Where a client asks, or knows more than this process does, take in what is at the end of the log; else `LogError`.
+
+    Else a process that lags behind would say that what the client knows is not in the log. It is read in a thread: others
+    may have loaded whole tables.
+    """
+    is_ahead = any(one is not None and one.number > registry.state.number for one in known)
+    if registry.is_shared and (nonce or is_ahead):
+        try:
+            async with asyncio.timeout(_LONGEST_LOOK_S):
+                await asyncio.to_thread(registry.catch_up)
+        except TimeoutError:
+            raise LogError(f"reading it took more than {_LONGEST_LOOK_S:g} s") from None
+
+
+def _event(face: Face, known: Named) -> bytes:
+    account, told = face.account_within(_LONGEST_EVENT, known)
+    name = b"resync" if account.moved is UNSET else b"moved"
+    return b"id: " + account.to.encode() + b"\nevent: " + name + b"\ndata: " + told + b"\n\n"
 
 
 async def _gone(receive: Receive) -> None:

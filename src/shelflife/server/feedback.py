@@ -1,17 +1,19 @@
 """What goes on the wire about a request, at the configured level."""
 
+import re
 from http import HTTPStatus
 from typing import NamedTuple
 
 import msgspec
 
-from shelflife.contract.compact import compacted
+from shelflife.contract import Suggestion
+from shelflife.contract.compact import CompactSuggestion, compacted
 from shelflife.contract.messages import ErrorMessage, Problem
 from shelflife.server.faces import Face, Stamp
 from shelflife.server.policies import PreconditionFailed, Refusal
 from shelflife.server.wire import ErrorForm, Level, WireFormat
 
-__all__ = ["Answer", "error_answer", "form_asked_for", "refusal_answer", "stamped"]
+__all__ = ["Answer", "error_answer", "refusal_answer", "stamped"]
 
 JSON = "application/json"
 PROBLEM_JSON = "application/problem+json"
@@ -19,6 +21,7 @@ PLAIN_TEXT = "text/plain; charset=utf-8"
 
 _REJECTED = 422
 _PRECONDITION_FAILED = 412
+_QUALITY = re.compile(r";\s*q=([01](?:\.[0-9]{0,3})?)?")
 _ABSENT = msgspec.Raw(b"")
 _encode = msgspec.json.Encoder().encode
 
@@ -35,43 +38,45 @@ class Answer(NamedTuple):
 
 def refusal_answer(
     wire: WireFormat,
+    accept: str,
     refusal: Refusal,
-    form: ErrorForm,
     face: Face,
     stamp: Stamp | None = None,
     status: int | None = None,
 ) -> Answer:
     """The answer to a refused request: the fixes as the face shows them, and its full stamp or the one
-    given."""
+    given. `accept` is what the request says of the form."""
     if status is None:
         status = _PRECONDITION_FAILED if isinstance(refusal, PreconditionFailed) else _REJECTED
     if wire.level == Level.PLAIN_TEXT:
         return Answer(status, PLAIN_TEXT, "\n".join((*refusal.sentences, "")).encode())
     stamp = stamp or face.stamp
-    told = [
-        compacted(face.suggestion(wire.suggestion(one.suggestion)), face.policy(one.policy.id))
-        if stamp.is_compact
-        else face.suggestion(wire.suggestion(one.suggestion))
-        for one in refusal.violations
-    ]
-    members = b'"success":false,"recovery_feedback":{"suggestions":' + _encode(told) + b"}"
-    if form == "problem":
+    told: list[Suggestion | CompactSuggestion] = []
+    for violated in refusal.violations:
+        suggestion = face.suggestion(wire.suggestion(violated.suggestion))
+        by = face.policy(violated.policy.id)
+        told.append(compacted(suggestion, by) if stamp.is_compact else suggestion)
+    parts = [b'"success":false,"recovery_feedback":{"suggestions":' + _encode(told) + b"}"]
+    form = _form_asked_for(accept, wire.errors)
+    if form == PROBLEM_JSON:
         problem = Problem(title=_title(status), status=status, detail=" ".join(refusal.sentences))
-        members = _encode(problem)[1:-1] + b"," + members
-    body = b"{" + b",".join(part for part in (members, stamp.members) if part) + b"}"
-    return Answer(status, PROBLEM_JSON if form == "problem" else JSON, body, tuple(stamp.beside))
+        parts.insert(0, _encode(problem)[1:-1])
+    if stamp.members:
+        parts.append(stamp.members)
+    return Answer(status, form, b"{" + b",".join(parts) + b"}", tuple(stamp.beside))
 
 
 def error_answer(
-    wire: WireFormat, status: int, sentence: str, form: ErrorForm, headers: tuple[tuple[str, str], ...] = ()
+    wire: WireFormat, accept: str, status: int, sentence: str, headers: tuple[tuple[str, str], ...] = ()
 ) -> Answer:
     """An error in one sentence, which tells nothing of the contract."""
     if wire.level == Level.PLAIN_TEXT:
         return Answer(status, PLAIN_TEXT, f"{sentence}\n".encode(), headers)
-    if form == "problem":
-        problem = Problem(title=_title(status), status=status, detail=sentence)
-        return Answer(status, PROBLEM_JSON, _encode(problem), headers)
-    return Answer(status, JSON, _encode(ErrorMessage(error=sentence)), headers)
+    form = _form_asked_for(accept, wire.errors)
+    error: Problem | ErrorMessage = ErrorMessage(error=sentence)
+    if form == PROBLEM_JSON:
+        error = Problem(title=_title(status), status=status, detail=sentence)
+    return Answer(status, form, _encode(error), headers)
 
 
 class _Own(msgspec.Struct):
@@ -111,23 +116,12 @@ def stamped(body: bytes, members: bytes) -> bytes:
     return b"".join((body[:-1], b",", members, b"}"))
 
 
-def form_asked_for(accept: str, default: ErrorForm) -> ErrorForm:
-    """The form that an Accept header prefers, or the default where it prefers none."""
+def _form_asked_for(accept: str, default: ErrorForm) -> str:
+    """The media type that an Accept header prefers, or the default where it prefers none."""
     quality = {JSON: 0.0, PROBLEM_JSON: 0.0}
-    for part in accept.split(","):
-        media_type, *parameters = (piece.strip().lower() for piece in part.split(";"))
-        if media_type in quality:
-            quality[media_type] = _quality(parameters)
+    for part in accept.lower().split(","):
+        found = _QUALITY.search(part)
+        quality[part.partition(";")[0].strip()] = float(found[1] or 0) if found else 1.0
     if quality[PROBLEM_JSON] == quality[JSON]:
-        return default
-    return "problem" if quality[PROBLEM_JSON] > quality[JSON] else "json"
-
-
-def _quality(parameters: list[str]) -> float:
-    for parameter in parameters:
-        if parameter.startswith("q="):
-            try:
-                return float(parameter[2:])
-            except ValueError:
-                return 0.0
-    return 1.0
+        return PROBLEM_JSON if default == "problem" else JSON
+    return PROBLEM_JSON if quality[PROBLEM_JSON] > quality[JSON] else JSON

@@ -42,9 +42,7 @@ class ReloadBudget:
         """Take one: 0 when it may go on, else the seconds until one is left."""
         with self._lock:
             now = self._clock()
-            self._left = min(
-                float(self._per_minute), self._left + (now - self._seen_at) * self._per_minute / 60
-            )
+            self._left = min(self._per_minute, self._left + (now - self._seen_at) * self._per_minute / 60)
             self._seen_at = now
             if self._left < 1:
                 return (1 - self._left) * 60 / self._per_minute
@@ -54,4 +52,4 @@ class ReloadBudget:
     def give_back(self) -> None:
         """Return one that was not needed, because nothing changed."""
         with self._lock:
-            self._left = min(float(self._per_minute), self._left + 1)
+            self._left = min(self._per_minute, self._left + 1)

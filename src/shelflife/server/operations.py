@@ -4,25 +4,17 @@ The operation of a request decides which policies count. So one that cannot be t
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from shelflife.contract.names import shown
 from shelflife.server.errors import UsageError
 
-__all__ = [
-    "DisclosedFixes",
-    "Operation",
-    "Operations",
-    "is_operation",
-    "operation_name",
-    "operation_names",
-]
+__all__ = ["Operation", "Operations", "is_operation", "operation_name"]
 
 _NAME = re.compile(r"[A-Z]+ /\S*")
 _PARAMETER = re.compile(r"\{([^{}:]+)(?::([^{}]*))?\}")
-_SPARE_SLASHES = re.compile(r"/{2,}|(?<=.)[/\s]+\Z")
 
 
 def operation_name(text: object) -> str:
@@ -38,13 +30,6 @@ def operation_name(text: object) -> str:
 def is_operation(text: str) -> bool:
     """Whether a text can name an operation."""
     return _NAME.fullmatch(text) is not None
-
-
-def operation_names(texts: Collection[str]) -> frozenset[str]:
-    """The names of several; else `UsageError`."""
-    if isinstance(texts, str):
-        raise UsageError(f"{shown(texts)} is one text; give a list of operations")
-    return frozenset(map(operation_name, texts))
 
 
 class Operation(NamedTuple):
@@ -66,13 +51,11 @@ class Operation(NamedTuple):
     is_stamped: bool = False
     """Whether a success carries stamps though it was not checked."""
 
+    notes_runs: bool = False
+    """Whether the pin is told when its endpoint is called. A success before that is not its own."""
+
     endpoint: Any = None
     """What the app calls for it, where that is known."""
-
-    @classmethod
-    def from_name(cls, text: str) -> "Operation":
-        """The operation that is written like this; else `UsageError`."""
-        return cls(operation_name(text), _pattern(text.partition(" ")[2]))
 
     @classmethod
     def of_route(
@@ -80,6 +63,11 @@ class Operation(NamedTuple):
     ) -> "Operation":
         """The operation of a route, however odd; `path` is the framework's own pattern, where it has one."""
         return cls(_spelled(f"{method.upper()} {template}"), path or _pattern(template), **known)
+
+    @classmethod
+    def from_name(cls, text: str, **known: Any) -> "Operation":
+        """The operation that is written like this; else `UsageError`."""
+        return cls(operation_name(text), _pattern(text.partition(" ")[2]), **known)
 
     def merged_with(self, other: "Operation") -> "Operation":
         """One operation for two routes of one name, as of two hosts. What one of them demands counts for
@@ -97,10 +85,6 @@ class Operation(NamedTuple):
         method = self.name.partition(" ")[0]
         return ("GET", "HEAD") if method == "GET" else (method,)
 
-    def fits(self, method: str, path: str) -> bool:
-        """Whether a request may be for it."""
-        return method in self.methods and self.path.match(path) is not None
-
 
 class Operations:
     """Operations that can be found by the requests for them."""
@@ -108,16 +92,21 @@ class Operations:
     def __init__(self, operations: Iterable[Operation] = (), opaque: Iterable[str] = ()) -> None:
         """`opaque` are the paths of parts of an app whose own routes cannot be seen."""
         self._by_name: dict[str, Operation] = {}
-        for operation in operations:
-            before = self._by_name.get(operation.name)
-            self._by_name[operation.name] = operation.merged_with(before) if before else operation
+        self._by_call: dict[tuple[int, str], list[Operation]] = {}
+        """By the identity of the endpoint, and the method."""
+        for one in operations:
+            before = self._by_name.get(one.name)
+            self._by_name[one.name] = one.merged_with(before) if before else one
+            for method in one.methods:
+                self._by_call.setdefault((id(one.endpoint), method), []).append(one)
         self._opaque = tuple(opaque)
 
     @classmethod
-    def named(cls, names: Collection[str]) -> "Operations":
+    def named(cls, names: Collection[str], **known: Any) -> "Operations":
         """Those that are written like this; else `UsageError`."""
-        operation_names(names)
-        return cls(map(Operation.from_name, names))
+        if isinstance(names, str):
+            raise UsageError(f"{shown(names)} is one text; give a list of operations")
+        return cls(Operation.from_name(name, **known) for name in names)
 
     @classmethod
     def union(cls, several: Iterable["Operations"]) -> "Operations":
@@ -151,25 +140,31 @@ class Operations:
         """The name of the one that somebody may have meant."""
         return next(iter(get_close_matches(name, self._by_name, 1)), None)
 
+    def called(self, endpoint: Any, method: str) -> list[Operation]:
+        """The operations for which an app calls an endpoint. It may have several routes."""
+        return self._by_call.get((id(endpoint), method), [])
+
     def find(self, method: str, path: str) -> Operation | None:
         """The operation that a request is for. Extra slashes and white space do not count, as in some
         frameworks."""
-        fitting = self._by_name.get(f"{_read(method)} {path}") or self._fitting(method, path)
-        return fitting or self._fitting(method, _SPARE_SLASHES.sub(_one_slash, path) or "/")
+        fitting = (
+            one
+            for reading in (path, _tidied(path))
+            for one in self._by_name.values()
+            if method in one.methods and one.path.match(reading)
+        )
+        return self._exactly(method, path) or next(fitting, None)
 
     def has_like(self, path: str) -> bool:
         """Whether there is one whose path is the same but for its spelling."""
-        written = _SPARE_SLASHES.sub(_one_slash, path).casefold()
+        written = _tidied(path).casefold()
         return any(name.partition(" ")[2].casefold() == written for name in self._by_name)
 
     def guess(self, method: str, path: str) -> Operation | None:
         """The operation that a request is probably for, where nobody knows how the app reads its path; None
         when it may be another."""
-        for reading in (path, _SPARE_SLASHES.sub(_one_slash, path) or "/"):
-            exact = self._by_name.get(f"{_read(method)} {reading}")
-            if exact is not None:
-                return exact
-        return None if self.has_like(path) else self.find(method, path)
+        exact = self._exactly(method, path) or self._exactly(method, _tidied(path))
+        return exact or (None if self.has_like(path) else self.find(method, path))
 
     def find_named(self, text: str) -> Operation | None:
         """The operation that a client means, by its name or by the method and path of a request. A query does
@@ -177,60 +172,22 @@ class Operations:
         method, _, path = text.partition("?")[0].partition(" ")
         return self.find(method, path)
 
-    def _fitting(self, method: str, path: str) -> Operation | None:
-        return next((one for one in self._by_name.values() if one.fits(method, path)), None)
-
-
-class DisclosedFixes:
-    """The operations whose fixes are told to whoever may ask the contract.
-
-    These are the ones that are named, or else the ones that nothing of their own guards. Policies for every operation
-    are as open as the most open operation. So where any is guarded, an operation must be known to check its requests.
-    """
-
-    def __init__(
-        self,
-        list_operations: Callable[[], Operations],
-        is_checked: Callable[[str], bool],
-        named: Collection[str] | None = None,
-    ) -> None:
-        self._list_operations = list_operations
-        self._is_checked = is_checked
-        self._named = None if named is None else operation_names(named)
-
-    def __call__(self, asked: str) -> str | None:
-        """The operation that a client means, when its fixes may be told; else None."""
-        operations = self._list_operations()
-        operation = operations.find_named(asked)
-        if operation is None:
-            return None
-        if self._named is not None:
-            return operation.name if operation.name in self._named else None
-        if operation.is_guarded or not operation.is_shown:
-            return None
-        is_told = operations.are_all_open or self._is_checked(operation.name)
-        return operation.name if is_told else None
+    def _exactly(self, method: str, path: str) -> Operation | None:
+        return self._by_name.get(f"{'GET' if method == 'HEAD' else method} {path}")
 
 
 def _spelled(text: str) -> str:
     return _PARAMETER.sub(r"{\1}", text)
 
 
-def _read(method: str) -> str:
-    return "GET" if method == "HEAD" else method
-
-
-def _one_slash(spare: re.Match[str]) -> str:
-    return "/" if spare.end() < len(spare.string) else ""
+def _tidied(path: str) -> str:
+    """The path without extra slashes, and without white space at its end."""
+    return re.sub(r"[/\s]+\Z", "", re.sub("/{2,}", "/", path)) or "/"
 
 
 def _pattern(template: str) -> re.Pattern[str]:
-    parts: list[str] = []
-    end = 0
-    for parameter in _PARAMETER.finditer(template):
-        parts += (
-            re.escape(template[end : parameter.start()]),
-            ".*" if parameter[2] == "path" else "[^/]+",
-        )
-        end = parameter.end()
-    return re.compile("".join((*parts, re.escape(template[end:]))) + r"\Z")
+    pieces = _PARAMETER.split(template)  # after each text but the last, the name and the type of a parameter
+    pattern = re.escape(pieces[0])
+    for kind, text in zip(pieces[2::3], pieces[3::3], strict=True):
+        pattern += (".*" if kind == "path" else "[^/]+") + re.escape(text)
+    return re.compile(pattern + r"\Z")

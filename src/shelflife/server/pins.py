@@ -1,9 +1,11 @@
 """What one request sees of the contract, and what became of its check."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from shelflife.contract.preconditions import Precondition, Verdict
 from shelflife.server.faces import Face, Stamp
+from shelflife.server.operations import Operation
 from shelflife.server.state import State
 
 __all__ = ["Listening", "Pin"]
@@ -12,44 +14,47 @@ Listening = tuple[Mapping[str, str], str]
 """The headers and the query of a request for the change feed that the app has let through."""
 
 
+@dataclass(eq=False, slots=True)
 class Pin:
     """One request: the state that it sees from start to end, and what its check has found.
 
     The middleware makes it before the app is called and looks at it when the app answers; `Provider.check` writes into it.
     """
 
-    def __init__(self, state: State, face: Face, find_operation: Callable[[], str | None]) -> None:
-        self.state = state
-        self.face = face
-        """What the state shows to the client."""
+    state: State
+    face: Face
+    """What the state shows to the client."""
 
-        self.stamp: Stamp | None = None
-        """What a response carries; None at Level 0."""
+    stamp: Stamp
+    """What a response carries."""
 
-        self.find_operation = find_operation
-        """Names the operation that the app has found for the request, once a handler runs; None when it
-        cannot be told."""
+    find_operation: Callable[[], Operation | None]
+    """The operation that the app has found for the request, once a handler runs; None when it cannot be
+    told."""
 
-        self.precondition: Precondition | None = None
-        """What the client wants to be sure of before the request is carried out."""
+    precondition: Precondition | None = None
+    """What the client wants to be sure of before the request is carried out."""
 
-        self.verdict: Verdict | None = None
-        """The verdict of the first check on the precondition."""
+    verdict: Verdict | None = None
+    """The verdict of the first check on the precondition."""
 
-        self.has_checked = False
-        """Whether the request has come as far as `check`: the app has decided who is asking."""
+    has_checked: bool = False
+    """Whether the request has come as far as a check: the app has decided who is asking."""
 
-        self.has_run = False
-        """Whether the app's own endpoint has been called, in frameworks where that can be seen."""
+    has_violations: bool = False
+    """Whether the app was told of violations, and may tell the client."""
 
-        self.is_over = False
-        """Whether the request has been answered. A task that outlives it has no request."""
+    has_run: bool = False
+    """Whether the app's own endpoint has been called, in frameworks where that can be seen."""
 
-        self.failures: list[Exception] = []
-        """What `check` has raised. A failure that the app does not handle is answered for it."""
+    is_over: bool = False
+    """Whether the request has been answered. A task that outlives it has no request."""
 
-        self.is_own_answer = False
-        """Whether the response at hand is the contract's own, and needs no stamp."""
+    failures: list[Exception] = field(default_factory=list)
+    """What `check` has raised. A failure that the app does not handle is answered for it."""
 
-        self.listening: Listening | None = None
-        """Set by the endpoint of the feed, which begins once the app is done."""
+    is_own_answer: bool = False
+    """Whether the response at hand is the contract's own, and needs no stamp."""
+
+    listening: Listening | None = None
+    """Set by the endpoint of the feed, which begins once the app is done."""

@@ -20,7 +20,7 @@ from shelflife.contract.names import shown
 from shelflife.contract.preconditions import Precondition
 from shelflife.server.apps import Apps
 from shelflife.server.delta import Row
-from shelflife.server.disclosure import ClientFaces, Disclosure
+from shelflife.server.disclosure import Disclosure
 from shelflife.server.errors import BadSetting, MalformedRequest, PolicyFailed, UnknownTable, UsageError
 from shelflife.server.faces import Face, face_of
 from shelflife.server.feed import Feed
@@ -96,7 +96,6 @@ class Provider:
         self.reload_budget = None if limits.per_minute is None else ReloadBudget(limits.per_minute)
         self.disclosure = disclosure
         self.signing, self._root = signing, root
-        self._faces = None if disclosure is None else ClientFaces(disclosure, self.level)
         self._sources = {name: rows for name, rows in tables.items() if callable(rows)}
         rows_by_table = {name: rows() if callable(rows) else rows for name, rows in tables.items()}
         shared_log = SqliteLog(log) if isinstance(log, str | Path) else log
@@ -180,7 +179,9 @@ class Provider:
 
     def face(self, state: State, headers: Mapping[str, str]) -> Face:
         """What a state shows to the client whose request has these headers, by lower-case name."""
-        return face_of(state, self.level) if self._faces is None else self._faces.face(state, headers)
+        if self.disclosure is None:
+            return face_of(state, self.level)
+        return self.disclosure.face(state, self.level, headers)
 
     @overload
     def policy(self, function: PolicyFunction, /) -> PolicyFunction: ...
@@ -208,16 +209,22 @@ class Provider:
         def register(function: PolicyFunction) -> PolicyFunction:
             self.policies.add(Policy.from_function(function, operation, version))
             self._ready_in, self._speaking = 0, (None, False)
-            self.apps.look_again()
+            self.apps.are_held = False
             _advise(function)
             return function
 
         return register if function is None else register(function)
 
     def violations(self, request: Any, operation: str | None = None) -> list[Violation]:
-        """The policies that a request violates, each with its fix. Outside of a request, say for which
-        operation."""
-        return self._violations(_fields_of(request), self.apps.operation_of(operation, self.pin), self.state)
+        """The policies that a request violates, each with its fix. Outside of a request, say for which operation.
+
+        Inside of one it counts as a check, for an app that answers by itself: call it when it is clear who is asking.
+        """
+        pin = self.pin
+        found = self._violations(_fields_of(request), self.apps.operation_of(operation, pin), self.state)
+        if pin is not None:
+            pin.has_checked, pin.has_violations = True, pin.has_violations or bool(found)
+        return found
 
     def fixes_for(self, request: Mapping[str, Any], operation: str, state: State) -> list[Violation]:
         """What would be suggested for a request of which some fields may be unknown. A policy that needs
@@ -252,6 +259,7 @@ class Provider:
                 raise Rejected(violations, pin.state)
         except (Refusal, MalformedRequest, PolicyFailed) as failure:
             pin.failures.append(failure)
+            pin.has_violations = True
             raise
 
     def refresh(self, table: str, version: str | None = None) -> ReloadReport:

@@ -87,6 +87,8 @@ class Registry:
         self._names = frozenset(declared)
         self.is_shared = log is not None
         """Whether others may append to the same log."""
+        self.is_cut_off = False
+        """Whether it follows a log that it cannot read now."""
         self._log: Log = InProcessLog() if log is None else log
         self._changing = threading.RLock()
         self._following: threading.Thread | None = None
@@ -209,16 +211,17 @@ class Registry:
         self._log.close()
 
     def _follow(self) -> None:
-        is_failing = False
+        self.is_cut_off = False
         while self._following is threading.current_thread():
             try:
                 self._log.wait(_LONGEST_WAIT_S)
                 self.catch_up()
-                is_failing = False
+                self.is_cut_off = False
             except LogError as error:
-                if not is_failing:
+                if not self.is_cut_off:
+                    self.is_cut_off = True
                     _log.warning("%s; what others reload is not seen until it can", error)
-                is_failing = True
+                    self._tell()
                 time.sleep(_PAUSE_S)
 
     def before_fork(self) -> None:
@@ -253,6 +256,9 @@ class Registry:
 
     def _make_current(self, state: State) -> None:
         self.state = state
+        self._tell()
+
+    def _tell(self) -> None:
         for told in self._on_change:
             told()
 

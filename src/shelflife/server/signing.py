@@ -65,10 +65,8 @@ def signed(account: Account, face: Face, root: str, signing: Signing) -> SignedS
         made_at=now,
         expires_at=now + signing.valid_s,
     ).text
-    signature = base64.b64encode(signing.signer.sign(statement_input(text))).decode()
+    signer = signing.signer
+    signature = base64.b64encode(signer.sign(statement_input(text))).decode()
     return SignedStatement(
-        statement=text,
-        key=signing.signer.key,
-        signature=signature,
-        endorsements=signing.signer.endorsements,
+        statement=text, key=signer.key, signature=signature, endorsements=signer.endorsements
     )
