@@ -5,7 +5,7 @@ A reply that was made from the end of the log, at a time, is evidence of that ti
 - the memory has gone on, or elsewhere, by it;
 - or it is an answer to a question, and confirms what is known;
 - or the memory doubts since, and the reply was made after everything that was accepted;
-- or it was made after that, is of the memory's mark and of a higher number;
+- or it was made after that, is of the memory's mark, and is of a higher number or tells of a loss;
 - or its request was sent after everything that was accepted.
 
 A memory cannot see which replies are from the end of the log, and need not: it must not recall what was last true before the latest
@@ -74,17 +74,13 @@ class Clues:
         is_confirmed = is_confirmed and served.position == old.at == new.at
         if served.is_from_end and served.reply.status < 500:
             is_later = served.made_at > self.accepted_at
-            is_higher = (
-                named is not None
-                and named.mark == old.mark
-                and old.at is not None
-                and Position.from_text(served.position).number > Position.from_text(old.at).number
-            )
+            is_of_this_mark = named is not None and named.mark == old.mark and old.at is not None
+            is_newer = is_of_this_mark and (served.tells_loss or _number(served.position) > _number(old.at))
             shown = {
                 "gone by": has_moved,
                 "confirmed": is_confirmed,
                 "doubt": is_later and bool(new.doubt) and new.doubt != old.doubt,
-                "newer": is_later and is_higher,
+                "newer": is_later and is_newer,
                 "asked": asked.known_since == self.known_since,
             }
             for why, is_shown in shown.items():
@@ -93,3 +89,7 @@ class Clues:
         if has_moved or is_confirmed:
             self.accepted_at = max(self.accepted_at, served.made_at)
             self.known_since = new_serial
+
+
+def _number(position):
+    return Position.from_text(position).number

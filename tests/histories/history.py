@@ -12,6 +12,7 @@ import asyncio
 import logging
 import shutil
 import tempfile
+from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +21,7 @@ from urllib.parse import urlsplit
 
 from shelflife.client import InProcessStore, Memory, Question, SqliteStore
 from shelflife.client.events import Evicted, Reason
+from shelflife.client.sending import Send
 from shelflife.contract.versions import Versions
 from shelflife.integrations.ed25519 import trust
 from shelflife.server import log as server_log
@@ -69,8 +71,8 @@ class Setting(NamedTuple):
 
     @property
     def is_by_versions(self):
-        """Whether the memory never hears of a position. A precondition names one, and a feed does."""
-        return self.form == "full" and not self.conditional and not self.has_feed
+        """Whether requests name no position. With a precondition they do."""
+        return self.form == "full" and not self.conditional
 
 
 class Pending:
@@ -103,6 +105,7 @@ class History(Moves):
     def __init__(self, setting, rules=None):
         self.setting = setting
         self.recall_count = 0
+        self.event_counts = Counter()
         self.lines = []
 
     def play(self, moves):
@@ -159,11 +162,15 @@ class History(Moves):
                 trust=pins,
                 capacity=self.setting.capacity,
                 most_evictions=self.setting.most_evictions,
-                on_event=self.events.append,
+                on_event=self._tell_of,
                 clock=self.clock,
             )
             for store in self.stores
         ]
+
+    def _tell_of(self, event):
+        self.events.append(event)
+        self.event_counts[type(event).__name__] += 1
 
     def close_memories(self):
         for pending in self.pending:
@@ -204,6 +211,10 @@ class History(Moves):
             return None
         pending.asked = Asked.of(pending.step, self.clues.known_since)
         pending.served = []
+        if isinstance(pending.step, Send):
+            carried = [(entry.type, entry.parameters) for entry in pending.step.carried]
+            self.settle()
+            self._check_found(carried, pending.step.held.before)
         return pending
 
     def serve(self, pending, worker):
@@ -300,7 +311,8 @@ class History(Moves):
             )
         elif reason.is_invalidation and old is not None and new is not None:
             policy = POLICY_OF[entry.type]
-            is_needed = reads(old, request, policy) != reads(new, request, policy)
+            is_true = says(new, request).get(entry.type) == entry.parameters
+            is_needed = not is_true or reads(old, request, policy) != reads(new, request, policy)
             if not is_needed and self._is_told_roughly:
                 is_needed = self._has_table_moved(entry, before, after)
         if not is_needed:
@@ -348,20 +360,26 @@ class History(Moves):
 
     def check_recall(self, who, request):
         found = self.recalled(who, request)
+        self._check_found(found, request)
+        return found
+
+    def _check_found(self, found, request):
+        """What is recalled for a request, or carried by it, is true as far as the memory can know."""
         if not found:
-            return found
+            return
         content = self._content(self.knowledge)
         expected = [says(one, request) for one in self.servers.with_any_code(content)]
         for type, parameters in found:
             if all(one.get(type) != parameters for one in expected):
                 at = self.knowledge.place.at
-                raise Broken(f"E: for {request} {type} {parameters} is recalled at {at}, where it is {expected}")
+                raise Broken(
+                    f"E: for {request} {type} {parameters} is recalled at {at}, where it is {expected}"
+                )
             if self.servers.last_true_at(request, type, parameters) < self.clues.evident_at:
                 raise Broken(
                     f"S: for {request} {type} {parameters} is recalled, and it is {self.servers.says_now(request)};"
                     f" there was evidence ({self.clues.why}) of {self.clues.evident_at}"
                 )
-        return found
 
     def heal(self):
         """Everything works from now on, and nothing that was under way arrives."""
@@ -403,10 +421,10 @@ class History(Moves):
             self.settle()
             found, now = self.check_recall(0, request), self.servers.says_now(request)
             for entry in held:
-                is_true = now.get(entry.type) == entry.parameters
-                if self.setting.capacity is None and entry.applies_to(request) and is_true:
-                    if (entry.type, entry.parameters) not in found:
-                        raise Broken(f"L: for {request} {entry.type} {entry.parameters} was held and is gone")
+                is_true = entry.applies_to(request) and now.get(entry.type) == entry.parameters
+                is_found = (entry.type, entry.parameters) in found or self.setting.capacity is not None
+                if is_true and not is_found:
+                    raise Broken(f"L: for {request} {entry.type} {entry.parameters} was held and is gone")
 
     def _check_what_is_learned(self, worker):
         """After a request of each kind, all that is true is recalled, and nothing else."""

@@ -194,9 +194,7 @@ class Moves:
 
     def do_lose(self, move):
         pending = self._pending(move)
-        if pending is not None and (
-            self.setting.loses_answers or not isinstance(pending.step, Question)
-        ):
+        if pending is not None and (self.setting.loses_answers or not isinstance(pending.step, Question)):
             self.advance(pending, None)
 
     def do_replay(self, move):

@@ -115,6 +115,11 @@ class Served(NamedTuple):
     is_from_end: bool
     """Whether it was made from the end of the log that everybody uses, and could say so."""
 
+    @property
+    def tells_loss(self):
+        """Whether it says that what was named is not in the log."""
+        return any(b'"unknown":"%s"' % how in self.reply.body for how in (b"ahead", b"foreign"))
+
 
 class Listener:
     """Somebody who hears the feed of a worker."""
