@@ -16,11 +16,18 @@ exchange, reload, restore, begin_anew, copy_log, deploy, catch_up, forget, refre
 )
 _ALWAYS = {"reload", "exchange"}
 
-TRACES = (
-    # a worker that lags answers a question
-    [call(), exchange(), reload(value=1), serve(), deliver(), reload(value=2), serve(worker=1), deliver()],
-    # what one agent has named is lost, and the other has gone on since
-    [
+TRACES = {
+    "a worker that lags answers a question": [
+        call(),
+        exchange(),
+        reload(value=1),
+        serve(),
+        deliver(),
+        reload(value=2),
+        serve(worker=1),
+        deliver(),
+    ],
+    "what one agent has named is lost, and the other has gone on since": [
         copy_log(),
         exchange(),
         reload(value=1),
@@ -31,8 +38,7 @@ TRACES = (
         serve(),
         deliver(),
     ],
-    # a loss that matters is told with a lower number
-    [
+    "a loss that matters is told with a lower number": [
         copy_log(),
         exchange(),
         call(),
@@ -44,8 +50,7 @@ TRACES = (
         deliver(back=1),
         deliver(),
     ],
-    # an answer is older than the doubt
-    [
+    "an answer is older than the doubt": [
         call(value=1),
         call(value=2),
         exchange(),
@@ -58,8 +63,7 @@ TRACES = (
         deliver(),
         deliver(back=1),
     ],
-    # two requests in doubt, across two new logs, are answered in the other order
-    [
+    "two requests in doubt, across two new logs, are answered in the other order": [
         exchange(),
         call(value=1),
         reload(value=1),
@@ -73,10 +77,14 @@ TRACES = (
         deliver(),
         deliver(),
     ],
-    # after a deploy a worker still runs the old code
-    [exchange(), deploy(worker=1, value=1), catch_up(), exchange(worker=1), exchange()],
-    # an answer about a suspect is of a log that was left since
-    [
+    "after a deploy a worker still runs the old code": [
+        exchange(),
+        deploy(worker=1, value=1),
+        catch_up(),
+        exchange(worker=1),
+        exchange(),
+    ],
+    "an answer about a suspect is of a log that was left since": [
         exchange(),
         begin_anew(),
         exchange(value=1),
@@ -87,8 +95,7 @@ TRACES = (
         exchange(value=1),
         deliver(),
     ],
-    # what was under way when all was forgotten
-    [
+    "what was under way when all was forgotten": [
         exchange(),
         reload(value=1),
         exchange(),
@@ -100,8 +107,7 @@ TRACES = (
         exchange(),
         deliver(),
     ],
-    # questions are lost, and asked again
-    [
+    "questions are lost, and asked again": [
         call(),
         exchange(),
         reload(value=1),
@@ -112,8 +118,7 @@ TRACES = (
         refresh(),
         exchange(),
     ],
-    # replies come again after the log has gone on, and after it was lost
-    [
+    "replies come again after the log has gone on, and after it was lost": [
         exchange(),
         reload(value=1),
         exchange(),
@@ -123,7 +128,7 @@ TRACES = (
         begin_anew(),
         replay(back=1),
     ],
-)
+}
 
 
 def drawn_setting(chance):
@@ -157,10 +162,10 @@ def drawn_moves(chance, setting):
     verbs = [verb for verb in possible if verb in left]
     if chance.random() < 0.5:
         return [drawn_move(chance, verbs) for _ in range(chance.randint(8, 40))]
-    moves = [move for move in chance.choice(TRACES) if move.verb in possible]
+    moves = [move for move in chance.choice(list(TRACES.values())) if move.verb in possible]
     if chance.random() < 0.3:
         moves = moves[: chance.randint(0, len(moves))] + [
-            move for move in chance.choice(TRACES) if move.verb in possible
+            move for move in chance.choice(list(TRACES.values())) if move.verb in possible
         ]
     for _ in range(chance.randint(0, 6)):
         at, how = chance.randint(0, len(moves)), chance.random()

@@ -134,11 +134,13 @@ class History(Moves):
         self.clock = Clock()
         self.servers = Servers(self.setting, self.folder, self.loop, self.clock)
         ending.callback(self.servers.stop)
-        self.clues, self.backup, self.stores = Clues(), None, []
+        self.clues, self.backup = Clues(), None
         self.pending, self.replies, self.events = [], [], []
         self.listener, self.last = None, None
-        self._open_memories()
-        ending.callback(self.close_memories)
+        self.stores, self.memories = [None, None], [None, None]
+        for who in range(2):
+            self._open_memory(who)
+            ending.callback(self.close_memory, who)
 
     def make(self, move):
         """One move, and whatever must hold after it."""
@@ -150,46 +152,47 @@ class History(Moves):
 
     # The memories
 
-    def _open_memories(self):
-        keeps_file = self.setting.keeps_file
-        one = None if keeps_file else InProcessStore()
-        for _ in range(2):
-            self.stores.append(SqliteStore(self.folder / "memory.db") if keeps_file else one)
-        pins = trust({ORIGIN: [KEY.key]}) if self.setting.has_keys else None
-        self.memories = [
-            Memory(
-                store,
-                trust=pins,
-                capacity=self.setting.capacity,
-                most_evictions=self.setting.most_evictions,
-                on_event=self._tell_of,
-                clock=self.clock,
-            )
-            for store in self.stores
-        ]
+    def _open_memory(self, who):
+        """An agent begins. Both share what is remembered."""
+        store = self.stores[1 - who]
+        if store is None or self.setting.keeps_file:
+            store = SqliteStore(self.folder / "memory.db") if self.setting.keeps_file else InProcessStore()
+        self.stores[who] = store
+        self.memories[who] = Memory(
+            store,
+            trust=trust({ORIGIN: [KEY.key]}) if self.setting.has_keys else None,
+            capacity=self.setting.capacity,
+            most_evictions=self.setting.most_evictions,
+            on_event=self._tell_of,
+            clock=self.clock,
+        )
 
     def _tell_of(self, event):
         self.events.append(event)
         self.event_counts[type(event).__name__] += 1
 
-    def close_memories(self):
-        for pending in self.pending:
+    def close_memory(self, who):
+        """An agent ends, whatever it is in the middle of."""
+        for pending in [one for one in self.pending if one.who == who]:
             pending.steps.close()
-        self.pending.clear()
+            self.pending.remove(pending)
         if self.setting.keeps_file:
-            for store in self.stores:
-                store.close()
-        self.stores.clear()
+            self.stores[who].close()
+        self.stores[who] = None
 
     def set_back(self):
-        """The file of the memory is replaced by its copy; whoever was in the middle of something has ended."""
-        self.close_memories()
-        self.replies.clear()
+        """The agents end, the file of the memory is replaced by its copy, and they begin again.
+
+        One that went on would look at the file that is gone, until it writes.
+        """
+        for who in range(2):
+            self.close_memory(who)
         for path in self.folder.glob("memory.db*"):
             path.unlink()
         shutil.copy(self.backup[0], self.folder / "memory.db")
         self.clues = self.backup[1].copy()
-        self._open_memories()
+        for who in range(2):
+            self._open_memory(who)
 
     @property
     def knowledge(self):

@@ -89,7 +89,11 @@ class Moves:
         self.servers.redeploy(move.worker % len(self.servers.workers))
 
     def do_restart(self, move):
-        self.servers.restart()
+        """With what was declared before, or with something otherwise."""
+        declared = self.servers.declared
+        if move.value:
+            declared = _changed(declared, "ab"[move.key], move.value, move.back)
+        self.servers.restart(declared)
 
     def do_begin_anew(self, move):
         """With what was declared, or with what is there now, or with something else."""

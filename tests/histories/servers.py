@@ -311,10 +311,19 @@ class Servers:
         self.workers[index].end()
         self.workers[index] = Worker(self.log, self.declared, self.content.code, self._options)
 
-    def restart(self):
-        """All workers end, and begin again on the same log."""
+    def restart(self, declared):
+        """All workers end, and begin again on the same log. Rows that are declared otherwise are set anew."""
         self._note_end()
         self.stop()
+        for table, rows in declared.tables.items():
+            before, now = self.declared.tables[table], dict(self.content.tables[table])
+            for key in {*before, *rows}:
+                if key not in rows:
+                    now.pop(key, None)
+                elif before.get(key) != rows[key]:
+                    now[key] = rows[key]
+            self.content = self.content.setting(table, now)
+        self.declared = declared
         if self.setting.has_file:
             self.log = SqliteLog(self.log.path)
         self._start()
