@@ -145,6 +145,8 @@ def drawn_setting(chance):
         capacity=chance.choice((None, None, None, 3)),
         most_evictions=chance.choice((None, None, 0, 1, 32)),
         most_entries=chance.choice((1024, 1024, 3)),
+        longest_account=chance.choice((4096, 4096, 90)),
+        longest_answer=chance.choice((4096, 4096, 90)),
         loses_answers=chance.random() < 0.7,
     )
     if setting.form == "full" and (setting.has_keys or setting.has_feed):

@@ -24,8 +24,8 @@ from shelflife.client.events import Evicted, Reason
 from shelflife.client.sending import Send
 from shelflife.contract.versions import Versions
 from shelflife.integrations.ed25519 import trust
+from shelflife.server import endpoints, faces, feed, sqlite_log
 from shelflife.server import log as server_log
-from shelflife.server import sqlite_log
 from tests.client.agents import Clock
 from tests.client.wires import KEY
 from tests.histories.clues import Asked, Clues
@@ -65,6 +65,12 @@ class Setting(NamedTuple):
     most_evictions: int | None = None
     most_entries: int = 1024
     """Of the log: what is older is too old."""
+
+    longest_account: int = 4096
+    """In bytes. A reply, or an event, that has more to tell leaves it out, and the memory asks."""
+
+    longest_answer: int = 1024 * 1024
+    """If the answer is longer than this, the memory is told that it is too far back."""
 
     loses_answers: bool = True
     """By versions either answers get lost, or replies are late: without an order, nobody could deal with both."""
@@ -112,8 +118,8 @@ class History(Moves):
         faults = _Faults()
         logger = logging.getLogger("shelflife.memory")
         with ExitStack() as ending:
-            ending.enter_context(patch.object(server_log, "MOST_ENTRIES", self.setting.most_entries))
-            ending.enter_context(patch.object(sqlite_log, "MOST_ENTRIES", self.setting.most_entries))
+            for module, bound, value in self._bounds():
+                ending.enter_context(patch.object(module, bound, value))
             self.folder = Path(ending.enter_context(tempfile.TemporaryDirectory(dir=_fastest_folder())))
             logger.addHandler(faults)
             ending.callback(logger.removeHandler, faults)
@@ -126,6 +132,16 @@ class History(Moves):
             self.heal()
             if faults.found:
                 raise Broken(f"R: {faults.found[0]}")
+
+    def _bounds(self):
+        setting = self.setting
+        return (
+            (server_log, "MOST_ENTRIES", setting.most_entries),
+            (sqlite_log, "MOST_ENTRIES", setting.most_entries),
+            (faces, "_LONGEST_ACCOUNT", setting.longest_account),
+            (feed, "_LONGEST_EVENT", setting.longest_account),
+            (endpoints, "_LONGEST_ACCOUNT", setting.longest_answer),
+        )
 
     def _begin(self, ending):
         self.loop = asyncio.new_event_loop()
