@@ -153,7 +153,8 @@ def drawn_setting(chance):
         setting = setting._replace(conditional=True)  # whoever follows a feed, or pins keys, names positions
     if setting.is_by_versions:
         setting = setting._replace(worker_count=1)  # versions have no order: nobody could tell who lags
-    return setting
+    is_told_all = setting.longest_account >= 4096 and not setting.is_by_versions and not setting.has_keys
+    return setting._replace(answers_in_the_end=not is_told_all or chance.random() < 0.7)
 
 
 def drawn_moves(chance, setting):

@@ -75,6 +75,9 @@ class Setting(NamedTuple):
     loses_answers: bool = True
     """By versions either answers get lost, or replies are late: without an order, nobody could deal with both."""
 
+    answers_in_the_end: bool = True
+    """Whether questions are answered once everything works. Without, replies to requests must do."""
+
     @property
     def is_by_versions(self):
         """Whether requests name no position. With a precondition they do."""
@@ -90,7 +93,6 @@ class Pending:
         self.step = None
         self.asked = None
         self.served = []
-        self.is_late = False
 
 
 class _Faults(logging.Handler):
@@ -410,6 +412,9 @@ class History(Moves):
             pending.steps.close()
         self.pending.clear()
         worker = self.servers.workers[-1]
+        if not self.setting.answers_in_the_end:
+            self._check_what_is_learned(worker, loses=True)
+            return
         is_stuck, is_known = self._is_stuck(worker), self.knowledge.place.at is not None
         held = list(self.stores[0].entries())
         self.events.clear()
@@ -445,11 +450,11 @@ class History(Moves):
                 if is_true and not is_found:
                     raise Broken(f"L: for {request} {entry.type} {entry.parameters} was held and is gone")
 
-    def _check_what_is_learned(self, worker):
-        """After a request of each kind, all that is true is recalled, and nothing else."""
-        for _ in range(2):
+    def _check_what_is_learned(self, worker, loses=False):
+        """After some requests of each kind, all that is true is recalled, and nothing else."""
+        for _ in range(4 if loses else 2):
             for request in REQUESTS:
-                self.finish(self.begin_call(0, request), worker)
+                self.finish(self.begin_call(0, request), worker, loses)
         for request in REQUESTS:
             found, now = self.check_recall(0, request), self.servers.says_now(request)
             if self.setting.is_by_versions:  # a deploy is not told: what an older code has given may stand

@@ -27,7 +27,7 @@ SERVERS = (
     "restart",
 )
 AGENTS = (*["exchange"] * 8, "refresh", "revalidate", "wait")
-NETWORK = (*["serve"] * 5, *["deliver"] * 6, *["replay"] * 3, *["lose"] * 2)
+NETWORK = (*["serve"] * 5, *["deliver"] * 6, *["replay"] * 3, *["lose"] * 2, "cancel")
 FEED = ("listen", "listen", *["hear"] * 4, "miss")
 
 
@@ -200,6 +200,13 @@ class Moves:
         pending = self._pending(move)
         if pending is not None and (self.setting.loses_answers or not isinstance(pending.step, Question)):
             self.advance(pending, None)
+
+    def do_cancel(self, move):
+        """Whoever waits for something does so no longer."""
+        pending = self._pending(move)
+        if pending is not None:
+            pending.steps.close()
+            self.pending.remove(pending)
 
     def do_replay(self, move):
         """A reply of any time comes again, as that to its own request or to the last one."""

@@ -129,7 +129,6 @@ class Listener:
         self.told = []
         """What has come and was not heard yet, each with the time and the worker's position."""
 
-        self.status = None
         self._servers, self._stream = servers, EventStream()
         self._is_gone = asyncio.Event()
         headers = {"accept": "text/event-stream", "contract-at": at, **who}
@@ -143,7 +142,6 @@ class Listener:
         return {"type": "http.disconnect"}
 
     async def _send(self, message):
-        self.status = message.get("status", self.status)
         for told in self._stream.told(message.get("body", b"")):
             if told:
                 self.told.append(self._servers.seen(self.worker, Reply(200, told)))
