@@ -6,6 +6,13 @@
 - C: no request with a precondition is carried out with a value that is stale at the server.
 - R: nothing fails inside the memory.
 - L: once everything works, all that is still true can be recalled without any request, all that is true after some, and nothing else.
+
+Where requests name no position, the memory has versions, which have no order and do not cover policies. So less is promised there:
+
+- A fix is true when any code says so that has run: nobody is told of a deploy.
+- N goes by tables where the server cannot tell, or does not get to tell, which rows have changed.
+- There is one worker, and either answers are lost or replies are late: a version that was never seen is taken for a new one unless the
+  server can be asked.
 """
 
 import asyncio
