@@ -134,7 +134,7 @@ TRACES = {
 def drawn_setting(chance):
     """What a history is played with; any combination that there can be."""
     setting = Setting(
-        form=chance.choice(("compact", "compact", "compact", "full")),
+        form=chance.choice((*["compact"] * 5, "full", "full", "mixed")),
         conditional=chance.random() < 0.4,
         has_feed=chance.random() < 0.3,
         has_keys=chance.random() < 0.25,
@@ -151,6 +151,8 @@ def drawn_setting(chance):
     )
     if setting.form == "full" and (setting.has_keys or setting.has_feed):
         setting = setting._replace(conditional=True)  # whoever follows a feed, or pins keys, names positions
+    if setting.form == "mixed":
+        setting = setting._replace(keeps_file=False)  # none that is set back to where no position was known
     if setting.is_by_versions:
         setting = setting._replace(worker_count=1)  # versions have no order: nobody could tell who lags
     is_told_all = setting.longest_account >= 4096 and not setting.is_by_versions and not setting.has_keys

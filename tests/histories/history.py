@@ -27,7 +27,6 @@ from unittest.mock import patch
 from urllib.parse import urlsplit
 
 from shelflife.client import InProcessStore, Memory, Question, SqliteStore
-from shelflife.client.events import Evicted, Reason
 from shelflife.client.sending import Send
 from shelflife.contract.versions import Versions
 from shelflife.integrations.ed25519 import trust
@@ -53,7 +52,7 @@ class Setting(NamedTuple):
     """What a history is played with."""
 
     form: str = "compact"
-    """`compact`, or `full` as in the paper."""
+    """`compact`, `full` as in the paper, or `mixed`: one agent in each."""
 
     conditional: bool = False
     has_feed: bool = False
@@ -160,7 +159,7 @@ class History(Moves):
         self.servers = Servers(self.setting, self.folder, self.loop, self.clock)
         ending.callback(self.servers.stop)
         self.clues, self.backup = Clues(), None
-        self.pending, self.replies, self.events = [], [], []
+        self.pending, self.replies = [], []
         self.listener, self.last = None, None
         self.stores, self.memories = [None, None], [None, None]
         for who in range(2):
@@ -193,7 +192,6 @@ class History(Moves):
         )
 
     def _tell_of(self, event):
-        self.events.append(event)
         self.event_counts[type(event).__name__] += 1
 
     def close_memory(self, who):
@@ -296,22 +294,26 @@ class History(Moves):
     def note_delivery(self, asked, served):
         """A reply is about to be taken in, or that there is none."""
         self.settle()
-        self.last = asked, served, self.knowledge
+        self.last = asked, served, self.knowledge, self._held()
 
     def settle(self):
         """The last reply has been taken in."""
         if self.last is None:
             return
-        (asked, served, before), self.last = self.last, None
+        (asked, served, before, held), self.last = self.last, None
         after = self.knowledge
         if served is not None:
             has_keys, new_serial = self.setting.has_keys, self.servers.serial()
             self.clues.take_in(asked, served, before, after, has_keys=has_keys, new_serial=new_serial)
         self._tell(served, after.place)
-        events, self.events[:] = list(self.events), []
-        for event in events:
-            if isinstance(event, Evicted):
-                self._check_eviction(event, before, after)
+        left = self._held()
+        for id, entry in held.items():
+            if id not in left:
+                self._check_departure(entry, before, after)
+
+    def _held(self):
+        """The entries that there are, by id."""
+        return {entry.id: entry for entry in self.stores[0].entries()}
 
     def _tell(self, served, place):
         said = "no reply"
@@ -324,27 +326,23 @@ class History(Moves):
 
     # The properties
 
-    def _check_eviction(self, event, before, after):
-        entry, reason = event.entry, event.reason
-        self.lines.append(f"      evicted {entry.type} {entry.parameters}: {reason}")
+    def _check_departure(self, entry, before, after):
+        """It must not be true any more; or its grounds have changed, in the same log, on the way to where it is true again."""
+        self.lines.append(f"      {entry.type} {entry.parameters} is gone")
         request = next((one for one in REQUESTS if entry.applies_to(one)), None)
-        if request is None or reason in (Reason.CAPACITY, Reason.FORGOTTEN):
-            return
         old, new = self._content(before), self._content(after)
-        is_needed = True
-        if reason in (Reason.UNCONFIRMED, Reason.REPLACED):
-            is_needed = new is None or any(
-                says(one, request).get(entry.type) != entry.parameters
-                for one in self.servers.with_any_code(new)
-            )
-        elif reason.is_invalidation and old is not None and new is not None:
+        if request is None or self.setting.capacity is not None or old is None or new is None:
+            return
+        is_needed = any(
+            says(one, request).get(entry.type) != entry.parameters for one in self.servers.with_any_code(new)
+        )
+        if not is_needed and before.place.mark == after.place.mark:
             policy = POLICY_OF[entry.type]
-            is_true = says(new, request).get(entry.type) == entry.parameters
-            is_needed = not is_true or reads(old, request, policy) != reads(new, request, policy)
+            is_needed = reads(old, request, policy) != reads(new, request, policy)
             if not is_needed and self._is_told_roughly:
                 is_needed = self._has_table_moved(entry, before, after)
         if not is_needed:
-            raise Broken(f"N: {entry.type} {entry.parameters} went for nothing: {reason}")
+            raise Broken(f"N: {entry.type} {entry.parameters} went for nothing")
 
     @property
     def _is_told_roughly(self):
@@ -424,7 +422,6 @@ class History(Moves):
             return
         is_stuck, is_known = self._is_stuck(worker), self.knowledge.place.at is not None
         held = list(self.stores[0].entries())
-        self.events.clear()
         self.memories[0].refresh(ORIGIN, self.answering(worker))
         self.settle()
         position = self.memories[0].position(ORIGIN)

@@ -33,7 +33,9 @@ FEED = ("listen", "listen", *["hear"] * 4, "miss")
 
 def verbs_of(setting):
     """What can happen where histories are played with these."""
-    verbs = SERVERS + AGENTS + ("forget",)
+    verbs = SERVERS + AGENTS
+    if setting.form != "mixed":  # a reply that names no position is believed by who knows none
+        verbs += ("forget",)
     if not (setting.is_by_versions and setting.loses_answers):
         verbs += ("call",) * 4 + NETWORK
     if setting.has_feed:
@@ -115,9 +117,14 @@ class Moves:
             request,
             guard=Guard(),
             conditional=self.setting.conditional,
-            compact=self.setting.form == "compact",
+            compact=self._is_compact(who),
         )
         return self.begin(who, sending(self.memories[who], call))
+
+    def _is_compact(self, who):
+        """In the mixed form one agent names positions, and the other does not once the memory knows one."""
+        is_placed = self.knowledge.place.at is not None
+        return self.setting.form == "compact" or (self.setting.form == "mixed" and not (who and is_placed))
 
     def do_call(self, move):
         """A request is under way."""
