@@ -148,13 +148,16 @@ def drawn_setting(chance):
         longest_account=chance.choice((4096, 4096, 90)),
         longest_answer=chance.choice((4096, 4096, 90)),
         loses_answers=chance.random() < 0.7,
+        splits=chance.random() < 0.1,
     )
     if setting.form == "full" and (setting.has_keys or setting.has_feed):
         setting = setting._replace(conditional=True)  # whoever follows a feed, or pins keys, names positions
     if setting.form == "mixed":
         setting = setting._replace(keeps_file=False)  # none that is set back to where no position was known
     if setting.is_by_versions:
-        setting = setting._replace(worker_count=1)  # versions have no order: nobody could tell who lags
+        setting = setting._replace(worker_count=1, splits=False)  # nobody could tell who lags
+    if setting.worker_count == 1:
+        setting = setting._replace(splits=False)
     is_told_all = setting.longest_account >= 4096 and not setting.is_by_versions and not setting.has_keys
     return setting._replace(answers_in_the_end=not is_told_all or chance.random() < 0.7)
 

@@ -81,6 +81,9 @@ class Setting(NamedTuple):
     loses_answers: bool = True
     """By versions either answers get lost, or replies are late: without an order, nobody could deal with both."""
 
+    splits: bool = False
+    """Whether a worker may have a log of its own for a time. Then S is not promised: each is right about its own log."""
+
     answers_in_the_end: bool = True
     """Whether questions are answered once everything works. Without, replies to requests must do."""
 
@@ -401,7 +404,8 @@ class History(Moves):
                 raise Broken(
                     f"E: for {request} {type} {parameters} is recalled at {at}, where it is {expected}"
                 )
-            if self.servers.last_true_at(request, type, parameters) < self.clues.evident_at:
+            last_true_at = self.servers.last_true_at(request, type, parameters)
+            if last_true_at < self.clues.evident_at and not self.setting.splits:
                 raise Broken(
                     f"S: for {request} {type} {parameters} is recalled, and it is {self.servers.says_now(request)};"
                     f" there was evidence ({self.clues.why}) of {self.clues.evident_at}"

@@ -40,6 +40,8 @@ def verbs_of(setting):
         verbs += ("call",) * 4 + NETWORK
     if setting.has_feed:
         verbs += FEED
+    if setting.splits:
+        verbs += ("split",) * 3
     if setting.has_keys:
         verbs += ("expire",) * 2
     if setting.keeps_file:
@@ -101,6 +103,10 @@ class Moves:
         """With what was declared, or with what is there now, or with something else."""
         declared = (FIRST, self.servers.content, _changed(FIRST, "ab"[move.key], 1, 0))[move.value]
         self.servers.begin_anew(declared)
+
+    def do_split(self, move):
+        content, key = self.servers.content, "ab"[move.key]
+        self.servers.split(_changed(content, key, move.value, move.back))
 
     def do_copy_log(self, move):
         self.servers.copy_log()

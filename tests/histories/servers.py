@@ -221,16 +221,19 @@ class Servers:
         return str(worker.provider.face(worker.state, self.who).position)
 
     def _note(self, worker):
-        """What the worker that has just changed something is at."""
+        """The worker that has just changed something is at the end of the log."""
+        self.end = self._note_content(worker, self.content)
+
+    def _note_content(self, worker, content):
+        """What there is where a worker is; tells where."""
         face = worker.provider.face(worker.state, self.who)
         versions = face.versions
-        self.end = str(face.position)
-        self.contents[self.end] = self.content, versions
-        names = [(table, self._alias(table)) for table in self.content.tables]
-        for table, alias in names:
-            version = versions.table_versions[alias]
-            self.versions[alias, version] = table, self.content.tables[table]
-        self.versions["rules", versions.rules_version] = "rules", self.content.rules
+        self.contents[str(face.position)] = content, versions
+        for table, rows in content.tables.items():
+            alias = self._alias(table)
+            self.versions[alias, versions.table_versions[alias]] = table, rows
+        self.versions["rules", versions.rules_version] = "rules", content.rules
+        return str(face.position)
 
     def _alias(self, table):
         if not self.setting.discloses:
@@ -273,7 +276,7 @@ class Servers:
 
     def reload(self, worker, content):
         """A worker is told another content; it first takes in what there is."""
-        if not worker.gate.is_reached or content == self.content._replace(code=content.code):
+        if not self.is_writing(worker) or content == self.content._replace(code=content.code):
             return
         self._note_end()
         registry = worker.provider.registry
@@ -289,7 +292,7 @@ class Servers:
 
     def bump(self, worker, table):
         """Another version of the same rows."""
-        if worker.gate.is_reached:
+        if self.is_writing(worker):
             registry = worker.provider.registry
             registry.reload_table(table, self.content.tables[table], version=f"bumped-{self.serial()}")
             self._note(worker)
@@ -335,6 +338,21 @@ class Servers:
         self.log = self._new_log()
         self._start()
 
+    def is_writing(self, worker):
+        """Whether a worker can change what is in the log that everybody uses."""
+        return worker.gate.is_reached and worker.gate.log is self.log
+
+    def split(self, declared):
+        """The last worker begins a log of its own; or comes back, if it has one."""
+        worker = self.workers[-1]
+        worker.end()
+        if worker.gate.log is self.log:
+            code = self.content.code
+            self.workers[-1] = Worker(self._new_log(), declared, code, self._options)
+            self._note_content(self.workers[-1], declared._replace(code=code))
+        else:
+            self.redeploy(len(self.workers) - 1)
+
     def copy_log(self):
         worker = self.workers[0]
         if worker.gate.is_reached:
@@ -372,7 +390,7 @@ class Servers:
         """Everything works, and everybody is at the end of the log."""
         for index, worker in enumerate(self.workers):
             worker.gate.is_reached = True
-            if worker.code != self.content.code:
+            if worker.code != self.content.code or worker.gate.log is not self.log:
                 self.redeploy(index)
             self.workers[index].provider.registry.catch_up()
 
