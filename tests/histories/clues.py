@@ -9,10 +9,11 @@ A reply that was made from the end of the log, at a time, is evidence of that ti
 - or its request was sent after everything that was accepted.
 
 A memory cannot see which replies are from the end of the log, and need not: it must not recall what was last true before the latest
-evidence. The end of a key's word is evidence too.
+evidence. The end of a key's word is evidence too. What an answer tells of some tables alone, by versions, is held to these tables.
 """
 
 from typing import NamedTuple
+from urllib.parse import parse_qs, urlsplit
 
 from shelflife.client import Question
 from shelflife.client.entries import Knowledge
@@ -31,15 +32,20 @@ class Asked(NamedTuple):
     known_since: int
     """Which acceptance was the last one then; -1 where it counts for nothing."""
 
+    parts: tuple[str, ...] = ()
+    """The tables, and `rules`, about whose versions it asks. The answer speaks for these and no others."""
+
     @classmethod
     def of(cls, step, known_since):
         is_question = isinstance(step, Question)
         header = step.headers.get(AT_HEADER)
-        if is_question and "from=" in step.url:
-            base = step.url.partition("from=")[2].partition("&")[0].replace("%3A", ":").replace("%2A", "*")
-            header = f"{base};n={step.url.partition('nonce=')[2]}"
+        asked = parse_qs(urlsplit(step.url).query) if is_question else {}
+        parts = [one.partition(":")[0] for one in asked.get("since", ())] + ["rules"] * ("rules" in asked)
+        if "from" in asked:
+            header = f"{asked['from'][0]};n={asked['nonce'][0]}"
         named = None if header is None else Named.from_header(header)
-        return cls(named, is_question, is_question and "/signed?" in step.url, known_since)
+        is_signed = is_question and "/signed?" in step.url
+        return cls(named, is_question, is_signed, known_since, tuple(parts))
 
 
 class Clues:
@@ -72,7 +78,7 @@ class Clues:
         is_about_known = named is not None and named.base == old.named.base
         is_confirmed = has_asked and is_about_known and served.reply.status == 200
         is_confirmed = is_confirmed and served.position == old.at == new.at
-        if served.is_from_end and served.reply.status < 500:
+        if served.is_from_end and served.reply.status < 500 and not asked.parts:
             is_later = served.made_at > self.accepted_at
             is_of_this_mark = named is not None and named.mark == old.mark and old.at is not None
             is_newer = is_of_this_mark and (served.tells_loss or _number(served.position) > _number(old.at))

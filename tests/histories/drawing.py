@@ -148,6 +148,7 @@ def drawn_setting(chance):
         longest_account=chance.choice((4096, 4096, 90)),
         longest_answer=chance.choice((4096, 4096, 90)),
         loses_answers=chance.random() < 0.7,
+        has_flaky_store=chance.random() < 0.15,
         splits=chance.random() < 0.1,
     )
     if setting.form == "full" and (setting.has_keys or setting.has_feed):

@@ -26,7 +26,7 @@ from typing import NamedTuple
 from unittest.mock import patch
 from urllib.parse import urlsplit
 
-from shelflife.client import InProcessStore, Memory, Question, SqliteStore
+from shelflife.client import InProcessStore, Memory, Question, SqliteStore, StoreError
 from shelflife.client.sending import Send
 from shelflife.contract.versions import Versions
 from shelflife.integrations.ed25519 import trust
@@ -81,6 +81,7 @@ class Setting(NamedTuple):
     loses_answers: bool = True
     """By versions either answers get lost, or replies are late: without an order, nobody could deal with both."""
 
+    has_flaky_store: bool = False
     splits: bool = False
     """Whether a worker may have a log of its own for a time. Then S is not promised: each is right about its own log."""
 
@@ -102,6 +103,22 @@ class Pending:
         self.step = None
         self.asked = None
         self.served = []
+
+
+class Flaky:
+    """A store that cannot be written for a time, or neither written nor read."""
+
+    def __init__(self, store):
+        self.inner = store
+        self.fails = ""
+        """Nothing, `write`, or `everything`."""
+
+    def __getattr__(self, verb):
+        is_failing = self.fails == "everything" or (self.fails and verb in ("write", "used"))
+        return self._fail if is_failing and verb != "close" else getattr(self.inner, verb)
+
+    def _fail(self, *arguments):
+        raise StoreError("the store is out of order")
 
 
 class _Faults(logging.Handler):
@@ -165,6 +182,9 @@ class History(Moves):
         self.pending, self.replies = [], []
         self.listener, self.last = None, None
         self.stores, self.memories = [None, None], [None, None]
+        self.unwritten = [-1, -1]
+        """Of which time there was evidence that an agent could not write down, for the other to know."""
+
         for who in range(2):
             self._open_memory(who)
             ending.callback(self.close_memory, who)
@@ -181,10 +201,12 @@ class History(Moves):
 
     def _open_memory(self, who):
         """An agent begins. Both share what is remembered."""
-        store = self.stores[1 - who]
-        if store is None or self.setting.keeps_file:
-            store = SqliteStore(self.folder / "memory.db") if self.setting.keeps_file else InProcessStore()
-        self.stores[who] = store
+        if self.setting.keeps_file:
+            inner = SqliteStore(self.folder / "memory.db")
+        else:
+            inner = InProcessStore() if self.stores[1 - who] is None else self.stores[1 - who].inner
+        self.stores[who] = store = Flaky(inner)
+        self.unwritten[who] = -1
         self.memories[who] = Memory(
             store,
             trust=trust({ORIGIN: [KEY.key]}) if self.setting.has_keys else None,
@@ -222,7 +244,7 @@ class History(Moves):
 
     @property
     def knowledge(self):
-        return self.stores[0].known(ORIGIN).knowledge
+        return self.stores[0].inner.known(ORIGIN).knowledge
 
     # What is asked and said
 
@@ -243,7 +265,7 @@ class History(Moves):
         if isinstance(pending.step, Send):
             carried = [(entry.type, entry.parameters) for entry in pending.step.carried]
             self.settle()
-            self._check_found(carried, pending.step.held.before)
+            self._check_found(pending.who, carried, pending.step.held.before)
         return pending
 
     def serve(self, pending, worker):
@@ -261,7 +283,7 @@ class History(Moves):
 
     def advance(self, pending, served):
         """What is waited for has come, or will not. Tells whether something else is waited for."""
-        self.note_delivery(pending.asked, served)
+        self.note_delivery(pending.who, pending.asked, served)
         going_on = self._stepped(
             pending, lambda: pending.steps.send(None if served is None else served.reply)
         )
@@ -276,38 +298,43 @@ class History(Moves):
             if not self.advance(pending, served):
                 return
 
-    def answering(self, worker, loses=False):
+    def answering(self, who, worker, loses=False):
         """What answers a verb that blocks."""
 
         def ask(question):
             self.settle()
             if loses:
-                self.note_delivery(None, None)
+                self.note_delivery(who, None, None)
                 return None
-            pending = Pending(0, iter(()))
+            pending = Pending(who, iter(()))
             pending.step, pending.asked = question, Asked.of(question, self.clues.known_since)
             served = self.serve(pending, worker)
-            self.note_delivery(pending.asked, served)
+            self.note_delivery(who, pending.asked, served)
             return served.reply
 
         return ask
 
     # What a reply does
 
-    def note_delivery(self, asked, served):
+    def note_delivery(self, who, asked, served):
         """A reply is about to be taken in, or that there is none."""
         self.settle()
-        self.last = asked, served, self.knowledge, self._held()
+        self.last = who, asked, served, self.knowledge, self._held()
 
     def settle(self):
         """The last reply has been taken in."""
         if self.last is None:
             return
-        (asked, served, before, held), self.last = self.last, None
+        (who, asked, served, before, held), self.last = self.last, None
         after = self.knowledge
         if served is not None:
             has_keys, new_serial = self.setting.has_keys, self.servers.serial()
-            self.clues.take_in(asked, served, before, after, has_keys=has_keys, new_serial=new_serial)
+            clues = self.clues.copy() if self.stores[who].fails else self.clues
+            clues.take_in(asked, served, before, after, has_keys=has_keys, new_serial=new_serial)
+            if clues is not self.clues:
+                self.unwritten[who] = max(self.unwritten[who], clues.evident_at)
+            elif served.is_from_end and served.reply.status == 200 and asked.parts:
+                self._check_parts(asked.parts, served, after)
         self._tell(served, after.place)
         left = self._held()
         for id, entry in held.items():
@@ -316,7 +343,7 @@ class History(Moves):
 
     def _held(self):
         """The entries that there are, by id."""
-        return {entry.id: entry for entry in self.stores[0].entries()}
+        return {entry.id: entry for entry in self.stores[0].inner.entries()}
 
     def _tell(self, served, place):
         said = "no reply"
@@ -346,6 +373,15 @@ class History(Moves):
                 is_needed = self._has_table_moved(entry, before, after)
         if not is_needed:
             raise Broken(f"N: {entry.type} {entry.parameters} went for nothing")
+
+    def _check_parts(self, parts, served, after):
+        """What was asked about versions is known as the server has told it, or not at all."""
+        told = self.servers.contents[served.position][1]
+        now = {**told.table_versions, "rules": told.rules_version}
+        known = {**after.versions.tables, "rules": after.versions.rules}
+        for part in parts:
+            if known.get(part) not in (None, now[part]):
+                raise Broken(f"E: {part} is known as {known[part]}, and was told to be {now[part]}")
 
     @property
     def _is_told_roughly(self):
@@ -389,10 +425,10 @@ class History(Moves):
 
     def check_recall(self, who, request):
         found = self.recalled(who, request)
-        self._check_found(found, request)
+        self._check_found(who, found, request)
         return found
 
-    def _check_found(self, found, request):
+    def _check_found(self, who, found, request):
         """What is recalled for a request, or carried by it, is true as far as the memory can know."""
         if not found:
             return
@@ -405,10 +441,11 @@ class History(Moves):
                     f"E: for {request} {type} {parameters} is recalled at {at}, where it is {expected}"
                 )
             last_true_at = self.servers.last_true_at(request, type, parameters)
-            if last_true_at < self.clues.evident_at and not self.setting.splits:
+            evident_at = max(self.clues.evident_at, self.unwritten[who])
+            if last_true_at < evident_at and not self.setting.splits:
                 raise Broken(
                     f"S: for {request} {type} {parameters} is recalled, and it is {self.servers.says_now(request)};"
-                    f" there was evidence ({self.clues.why}) of {self.clues.evident_at}"
+                    f" there was evidence ({self.clues.why}) of {evident_at}"
                 )
 
     def heal(self):
@@ -417,6 +454,8 @@ class History(Moves):
         self.servers.heal()
         self.servers.time += 1
         self.clock.now += _QUIET_S
+        for store in self.stores:
+            store.fails = ""
         for pending in self.pending:
             pending.steps.close()
         self.pending.clear()
@@ -425,8 +464,8 @@ class History(Moves):
             self._check_what_is_learned(worker, loses=True)
             return
         is_stuck, is_known = self._is_stuck(worker), self.knowledge.place.at is not None
-        held = list(self.stores[0].entries())
-        self.memories[0].refresh(ORIGIN, self.answering(worker))
+        held = list(self._held().values())
+        self.memories[0].refresh(ORIGIN, self.answering(0, worker))
         self.settle()
         position = self.memories[0].position(ORIGIN)
         if is_known and position != (None if is_stuck else self.servers.end):
@@ -449,7 +488,7 @@ class History(Moves):
     def _check_what_is_kept(self, worker, held):
         """What was held and is true is there without any request."""
         for request in REQUESTS:
-            self.memories[0].revalidate(ORIGIN, OPERATION, request, self.answering(worker))
+            self.memories[0].revalidate(ORIGIN, OPERATION, request, self.answering(0, worker))
             self.settle()
             found, now = self.check_recall(0, request), self.servers.says_now(request)
             for entry in held:

@@ -33,7 +33,7 @@ FEED = ("listen", "listen", *["hear"] * 4, "miss")
 
 def verbs_of(setting):
     """What can happen where histories are played with these."""
-    verbs = SERVERS + AGENTS
+    verbs = SERVERS + AGENTS + ("break_store",) * (3 if setting.has_flaky_store else 0)
     if setting.form != "mixed":  # a reply that names no position is believed by who knows none
         verbs += ("forget",)
     if not (setting.is_by_versions and setting.loses_answers):
@@ -143,7 +143,7 @@ class Moves:
 
     def do_refresh(self, move):
         loses = self.setting.loses_answers and move.back == 3
-        self.memories[move.who].refresh(ORIGIN, self.answering(self._worker(move), loses))
+        self.memories[move.who].refresh(ORIGIN, self.answering(move.who, self._worker(move), loses))
         self.settle()
 
     def do_revalidate(self, move):
@@ -155,9 +155,15 @@ class Moves:
             self.finish(pending, self._worker(move))
 
     def do_forget(self, move):
-        if move.back == 1:  # seldom
+        if move.back == 1 and not self.stores[move.who].fails:  # seldom
             self.memories[move.who].forget(ORIGIN)
             self.clues = Clues(self.servers.serial())
+
+    def do_break_store(self, move):
+        """For one agent; or it works again, and a moment has passed."""
+        store = self.stores[move.who]
+        store.fails = "" if store.fails else ("write", "everything")[move.key]
+        self.clock.now += 10
 
     def do_wait(self, move):
         self.clock.now += (2.0, 700.0, 20.0)[move.value]
@@ -231,7 +237,7 @@ class Moves:
             at = self.replies[-1][0].headers.get(AT_HEADER)
         memory = self.memories[move.who]
         exchange = Exchange(ORIGIN, OPERATION, step.request, served.reply, at)
-        self.note_delivery(asked._replace(known_since=-1), served)
+        self.note_delivery(move.who, asked._replace(known_since=-1), served)
         pending = self.begin(move.who, memory.observing(exchange))
         self.settle()
         if pending is not None and move.key and self.setting.loses_answers:
@@ -255,9 +261,10 @@ class Moves:
             return
         served, memory = listener.told.pop(0), self.memories[0]
         mark = self.knowledge.place.mark
-        self.note_delivery(_asked_by(listener, self.heard_since), served)
+        self.note_delivery(0, _asked_by(listener, self.heard_since), served)
         self.heard_since = -1
-        ask = self.answering(self._worker(move), loses=self.setting.loses_answers and move.back == 3)
+        loses = self.setting.loses_answers and move.back == 3
+        ask = self.answering(0, self._worker(move), loses)
         memory.hear(ORIGIN, served.reply.body, ask, at=listener.at)
         self.settle()
         if self.knowledge.place.mark != mark:
