@@ -14,6 +14,7 @@ exchange, reload, restore, begin_anew, copy_log, deploy, catch_up, forget, refre
     partial(Move, verb)
     for verb in "exchange reload restore begin_anew copy_log deploy catch_up forget refresh revalidate".split()
 )
+break_store = partial(Move, "break_store")
 _ALWAYS = {"reload", "exchange"}
 
 TRACES = {
@@ -117,6 +118,21 @@ TRACES = {
         exchange(back=3),
         refresh(),
         exchange(),
+    ],
+    "an old reply comes when a newer one could not be written down": [
+        call(key=1, value=2),
+        serve(),
+        exchange(),
+        reload(value=1),
+        break_store(),
+        exchange(value=1),
+        deliver(),
+    ],
+    "a reply that raises a doubt cannot be written down": [
+        exchange(),
+        reload(value=1),
+        break_store(who=1),
+        exchange(value=1, who=1),
     ],
     "replies come again after the log has gone on, and after it was lost": [
         exchange(),

@@ -17,7 +17,10 @@ REQUESTS: tuple[dict[str, Any], ...] = (
     {"plan": "c", "region": "q"},
     {"plan": "a", "code": "Z"},
     {"region": "m"},
+    {"plan": "z"},
 )
+"""For the last one there is never anything to suggest."""
+
 RULES = (
     (),
     (Rule(from_table="codes", to_table="promos", relation="needs", via="code"),),

@@ -26,6 +26,7 @@ SETTINGS = (
     Setting(has_keys=True, keeps_file=True),
     Setting(discloses="counts", most_evictions=0),
     Setting(form="full", conditional=True, most_entries=3),
+    Setting(form="mixed"),
 )
 
 
@@ -62,7 +63,9 @@ def test_hand_made_histories_are_exact(name):
 
 def test_everything_happens_that_can():
     settings, moves = zip(*map(drawn, range(300)), strict=True)
-    possible = verbs_of(Setting(has_feed=True, has_keys=True, keeps_file=True, splits=True))
+    possible = verbs_of(
+        Setting(has_feed=True, has_keys=True, keeps_file=True, splits=True, has_flaky_store=True)
+    )
     assert {move.verb for each in moves for move in each} == set(possible)
     assert all(len({getattr(one, name) for one in settings}) > 1 for name in Setting._fields)
     events, recall_count = Counter(), 0
