@@ -128,6 +128,13 @@ TRACES = {
         exchange(value=1),
         deliver(),
     ],
+    "nobody answers whoever refreshes, and the doubt cannot be written down": [
+        exchange(),
+        reload(value=1),
+        break_store(),
+        exchange(value=1),
+        refresh(back=3),
+    ],
     "a reply that raises a doubt cannot be written down": [
         exchange(),
         reload(value=1),

@@ -132,7 +132,7 @@ class Observing:
 
         def asking(is_doubted: bool) -> Steps[list[Event]]:
             if is_doubted:
-                self._shelf.rewrite(root, _doubting)
+                self._write(root, _doubting)
             return (yield from self._asking(root, is_forced=True))
 
         return (yield from self._settling(root, asking, []))
