@@ -80,6 +80,7 @@ def test_with_an_honest_server_nothing_stale_is_handed_out_and_nothing_good_is_l
             assert_nothing_stale(world, bounded, requests)
 
 
+@pytest.mark.parametrize("names_positions", [False, True])
 @settings(max_examples=HISTORIES // 3)
 @given(
     content=dense_worlds,
@@ -88,13 +89,23 @@ def test_with_an_honest_server_nothing_stale_is_handed_out_and_nothing_good_is_l
     requests=st.lists(dense_fields, min_size=1, max_size=2),
     rounds=st.lists(drifts, min_size=1, max_size=4),
     answered=st.lists(st.booleans(), min_size=1, max_size=5),
-    most=st.sampled_from([0, 1, 3]),
+    most=st.sampled_from([0, 1, 3, 32]),
 )
 def test_nothing_stale_is_handed_out_however_seldom_the_server_answers(
-    world, world_address, http, content, declared, program_list, requests, rounds, answered, most
+    world,
+    world_address,
+    http,
+    names_positions,
+    content,
+    declared,
+    program_list,
+    requests,
+    rounds,
+    answered,
+    most,
 ):
     world.make(content, declared, program_list)
-    agent = Agent(world_address, "POST /x", http=http, most_evictions=most)
+    agent = Agent(world_address, "POST /x", http=http, names_positions=names_positions, most_evictions=most)
     is_answered = cycle(answered)
     agent.asker = lambda question: agent.ask(question) if next(is_answered) else None
     delayed = []

@@ -172,7 +172,7 @@ class Observing:
 
         def asking(is_doubted: bool) -> Steps[list[Event]]:
             if is_doubted:
-                self._shelf.rewrite(root, _doubting)
+                self._write(root, _doubting)
             return (yield from self._asking(root, is_forced=True))
 
         return (yield from self._settling(root, asking, []))
@@ -230,7 +230,7 @@ class Observing:
         verdict: Verdict = OldNews()
         if is_doubted or (said is None and "age" not in exchange.reply.headers):
             # What could not be dealt with before may have been newer than this. And a server that names no position may have lost its log.
-            self._shelf.rewrite(root, _doubting)
+            self._write(root, _doubting)
         if said is not None:
             sent, suspects = exchange.at, about.suspects
             verdict, place, events = self._taken(exchange, contract, said, sent, checked=suspects)
@@ -329,6 +329,11 @@ class Observing:
             superseded={},
         )
 
+    def _write(self, root: Root, decide: Callable[[Known], Write]) -> None:
+        """Write what must not get lost; `StoreError` when that fails, so that the server is in doubt here at least."""
+        if self._shelf.rewrite(root, decide) is None:
+            raise StoreError("what a server has said could not be written")
+
     def _place(self, root: Root) -> Place:
         return self._shelf.known_here(self._shelf.store.known(root).knowledge).place
 
@@ -346,7 +351,8 @@ class Observing:
                 msgspec.structs.replace(knowledge, place=place, generation=generation, versions=versions)
             )
 
-        return [LogLost(root, several=False)] if self._shelf.rewrite(root, without_log) else []
+        self._write(root, without_log)
+        return [LogLost(root, several=False)]
 
     def _dealing(
         self, exchange: Exchange, contract: Contract, about: About, is_doubted: bool
