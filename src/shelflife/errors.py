@@ -27,6 +27,7 @@ ShelflifeError
 ├── Declined                  Acme's gateway refuses a payment
 ├── GatewayDown               Acme's gateway does not answer
 ├── LabError                  a run cannot be played
+├── WorkersError              the worker processes of a run do not start, or not come to one state
 ├── PlannerError              a planner cannot answer
 ├── RecordsError              records cannot be written or read
 ├── ScenarioError             a manifest is wrong
