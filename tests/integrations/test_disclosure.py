@@ -17,7 +17,6 @@ from shelflife.contract.signed import Statement
 from shelflife.server import Disclosure, Signing, WireFormat
 from shelflife.server.faces import face_of
 from shelflife.server.log import check_over
-from shelflife.server.rules import RuleSet
 from shelflife.testing import serving
 from tests.calling import ADMIN, calling
 from tests.integrations.event_streams import LISTENING, events
@@ -144,8 +143,11 @@ def secrets_of(provider):
     versions = {*state.table_versions.values(), *(one.version for one in tables)}
     versions |= {one.old_version for one in tables if one.old_version is not None}
     yield from (version for version in versions if not version.startswith("given"))
-    yield state.rules.version
-    yield from (RuleSet(one.change.rules.before).version for one in state.tail if one.change.rules)
+    rules = state.rules
+    yield rules.version
+    for change in [one.change.rules for one in reversed(state.tail) if one.change.rules]:
+        rules = rules.changed(change.removed, change.added)
+        yield rules.version
     yield state.log_id
     yield from state.policies.values()
     for number, digest in [

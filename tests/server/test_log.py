@@ -16,7 +16,7 @@ from shelflife.contract import Rule, same_json
 from shelflife.server import LogError, Provider, Registry, SqliteLog
 from shelflife.server.faces import face_of
 from shelflife.server.wire import Level
-from tests.processes import started
+from tests.processes import started, wait_until
 
 CODES = {"growth": {"code": "SUMMER"}, "scale": {"code": "SCALE"}}
 TIE = Rule(from_table="codes", to_table="promos", relation="needs", via="code")
@@ -275,6 +275,44 @@ def test_a_reload_that_cannot_be_written_changes_nothing(path):
         assert reg.state is before
         reg._log._file.connection().execute("pragma max_page_count = 1000000")
         assert reg.reload_table("codes", set={"growth": {"code": "X"}}).changed == ("growth",)
+
+
+@pytest.mark.spec("7.14")
+def test_a_process_that_does_not_know_a_table_loses_none_of_its_rules(path):
+    """As in a deploy that adds a table, while workers without it are still there."""
+    to_new = Rule(from_table="codes", to_table="new", relation="goes_with", via="code")
+    back = Rule(from_table="promos", to_table="codes", relation="back")
+    with Opened(path) as older, closing(SqliteLog(path)) as log:
+        rows = {"codes": CODES, "promos": {"SUMMER": {}, "WINTER": {}}, "new": {"SUMMER": {}}}
+        newer = Registry(rows, [TIE, to_new], log=log)
+        older.reload_rules(add=[back])
+        newer.catch_up()
+        assert {*newer.state.rules} == {TIE, to_new, back}
+        assert {*older.state.rules} == {TIE, back}
+        older.reload_rules([back])
+        newer.catch_up()
+        assert {*newer.state.rules} == {to_new, back}
+        of_same_name = Rule(from_table="codes", to_table="promos", relation="goes_with", via="code")
+        with pytest.raises(LogError, match="two rules called goes_with leave table codes"):
+            older.reload_rules(add=[of_same_name])
+        newer.catch_up()
+        assert {*newer.state.rules} == {to_new, back}
+    with closing(SqliteLog(path)) as log:
+        assert {*Registry(rows, [TIE, to_new], log=log).state.rules} == {to_new, back}
+
+
+def test_a_process_that_cannot_go_on_with_the_log_says_so_and_tries_again(path, caplog, monkeypatch):
+    with Opened(path) as one, Opened(path) as other:
+        with monkeypatch.context() as broken:
+            broken.setattr(one, "catch_up", lambda: 1 / 0)
+            one.follow()
+            other.reload_table("codes", set={"growth": {"code": "WINTER"}})
+            wait_until(lambda: one.is_cut_off)
+        wait_until(lambda: not one.is_cut_off)
+        assert one.rows("codes")["growth"] == {"code": "WINTER"}
+    assert [record.message for record in caplog.records] == [
+        "division by zero; what others reload is not seen until it can"
+    ]
 
 
 def test_a_file_that_is_deleted_while_it_is_in_use_is_not_written_to_unseen(path):

@@ -24,7 +24,7 @@ from shelflife.contract.positions import (
 from shelflife.contract.preconditions import Precondition
 from shelflife.contract.stamps import RULES_HEADER, STATE_HEADER, TABLES_HEADER, quoted, table_versions_header
 from shelflife.server.delta import Delta, Row
-from shelflife.server.log import Entry, check_over
+from shelflife.server.log import Change, Entry, check_over
 from shelflife.server.rules import RuleSet
 from shelflife.server.state import State, rules_between
 from shelflife.server.wire import Level
@@ -297,7 +297,7 @@ class Face:
         rules, policies = self._rules, self._policies
         for change in (entry.change for entry in reversed(entries)):  # the oldest has the last word
             old_versions |= {name: one.old_version for name, one in change.tables.items()}
-            rules = rules_between(change.rules.before, self._tables) if change.rules else rules
+            rules = self._rules_before(change, rules)
             policies = change.policies.before if change.policies else policies
         tables = sorted(
             (alias, name)
@@ -400,10 +400,18 @@ class Face:
 
     def _older_rules(self) -> Iterator[RuleSet]:
         """The rules that held, newest first."""
-        yield self._rules
+        rules = self._rules
+        yield rules
         for entry in reversed(self._tail):
             if entry.change.rules is not None:
-                yield rules_between(entry.change.rules.before, self._tables)
+                rules = self._rules_before(entry.change, rules)
+                yield rules
+
+    def _rules_before(self, change: Change, rules: RuleSet) -> RuleSet:
+        """The rules that held before a change, given those after it."""
+        if change.rules is None:
+            return rules
+        return rules_between(rules.changed(change.rules.removed, change.rules.added), self._tables)
 
 
 def face_of(state: State, level: Level) -> Face:

@@ -56,10 +56,10 @@ class TableChange(msgspec.Struct, frozen=True):
 
 
 class RulesChange(msgspec.Struct, frozen=True):
-    """Other rules hold."""
+    """Other rules hold. It does not say which others do: whoever makes it need not know them all."""
 
-    before: tuple[Rule, ...]
-    after: tuple[Rule, ...]
+    added: tuple[Rule, ...]
+    removed: tuple[Rule, ...]
 
 
 class PoliciesChange(msgspec.Struct, frozen=True):

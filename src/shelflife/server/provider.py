@@ -121,7 +121,6 @@ class Provider:
         """The apps that it is installed in."""
         self._ready_in = 0
         """The process in which it is ready."""
-        self._speaking: tuple[State | None, bool] = (None, False)
 
     def close(self) -> None:
         """Let go of the log, until it is needed again."""
@@ -169,9 +168,13 @@ class Provider:
 
     def speaks_for(self, state: State) -> bool:
         """Whether the policies that run here are those of a state. Else whatever they say is of no position in the log."""
-        if self._speaking[0] is not state:
-            self._speaking = state, state.policies == self.policies.fingerprints
-        return self._speaking[1]
+        does_speak = state.policies == self.policies.fingerprints
+        if not does_speak and self._ready_in == os.getpid():
+            self.apps.warn_once(
+                "this process runs other policies than the log has, and tells no positions: other code was started after it;"
+                " if that was older code, start this one again"
+            )
+        return does_speak
 
     def root_of(self, root_path: str) -> str:
         """Where the contract lives, for an app that is mounted there."""
@@ -208,7 +211,7 @@ class Provider:
 
         def register(function: PolicyFunction) -> PolicyFunction:
             self.policies.add(Policy.from_function(function, operation, version))
-            self._ready_in, self._speaking = 0, (None, False)
+            self._ready_in = 0
             self.apps.are_held = False
             _advise(function)
             return function
@@ -245,8 +248,16 @@ class Provider:
         `PreconditionFailed`.
         """
         pin = self.pin
-        if pin is None:
-            self._check_outside(request, operation)
+        if (
+            pin is None
+        ):  # right where no app has the contract, as in a test of policies; else a context got lost
+            if self.apps:
+                raise UsageError(
+                    "check does not know its request here; in a thread of a handler, run it by asyncio.to_thread,"
+                    " and outside of a request ask for violations(request, operation)"
+                )
+            if violations := self.violations(request, operation):
+                raise Rejected(violations, self.state)
             return
         pin.has_checked = True
         try:
@@ -270,19 +281,6 @@ class Provider:
             raise UsageError(f"the table {table} was not given as a source that can be read again")
         with self._refreshing:
             return self.registry.reload_table(table, self._sources[table](), version=version)
-
-    def _check_outside(self, request: Any, operation: str | None) -> None:
-        """A check without a request. It is right where no app has the contract, as in a test of policies;
-        else a context got lost."""
-        if self.apps:
-            raise UsageError(
-                "check does not know its request here; in a thread of a handler, run it by asyncio.to_thread,"
-                " and outside of a request ask for violations(request, operation)"
-            )
-        state = self.registry.state
-        violations = self._violations(_fields_of(request), self.apps.operation_of(operation, None), state)
-        if violations:
-            raise Rejected(violations, state)
 
     def _judge(
         self, pin: Pin, precondition: Precondition, fields: Mapping[str, Any], operation: str | None

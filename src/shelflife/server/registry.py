@@ -182,7 +182,7 @@ class Registry:
             report = RulesReport(
                 old_version=old.version, new_version=new.version, added=added, removed=removed
             )
-            return Change(rules=RulesChange((*old,), (*new,))) if new != old else None, report
+            return Change(rules=RulesChange(added, removed)) if new != old else None, report
 
         return self._change(reloading)
 
@@ -211,13 +211,12 @@ class Registry:
         self._log.close()
 
     def _follow(self) -> None:
-        self.is_cut_off = False
         while self._following is threading.current_thread():
             try:
                 self._log.wait(_LONGEST_WAIT_S)
                 self.catch_up()
                 self.is_cut_off = False
-            except LogError as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, nobody else would find out
                 if not self.is_cut_off:
                     self.is_cut_off = True
                     _log.warning("%s; what others reload is not seen until it can", error)
@@ -252,7 +251,7 @@ class Registry:
                 if self._log.append(entry, after, declared):
                     self._make_current(after)
                     return report
-        raise ReloadRefused("too many others are changing the tables at the same time; try again")
+        raise LogError("too many others are changing the tables at the same time; try again")
 
     def _make_current(self, state: State) -> None:
         self.state = state
@@ -283,9 +282,9 @@ def _redeclared(state: State, declared: State, told: Declared, known: Declared) 
         change = _redeclared_table(state, declared.tables[name], told[name], known.get(name, {}))
         if change.version != change.old_version:
             tables[name] = change
-    rules = None
-    if _RULES in anew and declared.rules != state.rules:  # their columns were looked for in declared rows
-        rules = RulesChange((*state.rules,), (*declared.rules,))
+    rules, old, new = None, state.rules, declared.rules
+    if _RULES in anew and new != old:  # their columns were looked for in declared rows
+        rules = RulesChange(new.added_since(old), old.added_since(new))
     return Change(tables=tables, rules=rules) if anew else None
 
 

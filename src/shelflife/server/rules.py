@@ -65,6 +65,11 @@ class RuleSet:
         """The rules whose from-table this is, in canonical order."""
         return self._leaving.get(table, ())
 
+    def changed(self, added: Iterable[Rule], removed: Iterable[Rule]) -> "RuleSet":
+        """These rules without some, and with others."""
+        gone = set(removed)
+        return RuleSet([*(rule for rule in self if rule not in gone), *added])
+
     def added_since(self, older: "RuleSet") -> tuple[Rule, ...]:
         """The rules that are here and not there, in canonical order; a redeclared one counts."""
         there = set(older)

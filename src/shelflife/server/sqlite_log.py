@@ -90,7 +90,8 @@ class SqliteLog:
             statement = "update log set number = ?, digest = ?"
             connection.execute(statement, (entry.number, entry.digest))
             if change.rules is not None:
-                connection.execute("update log set rules = ?", (_encode(change.rules.after),))
+                rules = _rules_in(connection).changed(change.rules.added, change.rules.removed)
+                connection.execute("update log set rules = ?", (_encode([*rules]),))
             if change.policies is not None:
                 connection.execute("update log set policies = ?", (_encode(change.policies.after),))
             for name, one in change.tables.items():
@@ -132,6 +133,10 @@ def _head_in(connection: sqlite3.Connection) -> tuple[int, str]:
     return head
 
 
+def _rules_in(connection: sqlite3.Connection) -> RuleSet:
+    return RuleSet(_decode_rules(connection.execute("select rules from log").fetchone()[0]))
+
+
 def _entries_in(connection: sqlite3.Connection, after: int = 0) -> tuple[Entry, ...]:
     stored = connection.execute("select entry from entries where number > ? order by number", (after,))
     return tuple(_decode_entry(entry) for (entry,) in stored)
@@ -139,9 +144,8 @@ def _entries_in(connection: sqlite3.Connection, after: int = 0) -> tuple[Entry, 
 
 def _state_in(connection: sqlite3.Connection) -> State:
     """The state at the end of the log, with the latest entries."""
-    log_id, number, digest, rules, policies = connection.execute(
-        "select id, number, digest, rules, policies from log"
-    ).fetchone()
+    head = connection.execute("select id, number, digest, policies from log")
+    log_id, number, digest, policies = head.fetchone()
     tables = {
         name: Table(
             name,
@@ -156,7 +160,7 @@ def _state_in(connection: sqlite3.Connection) -> State:
     }
     return State(
         tables=tables,
-        rules=RuleSet(_decode_rules(rules)),
+        rules=_rules_in(connection),
         policies=_decode_texts(policies),
         log_id=log_id,
         number=number,

@@ -51,9 +51,8 @@ class State(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     def entry(self, change: Change) -> Entry:
         """The entry by which a change goes on from here."""
         contents = {name: (one.version, one.content) for name, one in change.tables.items()}
-        rules = None if change.rules is None else RuleSet(change.rules.after).version
         policies = None if change.policies is None else change.policies.after
-        digest = _digest(self.digest, contents, rules, policies)
+        digest = _digest(self.digest, contents, change.rules, policies)
         return Entry(self.number + 1, self.digest, digest, change)
 
     def after(self, entry: Entry, declared: Container[str] | None = None) -> "State":
@@ -63,10 +62,13 @@ class State(msgspec.Struct, frozen=True, eq=False, kw_only=True):
             if declared is None or name in declared:
                 table = tables.get(name) or Table(name, RowMap({}), one.version)
                 tables[name] = table.after(one.delta, one.version, int(one.content, 16))
+        rules = self.rules
+        if change.rules is not None:
+            rules = rules_between(rules.changed(change.rules.added, change.rules.removed), tables)
         return replace(
             self,
             tables=tables,
-            rules=self.rules if change.rules is None else rules_between(change.rules.after, tables),
+            rules=rules,
             policies=self.policies if change.policies is None else change.policies.after,
             number=entry.number,
             digest=entry.digest,
