@@ -256,8 +256,10 @@ class Provider:
                     "check does not know its request here; in a thread of a handler, run it by asyncio.to_thread,"
                     " and outside of a request ask for violations(request, operation)"
                 )
-            if violations := self.violations(request, operation):
-                raise Rejected(violations, self.state)
+            state = self.registry.state
+            violations = self._violations(_fields_of(request), self.apps.operation_of(operation, None), state)
+            if violations:
+                raise Rejected(violations, state)
             return
         pin.has_checked = True
         try:
