@@ -75,7 +75,7 @@ class Clues:
         has_moved = (old.at, old.mark, before.versions) != (new.at, new.mark, after.versions)
         named = asked.named
         has_asked = named is not None and bool(named.nonce) and (asked.is_signed or not has_keys)
-        is_about_known = named is not None and named.base == old.named.base
+        is_about_known = named is not None and named.base == old.base
         is_confirmed = has_asked and is_about_known and served.reply.status == 200
         is_confirmed = is_confirmed and served.position == old.at == new.at
         if served.is_from_end and served.reply.status < 500 and not asked.parts:

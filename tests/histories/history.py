@@ -350,9 +350,9 @@ class History(Moves):
         if served is not None:
             end = " from the end" if served.is_from_end else ""
             said = f"made at {served.made_at}{end} at {served.position} ({served.reply.status})"
-        doubt = ", in doubt" if place.is_doubted else ""
+        doubt = ", in doubt" if place.doubt else ""
         clues = f"evidence ({self.clues.why}) of {self.clues.evident_at}"
-        self.lines.append(f"      {said}: the memory is at {place.named.base}{doubt}; {clues}")
+        self.lines.append(f"      {said}: the memory is at {place.base}{doubt}; {clues}")
 
     # The properties
 

@@ -11,6 +11,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from typing import NamedTuple
 
+import msgspec
+
 from shelflife.client import Reply
 from shelflife.client.event_stream import EventStream
 from shelflife.integrations.asgi import ContractMiddleware
@@ -18,7 +20,7 @@ from shelflife.server import Disclosure, Provider, Signing
 from shelflife.server.errors import LogError
 from shelflife.server.log import InProcessLog
 from shelflife.server.sqlite_log import SqliteLog
-from shelflife.server.state import State
+from shelflife.server.state import new_log
 from tests.client.wires import KEY
 from tests.histories.shop import FIRST, OPERATION, REQUESTS, TABLES, Content, policies, says
 
@@ -376,14 +378,12 @@ class Servers:
         if self.setting.has_file:
             path = self.folder / f"log{self.serial()}.db"
             _copied(kept, path)
-            with closing(sqlite3.connect(path)) as connection, connection:
-                connection.execute("update log set id = ?", [f"{self.serial():032x}"])
             self.log = SqliteLog(path)
+            self.log.renew()
         else:
-            fields = {"number": kept.number, "digest": kept.digest, "tail": kept.tail}
-            self.log = InProcessLog(
-                State(kept.tables, kept.rules, kept.policies, log_id=f"{self.serial():032x}", **fields)
-            )
+            log_id, digest = new_log(kept.digest)
+            renewed = msgspec.structs.replace(kept, log_id=log_id, digest=digest, tail=(), faces={})
+            self.log = InProcessLog(renewed)
         self._start(code)
 
     def heal(self):

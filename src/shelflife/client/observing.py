@@ -24,7 +24,7 @@ from shelflife.client.positions import (
     judged,
     new_mark,
 )
-from shelflife.client.reading import Contract, read_account, read_contract, read_state
+from shelflife.client.reading import OF_NO_STATE, Contract, read_account, read_contract, read_state
 from shelflife.client.shelf import MOST_TRIES, SPLIT_S, Shelf
 from shelflife.client.steps import Answer, Disposal, Distrust, New, Told, Unmoved, answered, dispose, follow
 from shelflife.client.stores import Known, StoreError, Write
@@ -119,7 +119,7 @@ class Observing:
             if shelf.knows_of(exchange.root):
                 shelf.doubts.add(exchange.root)
             return events + shelf.telling.tell([Ignored(exchange.root, str(error))])
-        if contract is None:
+        if contract is None or (contract is OF_NO_STATE and not shelf.is_placed(rooted.root)):
             return events
         events += yield from self._heeding(rooted, contract, about)
         if len(rooted.root) < len(exchange.root):

@@ -27,6 +27,7 @@ from shelflife.contract.values import DEEPEST_VALUE, fault_in
 from shelflife.contract.versions import Versions
 
 __all__ = [
+    "OF_NO_STATE",
     "Contract",
     "read_account",
     "read_changes",
@@ -90,12 +91,16 @@ class _Where(msgspec.Struct):
 
 
 _NONE = Contract()
+OF_NO_STATE = Contract()
+"""That of a refusal with suggestions whose server does not say of which state they are."""
 
 
 def read_contract(
     reply: Reply, request: Mapping[str, Any] | None = None, operation: str = ""
 ) -> Contract | None:
     """The contract of a response, None when it has none; `BadMessage` when its stamps cannot be read.
+
+    What a response suggests of no state that could be known is left out: it is `OF_NO_STATE`.
 
     `request` has the fields of the request that it is the response to, and `operation` begins with its method.
     A suggestion that is malformed or too large is left out and told in `faults`: what the stamps say must not be lost with it.
@@ -113,7 +118,7 @@ def read_contract(
     account = in_headers.account or _account_of(bytes(envelope.at))
     versions = _stamped(envelope.table_versions, envelope.rules_version)
     if account is None and versions is None:
-        return None  # whatever it suggests is of no state that could be known
+        return OF_NO_STATE if envelope.recovery_feedback else None
     is_compact = versions is None
     contract = _read_suggestions(envelope.recovery_feedback, (request or {}) if is_compact else None)
     return msgspec.structs.replace(contract, versions=versions, account=account)

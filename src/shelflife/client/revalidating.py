@@ -91,13 +91,15 @@ class Revalidating:
         shelf, events = self._shelf, list[Event]()
         if shelf.is_clear(root):
             return events
+        shelf.unconfirm()
         if shelf.must_ask_first(root):
             events += yield from self.refreshing(root)
         fields, last_asked = request, None
         for _ in range(_MOST_ASKED if shelf.has_suspects(root) else 0):
             suspects = shelf.suspects(root, operation, fields)
             if all(guard is not None and guard.refusal(entry) is not None for entry in suspects):
-                found = amend(request, partial(shelf.usable, root, operation), guard or Guard())
+                usable = partial(shelf.usable, root, operation, only_to_look=True)
+                found = amend(request, usable, guard or Guard())
                 if found.request == fields:
                     break
                 fields = found.request

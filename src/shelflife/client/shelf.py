@@ -248,6 +248,10 @@ class Shelf:
             self._confirmed.clear()
         self._confirmed.update(entry.id for entry in entries)
 
+    def unconfirm(self) -> None:
+        """What was given before this use does not count for it: another log may answer now."""
+        self._confirmed.clear()
+
     def must_ask_first(self, root: Root) -> bool:
         """Whether somebody must vouch for a server before anything that is remembered of it is used."""
         return (
@@ -260,8 +264,10 @@ class Shelf:
         """Whether there is nothing to revalidate. A doubt alone is left to the next reply."""
         return not self.must_ask_first(root) and not self.has_suspects(root)
 
-    def usable(self, root: Root, operation: str, request: Fields) -> list[Entry]:
-        """The entries that hold for this request and may be used now, oldest first."""
+    def usable(
+        self, root: Root, operation: str, request: Fields, *, only_to_look: bool = False
+    ) -> list[Entry]:
+        """The entries that hold for this request and may be used now, oldest first. What is not only looked at counts as used."""
         knowledge = self.knowledge(root)
         standing = self.standing_of(root, knowledge)
         if knowledge is None or not isinstance(standing, Usable):
@@ -270,8 +276,8 @@ class Shelf:
         found = [entry for entry in found if isinstance(standing_of(entry, knowledge, standing), Usable)]
         if self.is_split(knowledge):
             found = [entry for entry in found if entry.id in self._confirmed]
+        if found and not only_to_look:
             self._confirmed.difference_update(entry.id for entry in found)
-        if found:
             with self.telling.failing("write"):  # which takes nothing from what was found
                 self.store.used([entry.id for entry in found])
         return found

@@ -56,6 +56,7 @@ class SqliteLog:
     """A log in a file. Any number of processes may use it at the same time."""
 
     def __init__(self, path: str | Path, *, busy_timeout_s: float = 5.0) -> None:
+        self.path = Path(path)
         self._file = SqliteFile(path, _KIND, busy_timeout_s=busy_timeout_s, durable=True)
         self._file.open()
         self._seen: tuple[sqlite3.Connection, int] | None = None
