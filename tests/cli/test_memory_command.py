@@ -9,15 +9,17 @@ import pytest
 
 from shelflife.cli import main
 from shelflife.client import SqliteStore
-from tests.client.entries import ORIGIN, OTHER, entry, put
+from tests.client.entries import entry, put
+
+ORIGIN, OTHER = "https://a.example:443", "https://b.example:443"
 
 
 @pytest.fixture
 def path(tmp_path):
     store = SqliteStore(tmp_path / "memory.db")
     for origin, one in (
-        (ORIGIN, entry("basic")),
-        (ORIGIN, entry("pro", "P2")),
+        (ORIGIN, entry("basic", root=ORIGIN)),
+        (ORIGIN, entry("pro", "P2", root=ORIGIN)),
         (OTHER, entry(root=OTHER, type="B")),
     ):
         put(store, one, tags=["all"], root=origin)
@@ -33,15 +35,15 @@ def run(capsys, *arguments):
 
 def test_list_is_a_table_for_people_and_json_for_programs(path, capsys):
     _, out, _ = run(capsys, "list", path)
-    assert out.splitlines()[0].split() == ["id", "origin", "operation", "type", "sets", "when"]
+    assert out.splitlines()[0].split() == ["id", "root", "operation", "type", "sets", "when"]
     assert '{"promo": "P2"}' in out
     assert out.endswith("3 remembered\n")
-    _, out, _ = run(capsys, "list", path, "--json", "--origin", ORIGIN)
+    _, out, _ = run(capsys, "list", path, "--json", "--root", ORIGIN)
     assert [one["when"] for one in json.loads(out)] == [{"plan": "basic"}, {"plan": "pro"}]
 
 
 def test_what_is_suspect_is_told(path, capsys):
-    one = entry("pro", "P2", is_suspect=True)
+    one = entry("pro", "P2", is_suspect=True, root=ORIGIN)
     store = SqliteStore(path)
     put(store, one, tags=["all"])
     store.close()
@@ -52,10 +54,10 @@ def test_what_is_suspect_is_told(path, capsys):
 
 
 def test_show_tells_what_a_fix_rests_on(path, capsys):
-    _, out, _ = run(capsys, "show", path, entry("pro", "P2").id[:8])
+    _, out, _ = run(capsys, "show", path, entry("pro", "P2", root=ORIGIN).id[:8])
     assert 'rows        ["codes:pro"]' in out
     assert 'cells       {"codes": {"pro": ["code"]}}' in out
-    _, out, _ = run(capsys, "show", path, entry("pro", "P2").id, "--json")
+    _, out, _ = run(capsys, "show", path, entry("pro", "P2", root=ORIGIN).id, "--json")
     assert json.loads(out)["rows"] == ["codes:pro"]
     assert json.loads(out)["cells"] == {"codes": {"pro": ["code"]}}
 
@@ -70,7 +72,7 @@ def test_stats_count(path, capsys):
 def test_export_writes_a_line_for_each(path, capsys):
     _, out, _ = run(capsys, "export", path, "--type", "B")
     [line] = out.splitlines()
-    assert json.loads(line)["origin"] == OTHER
+    assert json.loads(line)["root"] == OTHER
 
 
 def test_forget_drops_what_matches(path, capsys):
@@ -130,7 +132,30 @@ def test_a_memory_can_be_named_by_its_url(path, capsys):
 
 
 def test_one_fix_can_be_forgotten_by_its_id(path, capsys):
-    _, out, _ = run(capsys, "forget", path, "--id", entry("pro", "P2").id[:10])
+    _, out, _ = run(capsys, "forget", path, "--id", entry("pro", "P2", root=ORIGIN).id[:10])
     assert out == "1 forgotten\n"
     _, out, _ = run(capsys, "list", path, "--json")
-    assert [one["when"] for one in json.loads(out) if one["origin"] == ORIGIN] == [{"plan": "basic"}]
+    assert [one["when"] for one in json.loads(out) if one["root"] == ORIGIN] == [{"plan": "basic"}]
+
+
+@pytest.mark.parametrize(
+    "spelled", ["https://api.example", "https://API.example:443/v1/", "https://api.example/v1"]
+)
+def test_what_lives_below_a_root_is_of_it(tmp_path, spelled, capsys):
+    path = tmp_path / "memory.db"
+    store = SqliteStore(path)
+    for root in ("https://api.example:443/v1", "https://api.example:443/v11", OTHER):
+        put(store, entry(root=root), tags=["all"], root=root)
+    store.close()
+    _, out, _ = run(capsys, "list", str(path), "--json", "--root", spelled)
+    below = ["/v1"] if "v1" in spelled else ["/v1", "/v11"]
+    assert sorted(one["root"] for one in json.loads(out)) == [
+        f"https://api.example:443{one}" for one in below
+    ]
+    assert run(capsys, "forget", str(path), "--root", spelled) == (0, f"{len(below)} forgotten\n", "")
+
+
+def test_a_root_that_is_no_address_is_refused(path, capsys):
+    with pytest.raises(SystemExit):
+        main(["memory", "list", path, "--root", "api.example"])
+    assert "'api.example' is not the URL of a server" in capsys.readouterr().err

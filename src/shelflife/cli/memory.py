@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
 from shelflife.cli.errors import CommandError
 from shelflife.cli.tables import print_table
 from shelflife.client import Entry, Event, Memory, SqliteStore, StoreError
+from shelflife.client.entries import is_below, origin_of
 from shelflife.client.events import StoreFailed
 
 __all__ = ["add_to"]
@@ -54,9 +55,25 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 
 
 def _add_choice(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--origin", help="only those of one server, e.g. https://api.example:443")
+    parser.add_argument(
+        "--root",
+        type=_root,
+        help="only those of one server, or of one API below a path of it: https://api.example/v1",
+    )
     parser.add_argument("--operation", help="only those for one operation, e.g. 'POST /subscriptions'")
     parser.add_argument("--type", help="only those of one type")
+
+
+def _root(url: str) -> str:
+    """A root as a memory spells it."""
+    try:
+        return origin_of(url) + urlsplit(url).path.rstrip("/")
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _is_of(entry: Entry, options: argparse.Namespace) -> bool:
+    return options.root is None or is_below(entry.root, options.root)
 
 
 def _list(options: argparse.Namespace) -> None:
@@ -77,7 +94,7 @@ def _list(options: argparse.Namespace) -> None:
         )
         for entry in chosen
     ]
-    print_table(("id", "origin", "operation", "type", "sets", "when", ""), rows)
+    print_table(("id", "root", "operation", "type", "sets", "when", ""), rows)
     print(f"{len(rows)} remembered")
 
 
@@ -86,7 +103,7 @@ def _stats(options: argparse.Namespace) -> None:
         chosen = list(entries)
     counts = {
         "entries": len(chosen),
-        "origins": dict(Counter(entry.root for entry in chosen)),
+        "roots": dict(Counter(entry.root for entry in chosen)),
         "operations": dict(Counter(entry.operation for entry in chosen)),
         "types": dict(Counter(entry.type for entry in chosen)),
         "tables": dict(Counter(table for entry in chosen for table in entry.grounds.tables)),
@@ -95,7 +112,7 @@ def _stats(options: argparse.Namespace) -> None:
         print(json.dumps(counts))
         return
     print(f"{len(chosen)} remembered")
-    for what in ("origins", "operations", "types", "tables"):
+    for what in ("roots", "operations", "types", "tables"):
         print(f"\nby {what.removesuffix('s')}")
         for name, count in sorted(counts[what].items()):  # type: ignore[attr-defined]
             print(f"  {count:>8}  {_printable(name)}")
@@ -124,14 +141,15 @@ def _export(options: argparse.Namespace) -> None:
 
 
 def _forget(options: argparse.Namespace) -> None:
-    if not (options.all or options.id or options.origin or options.operation or options.type):
-        raise CommandError("say what to forget with --id, --origin, --operation or --type, or --all")
+    if not (options.all or options.id or options.root or options.operation or options.type):
+        raise CommandError("say what to forget with --id, --root, --operation or --type, or --all")
     with _opened(options.file, read_only=False) as store:
         events: list[Event] = []
         memory = Memory(store, on_event=events.append)
-        origins = [options.origin] if options.origin else sorted({entry.root for entry in store.entries()})
+        roots = {entry.root for entry in store.entries() if _is_of(entry, options)}
+        roots |= {options.root} if options.root else set()  # which may be known without any fix
         count = sum(
-            memory.forget(origin, options.operation, options.type, id=options.id) for origin in origins
+            memory.forget(root, options.operation, options.type, id=options.id) for root in sorted(roots)
         )
     for event in events:
         if isinstance(event, StoreFailed):
@@ -170,7 +188,7 @@ def _reading(options: argparse.Namespace) -> Iterator[Iterable[Entry]]:
         yield (
             entry
             for entry in store.entries()
-            if options.origin in (None, entry.root)
+            if _is_of(entry, options)
             and options.operation in (None, entry.operation)
             and options.type in (None, entry.type)
         )
@@ -179,8 +197,8 @@ def _reading(options: argparse.Namespace) -> Iterator[Iterable[Entry]]:
 def _as_json(entry: Entry) -> dict[str, Any]:
     """An entry, with all that it rests on and holds for in one row of members."""
     members: dict[str, Any] = msgspec.to_builtins(entry)
-    origin, condition, grounds = (members.pop(name) for name in ("root", "condition", "grounds"))
-    return {"id": entry.id, "origin": origin, **members, **condition, **grounds, "rows": entry.grounds.rows}
+    root, condition, grounds = (members.pop(name) for name in ("root", "condition", "grounds"))
+    return {"id": entry.id, "root": root, **members, **condition, **grounds, "rows": entry.grounds.rows}
 
 
 def _printable(text: str) -> str:
