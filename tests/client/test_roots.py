@@ -4,12 +4,16 @@ import json
 
 import httpx2
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 from shelflife.apis.acme import acme_app, acme_provider
 from shelflife.client import Exchange, Guard, Memory, Reply
-from shelflife.client.events import Ignored, Stored
+from shelflife.client.events import Distrusted, Ignored, Stored
 from shelflife.contract.positions import ROOT_HEADER
+from shelflife.integrations.ed25519 import SigningKey, trust
 from shelflife.integrations.httpx2 import MemoryTransport
+from shelflife.server import Signing
 from shelflife.testing import serving
 from tests.acme_world import GOVERNED, rotate
 
@@ -182,3 +186,17 @@ def test_what_a_gateway_got_wrong_costs_a_request_once_it_is_set_right():
             assert memory.root_of(f"{address}/subscriptions") == address
             assert [event.entry.root for event in told if isinstance(event, Stored)][-1] == address
             assert client.post("/subscriptions", json=GOVERNED).is_success
+
+
+@pytest.mark.spec("15.16")
+def test_a_key_that_is_pinned_for_an_address_holds_from_the_first_request_to_a_contract_below_it(tmp_path):
+    key, events = SigningKey.new(), []
+    inner = acme_app(acme_provider(log=tmp_path / "log.db", signing=Signing(signer=key)))
+    app = Starlette(routes=[Mount("/shop/v1", app=inner)])
+    with serving(app) as address:
+        memory = Memory(trust=trust({address: [key.key]}), on_event=events.append)
+        transport = MemoryTransport(memory, guard=Guard())
+        with httpx2.Client(base_url=address, transport=transport) as client:
+            statuses = [client.post("/shop/v1/subscriptions", json=GOVERNED).status_code for _ in range(3)]
+    assert [one for one in events if isinstance(one, Distrusted)] == []
+    assert statuses == [422, 201, 201]

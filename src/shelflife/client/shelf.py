@@ -256,6 +256,7 @@ class Shelf:
         """Whether somebody must vouch for a server before anything that is remembered of it is used."""
         return (
             self.words is not None
+            and self.knows_of(root)
             and isinstance(self.standing_of(root, self.knowledge(root)), Revalidate)
             and not self.word_about(root).is_its_own
         )
