@@ -90,9 +90,9 @@ class SqliteFile(Locking):
             if opened is not None:
                 opened.connection.close()
 
-    def connection(self, *, is_to_be_written: bool = False) -> sqlite3.Connection:
-        """The open file."""
-        if is_to_be_written and self._open is not None and self._open.file != _identity(self._file):
+    def connection(self, *, is_to_be_there: bool = False) -> sqlite3.Connection:
+        """The open file; another one where that is to be the one that is there, and has been deleted or replaced."""
+        if is_to_be_there and self._open is not None and self._open.file != _identity(self._file):
             self.close()
         if self._open is None:
             self._open = _Open(self._connect(), _identity(self._file))
@@ -109,7 +109,7 @@ class SqliteFile(Locking):
     @contextmanager
     def _transaction(self, access: "_Access", kind: str) -> Iterator[sqlite3.Connection]:
         with access:
-            connection = self.connection(is_to_be_written=access is self._writing)
+            connection = self.connection(is_to_be_there=True)
             connection.execute(f"begin {kind}")
             try:
                 yield connection

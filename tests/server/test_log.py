@@ -13,7 +13,7 @@ from contextlib import ExitStack, closing
 import pytest
 
 from shelflife.contract import Rule, same_json
-from shelflife.server import LogError, Provider, Registry, SqliteLog
+from shelflife.server import BadRule, LogError, Provider, Registry, SqliteLog
 from shelflife.server.faces import face_of
 from shelflife.server.wire import Level
 from tests.processes import started, wait_until
@@ -293,12 +293,33 @@ def test_a_process_that_does_not_know_a_table_loses_none_of_its_rules(path):
         newer.catch_up()
         assert {*newer.state.rules} == {to_new, back}
         of_same_name = Rule(from_table="codes", to_table="promos", relation="goes_with", via="code")
-        with pytest.raises(LogError, match="two rules called goes_with leave table codes"):
+        with pytest.raises(BadRule, match="two rules called goes_with leave table codes"):
             older.reload_rules(add=[of_same_name])
         newer.catch_up()
         assert {*newer.state.rules} == {to_new, back}
     with closing(SqliteLog(path)) as log:
         assert {*Registry(rows, [TIE, to_new], log=log).state.rules} == {to_new, back}
+
+
+def test_a_rule_that_is_no_longer_declared_goes_with_its_table_and_does_not_come_back(path):
+    to_new = Rule(from_table="codes", to_table="new", relation="goes_with", via="code")
+    rows = {"codes": CODES, "new": {"SUMMER": {}}}
+    with closing(SqliteLog(path)) as log:
+        assert {*Registry(rows, [to_new], log=log).state.rules} == {to_new}
+    with closing(SqliteLog(path)) as log:
+        assert {*Registry({"codes": CODES}, [], log=log).state.all_rules} == set()
+    with closing(SqliteLog(path)) as log:
+        assert {*Registry(rows, [], log=log).state.rules} == set()
+
+
+def test_whoever_only_reads_finds_out_too_that_the_file_is_another(path):
+    with Opened(path) as reader:
+        reader.follow()
+        path.unlink()
+        wait_until(lambda: reader.is_cut_off)
+        with Opened(path) as anew:
+            wait_until(lambda: reader.state.log_id == anew.state.log_id)
+            assert not reader.is_cut_off
 
 
 def test_a_process_that_cannot_go_on_with_the_log_says_so_and_tries_again(path, caplog, monkeypatch):

@@ -212,6 +212,20 @@ def test_a_fix_from_the_request_alone_is_to_be_recomputed():
 
 
 @pytest.mark.spec("3.3")
+@pytest.mark.parametrize("look", [lambda tables: tables["later"], lambda tables: tables.later])
+def test_a_fix_that_rests_on_a_table_not_being_there_is_never_cacheable(look):
+    def policy(request, tables):
+        try:
+            look(tables)
+        except (AttributeError, KeyError):
+            return fix("USE", region=tables["codes"]["us"]["code"])
+        return None
+
+    registry = Registry({"codes": {"us": {"code": "U1"}}})
+    [violation] = evaluate([Policy.from_function(policy, None)], {}, registry.state)
+    assert violation.suggestion.cache_hint == "recompute"
+
+
 def test_a_policy_that_read_something_untracked_is_never_cacheable():
     def policy(request, tables):
         tables.report_untracked("the exchange rate service")

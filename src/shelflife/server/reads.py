@@ -370,6 +370,7 @@ class Tables(_View):
 
     def __getattr__(self, name: str) -> TableView:
         if name not in self._state.tables:
+            self._report_absent(name)
             raise AttributeError(f"there is no table called {name}")
         view = self[name]
         if self._reads is None:
@@ -380,6 +381,7 @@ class Tables(_View):
         view = self._views.get(name)
         if view is None:
             if name not in self._state.tables:
+                self._report_absent(name)
                 raise KeyError(f"there is no table called {name}")
             view = self._views[name] = TableView(self, name, self._state.tables[name])
         return view
@@ -392,6 +394,11 @@ class Tables(_View):
         """Say that the policy has read something that no table version vouches for: its fix is never kept."""
         if self._reads is not None:
             self._reads.untracked = what
+
+    def _report_absent(self, name: str) -> None:
+        self.report_untracked(
+            f"whether there is a table {name}"
+        )  # no version tells of a table that is not there
 
     def _rule(self, from_table: str, relation: str) -> Rule | None:
         if self._reads is not None:

@@ -283,8 +283,10 @@ def _redeclared(state: State, declared: State, told: Declared, known: Declared) 
         if change.version != change.old_version:
             tables[name] = change
     rules, old, new = None, state.rules, declared.rules
-    if _RULES in anew and new != old:  # their columns were looked for in declared rows
-        rules = RulesChange(new.added_since(old), old.added_since(new))
+    gone = known.get(_RULES, {}).keys() - told[_RULES].keys()
+    elsewhere = tuple(rule for rule in state.rules_elsewhere if rule.id in gone)
+    if _RULES in anew and (new != old or elsewhere):  # their columns were looked for in declared rows
+        rules = RulesChange(new.added_since(old), (*old.added_since(new), *elsewhere))
     return Change(tables=tables, rules=rules) if anew else None
 
 

@@ -119,7 +119,7 @@ class SqliteLog:
         until = time.monotonic() + timeout_s
         while time.monotonic() < until:
             with self._file.reading:
-                connection = self._file.connection()
+                connection = self._file.connection(is_to_be_there=True)
                 seen = connection, connection.execute("pragma data_version").fetchone()[0]
             if seen != self._seen:
                 self._seen = seen

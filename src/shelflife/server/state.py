@@ -23,6 +23,9 @@ class State(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     tables: Mapping[str, Table]
     rules: RuleSet
+    rules_elsewhere: tuple[Rule, ...] = ()
+    """Those that the log has too, but that tie a table which is not declared here."""
+
     policies: Mapping[str, str] = {}
     """The fingerprint of each policy, by its name."""
 
@@ -62,24 +65,31 @@ class State(msgspec.Struct, frozen=True, eq=False, kw_only=True):
             if declared is None or name in declared:
                 table = tables.get(name) or Table(name, RowMap({}), one.version)
                 tables[name] = table.after(one.delta, one.version, int(one.content, 16))
-        rules = self.rules
+        rules = self.all_rules
         if change.rules is not None:
-            rules = rules_between(rules.changed(change.rules.added, change.rules.removed), tables)
+            rules = rules.changed(change.rules.added, change.rules.removed)
         return replace(
-            self,
-            tables=tables,
-            rules=rules,
+            self._with(tables, rules),
             policies=self.policies if change.policies is None else change.policies.after,
             number=entry.number,
             digest=entry.digest,
             tail=bounded((*self.tail, entry)),
-            faces={},
         )
 
     def among(self, declared: Container[str]) -> "State":
         """The same without tables that are not declared here, and without the rules that tie them."""
         tables = {name: table for name, table in self.tables.items() if name in declared}
-        return replace(self, tables=tables, rules=rules_between(self.rules, tables), faces={})
+        return self._with(tables, self.all_rules)
+
+    @property
+    def all_rules(self) -> RuleSet:
+        """The rules of the log, whatever is declared here."""
+        return RuleSet([*self.rules, *self.rules_elsewhere]) if self.rules_elsewhere else self.rules
+
+    def _with(self, tables: Mapping[str, Table], rules: RuleSet) -> "State":
+        between = rules_between(rules, tables)
+        elsewhere = rules.added_since(between) if len(rules) > len(between) else ()
+        return replace(self, tables=tables, rules=between, rules_elsewhere=elsewhere, faces={})
 
     @property
     def table_versions(self) -> dict[str, str]:
