@@ -51,7 +51,50 @@ FOREIGN_WRAPPER = {
     "site-packages/lib.py": "import functools\ndef checked(f):\n    @functools.wraps(f)\n    def wrapper(*a):\n        return f(*a)\n    return wrapper\n"
 }
 
+
+def with_limits(policy, limit):
+    """A policy that finds its limit in another module, and how."""
+    return {"policies.py": policy, "limits.py": f"LIMIT = {limit}\n"}
+
+
+FOUND_ELSEWHERE = {
+    "an import in the function": "def policy(request, tables):\n    import limits\n    return limits.LIMIT",
+    "a name imported in the function": "def policy(request, tables):\n    from limits import LIMIT\n    return LIMIT",
+    "a module by another name": "import limits\ndef policy(request, tables):\n    l = limits\n    return l.LIMIT",
+    "an attribute by its name": "import limits\ndef policy(request, tables):\n    return getattr(limits, 'LIMIT')",
+    "a module in a closure": "import limits\ndef make(l):\n    def policy(request, tables):\n        return l.LIMIT\n    return policy\npolicy = make(limits)",
+    "a module in a dict": "import limits\nALL = {'a': limits}\ndef policy(request, tables):\n    return ALL['a'].LIMIT",
+    "a module as a default": "import limits\ndef policy(request, tables, l=limits):\n    return l.LIMIT",
+    "a module that is handed on": "import limits\ndef of(l): return l.LIMIT\ndef policy(request, tables):\n    return of(limits)",
+}
+
 DIFFERENT = {
+    **{how: (with_limits(text, 1), with_limits(text, 2)) for how, text in FOUND_ELSEWHERE.items()},
+    "what a module makes up": (
+        {
+            **with_limits("import limits\n" + POLICY + "limits.ANY", 1),
+            "limits.py": "def __getattr__(name): return 1",
+        },
+        {
+            **with_limits("import limits\n" + POLICY + "limits.ANY", 1),
+            "limits.py": "def __getattr__(name): return 2",
+        },
+    ),
+    "maps in a chain": tuple(
+        with_global(f"ChainMap({{'a': {n}}})", "from collections import ChainMap") for n in (1, 2)
+    ),
+    "a dict of a library": tuple(
+        with_global(f"UserDict({{'a': {n}}})", "from collections import UserDict") for n in (1, 2)
+    ),
+    "a template": tuple(with_global(f"Template('{n}')", "from string import Template") for n in (1, 2)),
+    "an array": tuple(with_global(f"array('i', [{n}])", "from array import array") for n in (1, 2)),
+    "a default of a model": tuple(
+        returning(
+            "Plan().limit",
+            before=f"from pydantic import BaseModel\nclass Plan(BaseModel):\n    limit: int = {n}\n",
+        )
+        for n in (1, 2)
+    ),
     "a constant": (returning("1"), returning("2")),
     "an int and a float": (returning("1"), returning("1.0")),
     "an int and a bool": (returning("1"), returning("True")),
@@ -328,6 +371,14 @@ class Plan:
 '''
 
 SAME = {
+    "something else in a module from which a name is taken": (
+        with_limits("import limits\n" + POLICY + "limits.LIMIT", "1\nOTHER = 1"),
+        with_limits("import limits\n" + POLICY + "limits.LIMIT", "1\nOTHER = 2"),
+    ),
+    "something else in a module from which a name is imported in the function": (
+        with_limits(FOUND_ELSEWHERE["a name imported in the function"], "1\nOTHER = 1"),
+        with_limits(FOUND_ELSEWHERE["a name imported in the function"], "1\nOTHER = 2"),
+    ),
     "what a docstring says": tuple(
         {"policies.py": DOCUMENTED.format(*4 * [t])} for t in ("One.", "Two.\n\nThree.")
     ),

@@ -2,21 +2,23 @@
 say changes it.
 
 Processes that run the same source with the same Python agree on it. So nothing counts that may differ between them:
-no hash seed, address, file name, line number or `repr`. Nor does code of the user run: attributes are read where they
-are kept.
+no hash seed, address, file name, line number or `repr`. Attributes are read where they are kept.
 
 What can be reached is written down as a graph, the nearest first. Each thing is a list of members, and a member is a
 plain value or the number of another thing. So cycles need no care, and nothing is too deep. Functions and classes of
 the user are looked into. Those of the standard library and of installed packages count by their names. The order of a
 dict counts, because a function may walk it; that of a set does not.
 
-Ask for it when all modules are loaded: a global that is not there yet counts as absent.
+Ask for it when all modules are loaded: a global that is not there yet counts as absent. Of a module of the user from
+which something is taken, only that counts; one that is handed around counts whole. What a function imports when it
+runs is imported, and no other code of the user runs.
 """
 
 import builtins
 import dis
 import functools
 import gc
+import importlib
 import re
 import sys
 import types
@@ -40,6 +42,7 @@ _ABSENT = object()
 _KINDS_OF_FUNCTION = 0x3AC
 """The flags of code that tell `*args`, `**fields`, generators and coroutines."""
 _GLOBAL_READS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
+_TAKING = frozenset({"LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM"})
 _SET_BY_IMPORT = frozenset({"__cached__", "__doc__", "__file__", "__name__", "__path__"})
 _STRUCT_PARTS = ("__struct_fields__", "__struct_encode_fields__", "__struct_defaults__")
 _INSTALLED = re.compile(r"[/\\](site|dist)-packages[/\\]")
@@ -74,14 +77,29 @@ _OPEN: frozenset[type] = frozenset(
 )
 """Types of the standard library whose attributes count, as those of the user's own types do."""
 
-_PICKLED = {"datetime", "decimal", "fractions", "ipaddress", "operator", "pathlib", "uuid", "zoneinfo"}
+_PICKLED = {
+    "array",
+    "collections",
+    "datetime",
+    "decimal",
+    "fractions",
+    "ipaddress",
+    "operator",
+    "pathlib",
+    "string",
+    "uuid",
+    "zoneinfo",
+}
 """Modules of the standard library whose values count as what they would be pickled as."""
 
-_ONE_OF_A_KIND: frozenset[type] = frozenset({deque, dict, list, set, types.CellType, types.FunctionType})
+_ONE_OF_A_KIND: frozenset[type] = frozenset(
+    {deque, dict, list, set, types.CellType, types.FunctionType, types.ModuleType}
+)
 """Types whose every object is made by the program, so that it is known again."""
 
 _METHODS: frozenset[type] = frozenset({classmethod, property, staticmethod, types.FunctionType})
-_WHAT_RUNS = frozenset({"__func__", "__self__", "__wrapped__"})
+_WHAT_COUNTS = frozenset({"__func__", "__pydantic_fields__", "__self__", "__wrapped__"})
+_OPEN_MODULES = frozenset({"msgspec._core", "pydantic.fields"})
 
 
 def fingerprint(function: Callable[..., Any]) -> str:
@@ -135,7 +153,8 @@ class _Walk:
         if kind is types.CodeType:
             return self._of_code(thing, {})
         if kind is types.ModuleType:
-            return iter(("module", vars(thing).get("__name__")))
+            name = vars(thing).get("__name__")
+            return iter(("module", name, *(_listed(vars(thing)) if self._is_own(name) else ())))
         return self._of_class(thing) if issubclass(kind, type) else self._of_object(thing, kind)
 
     def _of_function(self, function: types.FunctionType) -> Iterator[object]:
@@ -156,16 +175,21 @@ class _Walk:
         yield from (code.co_argcount, code.co_posonlyargcount, code.co_flags & _KINDS_OF_FUNCTION)
         yield from (code.co_varnames[: code.co_argcount + code.co_kwonlyargcount], code.co_exceptiontable)
         value: object = None
-        for step in dis.get_instructions(code):
+        steps = list(dis.get_instructions(code))
+        for at, step in enumerate(steps):
             owner, value = value, None
             yield step.opname
             if step.opcode in dis.hasname:
                 yield step.argval
                 if step.opname in _GLOBAL_READS and step.argval not in _SET_BY_IMPORT:
                     value = namespace.get(step.argval, vars(builtins).get(step.argval, _ABSENT))
-                    yield value
+                elif step.opname == "IMPORT_NAME":
+                    value = _imported(step.argval, steps[at - 2].argval, namespace)
                 elif type(owner) is types.ModuleType and self._is_own(vars(owner).get("__name__")):
-                    value = vars(owner).get(step.argval, _ABSENT)
+                    value = vars(owner).get(step.argval, vars(owner).get("__getattr__", _ABSENT))
+                # of a module from which something is taken at once, only that counts
+                is_taken_from = type(value) is types.ModuleType and steps[at + 1].opname in _TAKING
+                if value is not None and not is_taken_from:
                     yield value
             elif step.opcode not in dis.hasconst:
                 yield step.arg
@@ -186,7 +210,7 @@ class _Walk:
 
     def _of_object(self, thing: object, kind: type) -> Iterator[object]:
         module = _name(kind)[0]
-        is_open = _is_in(_OPEN, kind) or module == "msgspec._core" or self._is_own(module)
+        is_open = _is_in(_OPEN, kind) or module in _OPEN_MODULES or self._is_own(module)
         content, attributes = _content(thing, kind), _listed(_attributes(thing, kind)) if is_open else []
         yield from (kind, len(content))
         if len(content) + len(attributes) > self.left:
@@ -223,6 +247,15 @@ class _Walk:
         return top == self._home.partition(".")[0] or not any(map(_INSTALLED.search, files))
 
 
+def _imported(name: str, level: object, namespace: Mapping[str, Any]) -> object:
+    """The module that a function imports when it runs. It is imported now, so that all processes have it."""
+    package = namespace.get("__package__")
+    with suppress(Exception):
+        named = "." * level + name if type(level) is int else name
+        return importlib.import_module(named, package if type(package) is str else None)
+    return _ABSENT
+
+
 def _is_in(kinds: Container[type], kind: type) -> bool:
     """Whether it is one of these. A class with a metaclass is none of them, and may not be hashable."""
     return type(kind) is type and kind in kinds
@@ -254,7 +287,7 @@ def _content(thing: object, kind: type) -> list[Any]:
         if _is_in(_CONTENT, base):
             return list(_CONTENT[base](thing))
         if _name(base)[0].partition(".")[0] in _PICKLED:
-            return [base.__reduce__(thing)]
+            return [base.__reduce_ex__(thing, 2)]
     return []
 
 
@@ -277,7 +310,7 @@ def _listed(namespace: Mapping[str, object]) -> list[object]:
         part
         for name in sorted(name for name in namespace if type(name) is str)
         if not (name.startswith("__") and name.endswith("__"))
-        or name in _WHAT_RUNS
+        or name in _WHAT_COUNTS
         or _is_in(_METHODS, type(namespace[name]))
         for part in (name, namespace[name])
     ]
