@@ -404,3 +404,18 @@ def test_a_server_of_which_no_position_is_known_is_not_asked_more_often_either()
         clock.now += 1
     assert clock.now - 1000 == 31 + 32 + 1
     assert silent.questions == ["/contract/changes"]
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_a_server_that_is_known_by_versions_and_tells_no_position_when_asked_is_held_to_its_versions(version):
+    """As with a reply that a cache has kept since the server has a log: it is no answer, and names versions all the same."""
+    silent, told = Server(), []
+    memory = Memory(ask=silent, on_event=told.append)
+    replied(memory, None, 422, table_versions={"t": "1"}, recovery_feedback={"suggestions": [FIX]})
+    assert recalled(memory) == ["F"]
+    kept = Reply(200, b'{"table_versions": {"t": "%s"}}' % version.encode(), JSON | {AT_HEADER: HERE})
+    memory.observe(Exchange(ROOT, "GET /x", {}, kept, memory.at(ROOT)))
+    assert silent.questions[0] == "/contract/changes"
+    assert recalled(memory) == (["F"] if version == "1" else [])
+    assert [type(event) for event in told] == ([Stored] if version == "1" else [Stored, Evicted])
+    assert memory.position(ROOT) is None

@@ -255,6 +255,15 @@ class Observing:
             yield from self._finding_place(root, happened)
             if said is not None and taken is not None and not isinstance(taken.verdict, Current):
                 self._look_again(exchange, contract, said, about, happened)
+            if self._is_known_by_versions_alone(root):
+                # no answer has told where its log is; by what is known of it the reply may still show that it has moved
+                stamped = msgspec.structs.replace(contract, account=None)
+                yield from self._by_versions(exchange, stamped, about, happened, is_doubted)
+
+    def _is_known_by_versions_alone(self, root: Root) -> bool:
+        knowledge = self._shelf.known_here(self._shelf.store.known(root).knowledge)
+        is_its_own_word = self._shelf.word_about(root).is_its_own
+        return knowledge.place.at is None and bool(knowledge.versions.tables) and is_its_own_word
 
     def _look_again(
         self, exchange: Exchange, contract: Contract, said: Account, about: About, happened: list[Event]
