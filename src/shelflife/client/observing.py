@@ -370,7 +370,7 @@ class Observing:
 
         def without_log(known: Known) -> Write:
             knowledge = known.knowledge
-            place = Place(mark=knowledge.place.mark)
+            place = Place(mark=new_mark())  # whatever position is taken up next, no moves have led there
             generation = knowledge.generation + 1
             return Write(
                 msgspec.structs.replace(knowledge, place=place, generation=generation, versions=versions)
