@@ -320,11 +320,13 @@ def test_a_server_that_has_no_log_any_more_is_known_by_its_versions(status):
     server.status = status
     told = []
     memory = placed(ask=server, on_event=told.append)
+    mark = mark_of(memory)
     replied(memory, HERE, table_versions={"t": "1"})
     assert server.questions == ["/contract/changes", "/contract/state"]
     assert told[-1] == LogLost(ROOT, several=False)
     assert (memory.position(ROOT), memory.at(ROOT)[0]) == (None, "*")
     assert memory.store.known(ROOT).knowledge.versions.tables == {"t": "1"}
+    assert mark_of(memory) != mark
     assert recalled(memory) == []
     replied(memory, None, 422, table_versions={"t": "1"}, recovery_feedback={"suggestions": [FIX]})
     assert recalled(memory) == ["F"]
