@@ -98,9 +98,9 @@ def test_anything_else_is_of_the_past_and_changes_nothing(said, place):
 )
 def test_while_no_position_is_known_only_an_answer_counts(said):
     nowhere = Place()
-    assert nowhere.header.startswith("*;n=")
+    assert nowhere.new_header().startswith("*;n=")
     assert seen(said, nowhere, Named(nonce="0.e3")) == (OldNews(), nowhere)
-    asked = nowhere.asking
+    asked = nowhere.new_question()
     verdict, place = seen(Account(to=HERE, nonce=asked.nonce), nowhere, asked)
     assert (verdict, place.at) == (Adopted(), HERE)
 
@@ -118,7 +118,7 @@ def test_while_no_position_is_known_only_an_answer_counts(said):
 )
 def test_an_answer_lifts_the_doubts_that_it_was_asked_in(said, verdict, at):
     place = PLACE.doubted()
-    asked = place.asking
+    asked = place.new_question()
     answer = Account(to=said.to, since=said.since, moved=said.moved, unknown=said.unknown, nonce=asked.nonce)
     found, after = seen(answer, place, asked)
     assert (found, after.at, after.doubt) == (verdict, at, "")
@@ -129,7 +129,7 @@ def test_an_answer_lifts_the_doubts_that_it_was_asked_in(said, verdict, at):
 
 @pytest.mark.spec("11.28")
 def test_an_answer_about_what_is_not_known_any_more_is_none():
-    asked = PLACE.doubted().asking
+    asked = PLACE.doubted().new_question()
     answer = Account(to=EARLIER, since=BASE, unknown="ahead", nonce=asked.nonce)
     for place in (Place(at=THERE, mark="m1"), Place(at=HERE, mark="m2"), Place(at=None, mark="m1")):
         verdict, after = seen(answer, place, asked)
@@ -143,7 +143,7 @@ def test_an_answer_about_what_is_not_known_any_more_is_none():
 @pytest.mark.spec("11.11", "11.28")
 def test_an_answer_that_does_not_say_what_has_moved_settles_nothing():
     place = PLACE.doubted()
-    asked = place.asking
+    asked = place.new_question()
     verdict, after = seen(Account(to=THERE, since=BASE, nonce=asked.nonce), place, asked)
     assert isinstance(verdict, Doubted)
     assert (after.at, bool(after.doubt)) == (HERE, True)
@@ -320,11 +320,13 @@ def test_a_server_that_has_no_log_any_more_is_known_by_its_versions(status):
     server.status = status
     told = []
     memory = placed(ask=server, on_event=told.append)
+    mark = mark_of(memory)
     replied(memory, HERE, table_versions={"t": "1"})
     assert server.questions == ["/contract/changes", "/contract/state"]
     assert told[-1] == LogLost(ROOT, several=False)
     assert (memory.position(ROOT), memory.at(ROOT)[0]) == (None, "*")
     assert memory.store.known(ROOT).knowledge.versions.tables == {"t": "1"}
+    assert mark_of(memory) != mark
     assert recalled(memory) == []
     replied(memory, None, 422, table_versions={"t": "1"}, recovery_feedback={"suggestions": [FIX]})
     assert recalled(memory) == ["F"]
@@ -384,3 +386,38 @@ def test_a_server_that_does_not_answer_is_asked_ever_later():
         replied(memory, None, at=LATER)
         clock.now += 1
     assert silent.questions == ["/contract/changes"] * 2
+
+
+@pytest.mark.spec("11.22", "11.31")
+def test_a_server_of_which_no_position_is_known_is_not_asked_more_often_either():
+    """Each reply names a position and is no answer, so that there is something to ask about every second."""
+    clock, silent = Clock(), Server()
+    memory = Memory(clock=clock, ask=silent)
+    asked_at = []
+    for _ in range(40):
+        replied(memory, None, at=HERE)
+        asked_at += [clock.now - 1000] * len(silent.questions)
+        silent.questions.clear()
+        clock.now += 1
+    assert asked_at == [0, 1, 3, 7, 15, 31]
+    silent.account = {"to": HERE}
+    while memory.position(ROOT) is None:
+        replied(memory, None, at=HERE)
+        clock.now += 1
+    assert clock.now - 1000 == 31 + 32 + 1
+    assert silent.questions == ["/contract/changes"]
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_a_server_that_is_known_by_versions_and_tells_no_position_when_asked_is_held_to_its_versions(version):
+    """As with a reply that a cache has kept since the server has a log: it is no answer, and names versions all the same."""
+    silent, told = Server(), []
+    memory = Memory(ask=silent, on_event=told.append)
+    replied(memory, None, 422, table_versions={"t": "1"}, recovery_feedback={"suggestions": [FIX]})
+    assert recalled(memory) == ["F"]
+    kept = Reply(200, b'{"table_versions": {"t": "%s"}}' % version.encode(), JSON | {AT_HEADER: HERE})
+    memory.observe(Exchange(ROOT, "GET /x", {}, kept, memory.at(ROOT)))
+    assert silent.questions[0] == "/contract/changes"
+    assert recalled(memory) == (["F"] if version == "1" else [])
+    assert [type(event) for event in told] == ([Stored] if version == "1" else [Stored, Evicted])
+    assert memory.position(ROOT) is None

@@ -77,6 +77,6 @@ def test_a_doubt_is_not_taken_for_an_earlier_one_that_was_settled():
 
 def test_while_it_is_being_found_out_what_is_stale_all_is_withheld():
     doubts = Doubts()
-    with doubts.settling("r"), doubts.settling("r"):
+    with doubts.withholding("r"), doubts.withholding("r"):
         assert isinstance(doubts.standing_of("r"), Withheld)
     assert isinstance(doubts.standing_of("r"), Usable)

@@ -96,7 +96,7 @@ def asked(contract, answers, *, knowledge=KNOWN, held=("t", "u"), is_latest=Fals
     """What a server has told in the end, and all that it was asked: the end of each URL."""
     word = Word("http://h", EXACT, held.__contains__)
     movement = word.moved(knowledge, contract, is_doubted=is_doubted, is_latest=is_latest)
-    steps = word.asking(knowledge, contract, movement, is_latest=is_latest)
+    steps = word.finding_out(knowledge, contract, movement, is_latest=is_latest)
     questions, reply = [], None
     while True:
         try:

@@ -1,5 +1,6 @@
 """One suite over all stores: shared tests, a machine that demands agreement with a plain model, laws."""
 
+import gc
 import os
 import signal
 import sqlite3
@@ -9,6 +10,7 @@ import tempfile
 import threading
 from contextlib import suppress
 from pathlib import Path
+from types import FunctionType, ModuleType
 
 import msgspec
 import pytest
@@ -199,6 +201,28 @@ def test_there_are_only_so_many_shapes(store):
 def test_a_capacity_of_nothing_holds_nothing(store):
     assert put(store, entry(), capacity=0).trimmed == [entry()]
     assert list(store.entries()) == []
+
+
+def held_count(store):
+    """How many objects a store holds on to."""
+    seen, found = {}, [store]
+    while found:
+        one = found.pop()
+        if id(one) not in seen and not isinstance(one, type | FunctionType | ModuleType):
+            seen[id(one)] = one
+            found += gc.get_referents(one)
+    return len(seen)
+
+
+def test_operations_of_which_nothing_is_left_take_no_room():
+    store = InProcessStore()
+    counts = []
+    for number in range(1_005):
+        put(store, entry(operation=f"POST /x/{number}", at=1.5), capacity=5)
+        counts.append(held_count(store) if number in (9, 1_004) else 0)
+    assert counts[9] == counts[1_004]
+    assert list(store.shapes(ORIGIN, "POST /x/0")) == []
+    assert list(store.shapes(ORIGIN, "POST /x/1004")) == [("plan",)]
 
 
 def test_threads_lose_nothing(store):

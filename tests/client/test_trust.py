@@ -69,7 +69,7 @@ class Client:
     @property
     def asking(self):
         """A question from where it stands."""
-        return Place(at=self.held and self.held.at, mark="m").asking
+        return Place(at=self.held and self.held.at, mark="m").new_question()
 
     def take(self, body, named):
         found = attestation(body, named, self.held, self.trust, self.root, self.clock.now)
@@ -507,7 +507,7 @@ def test_from_where_no_key_has_led_nothing_goes_on(server, client, is_by_a_key, 
         )
         if found:
             server.change(["k0"], 1)
-        named = knowledge.place.asking
+        named = knowledge.place.new_question()
         answer = word.answer(Reply(200, server.answer(named)), named, knowledge)
         judged, place = word.judged(knowledge, named.header, answer.account, answer)
         found.append(type(judged))

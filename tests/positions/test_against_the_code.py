@@ -58,12 +58,12 @@ class Beside(History):
 
     def has_asked(self, memory, asked):
         place = self.places[memory.held]
-        ours = place.asking if asked.nonce else place.asking._replace(nonce="")
+        ours = place.new_question() if asked.nonce else place.new_question()._replace(nonce="")
         _agree("names", ours.base, named_in(asked).base)
         _agree("is read as", Named.from_header(ours.header), ours)
         _agree(
             "asks of its own accord",
-            bool(Named.from_header(place.header).nonce),
+            bool(Named.from_header(place.new_header()).nonce),
             bool(place.doubt) or place.at is None,
         )
         self.nonces[asked.nonce] = ours.nonce
@@ -80,7 +80,7 @@ class Beside(History):
         _agree(
             "has moved by", verdict.moved if isinstance(verdict, Forward) else None, _moved(account, decision)
         )
-        _agree("stands at", after.asking.position, decision.held.known)
+        _agree("stands at", after.new_question().position, decision.held.known)
         _agree("renews its mark", after.mark != place.mark, decision.held.mark != before.mark)
         _agree("doubts", bool(after.doubt), decision.held.is_doubted)
         _agree("has a place", self.places.setdefault(decision.held, after), after)

@@ -25,7 +25,7 @@ class InProcessStore(Locking):
         """By place, by slot, and by root and tag."""
 
         self._shapes: defaultdict[tuple[Root, str], _Ids] = defaultdict(lambda: defaultdict(dict))
-        """By root and operation: the ids by shape."""
+        """By root and operation: the ids by shape. An operation of which nothing is held is not in it."""
 
     def known(self, root: Root) -> Known:
         return self._known.get(root, Known(Knowledge(), 0))
@@ -101,6 +101,9 @@ class InProcessStore(Locking):
             ids[key].pop(filed.entry.id, None)
             if not ids[key]:
                 del ids[key]
+        operation = filed.entry.root, filed.entry.operation
+        if not self._shapes[operation]:
+            del self._shapes[operation]
 
     def _links(self, filed: Filed) -> Iterator[tuple[_Ids, tuple[str, ...]]]:
         """All that leads to an entry."""

@@ -65,6 +65,17 @@ class About(NamedTuple):
 NOTHING = About()
 
 
+class _Taken(NamedTuple):
+    """What was made of a position that a server has named, and where the memory stands since."""
+
+    verdict: Verdict
+    place: Place
+
+
+_Dealing = Callable[[list[Event], bool], Steps[None]]
+"""Deals with something that a server has said, notes what has happened, and is told whether the server was in doubt."""
+
+
 class _BackOff:
     """When a server that does not answer questions may be asked again: after a second, then ever later."""
 
@@ -159,32 +170,37 @@ class Observing:
         root = exchange.root
         faults: list[Event] = [Ignored(root, fault) for fault in contract.faults]
         is_ordered = contract.account is not None or self._shelf.is_placed(root)
-        dealing = self._ordering if is_ordered else self._dealing
-        return (yield from self._settling(root, partial(dealing, exchange, contract, about), faults))
+        by = self._by_position if is_ordered else self._by_versions
+        return (yield from self._dealt_with(root, partial(by, exchange, contract, about), faults))
 
     def begin_anew(self, root: Root) -> None:
         """All of a server was forgotten: it may be asked at once, and what is held against it is told again."""
         self._back_off.note(root, has_answered=True)
         self._shelf.doubts.forget(root)
 
-    def asking(self, root: Root) -> Steps[list[Event]]:
+    def refreshing(self, root: Root) -> Steps[list[Event]]:
         """Ask a server where its log is, whether anything is in doubt or not."""
 
-        def asking(is_doubted: bool) -> Steps[list[Event]]:
+        def by_asking(happened: list[Event], is_doubted: bool) -> Steps[None]:
             if is_doubted:
                 self._write(root, _doubting)
-            return (yield from self._asking(root, is_forced=True))
+            yield from self._finding_place(root, happened, is_refresh=True)
 
-        return (yield from self._settling(root, asking, []))
+        return (yield from self._dealt_with(root, by_asking, []))
 
-    def _settling(
-        self, root: Root, dealing: Callable[[bool], Steps[list[Event]]], events: list[Event]
-    ) -> Steps[list[Event]]:
-        """Deal with something that a server has said: unless that can be done, it is in doubt."""
+    def _dealt_with(self, root: Root, by: _Dealing, happened: list[Event]) -> Steps[list[Event]]:
+        """Deal with something that a server has said: unless that can be done, it is in doubt.
+
+        What has happened is noted as soon as it is written. So it is told whatever becomes of the rest: the store may fail, a question may
+        raise, and whoever drives these steps may leave in the middle.
+        """
         doubts, telling = self._shelf.doubts, self._shelf.telling
         try:
-            with doubts.dealing(root) as is_doubted:
-                events += yield from dealing(is_doubted)
+            try:
+                with doubts.dealing(root) as is_doubted:
+                    yield from by(happened, is_doubted)
+            finally:
+                telling.tell(happened)
         except StoreError as error:
             telling.store_failed(error, "write")
         except Distrust as distrust:
@@ -192,19 +208,22 @@ class Observing:
             self._shelf.rewrite(root, _lapsing)
             if doubts.is_news(root, str(distrust)):
                 _log.warning("%s is not believed: %s", root, distrust)
-                events.append(Distrusted(root, str(distrust)))
-        return telling.tell(events)
+                happened += telling.tell([Distrusted(root, str(distrust))])
+        return happened
 
-    def _asking(self, root: Root, *, is_forced: bool) -> Steps[list[Event]]:
-        """Ask a server where its log is, until nothing is in doubt any more or it does not answer."""
-        events: list[Event] = []
+    def _finding_place(self, root: Root, happened: list[Event], *, is_refresh: bool = False) -> Steps[None]:
+        """Ask a server where its log is, until nothing is in doubt any more or it does not answer.
+
+        One that does not answer is left alone for a while. Only a refresh asks all the same, and asks where there is no doubt.
+        """
         word = self._shelf.word_about(root)
         for asked_count in range(_MOST_ASKED):
-            is_first = is_forced and asked_count == 0
+            is_first = asked_count == 0
             knowledge = self._shelf.known_here(self._shelf.store.known(root).knowledge)
-            if not is_first and not (knowledge.place.doubt and self._back_off.may_ask(root)):
+            is_open = bool(knowledge.place.doubt) or (is_first and knowledge.place.at is None)
+            if not (is_first and is_refresh) and not (is_open and self._back_off.may_ask(root)):
                 break
-            named = knowledge.place.asking
+            named = knowledge.place.new_question()
             reply = yield Question(word.question(named))
             try:
                 answer = word.answer(reply, named, knowledge)
@@ -214,46 +233,49 @@ class Observing:
             self._back_off.note(root, has_answered=answer is not None)
             if answer is None:
                 if reply is not None and reply.status in _NO_SUCH_ENDPOINT and word.is_its_own:
-                    events += yield from self._asking_for_versions(root)
+                    yield from self._finding_versions(root, happened)
                 break
             self._shelf.doubts.forget(root)
             told = Exchange.told(root, "", {}, b"")
-            events += self._taken(told, Contract(), answer.account, named.header, answer)[-1]
-        return events
+            self._taken(told, Contract(), answer.account, named.header, happened, answer=answer)
 
-    def _ordering(
-        self, exchange: Exchange, contract: Contract, about: About, is_doubted: bool
-    ) -> Steps[list[Event]]:
+    def _by_position(
+        self, exchange: Exchange, contract: Contract, about: About, happened: list[Event], is_doubted: bool
+    ) -> Steps[None]:
         """What a reply comes to whose server has a log."""
         root, said = exchange.root, contract.account
-        events: list[Event] = []
-        verdict: Verdict = OldNews()
+        taken: _Taken | None = None
         if is_doubted or (said is None and "age" not in exchange.reply.headers):
             # What could not be dealt with before may have been newer than this. And a server that names no position may have lost its log.
             self._write(root, _doubting)
         if said is not None:
-            sent, suspects = exchange.at, about.suspects
-            verdict, place, events = self._taken(exchange, contract, said, sent, checked=suspects)
-        else:
-            place = self._place(root)
-        is_unasked = place.at is None and isinstance(verdict, OldNews)
-        if place.doubt or is_unasked:
-            events += yield from self._asking(root, is_forced=is_unasked)
-            if said is not None and not isinstance(verdict, Current):
-                events += self._looked_at_again(exchange, contract, said, about)
-        return events
+            taken = self._taken(exchange, contract, said, exchange.at, happened, checked=about.suspects)
+        place = self._place(root) if taken is None else taken.place
+        if place.doubt or place.at is None:
+            yield from self._finding_place(root, happened)
+            if said is not None and taken is not None and not isinstance(taken.verdict, Current):
+                self._look_again(exchange, contract, said, about, happened)
+            if self._is_known_by_versions_alone(root):
+                # no answer has told where its log is; by what is known of it the reply may still show that it has moved
+                stamped = msgspec.structs.replace(contract, account=None)
+                yield from self._by_versions(exchange, stamped, about, happened, is_doubted)
 
-    def _looked_at_again(
-        self, exchange: Exchange, contract: Contract, said: Account, about: About
-    ) -> list[Event]:
+    def _is_known_by_versions_alone(self, root: Root) -> bool:
+        knowledge = self._shelf.known_here(self._shelf.store.known(root).knowledge)
+        is_its_own_word = self._shelf.word_about(root).is_its_own
+        return knowledge.place.at is None and bool(knowledge.versions.tables) and is_its_own_word
+
+    def _look_again(
+        self, exchange: Exchange, contract: Contract, said: Account, about: About, happened: list[Event]
+    ) -> None:
         """What a reply comes to by which a doubt was raised, and about which the server was asked."""
         root = exchange.root
         place = self._place(root)
         if place.at == said.to:  # the answer has shown that the reply is of the very state that is known now
-            return self._taken(exchange, contract, said, None, checked=about.suspects)[-1]
-        if place.doubt or self._shelf.word_about(root).is_its_own:
-            return []
-        return [Ignored(root, "the reply is of another state than the signed one: it is late, or forged")]
+            self._taken(exchange, contract, said, None, happened, checked=about.suspects)
+        elif not place.doubt and not self._shelf.word_about(root).is_its_own:
+            why = "the reply is of another state than the signed one: it is late, or forged"
+            happened.append(Ignored(root, why))
 
     def _taken(
         self,
@@ -261,9 +283,11 @@ class Observing:
         contract: Contract,
         said: Account,
         sent: str | None,
+        happened: list[Event],
+        *,
         answer: Answer | None = None,
         checked: Sequence[Entry] = (),
-    ) -> tuple[Verdict, Place, list[Event]]:
+    ) -> _Taken:
         """Decide what a position means, and write what follows, in one piece. Tells where the memory stands then.
 
         Threads of this process race for the store, and so do other processes. Between threads the lock decides, so that what was
@@ -291,8 +315,9 @@ class Observing:
                 after = disposal.knowledge
                 if after.generation > knowledge.generation:
                     several = after.split_at is not None and after.split_at >= now
-                    events.insert(0, LogLost(root, several=several))
-                return verdict, after.place, events
+                    happened.append(LogLost(root, several=several))
+                happened += events
+                return _Taken(verdict, after.place)
         raise StoreError(_TOO_MANY)
 
     def _disposed(self, verdict: Verdict, before: Knowledge, place: Place) -> Disposal:
@@ -337,32 +362,32 @@ class Observing:
     def _place(self, root: Root) -> Place:
         return self._shelf.known_here(self._shelf.store.known(root).knowledge).place
 
-    def _asking_for_versions(self, root: Root) -> Steps[list[Event]]:
+    def _finding_versions(self, root: Root, happened: list[Event]) -> Steps[None]:
         """A server that names no positions any more is at versions."""
         versions = answered((yield Question(f"{root}/contract/state")), read_state)
         if versions is None:
-            return []
+            return
 
         def without_log(known: Known) -> Write:
             knowledge = known.knowledge
-            place = Place(mark=knowledge.place.mark)
+            place = Place(mark=new_mark())  # whatever position is taken up next, no moves have led there
             generation = knowledge.generation + 1
             return Write(
                 msgspec.structs.replace(knowledge, place=place, generation=generation, versions=versions)
             )
 
         self._write(root, without_log)
-        return [LogLost(root, several=False)]
+        happened.append(LogLost(root, several=False))
 
-    def _dealing(
-        self, exchange: Exchange, contract: Contract, about: About, is_doubted: bool
-    ) -> Steps[list[Event]]:
+    def _by_versions(
+        self, exchange: Exchange, contract: Contract, about: About, happened: list[Event], is_doubted: bool
+    ) -> Steps[None]:
         """What a reply comes to whose server has only versions. Decided and written in one piece, unless it must be asked in between."""
         root, shelf = exchange.root, self._shelf
         word = shelf.word_about(root)
         told: Told | None = None
         asked_with: Knowledge | None = None
-        with ExitStack() as settling:
+        with ExitStack() as while_asking:
             for _ in range(MOST_TRIES):
                 with self._lock:  # as above
                     known = shelf.store.known(root)
@@ -379,12 +404,13 @@ class Observing:
                         checked = about.suspects if is_answer else ()
                         events = self._writing.carried_out(exchange, told.contract, known, disposal, checked)
                         if events is not None:
-                            return events
+                            happened += events
+                            return
                         continue
                 if asked_with is None:
-                    settling.enter_context(shelf.doubts.settling(root))
+                    while_asking.enter_context(shelf.doubts.withholding(root))
                 asked_with = knowledge
-                told = yield from word.asking(knowledge, contract, movement, is_latest=is_latest)
+                told = yield from word.finding_out(knowledge, contract, movement, is_latest=is_latest)
         raise StoreError(_TOO_MANY)
 
 

@@ -1,4 +1,6 @@
-"""What a reply does to the place in a server's log where a memory stands. Pure.
+"""What a reply does to the place in a server's log where a memory stands. No I/O and no clock.
+
+Chance is drawn only for what must never have been there before: marks, nonces, and the name of a doubt that is raised.
 
 Replies are late, repeated, replayed and made by workers that lag behind. So a number alone decides nothing. What counts is whether a reply was made
 after the memory took up the position that it stands at. A reply shows that by repeating that position with the memory's mark, which is drawn
@@ -28,12 +30,10 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     """Drawn anew whenever the memory took up a position that does not follow from the one before."""
 
     doubt: str = ""
-    """Names the last reply that may be newer than what is known; empty when there is none."""
+    """Names the last reply that may be newer than what is known; empty when there is none.
 
-    @property
-    def asking(self) -> Named:
-        """What a question names."""
-        return Named(None if self.at is None else Position.from_text(self.at), self.mark, self._nonce())
+    It is stored, and only an answer of the server lifts it. What one process could not deal with is in its `shelf.Doubts`.
+    """
 
     @property
     def base(self) -> str:
@@ -41,17 +41,20 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         at = self.at or NOWHERE
         return f"{at}:{self.mark}" if self.mark else at
 
-    @property
-    def header(self) -> str:
-        """What a request says in `Contract-At`. In doubt, and while nothing is known, it is a question: its own reply can settle that."""
-        return f"{self.base};n={self._nonce()}" if self.doubt or self.at is None else self.base
+    def new_question(self) -> Named:
+        """What a question names, with a nonce of its own."""
+        return Named(None if self.at is None else Position.from_text(self.at), self.mark, self._new_nonce())
 
-    def _nonce(self) -> str:
+    def new_header(self) -> str:
+        """What a request says in `Contract-At`. In doubt, and while nothing is known, it is a question: its own reply can settle that."""
+        return f"{self.base};n={self._new_nonce()}" if self.doubt or self.at is None else self.base
+
+    def _new_nonce(self) -> str:
         """Of a question. It tells of which doubt was known when that was asked."""
         return f"{self.doubt}.{new_mark()}" if self.doubt else new_mark()
 
     def doubted(self) -> "Place":
-        """With another doubt."""
+        """With another doubt, which has a new name."""
         return msgspec.structs.replace(self, doubt=new_mark())
 
 
@@ -89,10 +92,9 @@ def judged(place: Place, sent: str | None, said: Account) -> tuple[Verdict, Plac
     if nonce and said.nonce == nonce and base == place.base:
         verdict = _answered(place, said)
         if verdict is not None:
-            is_settling = nonce.partition(".")[0] == place.doubt
-            return verdict, msgspec.structs.replace(
-                place, at=said.to, doubt="" if is_settling else place.doubt
-            )
+            doubt_then = nonce.partition(".")[0]  # when it was asked; what has been raised since stays
+            doubt = "" if doubt_then == place.doubt else place.doubt
+            return verdict, msgspec.structs.replace(place, at=said.to, doubt=doubt)
     verdict = _seen(place, said)
     match verdict:
         case Forward() | Adopted():

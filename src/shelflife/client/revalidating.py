@@ -47,7 +47,7 @@ class Revalidating:
         ):
             return []
         if knowledge.place.at is not None or shelf.must_ask_first(root):
-            return (yield from self._renewing(root, (yield from self._observing.asking(root))))
+            return (yield from self._renewing(root, (yield from self._observing.refreshing(root))))
         body = body_of((yield Question(f"{root}/contract/state")))
         return [] if body is None else (yield from self._taking_in(Exchange.told(root, "", {}, body)))
 
@@ -72,7 +72,7 @@ class Revalidating:
         knowledge = self._shelf.knowledge(root)
         headers = {}
         if knowledge is not None and knowledge.place.at is not None:
-            headers[AT_HEADER] = knowledge.place.header
+            headers[AT_HEADER] = knowledge.place.new_header()
         asked = AskFixes(operation=_below(root, operation), request=dict(request))
         body = body_of((yield Question(f"{root}/contract/fixes", _encode(asked), headers)))
         if body is None:

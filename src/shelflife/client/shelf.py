@@ -61,21 +61,30 @@ def standing_of(entry: Entry, knowledge: Knowledge, server: Standing) -> Standin
 
 
 class Doubts(Locking):
-    """Servers of which a response was seen that could not be dealt with, is being dealt with, or is not to be believed."""
+    """Servers of which a response was seen that could not be dealt with, is being dealt with, or is not to be believed.
+
+    There are two kinds of doubt, and a server is in doubt while there is either:
+
+    - This one is of this process alone, and goes with it. It is raised where nothing can be written, or nothing has been decided yet: the
+      store fails, whoever waits for an answer is cancelled, a response cannot be read, or is not to be believed. The next response that is
+      dealt with lifts it; if that is of a server with a log, it first becomes a doubt of the other kind.
+    - `Place.doubt` is in the store, so that every process that uses the store has it, and later ones too. It is raised by a reply that may
+      be newer than the position that is known, and only an answer of the server lifts it.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self._unsettled: dict[Root, int] = {}
         self._count = 0
-        self._settling: Counter[Root] = Counter()
+        self._withheld: Counter[Root] = Counter()
         self._told: dict[Root, str] = {}
 
     def after_fork_in_child(self) -> None:
         """Whoever was asking a server is not there any more: what it was about to find out is not known here."""
         super().after_fork_in_child()
-        for root in +self._settling:
+        for root in +self._withheld:
             self.add(root)
-        self._settling.clear()
+        self._withheld.clear()
 
     def __contains__(self, root: Root) -> bool:
         """Whether something was seen that has not been dealt with."""
@@ -85,24 +94,24 @@ class Doubts(Locking):
         """How a server stands."""
         if root in self._unsettled:
             return Revalidate("a response of the server could not be dealt with")
-        if self._settling[root]:
+        if self._withheld[root]:
             return Withheld("the server is being asked which entries a change has made stale")
         return Usable()
 
     @contextmanager
-    def settling(self, root: Root) -> Iterator[None]:
+    def withholding(self, root: Root) -> Iterator[None]:
         """Withhold all that is remembered of a server.
 
         Two race here: whoever finds out what a movement makes stale, and another thread or task that recalls meanwhile. The
         second gets nothing, for it might get what the first is about to drop.
         """
         with self._lock:
-            self._settling[root] += 1
+            self._withheld[root] += 1
         try:
             yield
         finally:
             with self._lock:
-                self._settling[root] -= 1
+                self._withheld[root] -= 1
 
     @contextmanager
     def dealing(self, root: Root) -> Iterator[bool]:
@@ -189,7 +198,8 @@ class Shelf:
         knowledge = self.knowledge(root)
         place = Place() if knowledge is None else knowledge.place
         # what could not be dealt with is settled by an answer: else a server that has nothing new to tell says nothing at all
-        return place.asking.header if asking or root in self.doubts else place.header
+        is_question = asking or root in self.doubts
+        return place.new_question().header if is_question else place.new_header()
 
     def rewrite(self, root: Root, decide: Callable[[Known], Write | None]) -> Written | None:
         """Write what is decided about what is known of a server; None when that is nothing, or the store does not write it.

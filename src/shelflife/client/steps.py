@@ -201,7 +201,7 @@ class Word:
         """What a response says to have moved."""
         return what_moved(knowledge, contract, is_doubted=is_doubted, is_latest=is_latest)
 
-    def asking(
+    def finding_out(
         self, knowledge: Knowledge, contract: Contract, movement: Movement, *, is_latest: bool
     ) -> Steps[Told]:
         """What the server has said, with what it tells when asked about a movement; `Distrust` when that is not to be believed.

@@ -18,7 +18,7 @@ from shelflife.client.entries import Root, origin_of
 from shelflife.client.event_stream import EventStream
 from shelflife.client.events import Event, LogLost
 from shelflife.client.memory import Memory
-from shelflife.contract.positions import AT_HEADER, Named
+from shelflife.contract.positions import AT_HEADER, Named, Position
 from shelflife.extras import needing
 from shelflife.integrations.reaching import Async, Blocking
 
@@ -38,7 +38,7 @@ _LONGEST_END_S = 2.0
 """Only a connection that is not there yet keeps a thread from ending at once. It is left behind then, and does nothing any more."""
 
 _LARGEST_ANSWER = 4 * 1024 * 1024
-_MOST_PASSED = 256
+_MOST_SEEN = 256
 
 
 class Following(NamedTuple):
@@ -56,6 +56,38 @@ class Offline(NamedTuple):
     """In seconds of Unix time: for how long the memory has not been up to date."""
 
     why: str
+
+
+class _Way(NamedTuple):
+    """The way that the memory has come in one log, by moves alone: its mark is another one as soon as it takes up anything else."""
+
+    mark: str | None = None
+    """Of the memory, all the way; None before the first step."""
+
+    begun: int = 0
+    """The number of the position where it begins."""
+
+    seen: tuple[Position, ...] = ()
+    """The last positions on it where the memory has been. Others lie between them: one event may lead over several."""
+
+    def on_to(self, to: Named, start: Named) -> "_Way":
+        """Further on; or another way, where the memory has left this one. That begins at the start, if moves have led on from there."""
+        if to.position is None:
+            return self
+        way = self
+        if to.mark != self.mark:
+            first = start.position if start.mark == to.mark and start.position is not None else to.position
+            way = _Way(to.mark, first.number, (first,))
+        return (
+            way if way.seen[-1] == to.position else way._replace(seen=(*way.seen, to.position)[-_MOST_SEEN:])
+        )
+
+    def leads_over(self, position: Position) -> bool:
+        """Whether a position lies on it where the memory was not seen, as far as a number can say that."""
+        numbers = [one.number for one in self.seen]
+        return (
+            bool(numbers) and self.begun <= position.number < numbers[-1] and position.number not in numbers
+        )
 
 
 class _Follower:
@@ -91,8 +123,8 @@ class _Follower:
         self._client, self._quiet_s, self._on_heard = client, quiet_s, on_heard
         self._pause_s = 0.0
         self._lost_at: float | None = None
-        self._passed: tuple[str, ...] = ()
-        """The last positions that the memory was at. Never changed, only replaced: others look at them."""
+        self._way = _Way()
+        """Never changed, only replaced: others look at it."""
 
     async def _follow(self, client: Any) -> None:
         try:
@@ -119,13 +151,17 @@ class _Follower:
         """
         self._pause_s = min(2 * self._pause_s or _FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         at, before = self.memory.at(self.root, asking=True), self.memory.position(self.root)
+        start = _named_in(at)
         asked = {"accept": "text/event-stream", AT_HEADER: at}
         question = Question(f"{self.root}/contract/changes", headers=asked)
         async with self._opened(client, question, self._quiet_s) as feed:
             self._check(feed)
             self.state, stream, is_alive = CatchingUp(), EventStream(), False
             async for chunk in self._reach.chunks(feed):
-                heard = [await self._taken_in(client, told, at) for told in stream.told(chunk)]
+                heard, way = [], self._way
+                for told in stream.told(chunk):
+                    heard.append(await self._taken_in(client, told, at))
+                    way = way.on_to(_named_in(self.memory.at(self.root)), start)
                 if not heard:
                     continue
                 position = self.memory.position(self.root)
@@ -135,8 +171,8 @@ class _Follower:
                 is_split = any(isinstance(one, LogLost) and one.several for events in heard for one in events)
                 if is_alive or (position != before and not is_split):
                     self._pause_s = _FIRST_PAUSE_S
-                has_begun_anew = _mark_in(self.memory.at(self.root)) != _mark_in(at)
-                self._passed = (*(() if has_begun_anew else self._passed), position)[-_MOST_PASSED:]
+                has_begun_anew = way.mark != start.mark
+                self._way = way
                 self.state = CatchingUp() if has_begun_anew else Following()
                 self._lost_at, is_alive = None, True
                 self._reach.tell()
@@ -158,6 +194,17 @@ class _Follower:
         media_type = feed.headers.get("content-type", "").partition(";")[0].strip().lower()
         if feed.status_code != 200 or media_type != "text/event-stream" or _is_encoded(feed):
             raise ConnectionError(f"the server answers with status {feed.status_code} and no feed")
+
+    def _has_heard(self, position: str) -> bool:
+        """Whether the memory has heard all up to a position.
+
+        Two race here: whoever waits, with a position that a server has just given out, and the feed of another log, if the server has
+        begun anew and that is not known here yet. By a number alone the position would seem to have been passed in the old log. So
+        numbers count only while the feed is heard, and the state is looked at first: the way is written before it.
+        """
+        is_following, way = isinstance(self.state, Following), self._way
+        wanted = Position.from_text(position)
+        return wanted is not None and (wanted in way.seen or (is_following and way.leads_over(wanted)))
 
     async def _taken_in(self, client: Any, told: bytes, at: str) -> list[Event]:
         """What becomes of something that was told. A comment tells nothing."""
@@ -212,8 +259,12 @@ class Follower(_Follower):
         self._thread.join(_LONGEST_END_S)
 
     def wait_for(self, position: str, timeout_s: float) -> bool:
-        """Wait until the memory has heard all up to exactly this position; False when it has not in time."""
-        return self._reach.wait_until(lambda: position in self._passed, timeout_s)
+        """Wait until the memory has heard all up to this position; False when it has not in time.
+
+        One event may lead over several positions, and names only the last. One in between counts as heard by its number, while the
+        feed is: that it is of the server's present log is taken on the caller's word. A position of another log is waited for.
+        """
+        return self._reach.wait_until(lambda: self._has_heard(position), timeout_s)
 
     def _run(self, own: Any) -> None:
         with own or nullcontext(), suppress(StopIteration):
@@ -238,8 +289,8 @@ class AsyncFollower(_Follower):
         await asyncio.wait([self._task])
 
     async def wait_for(self, position: str, timeout_s: float) -> bool:
-        """Wait until the memory has heard all up to exactly this position; False when it has not in time."""
-        return await self._reach.wait_until(lambda: position in self._passed, timeout_s)
+        """Wait until the memory has heard all up to this position, as a `Follower` does; False when it has not in time."""
+        return await self._reach.wait_until(lambda: self._has_heard(position), timeout_s)
 
     async def _run(self, own: Any) -> None:
         async with own or nullcontext():
@@ -259,5 +310,5 @@ def _is_encoded(response: Any) -> bool:
     return bool(response.headers.get("content-encoding", "identity") != "identity")
 
 
-def _mark_in(at: str) -> str:
-    return (Named.from_header(at) or Named()).mark
+def _named_in(at: str) -> Named:
+    return Named.from_header(at) or Named()
