@@ -102,7 +102,7 @@ def test_whole_numbers_are_keys_too(database):
     ("read", "text", "sentence"),
     [
         (json_file, "{", "cannot be read as JSON"),
-        (json_file, '{"a": {}, "a": {}}', "the key 'a' stands there twice"),
+        (json_file, '{"a": {}, "a": {}}', "two members of the same name: 'a'"),
         (json_file, "[]", "is not an object from key to row"),
         (json_file, "[" * 100_000, "is nested too deeply"),
         (lambda path: json_file(path, section="x"), "{}", "has no section x"),

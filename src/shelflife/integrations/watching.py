@@ -24,6 +24,7 @@ from shelflife.client.entries import Entry, digest_of, origin_of
 from shelflife.client.guard import Guard
 from shelflife.client.memory import Memory
 from shelflife.client.sending import Call, Send, sending
+from shelflife.contract.values import members_once
 
 __all__ = ["AsyncWatching", "BlockingWatching"]
 
@@ -273,7 +274,7 @@ def _why_hands_off(request: Any) -> str | None:
     if any(_VOUCHING.match(f"{name}: {value}") for name, value in request.headers.items()):
         return "a header of the request vouches for its body as it is"
     try:
-        json.loads(request.content, object_pairs_hook=_members_once, parse_float=_exact)
+        json.loads(request.content, object_pairs_hook=members_once, parse_float=_exact)
     except (ValueError, ArithmeticError):
         return "the request has members or numbers that would not survive being written anew"
     return None
@@ -281,13 +282,6 @@ def _why_hands_off(request: Any) -> str | None:
 
 def _refuse(constant: str) -> Any:
     raise ValueError(f"{constant} is no JSON")
-
-
-def _members_once(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    once = dict(members)
-    if len(once) < len(members):
-        raise ValueError("a member is there twice")
-    return once
 
 
 def _exact(digits: str) -> float:

@@ -16,7 +16,7 @@ from shelflife.contract import AskFixes, BadMessage, ContractError
 from shelflife.contract.messages import ReloadRules, ReloadTable
 from shelflife.contract.names import shown
 from shelflife.contract.positions import AT_HEADER, Account, Named
-from shelflife.contract.values import MOST_DIGITS, fault_in
+from shelflife.contract.values import MOST_DIGITS, fault_in, members_once
 from shelflife.server.errors import (
     BadRow,
     BadRule,
@@ -322,17 +322,10 @@ def _quickly_read(body: bytes) -> Any:
 
 def _tree_in(body: bytes) -> Any:
     """What a body holds, or what is wrong with it."""
-    tree = json.loads(body.decode(), object_pairs_hook=_members_once, parse_int=_whole_number)
+    tree = json.loads(body.decode(), object_pairs_hook=members_once, parse_int=_whole_number)
     if _CONSTANT.search(body) and (fault := fault_in(tree, len(body))) is not None:
         raise BadMessage(f"the body is not valid JSON: {shown('/'.join(fault.path))} {fault.what}")
     return tree
-
-
-def _members_once(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    once = dict(members)
-    if len(once) < len(members):
-        raise BadMessage("an object in the body has two members of the same name")
-    return once
 
 
 def _whole_number(digits: str) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from shelflife.contract.names import shown
+from shelflife.contract.values import members_once
 from shelflife.server.delta import Row
 from shelflife.server.errors import SourceError
 from shelflife.server.provider import TableSource
@@ -23,7 +24,7 @@ def json_file(path: str | Path, *, section: str | None = None, key: str | None =
 
     `section` names the member that holds the table, where a file holds several.
     """
-    parse = partial(json.loads, object_pairs_hook=_without_duplicates)
+    parse = partial(json.loads, object_pairs_hook=members_once)
     return lambda: _table_in(_parsed(path, parse, "JSON"), f"{path}", section, key)
 
 
@@ -132,12 +133,3 @@ def _keyed(rows: Iterable[Row], key: str, place: str) -> dict[str, Row]:
             raise SourceError(f"{place} has the key {shown(row_key)} twice")
         keyed[row_key] = {column: value for column, value in row.items() if column != key}
     return keyed
-
-
-def _without_duplicates(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    content = dict(members)
-    if len(content) != len(members):
-        names = [name for name, _ in members]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {shown(twice)} stands there twice")
-    return content
