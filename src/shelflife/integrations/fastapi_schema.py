@@ -44,14 +44,7 @@ def show_contract(document: dict[str, Any], provider: Provider) -> None:
 
 def _show_answers(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
     """Say what an operation of the app answers to clients that know the contract."""
-    operation.setdefault("parameters", []).append(
-        {
-            "name": "Contract-At",
-            "in": "header",
-            "description": "The position that is known, with the mark of the client, or *",
-            "schema": {"type": "string"},
-        }
-    )
+    operation.setdefault("parameters", []).append(_ref("ContractAt", "parameters"))
     responses = operation["responses"]
     for status, response in responses.items():
         media = response.get("content", {}).get("application/json")
@@ -74,5 +67,5 @@ def _is_object(schema: dict[str, Any], schemas: dict[str, Any]) -> bool:
     return schema.get("type") == "object"
 
 
-def _ref(name: str) -> dict[str, str]:
-    return {"$ref": f"#/components/schemas/shelflife.{name}"}
+def _ref(name: str, kind: str = "schemas") -> dict[str, str]:
+    return {"$ref": f"#/components/{kind}/shelflife.{name}"}

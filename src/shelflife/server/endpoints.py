@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple, ParamSpec, TypeVar
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qs
 
 import msgspec
 
@@ -341,14 +341,11 @@ def _whole_number(digits: str) -> int:
 def _query_of(call: EndpointCall, *names: str) -> dict[str, list[str]]:
     """The parameters of a call, by name. One that is not among the names is refused."""
     try:
-        query = parse_qsl(call.query, keep_blank_values=True, max_num_fields=_MOST_QUERIED)
+        asked = parse_qs(call.query, keep_blank_values=True, max_num_fields=_MOST_QUERIED)
     except ValueError:
         raise _CallRefused(400, f"the query has more than {_MOST_QUERIED} parameters") from None
-    asked: dict[str, list[str]] = {}
-    for name, value in query:
-        if name not in names:
-            raise _CallRefused(400, f"there is no parameter {shown(name)}; there are {' and '.join(names)}")
-        asked.setdefault(name, []).append(value)
+    if unknown := [name for name in asked if name not in names]:
+        raise _CallRefused(400, f"there is no parameter {shown(unknown[0])}; there are {' and '.join(names)}")
     return asked
 
 

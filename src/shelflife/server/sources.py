@@ -3,7 +3,7 @@
 import csv
 import json
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -52,19 +52,12 @@ def csv_file(path: str | Path, *, key: str) -> TableSource:
     def read() -> Mapping[str, Row]:
         try:
             with Path(path).open(newline="", encoding="utf-8-sig") as file:
-                reader = csv.DictReader(file, strict=True)
-                columns = reader.fieldnames or ()
-                if key not in columns:
-                    raise SourceError(f"{path} has no column {key}")
-                if len(set(columns)) != len(columns):
-                    raise SourceError(f"{path} has two columns of the same name")
-                lines = list(reader)
+                columns, *lines = [*csv.reader(file, strict=True)] or [[]]
         except (OSError, ValueError, csv.Error) as error:
             raise SourceError(f"{path} cannot be read as CSV: {error}") from error
-        for number, line in enumerate(lines, start=2):
-            if None in line or None in line.values():
-                raise SourceError(f"{path} has more or fewer values than columns in row {number}")
-        return _keyed(lines, key, f"{path}")
+        if key not in columns:
+            raise SourceError(f"{path} has no column {key}")
+        return _keyed(_named(columns, filter(None, lines), f"{path}"), key, f"{path}")
 
     return read
 
@@ -81,9 +74,7 @@ def sql_query(database: Any, query: str, *, key: str) -> TableSource:
             columns, records = _queried(database, query)
         except Exception as error:
             raise SourceError(f"the query for a table failed: {error}") from error
-        if len(set(columns)) != len(columns):
-            raise SourceError("the query gives two columns of the same name")
-        return _keyed((dict(zip(columns, record, strict=True)) for record in records), key, "the query")
+        return _keyed(_named(columns, records, "the query"), key, "the query")
 
     return read
 
@@ -118,6 +109,16 @@ def _table_in(content: Any, place: str, section: str | None, key: str | None) ->
     if not isinstance(content, Mapping):
         raise SourceError(f"{place} is not an object from key to row; say which column is the key")
     return content
+
+
+def _named(columns: list[str], records: Iterable[Sequence[Any]], place: str) -> Iterator[Row]:
+    """Rows from records, which have their values in the order of the columns."""
+    if len(set(columns)) != len(columns):
+        raise SourceError(f"{place} has two columns of the same name")
+    for number, record in enumerate(records, start=2):
+        if len(record) != len(columns):
+            raise SourceError(f"{place} has more or fewer values than columns in row {number}")
+        yield dict(zip(columns, record, strict=True))
 
 
 def _keyed(rows: Iterable[Row], key: str, place: str) -> dict[str, Row]:
