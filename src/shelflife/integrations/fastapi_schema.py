@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from shelflife.server import Level, Provider
-from shelflife.server.endpoints import GRAPH_PATH, AdminEndpoints
+from shelflife.server.endpoints import AdminEndpoints
 
 __all__ = ["endpoints_described", "show_contract"]
 
@@ -37,9 +37,7 @@ def show_contract(document: dict[str, Any], provider: Provider) -> None:
     schemas |= json.loads((_FOLDER / "openapi_schemas.json").read_bytes())
     for kind, named in described["components"].items():
         components[kind] = components.get(kind, {}) | named
-    for path in AdminEndpoints(provider).by_path:
-        if path != GRAPH_PATH or provider.level >= Level.GRAPH:
-            paths[path] = described["paths"][path]
+    paths |= {path: described["paths"][path] for path in AdminEndpoints(provider).by_path}
 
 
 def _show_answers(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
