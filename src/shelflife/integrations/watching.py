@@ -82,13 +82,17 @@ class _Async:
         await message.aclose()
 
 
-class _HandsOff(Guard, frozen=True, kw_only=True):
-    """Allows nothing, for a reason that lies in the request."""
+class _GuardOfRequest(Guard, frozen=True, kw_only=True):
+    """Allows nothing where a reason against it lies in the request. That is looked for only when there is something to allow."""
 
-    why: str
+    request: Any
+    guard: Guard
+
+    def __post_init__(self) -> None:
+        """The guard was checked when it was made."""
 
     def refusal(self, entry: Entry) -> str | None:
-        return self.why
+        return _why_hands_off(self.request) or self.guard.refusal(entry)
 
 
 class _Watching(Generic[Request, Response]):
@@ -133,8 +137,8 @@ class _Watching(Generic[Request, Response]):
             guard = None
             if _content(request) != b"":
                 operation += _BODY_NOT_UNDERSTOOD  # so that nothing is taken for the fix of an empty request
-        elif guard is not None and (why := _why_hands_off(request)) is not None:
-            guard = _HandsOff(why=why)
+        elif guard is not None:
+            guard = _GuardOfRequest(request=request, guard=guard)
         root = self.memory.root_of(_address(request))
         path = request.url.path
         return Call(root, operation, fields or {}, guard, self._is_conditional, self._is_compact, path=path)
