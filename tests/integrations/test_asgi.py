@@ -475,11 +475,11 @@ def test_the_openapi_document_is_shown_and_left_alone():
     assert not any(name.startswith("contract-") for name in response.headers)
     answers = document["paths"]["/orders"]["post"]["responses"]
     assert answers["200"]["content"]["application/json"]["schema"]["allOf"][1] == {
-        "$ref": "#/components/schemas/ContractStamps"
+        "$ref": "#/components/schemas/shelflife.ContractStamps"
     }
-    assert {"$ref": "#/components/schemas/Rejection"} in answers["422"]["content"]["application/json"][
-        "schema"
-    ]["anyOf"]
+    assert {"$ref": "#/components/schemas/shelflife.Rejection"} in answers["422"]["content"][
+        "application/json"
+    ]["schema"]["anyOf"]
     assert (
         "allOf"
         not in document["paths"]["/names"]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
@@ -490,4 +490,6 @@ def test_the_openapi_document_is_shown_and_left_alone():
         "/contract/state",
         "/contract/changes",
     }
-    assert {"Suggestion", "ReloadReport", "Changes"} <= set(document["components"]["schemas"])
+    assert {f"shelflife.{name}" for name in ("Suggestion", "ReloadReport", "Changes")} <= set(
+        document["components"]["schemas"]
+    )

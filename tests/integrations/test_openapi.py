@@ -1,14 +1,31 @@
 """What the OpenAPI document of an app says is sent is what is sent, to every kind of client."""
 
+from pathlib import Path
+
 import jsonschema
 import pytest
+from fastapi import Depends, FastAPI
+from fastapi.security import HTTPBasic
+from hatchling.builders.wheel import WheelBuilder
+from pydantic import BaseModel
 
-from shelflife.server import WireFormat
-from tests.calling import calling
+from shelflife.integrations.ed25519 import SigningKey
+from shelflife.integrations.fastapi import install
+from shelflife.integrations.fastapi_schema import endpoints_described
+from shelflife.server import Signing, WireFormat
+from shelflife.server.endpoints import AdminEndpoints, ContractEndpoints
+from tests.calling import TOKEN, calling
 from tests.integrations.checked import WANTED, fastapi_with, provider_for
 from tests.integrations.positions import known_position
 
 ROTATED = {"growth": {"code": "B"}}
+
+
+def referred_to(document, reference):
+    """What a document has there."""
+    for name in reference.removeprefix("#/").split("/"):
+        document = document[name]
+    return document
 
 
 def validator_of(document, response):
@@ -56,7 +73,7 @@ def test_the_document_says_no_less_than_what_is_sent():
     with calling(fastapi_with(provider, "/x")) as client:
         document = client.get("/openapi.json").json()
         refused = client.post("/x", json=WANTED, headers={"Contract-At": known_position(client)})
-    compact = {"$ref": "#/components/schemas/CompactRejection"}
+    compact = {"$ref": "#/components/schemas/shelflife.CompactRejection"}
     answers = document["paths"]["/x"]["post"]["responses"]["422"]["content"]["application/json"]["schema"]
     assert compact in answers["anyOf"]
     validator = jsonschema.Draft202012Validator({"components": document["components"], **compact})
@@ -70,9 +87,65 @@ def test_the_document_says_no_less_than_what_is_sent():
         assert not validator.is_valid(refused.json() | broken)
     assert next(iter(document["paths"])) == "/x"  # the app's own come first
     schemas = document["components"]["schemas"]
-    assert "cells" in schemas["Suggestion"]["properties"]
+    assert "cells" in schemas["shelflife.Suggestion"]["properties"]
     for path, operation in (("/x", "post"), ("/contract/fixes", "post")):
-        parameters = document["paths"][path][operation]["parameters"]
-        assert [one["name"] for one in parameters] == ["Contract-At"]
+        [parameter] = document["paths"][path][operation]["parameters"]
+        assert referred_to(document, parameter["$ref"])["name"] == "Contract-At"
     asked = {one["name"] for one in document["paths"]["/contract/changes"]["get"]["parameters"]}
     assert asked == {"since", "rules", "from", "nonce"}
+
+
+class Account(BaseModel):
+    """An app's own, by a name that a message of the contract has too."""
+
+    iban: str
+
+
+def references_in(node):
+    """Everything that a part of a document refers to."""
+    if isinstance(node, dict):
+        yield from [node["$ref"]] if isinstance(node.get("$ref"), str) else ()
+    for member in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        yield from references_in(member)
+
+
+def test_an_app_may_have_models_and_schemes_by_the_names_that_the_contract_uses():
+    provider, app = provider_for(admin_token=TOKEN), FastAPI()
+    login = HTTPBasic(scheme_name="AdminToken")
+    install(app, provider, dependencies=[])
+
+    @app.post("/accounts", dependencies=[Depends(login)])
+    def open_account(wanted: Account) -> Account:
+        return wanted
+
+    document = app.openapi()
+    schemas, schemes = document["components"]["schemas"], document["components"]["securitySchemes"]
+    assert list(schemas["Account"]["properties"]) == ["iban"]
+    assert set(schemas["shelflife.Account"]["properties"]) >= {"to", "from", "moved"}
+    assert schemes["AdminToken"]["scheme"] == "basic"
+    [(scheme, _)] = document["paths"]["/admin/reload-table"]["post"]["security"][0].items()
+    assert schemes[scheme]["scheme"] == "bearer"
+    told = document["paths"]["/contract/changes"]["get"]["responses"]["200"]["content"]["application/json"]
+    assert {"$ref": "#/components/schemas/shelflife.Account"} in told["schema"]["anyOf"]
+
+
+def test_all_that_the_document_refers_to_is_in_it():
+    document = fastapi_with(provider_for(admin_token=TOKEN), "/x").openapi()
+    for reference in {*references_in(document)}:
+        assert referred_to(document, reference)
+
+
+def test_the_endpoints_that_are_described_are_those_there_are(tmp_path):
+    signing = Signing(signer=SigningKey.new())
+    provider = provider_for(admin_token=TOKEN, signing=signing, log=tmp_path / "log.db")
+    own = ContractEndpoints(provider, str).by_path | AdminEndpoints(provider).by_path
+    described = {path: [*methods] for path, methods in endpoints_described()["paths"].items()}
+    assert described == {path: [endpoint.methods[0].lower()] for path, endpoint in own.items()}
+    provider.close()
+
+
+def test_what_is_read_from_beside_the_code_is_in_the_wheel():
+    root = Path(__file__).parents[2]
+    packed = {file.distribution_path for file in WheelBuilder(str(root)).recurse_included_files()}
+    folder = "shelflife/integrations"
+    assert packed >= {f"{folder}/{name}" for name in ("fastapi.py", "openapi.json", "openapi_schemas.json")}

@@ -115,6 +115,17 @@ def test_an_answer_is_as_long_as_it_must_be(client):
     assert moved["tables"]["promos"]["added"] == [*rows]
 
 
+@pytest.mark.spec("9.9", "11.9")
+def test_a_position_from_which_more_has_moved_than_an_answer_can_tell_is_too_far_back():
+    provider = contract()
+    with calling(app_of(provider)) as client:
+        first = client.get("/contract/changes", params={"from": "*"}).json()["to"]
+        provider.registry.reload_table("promos", set={f"{number:0500}": {} for number in range(2200)})
+        answer = client.get("/contract/changes", params={"from": f"{first}:m1", "nonce": "e3"}).json()
+    assert answer.pop("to") != first
+    assert answer == {"from": f"{first}:m1", "unknown": "old", "nonce": "e3"}
+
+
 @pytest.mark.spec("9.10")
 @pytest.mark.parametrize(
     ("query", "sentence"),

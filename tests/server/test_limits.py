@@ -1,9 +1,11 @@
 """A bound on reloads."""
 
+import msgspec
 import pytest
 
 from shelflife.apis.acme import ROTATED_CODES, acme_app, acme_provider
 from shelflife.server import ReloadLimits, UsageError
+from shelflife.server.endpoints import AdminEndpoints, EndpointCall
 from shelflife.server.limits import ReloadBudget
 from tests.calling import ADMIN, TOKEN, calling
 
@@ -48,3 +50,28 @@ def test_one_reload_too_many_is_refused_and_changes_nothing():
         assert client.post("/admin/reload-rules", json=rules).status_code == 429
         assert provider.state.table_versions == before
     provider.registry.reload_table("active_csm_codes", set={}, version="6")
+
+
+@pytest.mark.spec("7.13")
+def test_a_reload_that_changes_nothing_does_not_count_though_another_worker_has_changed_something(tmp_path):
+    limits = ReloadLimits(per_minute=1)
+    one, other = (acme_provider(admin_token=TOKEN, log=tmp_path / "log.db", limits=limits) for _ in range(2))
+    other.registry.reload_table("active_csm_codes", set=ROTATED_CODES)
+    before = one.registry.state
+    endpoints = AdminEndpoints(one)
+
+    def reload(path, **change):
+        return endpoints.answer(EndpointCall("POST", path, "", {}, msgspec.json.encode(change)))
+
+    table = "active_csm_codes"
+    assert reload("/admin/reload-table", table=table, set=ROTATED_CODES).status == 200
+    assert one.registry.state is not before, "it has taken in what the other has changed"
+    other.registry.reload_table(table, set={}, version="7")
+    assert reload("/admin/reload-rules", rules=[*one.registry.state.rules]).status == 200
+    other.registry.reload_table(table, set={}, version="8")
+    assert reload("/admin/reload-table", table="no_such_table", set={}).status == 404
+    other.registry.reload_table(table, set={}, version="9")
+    assert reload("/admin/reload-table", table=table, set={}, version="10").status == 200
+    assert reload("/admin/reload-table", table=table, set={}, version="11").status == 429
+    one.close()
+    other.close()

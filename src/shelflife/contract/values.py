@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from shelflife.contract.names import is_unicode
+from shelflife.contract.errors import BadMessage
+from shelflife.contract.names import is_unicode, shown
 
 __all__ = [
     "DEEPEST_VALUE",
@@ -17,6 +18,7 @@ __all__ = [
     "fault_in",
     "has_odd_number",
     "is_carried",
+    "members_once",
     "same_json",
 ]
 
@@ -109,6 +111,16 @@ def are_packed_alike(one: Any, other: Any) -> bool:
         return _pack(one) == _pack(other)
     except OverflowError:  # a whole number of more than 64 bits
         return False
+
+
+def members_once(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object from its members, as a hook of `json.loads`; `BadMessage` when two of them have the same name."""
+    once: dict[str, Any] = {}
+    for name, value in members:
+        if name in once:
+            raise BadMessage(f"an object has two members of the same name: {shown(name)}")
+        once[name] = value
+    return once
 
 
 def is_carried(operation: str, fields: Mapping[str, Any]) -> bool:

@@ -50,9 +50,8 @@ class ContractMiddleware(EndpointsFirst):
             known = provider.policies.operations if listed is None else listed
             operation = known.guess(scope["method"], path)
             if operation is None and listed is None and not known.has_like(path):
-                return Operation(
-                    f"{scope['method']} {path}", _ANY
-                )  # some other one, for all that can be known
+                # some other one, for all that can be known
+                return Operation(f"{scope['method']} {path}", _ANY)
             return operation
 
         def disclosed(asked: str) -> str | None:

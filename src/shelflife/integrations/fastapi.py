@@ -6,7 +6,7 @@ from functools import wraps
 from typing import Any
 
 from shelflife.extras import needing
-from shelflife.integrations.fastapi_schema import ENDPOINTS, show_contract
+from shelflife.integrations.fastapi_schema import endpoints_described, show_contract
 from shelflife.integrations.starlette import AppRoutes, Guards, Handler, guards_of_its_own, is_of_framework
 from shelflife.server import Provider, UsageError
 
@@ -36,6 +36,7 @@ def install(
         "give install the dependencies that they need, as dependencies=[Depends(...)], or [] if this is meant"
     )
     routes = _FastAPIRoutes(app, provider, remedy if dependencies is None else "")
+    described = endpoints_described()["paths"]
     given: object = dependencies or []
     if not isinstance(given, Sequence) or not all(isinstance(one, params.Depends) for one in given):
         raise UsageError("the dependencies of the contract are a list of Depends(...)")
@@ -47,7 +48,7 @@ def install(
             methods=[methods[0]],  # no HEAD: routes of FastAPI do not take it either
             dependencies=dependencies,
             response_model=None,
-            openapi_extra=ENDPOINTS[path],
+            openapi_extra=described[path][methods[0].lower()],
         )
 
     routes.install(add, fixes)

@@ -140,9 +140,9 @@ class AppRoutes:
         elif route_count != len(self._app.router.routes):
             operations = self.listed()
         fitting = operations.called(endpoint, method)
-        return (
-            fitting[0] if len(fitting) == 1 else next((one for one in fitting if one.path.match(path)), None)
-        )
+        if len(fitting) > 1:
+            fitting = [one for one in fitting if one.path.match(path)]
+        return next(iter(fitting), None)
 
     def _parts_of(self, route: BaseRoute) -> Iterator[tuple[Any, BaseRoute, Guards]]:
         """The routes that one stands for: as they are here, as they were declared, and what else stands

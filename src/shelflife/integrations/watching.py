@@ -24,6 +24,7 @@ from shelflife.client.entries import Entry, digest_of, origin_of
 from shelflife.client.guard import Guard
 from shelflife.client.memory import Memory
 from shelflife.client.sending import Call, Send, sending
+from shelflife.contract.values import members_once
 
 __all__ = ["AsyncWatching", "BlockingWatching"]
 
@@ -81,13 +82,17 @@ class _Async:
         await message.aclose()
 
 
-class _HandsOff(Guard, frozen=True, kw_only=True):
-    """Allows nothing, for a reason that lies in the request."""
+class _GuardOfRequest(Guard, frozen=True, kw_only=True):
+    """Allows nothing where a reason against it lies in the request. That is looked for only when there is something to allow."""
 
-    why: str
+    request: Any
+    guard: Guard
+
+    def __post_init__(self) -> None:
+        """The guard was checked when it was made."""
 
     def refusal(self, entry: Entry) -> str | None:
-        return self.why
+        return _why_hands_off(self.request) or self.guard.refusal(entry)
 
 
 class _Watching(Generic[Request, Response]):
@@ -132,8 +137,8 @@ class _Watching(Generic[Request, Response]):
             guard = None
             if _content(request) != b"":
                 operation += _BODY_NOT_UNDERSTOOD  # so that nothing is taken for the fix of an empty request
-        elif guard is not None and (why := _why_hands_off(request)) is not None:
-            guard = _HandsOff(why=why)
+        elif guard is not None:
+            guard = _GuardOfRequest(request=request, guard=guard)
         root = self.memory.root_of(_address(request))
         path = request.url.path
         return Call(root, operation, fields or {}, guard, self._is_conditional, self._is_compact, path=path)
@@ -273,7 +278,7 @@ def _why_hands_off(request: Any) -> str | None:
     if any(_VOUCHING.match(f"{name}: {value}") for name, value in request.headers.items()):
         return "a header of the request vouches for its body as it is"
     try:
-        json.loads(request.content, object_pairs_hook=_members_once, parse_float=_exact)
+        json.loads(request.content, object_pairs_hook=members_once, parse_float=_exact)
     except (ValueError, ArithmeticError):
         return "the request has members or numbers that would not survive being written anew"
     return None
@@ -281,13 +286,6 @@ def _why_hands_off(request: Any) -> str | None:
 
 def _refuse(constant: str) -> Any:
     raise ValueError(f"{constant} is no JSON")
-
-
-def _members_once(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    once = dict(members)
-    if len(once) < len(members):
-        raise ValueError("a member is there twice")
-    return once
 
 
 def _exact(digits: str) -> float:

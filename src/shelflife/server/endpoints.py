@@ -5,18 +5,18 @@ import hmac
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple, TypeVar
-from urllib.parse import parse_qsl
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+from urllib.parse import parse_qs
 
 import msgspec
 
 from shelflife.contract import AskFixes, BadMessage, ContractError
-from shelflife.contract.messages import ReloadRules, ReloadTable
+from shelflife.contract.messages import ReloadReport, ReloadRules, ReloadTable, RulesReport
 from shelflife.contract.names import shown
 from shelflife.contract.positions import AT_HEADER, Account, Named
-from shelflife.contract.values import MOST_DIGITS, fault_in
+from shelflife.contract.values import MOST_DIGITS, fault_in, members_once
 from shelflife.server.errors import (
     BadRow,
     BadRule,
@@ -59,6 +59,8 @@ _CONSTANT = re.compile(rb"NaN|Infinity")
 _STATUSES = {BadMessage: 400, UnknownTable: 404, VersionTaken: 409, LogError: 503}
 _encode = msgspec.json.Encoder().encode
 _Sent = TypeVar("_Sent", bound=msgspec.Struct)
+_Given = ParamSpec("_Given")
+_Report = TypeVar("_Report", ReloadReport, RulesReport)
 
 
 class EndpointCall(NamedTuple):
@@ -95,9 +97,9 @@ class Endpoints:
 
     def __init__(self, provider: Provider, most_bytes: int, hint: str = "") -> None:
         self.provider = provider
-        self._hint = hint
         self.most_bytes = most_bytes
         """How long a body may be."""
+        self._hint = hint
         self.by_path: dict[str, Endpoint] = {}
         """The endpoints that are on."""
 
@@ -121,11 +123,8 @@ class Endpoints:
             if len(call.body) > self.most_bytes:
                 raise _CallRefused(413, f"the body is larger than {self.most_bytes} bytes{self._hint}")
             return self.by_path[call.path].handler(call)
-        except _CallRefused as refusal:
-            return self._refused(call, refusal)
-        except (ContractError, BadRow, BadRule, ReloadRefused, LogError) as error:
-            status = next((status for kind, status in _STATUSES.items() if isinstance(error, kind)), 422)
-            return self._refused(call, _CallRefused(status, str(error)))
+        except (_CallRefused, ContractError, BadRow, BadRule, ReloadRefused, LogError) as error:
+            return self._refused(call, error)
 
     def is_for_the_feed(self, call: EndpointCall) -> bool:
         """Whether a call asks for the change feed, and there is room for another listener."""
@@ -134,9 +133,12 @@ class Endpoints:
     def _authorize(self, call: EndpointCall) -> None:
         """Refuse a call that may not be made."""
 
-    def _refused(self, call: EndpointCall, refusal: _CallRefused) -> Answer:
+    def _refused(self, call: EndpointCall, error: Exception) -> Answer:
+        if not isinstance(error, _CallRefused):
+            status = next((status for kind, status in _STATUSES.items() if isinstance(error, kind)), 422)
+            error = _CallRefused(status, str(error))
         accept = call.headers.get("accept", "")
-        return error_answer(self.provider.wire, accept, refusal.status, str(refusal), refusal.headers)
+        return error_answer(self.provider.wire, accept, error.status, str(error), error.headers)
 
 
 class ContractEndpoints(Endpoints):
@@ -236,7 +238,8 @@ class AdminEndpoints(Endpoints):
         if provider.admin_token is not None:
             self.by_path[RELOAD_TABLE_PATH] = Endpoint(("POST",), self._reload_table)
             self.by_path[RELOAD_RULES_PATH] = Endpoint(("POST",), self._reload_rules)
-            self.by_path[GRAPH_PATH] = Endpoint(_READ, self._graph)
+            if provider.level >= Level.GRAPH:
+                self.by_path[GRAPH_PATH] = Endpoint(_READ, self._graph)
 
     def _authorize(self, call: EndpointCall) -> None:
         scheme, _, token = call.headers.get("authorization", "").partition(" ")
@@ -248,43 +251,43 @@ class AdminEndpoints(Endpoints):
     def _reload_table(self, call: EndpointCall) -> Answer:
         message = read_message(call.body, ReloadTable)
         whole = message.rows is not msgspec.UNSET
-        with self._within_limit():
-            report = self.provider.registry.reload_table(
-                message.table,
-                message.rows or {} if whole else None,
-                set=None if whole else message.set or {},
-                remove=message.remove or (),
-                version=message.version,
-            )
+        report = self._reloaded(
+            self.provider.registry.reload_table,
+            message.table,
+            message.rows or {} if whole else None,
+            set=None if whole else message.set or {},
+            remove=message.remove or (),
+            version=message.version,
+        )
         return Answer(200, JSON, _encode(self.provider.wire.report(report)))
 
     def _reload_rules(self, call: EndpointCall) -> Answer:
         message = read_message(call.body, ReloadRules)
-        with self._within_limit():
-            report = self.provider.registry.reload_rules(
-                None if message.rules is msgspec.UNSET else message.rules,
-                add=message.add or (),
-                remove=message.remove or (),
-            )
+        report = self._reloaded(
+            self.provider.registry.reload_rules,
+            None if message.rules is msgspec.UNSET else message.rules,
+            add=message.add or (),
+            remove=message.remove or (),
+        )
         return Answer(200, JSON, _encode(report))
 
-    @contextmanager
-    def _within_limit(self) -> Iterator[None]:
-        """A reload counts when it changes something. One too many is refused before it begins."""
-        budget, before = self.provider.reload_budget, self.provider.registry.state
+    def _reloaded(
+        self, reload: Callable[_Given, _Report], *given: _Given.args, **named: _Given.kwargs
+    ) -> _Report:
+        """The report of a reload. It counts when it changes something. One too many is refused before it begins."""
+        budget, is_change = self.provider.reload_budget, False
         if budget is not None and (wait_s := math.ceil(budget.wait_s())):
             sentence = f"there were too many reloads; try again in {wait_s} s"
             raise _CallRefused(429, sentence, Retry_After=str(wait_s))
         try:
-            yield
+            report = reload(*given, **named)
+            is_change = report.old_version != report.new_version
+            return report
         finally:
-            if budget is not None and self.provider.registry.state is before:
+            if budget is not None and not is_change:
                 budget.give_back()
 
     def _graph(self, call: EndpointCall) -> Answer:
-        if self.provider.level < Level.GRAPH:
-            sentence = f"the graph starts at Level 5; this server is at Level {self.provider.level}"
-            raise _CallRefused(404, sentence)
         state = self.provider.state
         return Answer(200, JSON, _encode(graph_of(state.tables, state.rules)))
 
@@ -322,17 +325,10 @@ def _quickly_read(body: bytes) -> Any:
 
 def _tree_in(body: bytes) -> Any:
     """What a body holds, or what is wrong with it."""
-    tree = json.loads(body.decode(), object_pairs_hook=_members_once, parse_int=_whole_number)
+    tree = json.loads(body.decode(), object_pairs_hook=members_once, parse_int=_whole_number)
     if _CONSTANT.search(body) and (fault := fault_in(tree, len(body))) is not None:
         raise BadMessage(f"the body is not valid JSON: {shown('/'.join(fault.path))} {fault.what}")
     return tree
-
-
-def _members_once(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    once = dict(members)
-    if len(once) < len(members):
-        raise BadMessage("an object in the body has two members of the same name")
-    return once
 
 
 def _whole_number(digits: str) -> int:
@@ -343,14 +339,11 @@ def _whole_number(digits: str) -> int:
 def _query_of(call: EndpointCall, *names: str) -> dict[str, list[str]]:
     """The parameters of a call, by name. One that is not among the names is refused."""
     try:
-        query = parse_qsl(call.query, keep_blank_values=True, max_num_fields=_MOST_QUERIED)
+        asked = parse_qs(call.query, keep_blank_values=True, max_num_fields=_MOST_QUERIED)
     except ValueError:
         raise _CallRefused(400, f"the query has more than {_MOST_QUERIED} parameters") from None
-    asked: dict[str, list[str]] = {}
-    for name, value in query:
-        if name not in names:
-            raise _CallRefused(400, f"there is no parameter {shown(name)}; there are {' and '.join(names)}")
-        asked.setdefault(name, []).append(value)
+    if unknown := [name for name in asked if name not in names]:
+        raise _CallRefused(400, f"there is no parameter {shown(unknown[0])}; there are {' and '.join(names)}")
     return asked
 
 

@@ -391,11 +391,10 @@ class Face:
         return None
 
     def _rules_changes(self, since: str) -> RulesChanges:
+        older = (one for one in self._older_rules() if self._words.fingerprint(one.version) == since)
         moved = MovedRules(known=False)
-        for rules in self._older_rules():
-            if self._words.fingerprint(rules.version) == since:
-                moved = self._shown_rules(self._moved_rules(rules)) or MovedRules()
-                break
+        if (before := next(older, None)) is not None:
+            moved = self._shown_rules(self._moved_rules(before)) or MovedRules()
         return RulesChanges(since=since, version=self.versions.rules_version or "", **_told(moved))
 
     def _older_rules(self) -> Iterator[RuleSet]:

@@ -56,8 +56,8 @@ class Feed:
         self.heartbeat_s = 15.0
         """While nothing moves, a listener hears so often that somebody is there. Never set it to more than 15."""
         self._lock = threading.Lock()
-        self._listeners: dict[asyncio.AbstractEventLoop, set[asyncio.Event]] = {}
-        """Each is woken when there may be something to tell."""
+        self._listeners: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
+        """Each is woken, on its loop, when there may be something to tell."""
         self._ended: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
         """Loops whose process was told to end."""
         registry.on_change(self._wake)
@@ -65,8 +65,7 @@ class Feed:
     @property
     def listener_count(self) -> int:
         """How many are listening now."""
-        with self._lock:
-            return sum(map(len, self._listeners.values()))
+        return len(self._listeners)
 
     @property
     def is_full(self) -> bool:
@@ -78,19 +77,18 @@ class Feed:
 
         `headers` are those of its request, by lower-case name.
         """
-        loop, moved = asyncio.get_running_loop(), asyncio.Event()
+        moved = asyncio.Event()
+        listener = asyncio.get_running_loop(), moved
         hear_of_the_end(self.end_listeners)
         with self._lock:
-            self._listeners.setdefault(loop, set()).add(moved)
+            self._listeners.add(listener)
         telling = asyncio.create_task(self._tell(headers, _known_by(headers, query), moved, send))
         leaving = asyncio.create_task(_gone(receive))
         try:
             await asyncio.wait({telling, leaving}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             with self._lock:
-                self._listeners[loop].discard(moved)
-                if not self._listeners[loop]:
-                    del self._listeners[loop]
+                self._listeners.remove(listener)
             for task in (telling, leaving):
                 task.cancel()
             failed, _ = await asyncio.gather(telling, leaving, return_exceptions=True)
@@ -129,22 +127,16 @@ class Feed:
 
     def _wake(self) -> None:
         with self._lock:
-            loops = list(self._listeners)
-        for loop in loops:
+            listeners = list(self._listeners)
+        for loop, moved in listeners:
             with suppress(RuntimeError):  # its loop has ended
-                loop.call_soon_threadsafe(self._wake_listeners, loop)
+                loop.call_soon_threadsafe(moved.set)
 
     def end_listeners(self, loop: asyncio.AbstractEventLoop) -> None:
         """End all feeds on this loop, and those that are still to come: the process was told to end."""
         with self._lock:
             self._ended.add(loop)
-        self._wake_listeners(loop)
-
-    def _wake_listeners(self, loop: asyncio.AbstractEventLoop) -> None:
-        with self._lock:
-            listeners = list(self._listeners.get(loop, ()))
-        for moved in listeners:
-            moved.set()
+        self._wake()
 
 
 async def look_at_the_end(registry: Registry, nonce: str, *known: Position | None) -> None:

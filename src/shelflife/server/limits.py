@@ -13,7 +13,7 @@ __all__ = ["ReloadBudget", "ReloadLimits"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReloadLimits:
-    """What an operator may send over HTTP. Code that calls the registry has no limits."""
+    """What an operator may send over HTTP, to each worker process. Code that calls the registry has no limits."""
 
     most_bytes: int = 64 * 1024 * 1024
     """How large the body of one reload may be."""

@@ -3,13 +3,14 @@
 import csv
 import json
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from shelflife.contract.names import shown
+from shelflife.contract.values import members_once
 from shelflife.server.delta import Row
 from shelflife.server.errors import SourceError
 from shelflife.server.provider import TableSource
@@ -23,7 +24,7 @@ def json_file(path: str | Path, *, section: str | None = None, key: str | None =
 
     `section` names the member that holds the table, where a file holds several.
     """
-    parse = partial(json.loads, object_pairs_hook=_without_duplicates)
+    parse = partial(json.loads, object_pairs_hook=members_once)
     return lambda: _table_in(_parsed(path, parse, "JSON"), f"{path}", section, key)
 
 
@@ -51,19 +52,12 @@ def csv_file(path: str | Path, *, key: str) -> TableSource:
     def read() -> Mapping[str, Row]:
         try:
             with Path(path).open(newline="", encoding="utf-8-sig") as file:
-                reader = csv.DictReader(file, strict=True)
-                columns = reader.fieldnames or ()
-                if key not in columns:
-                    raise SourceError(f"{path} has no column {key}")
-                if len(set(columns)) != len(columns):
-                    raise SourceError(f"{path} has two columns of the same name")
-                lines = list(reader)
+                columns, *lines = [*csv.reader(file, strict=True)] or [[]]
         except (OSError, ValueError, csv.Error) as error:
             raise SourceError(f"{path} cannot be read as CSV: {error}") from error
-        for number, line in enumerate(lines, start=2):
-            if None in line or None in line.values():
-                raise SourceError(f"{path} has more or fewer values than columns in row {number}")
-        return _keyed(lines, key, f"{path}")
+        if key not in columns:
+            raise SourceError(f"{path} has no column {key}")
+        return _keyed(_named(columns, filter(None, lines), f"{path}"), key, f"{path}")
 
     return read
 
@@ -80,9 +74,7 @@ def sql_query(database: Any, query: str, *, key: str) -> TableSource:
             columns, records = _queried(database, query)
         except Exception as error:
             raise SourceError(f"the query for a table failed: {error}") from error
-        if len(set(columns)) != len(columns):
-            raise SourceError("the query gives two columns of the same name")
-        return _keyed((dict(zip(columns, record, strict=True)) for record in records), key, "the query")
+        return _keyed(_named(columns, records, "the query"), key, "the query")
 
     return read
 
@@ -119,6 +111,16 @@ def _table_in(content: Any, place: str, section: str | None, key: str | None) ->
     return content
 
 
+def _named(columns: list[str], records: Iterable[Sequence[Any]], place: str) -> Iterator[Row]:
+    """Rows from records, which have their values in the order of the columns."""
+    if len(set(columns)) != len(columns):
+        raise SourceError(f"{place} has two columns of the same name")
+    for number, record in enumerate(records, start=2):
+        if len(record) != len(columns):
+            raise SourceError(f"{place} has more or fewer values than columns in row {number}")
+        yield dict(zip(columns, record, strict=True))
+
+
 def _keyed(rows: Iterable[Row], key: str, place: str) -> dict[str, Row]:
     """Rows by the value of their key column, which is left out of the row."""
     keyed: dict[str, Row] = {}
@@ -132,12 +134,3 @@ def _keyed(rows: Iterable[Row], key: str, place: str) -> dict[str, Row]:
             raise SourceError(f"{place} has the key {shown(row_key)} twice")
         keyed[row_key] = {column: value for column, value in row.items() if column != key}
     return keyed
-
-
-def _without_duplicates(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    content = dict(members)
-    if len(content) != len(members):
-        names = [name for name, _ in members]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {shown(twice)} stands there twice")
-    return content
