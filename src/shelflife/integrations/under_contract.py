@@ -131,8 +131,8 @@ class UnderContract:
         has_log = True
         try:
             provider.be_ready()
-            known = [one.position for one in (named, precondition) if one is not None]
-            await look_at_the_end(provider.registry, named.nonce if named else "", *known)
+            is_asked = precondition is not None or bool(named and named.nonce)
+            await look_at_the_end(provider.registry, is_asked, named.position if named else None)
         except LogError as error:
             provider.apps.warn_once(f"a client could not be answered from the end of the log: {error}")
             has_log = False
@@ -140,7 +140,7 @@ class UnderContract:
         face, stamp = provider.face(state, headers), Stamp(b"", [], is_compact=named is not None)
         if provider.level and has_log and (named is None or provider.speaks_for(state)):
             stamp = self._stamp(face, named, scope)
-        return Pin(state, face, stamp, lambda: self._find_operation(scope, path), precondition)
+        return Pin(state, face, stamp, lambda: self._find_operation(scope, path), precondition, has_log)
 
     def _stamp(self, face: Face, named: Named | None, scope: Scope) -> Stamp:
         """What the response carries. A cache may give it to another client, which is shown other aliases."""

@@ -35,6 +35,7 @@ _LONGEST_HEADER = 4096
 _LONGEST_ACCOUNT = 4096
 """A reply that has more to tell than this says only that it has gone on. The client then asks."""
 
+_SHORTEST_KEY = len(b'"k",')
 _MOST_ACCOUNTS = 256
 _encode = msgspec.json.Encoder().encode
 _Moves = TypeVar("_Moves", MovedTable, MovedRules)
@@ -143,7 +144,7 @@ class Face:
         self.level = level
         self._words = words
         self._sees_diffs = sees_diffs
-        self._tables, self._rules = state.tables, state.rules
+        self._tables, self._rules, self._all_rules = state.tables, state.rules, state.all_rules
         self._policies, self._tail = state.policies, state.tail
         named = {words.table(name): name for name in state.tables}
         self._names = named if words is PLAIN else dict(sorted(named.items()))
@@ -190,21 +191,25 @@ class Face:
         """What is said of the position of the state to a client that names another. What has moved is worked out once."""
         account = self._accounts.get(named.position)
         if account is None:
+            account = self._account(named.position)
             if len(self._accounts) >= _MOST_ACCOUNTS:
                 self._accounts.clear()
-            account = self._accounts[named.position] = self._account(named.position)
+            self._accounts[named.position] = account
         return msgspec.structs.replace(account, since=account.since and named.base, nonce=named.nonce)
 
     def account_within(
         self, most_bytes: int, named: Named, otherwise: Unknown | UnsetType = UNSET
     ) -> tuple[Account, bytes]:
         """The same, and how it is written. One that is too long does not say what has moved, and `otherwise` in its place."""
-        account = self.account(named)
-        told = _encode(account)
-        if len(told) > most_bytes:
-            account = msgspec.structs.replace(account, moved=UNSET, unknown=otherwise)
+        since = self._since(named.position)
+        row_count = 0 if isinstance(since, str) else sum(entry.change.size for entry in since)
+        if row_count * _SHORTEST_KEY <= most_bytes:  # else it would be worked out in vain
+            account = self.account(named)
             told = _encode(account)
-        return account, told
+            if len(told) <= most_bytes:
+                return account, told
+        account = Account(to=str(self.position), since=named.base, unknown=otherwise, nonce=named.nonce)
+        return account, _encode(account)
 
     def suggestion(self, suggestion: Suggestion) -> Suggestion:
         """A suggestion as the client is shown it."""
@@ -294,32 +299,35 @@ class Face:
         A table that is again at the version that it had has not moved.
         """
         old_versions: dict[str, str | None] = {}
-        rules, policies = self._rules, self._policies
-        for change in (entry.change for entry in reversed(entries)):  # the oldest has the last word
+        versions: dict[str, str] = {}
+        rules, policies = self._all_rules, self._policies
+        for change in (entry.change for entry in reversed(entries)):  # of the old ones the oldest counts
             old_versions |= {name: one.old_version for name, one in change.tables.items()}
-            rules = self._rules_before(change, rules)
+            versions = {name: one.version for name, one in change.tables.items()} | versions
+            rules = _rules_before(change, rules)
             policies = change.policies.before if change.policies else policies
+        # Tables that are not declared here are told too: whoever is led on must not be left with what rests on them.
         tables = sorted(
-            (alias, name)
-            for alias, name in self._names.items()
-            if name in old_versions and old_versions[name] != self._tables[name].version
+            (self._words.table(name), name) for name in versions if old_versions[name] != versions[name]
         )
         others = {self._words.policy(name) for name in policies if self._policies.get(name) != policies[name]}
         return Moved(
             tables={alias: self._moved_table(name, entries) for alias, name in tables},
-            rules=self._moved_rules(rules),
+            rules=self._moved_rules(rules, self._all_rules),
             policies=tuple(sorted(others)),
         )
 
     def _moved_table(self, name: str, entries: Iterable[Entry]) -> MovedTable:
         """How a table differs from what it was before these entries."""
-        rows, words = self._tables[name].rows, self._words
+        words = self._words
         changes = [entry.change.tables[name] for entry in entries if name in entry.change.tables]
         before: dict[str, Row | None] = {}
-        for change in reversed(changes):  # the oldest has the last word
-            before |= change.delta.before
+        after: dict[str, Row | None] = {}
+        for older, newer in zip(reversed(changes), changes, strict=True):
+            before |= older.delta.before
+            after |= newer.delta.after
         downstream = {words.row(node) for change in changes for node in change.downstream}
-        diff = Delta.of(before, {key: rows.get(key) for key in before}).diff
+        diff = Delta.of(before, after).diff
 
         def worded(keys: Iterable[str]) -> tuple[str, ...]:
             return tuple(sorted(words.key(name, key) for key in keys))
@@ -332,8 +340,8 @@ class Face:
             affected_downstream=tuple(sorted(downstream)) if diff else (),
         )
 
-    def _moved_rules(self, before: RuleSet) -> MovedRules | None:
-        added, removed = self._rules.added_since(before), before.added_since(self._rules)
+    def _moved_rules(self, before: RuleSet, after: RuleSet) -> MovedRules | None:
+        added, removed = after.added_since(before), before.added_since(after)
         if not added and not removed:
             return None
         return MovedRules(added=self._worded_rules(added), removed=self._worded_rules(removed))
@@ -394,23 +402,22 @@ class Face:
         older = (one for one in self._older_rules() if self._words.fingerprint(one.version) == since)
         moved = MovedRules(known=False)
         if (before := next(older, None)) is not None:
-            moved = self._shown_rules(self._moved_rules(before)) or MovedRules()
+            moved = self._shown_rules(self._moved_rules(before, self._rules)) or MovedRules()
         return RulesChanges(since=since, version=self.versions.rules_version or "", **_told(moved))
 
     def _older_rules(self) -> Iterator[RuleSet]:
         """The rules that held, newest first."""
-        rules = self._rules
-        yield rules
+        rules = self._all_rules
+        yield self._rules
         for entry in reversed(self._tail):
             if entry.change.rules is not None:
-                rules = self._rules_before(entry.change, rules)
-                yield rules
+                rules = _rules_before(entry.change, rules)
+                yield rules_between(rules, self._tables)
 
-    def _rules_before(self, change: Change, rules: RuleSet) -> RuleSet:
-        """The rules that held before a change, given those after it."""
-        if change.rules is None:
-            return rules
-        return rules_between(rules.changed(change.rules.removed, change.rules.added), self._tables)
+
+def _rules_before(change: Change, rules: RuleSet) -> RuleSet:
+    """The rules that held before a change, given those after it."""
+    return rules.changed(change.rules.removed, change.rules.added) if change.rules else rules
 
 
 def face_of(state: State, level: Level) -> Face:

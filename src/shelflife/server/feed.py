@@ -97,7 +97,7 @@ class Feed:
 
     async def _tell(self, headers: Mapping[str, str], known: Named, moved: asyncio.Event, send: Send) -> None:
         try:
-            await look_at_the_end(self._registry, known.nonce, known.position)
+            await look_at_the_end(self._registry, bool(known.nonce), known.position)
             face = self._face_now(headers, moved)
         except LogError as error:
             _log.info("a listener could not be answered from the end of the log: %s", error)
@@ -139,14 +139,14 @@ class Feed:
         self._wake()
 
 
-async def look_at_the_end(registry: Registry, nonce: str, *known: Position | None) -> None:
+async def look_at_the_end(registry: Registry, is_asked: bool, *known: Position | None) -> None:
     """Where a client asks, or knows more than this process does, take in what is at the end of the log; else `LogError`.
 
     Else a process that lags behind would say that what the client knows is not in the log. It is read in a thread: others
     may have loaded whole tables.
     """
     is_ahead = any(one is not None and one.number > registry.state.number for one in known)
-    if registry.is_shared and (nonce or is_ahead):
+    if registry.is_shared and (is_asked or is_ahead):
         try:
             async with asyncio.timeout(_LONGEST_LOOK_S):
                 await asyncio.to_thread(registry.catch_up)

@@ -35,6 +35,9 @@ class Pin:
     precondition: Precondition | None = None
     """What the client wants to be sure of before the request is carried out."""
 
+    is_at_the_end: bool = True
+    """Whether the state is the one at the end of the log, where that was to be found out. Else nothing can be sure."""
+
     verdict: Verdict | None = None
     """The verdict of the first check on the precondition."""
 

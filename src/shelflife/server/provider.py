@@ -288,7 +288,7 @@ class Provider:
         self, pin: Pin, precondition: Precondition, fields: Mapping[str, Any], operation: str | None
     ) -> None:
         """Hold a request to its precondition. The fixes are for the request as it was without memory."""
-        if pin.face.meets(precondition):
+        if pin.is_at_the_end and pin.face.meets(precondition):
             pin.verdict = "met"
             return
         pin.verdict = "failed"
