@@ -326,8 +326,8 @@ class Observing:
         match verdict:
             case Forward(moved):
                 return follow(knowledge, moved, self._shelf.strategy)
-            case Adopted():
-                return Disposal(self._adopting(before, place))
+            case Adopted(is_too_old):
+                return Disposal(self._adopting(before, place, is_too_old=is_too_old))
             case Current():
                 return Disposal(knowledge)
             case Doubted() | OldNews():
@@ -335,19 +335,19 @@ class Observing:
             case _:
                 assert_never(verdict)
 
-    def _adopting(self, before: Knowledge, place: Place) -> Knowledge:
+    def _adopting(self, before: Knowledge, place: Place, *, is_too_old: bool) -> Knowledge:
         """What is known when a position takes the place of another from which it does not follow."""
         left_at, now = before.place.at, self._clock()
         if not (left_at or before.versions.tables or before.state_tag):
             return msgspec.structs.replace(before, place=place)  # nothing was known
         lately = [left for left, at in before.left if 0 <= now - at < SPLIT_S]
         # A log that goes on while it is left comes back at another position. So many losses are no restarts either.
-        are_several = place.at in lately or len(lately) >= _MOST_LOSSES
+        are_several = not is_too_old and (place.at in lately or len(lately) >= _MOST_LOSSES)
         return msgspec.structs.replace(
             before,
             place=msgspec.structs.replace(place, mark=new_mark()),
             generation=before.generation + 1,
-            left=(*before.left, *([(left_at, now)] if left_at else []))[-_MOST_LEFT:],
+            left=(*before.left, *([(left_at, now)] if left_at and not is_too_old else []))[-_MOST_LEFT:],
             split_at=now if are_several else before.split_at,
             versions=Versions({}),
             state_tag=None,

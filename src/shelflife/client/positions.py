@@ -18,6 +18,7 @@ from shelflife.contract.positions import NOWHERE, Account, Moved, Named, Positio
 __all__ = ["Adopted", "Current", "Doubted", "Forward", "OldNews", "Place", "Verdict", "judged", "new_mark"]
 
 _MARK_LENGTH = 6
+_MORE_OF_A_NONCE = 6
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +44,9 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
     def new_question(self) -> Named:
         """What a question names, with a nonce of its own."""
-        return Named(None if self.at is None else Position.from_text(self.at), self.mark, self._new_nonce())
+        at = None if self.at is None else Position.from_text(self.at)
+        # long enough that nobody can have collected answers to it beforehand
+        return Named(at, self.mark, self._new_nonce() + secrets.token_hex(_MORE_OF_A_NONCE))
 
     def new_header(self) -> str:
         """What a request says in `Contract-At`. In doubt, and while nothing is known, it is a question: its own reply can settle that."""
@@ -70,6 +73,9 @@ class Forward(NamedTuple):
 
 class Adopted(NamedTuple):
     """What is known is not in the server's log, or too far back. The state of the reply takes its place."""
+
+    is_too_old: bool = False
+    """Whether it is in the log, and only further back than the server can tell of."""
 
 
 class Doubted(NamedTuple):
@@ -111,7 +117,8 @@ def _answered(place: Place, said: Account) -> Verdict | None:
         return Current()
     if said.moved is not UNSET and said.since == place.base:
         return Forward(said.moved)
-    return Adopted() if said.unknown is not UNSET or place.at is None else None
+    is_adopted = said.unknown is not UNSET or place.at is None
+    return Adopted(said.unknown == "old") if is_adopted else None
 
 
 def _seen(place: Place, said: Account) -> Verdict:
@@ -123,7 +130,7 @@ def _seen(place: Place, said: Account) -> Verdict:
     is_of_this_mark = said.since.partition(":")[2] == place.mark
     is_later = said.since == place.base
     if said.unknown is not UNSET and is_later:
-        return Adopted()
+        return Adopted(said.unknown == "old")
     if said.unknown in ("ahead", "foreign") and is_of_this_mark:
         return Doubted()  # the server has lost a state that was seen of it
     here, there = Position.from_text(place.at), Position.from_text(said.to)
