@@ -223,7 +223,7 @@ class Observing:
             is_open = bool(knowledge.place.doubt) or (is_first and knowledge.place.at is None)
             if not (is_first and is_refresh) and not (is_open and self._back_off.may_ask(root)):
                 break
-            named = knowledge.place.new_question()
+            named = knowledge.place.new_question(is_for_a_key=not word.is_its_own)
             reply = yield Question(word.question(named))
             try:
                 answer = word.answer(reply, named, knowledge)

@@ -42,11 +42,11 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         at = self.at or NOWHERE
         return f"{at}:{self.mark}" if self.mark else at
 
-    def new_question(self) -> Named:
-        """What a question names, with a nonce of its own."""
+    def new_question(self, *, is_for_a_key: bool = False) -> Named:
+        """What a question names, with a nonce of its own. Signed answers to a short one could be collected beforehand."""
         at = None if self.at is None else Position.from_text(self.at)
-        # long enough that nobody can have collected answers to it beforehand
-        return Named(at, self.mark, self._new_nonce() + secrets.token_hex(_MORE_OF_A_NONCE))
+        more = secrets.token_hex(_MORE_OF_A_NONCE) if is_for_a_key else ""
+        return Named(at, self.mark, self._new_nonce() + more)
 
     def new_header(self) -> str:
         """What a request says in `Contract-At`. In doubt, and while nothing is known, it is a question: its own reply can settle that."""
