@@ -115,9 +115,6 @@ class Policies:
         """The operations that some policy is for."""
         self._fingerprints: dict[str, str] | None = None
 
-    def __len__(self) -> int:
-        return len(self._all)
-
     def add(self, policy: Policy) -> None:
         """One more; the order in which they are declared is that of the suggestions."""
         self._fingerprints = None

@@ -52,6 +52,7 @@ _log = logging.getLogger("shelflife")
 _advised: WeakSet[PolicyFunction] = WeakSet()
 """Policies whose hints the log has."""
 
+_ROOT = re.compile(r"(https?://[^/\s]+)?(/[\x21-\x7e]*)?")
 _WIRE = WireFormat()
 _LIMITS = ReloadLimits()
 
@@ -87,15 +88,12 @@ class Provider:
         With a `disclosure` clients are shown aliases in place of names and keys. `root` is where clients find the
         contract, a path or a whole address, where the app cannot know: behind a gateway that strips a prefix.
         """
-        _check_settings(admin_token, log, wire, limits, signing, disclosure, root)
-        self.admin_token = admin_token
-        self.wire = wire
+        self.admin_token, self.wire, self.limits = admin_token, wire, limits
+        self.signing, self.disclosure, self._root = signing, disclosure, root
+        self._check_settings(has_log=log is not None)
         self.level = Level(wire.level)
         """What goes on the wire."""
-        self.limits = limits
         self.reload_budget = None if limits.per_minute is None else ReloadBudget(limits.per_minute)
-        self.disclosure = disclosure
-        self.signing, self._root = signing, root
         self._sources = {name: rows for name, rows in tables.items() if callable(rows)}
         rows_by_table = {name: rows() if callable(rows) else rows for name, rows in tables.items()}
         shared_log = SqliteLog(log) if isinstance(log, str | Path) else log
@@ -121,6 +119,34 @@ class Provider:
         """The apps that it is installed in."""
         self._ready_in = 0
         """The process in which it is ready."""
+
+    def _check_settings(self, *, has_log: bool) -> None:
+        """Refuse settings of the wrong kind, and those that do not go together."""
+        if self.admin_token is not None and not re.fullmatch(r"[\x21-\x7e]+", self.admin_token):
+            raise BadSetting(
+                "an admin token is printable ASCII without spaces; give None to turn the admin endpoints off"
+            )
+        optional = [("signing", Signing, self.signing), ("disclosure", Disclosure, self.disclosure)]
+        given = [one for one in optional if one[2] is not None]
+        for name, kind, value in (
+            ("wire", WireFormat, self.wire),
+            ("limits", ReloadLimits, self.limits),
+            *given,
+        ):
+            if not isinstance(value, kind):
+                raise BadSetting(f"{name} takes a {kind.__name__}, not {type(value).__name__}")
+        if self._root is not None and not _ROOT.fullmatch(self._root):
+            raise BadSetting(
+                f"a root is a path such as /v1, or an address such as https://api.example/v1, not {self._root!r}"
+            )
+        if self.signing is not None and not has_log:
+            raise BadSetting("signing needs a log: signed states are numbered across restarts")
+        if self.signing is not None and self.wire.level == Level.PLAIN_TEXT:
+            raise BadSetting("at Level 0 there are no states to sign")
+        if self.signing is not None and self.disclosure is not None and self.disclosure.client is None:
+            raise BadSetting(
+                "to sign, a disclosure needs client=: other credentials would be shown other states of the same number"
+            )
 
     def close(self) -> None:
         """Let go of the log, until it is needed again."""
@@ -311,44 +337,6 @@ def _advise(function: PolicyFunction) -> None:
     for hint in comparisons_in(function):
         _advised.add(function)
         _log.info("the policy %s: %s", function.__name__, hint)
-
-
-def _check_settings(
-    admin_token: str | None,
-    log: str | Path | Log | None,
-    wire: WireFormat,
-    limits: ReloadLimits,
-    signing: Signing | None,
-    disclosure: Disclosure | None,
-    root: str | None,
-) -> None:
-    """Refuse settings of the wrong kind, and those that do not go together."""
-    if admin_token is not None and not re.fullmatch(r"[\x21-\x7e]+", admin_token):
-        raise BadSetting(
-            "an admin token is printable ASCII without spaces; give None to turn the admin endpoints off"
-        )
-    kinds: list[tuple[str, type, object]] = [("wire", WireFormat, wire), ("limits", ReloadLimits, limits)]
-    if signing is not None:
-        kinds.append(("signing", Signing, signing))
-    if disclosure is not None:
-        kinds.append(("disclosure", Disclosure, disclosure))
-    for name, kind, given in kinds:
-        if not isinstance(given, kind):
-            raise BadSetting(f"{name} takes a {kind.__name__}, not {type(given).__name__}")
-    if root is not None and not re.fullmatch(r"(https?://[^/\s]+)?(/[\x21-\x7e]*)?", root):
-        raise BadSetting(
-            f"a root is a path such as /v1, or an address such as https://api.example/v1, not {root!r}"
-        )
-    if signing is None:
-        return
-    if log is None:
-        raise BadSetting("signing needs a log: signed states are numbered across restarts")
-    if wire.level == Level.PLAIN_TEXT:
-        raise BadSetting("at Level 0 there are no states to sign")
-    if disclosure is not None and disclosure.client is None:
-        raise BadSetting(
-            "to sign, a disclosure needs client=: other credentials would be shown other states of the same number"
-        )
 
 
 def _fields_of(request: Any) -> Mapping[str, Any]:

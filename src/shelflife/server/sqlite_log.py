@@ -6,7 +6,7 @@ that change are written, so the work follows the change and not the table.
 
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,9 @@ create table given_versions (
 create table declared (name text primary key, digests blob not null) without rowid;
 """
 _KIND = Kind("log", LogError, 0x5348_4C46, 4, _SCHEMA)
+
+_ROWS = "select key, row from rows where table_name = ?"
+_GIVEN_VERSIONS = "select version, content from given_versions where table_name = ?"
 
 _encode = msgspec.json.Encoder().encode
 _decode_row = msgspec.json.Decoder(dict[str, Any]).decode
@@ -150,14 +153,14 @@ def _state_in(connection: sqlite3.Connection) -> State:
     tables = {
         name: Table(
             name,
-            RowMap(dict(_rows_in(connection, name))),
+            RowMap({key: _decode_row(row) for key, row in connection.execute(_ROWS, (name,))}),
             version,
             content=int(content, 16),
-            given_versions=HashTrieMap(_given_versions_in(connection, name)),
+            given_versions=HashTrieMap(
+                {given: int(of, 16) for given, of in connection.execute(_GIVEN_VERSIONS, (name,))}
+            ),
         )
-        for name, version, content in connection.execute(
-            "select name, version, content from tables"
-        ).fetchall()
+        for name, version, content in connection.execute("select * from tables").fetchall()
     }
     return State(
         tables=tables,
@@ -168,16 +171,6 @@ def _state_in(connection: sqlite3.Connection) -> State:
         digest=digest,
         tail=_entries_in(connection),
     )
-
-
-def _rows_in(connection: sqlite3.Connection, table: str) -> Iterator[tuple[str, Row]]:
-    for key, row in connection.execute("select key, row from rows where table_name = ?", (table,)):
-        yield key, _decode_row(row)
-
-
-def _given_versions_in(connection: sqlite3.Connection, table: str) -> dict[str, int]:
-    given = connection.execute("select version, content from given_versions where table_name = ?", (table,))
-    return {version: int(content, 16) for version, content in given}
 
 
 def _write_rows(
