@@ -49,7 +49,7 @@ def test_moves_from_where_the_memory_is_lead_on_and_keep_its_mark():
 @pytest.mark.parametrize("to", [THERE, ANOTHER, EARLIER])
 def test_a_reply_that_cannot_go_on_from_where_the_memory_is_was_made_after_that_and_is_adopted(unknown, to):
     verdict, place = seen(Account(to=to, since=BASE, unknown=unknown))
-    assert (verdict, place.at) == (Adopted(), to)
+    assert (verdict, place.at) == (Adopted(is_too_old=unknown == "old"), to)
 
 
 @pytest.mark.spec("11.25")
@@ -113,7 +113,7 @@ def test_while_no_position_is_known_only_an_answer_counts(said):
         (Account(to=THERE, since=BASE, moved=MOVED), Forward(MOVED), THERE),
         (Account(to=EARLIER, since=BASE, unknown="ahead"), Adopted(), EARLIER),
         (Account(to=ANOTHER, since=BASE, unknown="foreign"), Adopted(), ANOTHER),
-        (Account(to=THERE, since=BASE, unknown="old"), Adopted(), THERE),
+        (Account(to=THERE, since=BASE, unknown="old"), Adopted(is_too_old=True), THERE),
     ],
 )
 def test_an_answer_lifts_the_doubts_that_it_was_asked_in(said, verdict, at):
