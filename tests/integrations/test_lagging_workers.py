@@ -41,6 +41,11 @@ def worker(log, *regions):
         code = tables[f"codes_{request['region']}"]["a"]["code"]
         return None if request.equals("code", code) else fix("USE", code=code)
 
+    return ordering(provider), provider
+
+
+def ordering(provider):
+    """An app with one operation."""
     app = FastAPI()
     install(app, provider)
 
@@ -49,7 +54,7 @@ def worker(log, *regions):
         provider.check(wanted)
         return {"code": wanted["code"]}
 
-    return app, provider
+    return app
 
 
 def agent(memory, **options):
@@ -134,16 +139,8 @@ def test_large_reloads_of_one_log_are_not_taken_for_several_logs(monkeypatch):
         code = tables.codes["a"]["code"]
         return None if request.equals("code", code) else fix("USE", code=code)
 
-    app = FastAPI()
-    install(app, provider)
-
-    @app.post("/s")
-    def order(wanted: dict) -> dict:
-        provider.check(wanted)
-        return {"success": True}
-
     events = []
-    with serving(app) as address, agent(Memory(on_event=events.append)) as client:
+    with serving(ordering(provider)) as address, agent(Memory(on_event=events.append)) as client:
         statuses = []
         for number in range(8):
             statuses += [client.post(f"{address}/s", json={"plan": "a"}).status_code for _ in range(2)]
