@@ -1,8 +1,5 @@
 """The order of evidence: which replies may change what a memory believes of a server's log, and which only make it ask."""
 
-import json
-from urllib.parse import parse_qs, urlsplit
-
 import pytest
 
 from shelflife.client import Exchange, Memory, Reply
@@ -10,21 +7,24 @@ from shelflife.client.events import Evicted, LogLost, Stored
 from shelflife.client.positions import Adopted, Current, Doubted, Forward, OldNews, Place, judged
 from shelflife.contract.positions import AT_HEADER, Account, Moved, MovedTable, Named
 from tests.client.agents import Clock
+from tests.client.by_hand import (
+    ANOTHER,
+    EARLIER,
+    FIX,
+    HERE,
+    JSON,
+    LATER,
+    OPERATION,
+    ROOT,
+    THERE,
+    Server,
+    placed,
+    replied,
+)
 
-ROOT, OPERATION = "http://h:80", "POST /x"
-JSON = {"content-type": "application/json"}
-HERE, THERE, LATER, EARLIER, ANOTHER = "Abcdef5", "Ghijkl6", "Ghijkl7", "Mnopqr4", "Stuvwx5"
 PLACE = Place(at=HERE, mark="m1")
 BASE = f"{HERE}:m1"
 MOVED = Moved(tables={"t": MovedTable(changed=("k",))})
-FIX = {
-    "type": "F",
-    "parameters": {"x": 1},
-    "cache_hint": "cacheable",
-    "tables": [{"table": "t", "version": "1"}],
-    "rows": ["t:k"],
-    "when": {},
-}
 
 
 def seen(said, place=PLACE, sent=None):
@@ -147,48 +147,6 @@ def test_an_answer_that_does_not_say_what_has_moved_settles_nothing():
     verdict, after = seen(Account(to=THERE, since=BASE, nonce=asked.nonce), place, asked)
     assert isinstance(verdict, Doubted)
     assert (after.at, bool(after.doubt)) == (HERE, True)
-
-
-class Server:
-    """Answers questions by hand."""
-
-    def __init__(self, **account):
-        self.account = account
-        self.fixes = [FIX]
-        self.questions = []
-        self.status = 200
-
-    def __call__(self, question):
-        url = urlsplit(question.url)
-        self.questions.append(url.path)
-        if url.path == "/contract/state":
-            return Reply(200, b'{"table_versions": {"t": "1"}}')
-        if self.status != 200 or not self.account:
-            return Reply(self.status, b"{}") if self.status != 200 else None
-        if question.body is not None:
-            body = {"at": self.account["to"], "recovery_feedback": {"suggestions": self.fixes}}
-            return Reply(200, json.dumps(body).encode())
-        asked = {name: value for name, [value] in parse_qs(url.query).items()}
-        answer = {"from": asked["from"], "nonce": asked["nonce"], **self.account}
-        return Reply(200, json.dumps(answer).encode())
-
-
-def replied(memory, named=None, status=200, headers=JSON, **members):
-    reply = Reply(status, json.dumps(members).encode(), headers)
-    return memory.observe(Exchange(ROOT, OPERATION, {}, reply, named))
-
-
-def placed(at=HERE, **options):
-    """A memory that knows a position, and a fix."""
-    memory = Memory(**options)
-    adopt(memory, at)
-    return memory
-
-
-def adopt(memory, at, **more):
-    named = memory.at(ROOT)
-    account = {"to": at, "from": named.partition(";")[0], "nonce": named.partition("n=")[2], **more}
-    return replied(memory, named, 422, at=account, recovery_feedback={"suggestions": [FIX]})
 
 
 def recalled(memory):

@@ -16,17 +16,10 @@ from shelflife.integrations.httpx2 import MemoryTransport
 from shelflife.server import Signing
 from shelflife.testing import serving
 from tests.acme_world import GOVERNED, rotate
+from tests.client.by_hand import FIX
 
 ORIGIN, PATH = "https://api.example:443", "/v1/x"
 URL = ORIGIN + PATH
-FIX = {
-    "type": "F",
-    "parameters": {"x": 1},
-    "cache_hint": "cacheable",
-    "tables": [{"table": "t", "version": "1"}],
-    "rows": ["t:k"],
-    "when": {},
-}
 A_CONTRACT = Reply(200, b'{"to": "Abcdef1"}')
 
 

@@ -7,7 +7,7 @@ import pytest
 from shelflife.client import Exchange, InProcessStore, Memory, Reply, StoreError
 from shelflife.client.events import Evicted, LogLost, Reason, StoreFailed
 from tests.client.agents import Clock
-from tests.client.test_order import ANOTHER, HERE, JSON, LATER, OPERATION, ROOT, Server, placed, replied
+from tests.client.by_hand import ANOTHER, HERE, JSON, LATER, OPERATION, ROOT, Server, placed, replied
 
 MOVED = {"to": LATER, "from": HERE, "moved": {"tables": {"t": {"changed": ["k"]}}}}
 

@@ -22,6 +22,27 @@ def events(response):
                 yield {**fields, "data": json.loads(fields["data"])}
 
 
+def heard(feed, count, headers=None, query=""):
+    """The first messages that a feed sends to a listener, who then leaves; all of them, when it ends before."""
+
+    async def story():
+        sent, is_enough = [], asyncio.Event()
+
+        async def receive():
+            await is_enough.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message):
+            sent.append(message)
+            if len(sent) >= count:
+                is_enough.set()
+
+        await asyncio.wait_for(feed.stream(headers or {}, query, receive, send), 10)
+        return sent
+
+    return asyncio.run(story())
+
+
 async def until_gone(receive):
     """Wait until a client has left."""
     while (await receive())["type"] != "http.disconnect":

@@ -21,7 +21,7 @@ from shelflife.server import log as server_log
 from shelflife.server.errors import LogError
 from shelflife.server.sqlite_log import SqliteLog
 from shelflife.testing import serving
-from tests.integrations.event_streams import LISTENING, events
+from tests.integrations.event_streams import LISTENING, events, heard
 
 MARK = "a1b2c3"
 TABLES = {"t": {"a": {"n": 0}}}
@@ -52,27 +52,6 @@ def rotate(provider, code="WINTERLAUNCH26"):
 def listening_to(client, **headers):
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return client.stream("GET", "/contract/changes", headers=LISTENING | named)
-
-
-def heard(feed, count, headers=None, query=""):
-    """The first messages that a feed sends to a listener, who then leaves; all of them, when it ends before."""
-
-    async def story():
-        sent, is_enough = [], asyncio.Event()
-
-        async def receive():
-            await is_enough.wait()
-            return {"type": "http.disconnect"}
-
-        async def send(message):
-            sent.append(message)
-            if len(sent) >= count:
-                is_enough.set()
-
-        await asyncio.wait_for(feed.stream(headers or {}, query, receive, send), 10)
-        return sent
-
-    return asyncio.run(story())
 
 
 @pytest.mark.spec("13.1", "13.3", "13.4")

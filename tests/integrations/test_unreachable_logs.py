@@ -14,8 +14,8 @@ from shelflife.integrations.fastapi import install
 from shelflife.server import LogError, Provider, SqliteLog
 from tests.calling import calling
 from tests.integrations.checked import WANTED, fastapi_with, provider_for
+from tests.integrations.event_streams import heard
 from tests.integrations.positions import known_position, position_of
-from tests.integrations.test_feed import heard
 
 
 class FragileLog(SqliteLog):
