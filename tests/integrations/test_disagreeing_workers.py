@@ -48,7 +48,7 @@ class Agent:
     def attempts(self, address):
         """How many requests a task takes it."""
         wanted = {"plan": "a"}
-        for attempt in range(1, 6):
+        for attempt in range(1, 10):
             answer = self._http.post(f"{address}/s", json=wanted, headers=SHOP)
             if answer.status_code == 200:
                 return attempt
@@ -102,3 +102,34 @@ def test_where_several_logs_answer_what_was_just_confirmed_is_used_at_once():
                 attempts = [agent.attempts(address) for _ in range(6 if number == 4 else 1)]
         assert [one.several for one in events if isinstance(one, LogLost)][-1]
         assert attempts == [1] * 6
+
+
+def chained(length):
+    """An API that asks for one more field with every field that it is given."""
+    provider = Provider({"codes": {str(number): {"code": f"c{number}"} for number in range(length)}})
+    for number in range(length):
+
+        def next_field(request, tables, number=number):
+            code = tables.codes[str(number)]["code"]
+            is_next = number == 0 or f"f{number - 1}" in request
+            return fix("SET", {f"f{number}": code}) if is_next and f"f{number}" not in request else None
+
+        provider.policy(version="1")(next_field)
+    app = FastAPI()
+    install(app, provider)
+
+    @app.post("/s")
+    def order(wanted: dict) -> dict:
+        provider.check(wanted)
+        return {"success": True}
+
+    return app
+
+
+@pytest.mark.spec("11.26")
+def test_after_another_log_a_chain_of_fixes_costs_questions_and_no_failed_request():
+    with Agent(Memory()) as agent:
+        with serving(chained(4)) as address:
+            assert [agent.attempts(address) for _ in range(2)] == [5, 1]
+        with serving(chained(4)) as address:
+            assert [agent.attempts(address) for _ in range(2)] == [1, 1]

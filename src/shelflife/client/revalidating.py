@@ -22,7 +22,7 @@ from shelflife.contract.when import WHOLE_REQUEST
 __all__ = ["Revalidating"]
 
 _MOST_RENEWED = 32
-_MOST_ASKED = 3
+_MOST_ASKED = 8
 """About one request: it may be found again by what its fixes make of it, and others may learn of a movement while the server is asked."""
 
 _encode = msgspec.json.Encoder().encode
