@@ -2,13 +2,17 @@
 
 import asyncio
 import logging
+import sqlite3
+import time
+from contextlib import closing
 
+import httpx2
 import msgspec
 import pytest
 from fastapi import FastAPI
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse
-from starlette.routing import Mount
+from starlette.routing import Mount, Route
 
 from shelflife.integrations.fastapi import install
 from shelflife.server import LogError, Provider, SqliteLog
@@ -110,3 +114,33 @@ def test_an_app_that_answers_violations_itself_names_the_position_beside_them():
         assert (refused.status_code, refused.json().get("at")) == (422, here["Contract-At"])
         assert "table_versions" in client.post("/x", json=WANTED).json()
         assert client.post("/x", json=WANTED | {"promo": "A"}, headers=here).json() == {"done": True}
+
+
+def test_a_log_that_is_not_free_holds_nobody_up_but_those_who_need_it(tmp_path):
+    path = tmp_path / "log.db"
+    provider = provider_for(log=path)
+    app = Starlette(
+        routes=[
+            Route("/health", lambda request: JSONResponse({"up": True})),
+            Mount("/api", app=fastapi_with(provider, "/x")),  # which gets no start event
+        ]
+    )
+
+    async def story():
+        transport = httpx2.ASGITransport(app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://shop") as client:
+            first = asyncio.create_task(client.post("/api/x", json=WANTED | {"promo": "A"}))
+            await asyncio.sleep(0.1)
+            begun_at = time.monotonic()
+            assert (await client.get("/health")).json() == {"up": True}
+            waited_s = time.monotonic() - begun_at
+            assert not first.done()
+            return waited_s, await first
+
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("begin immediate")
+        waited_s, answer = asyncio.run(story())
+        other.execute("rollback")
+    assert waited_s < 1
+    assert (answer.status_code, answer.json()) == (200, {"done": True})
+    provider.close()

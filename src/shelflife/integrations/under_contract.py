@@ -18,7 +18,7 @@ from shelflife.contract.preconditions import PRECONDITION_HEADER, Precondition
 from shelflife.server.endpoints import EndpointCall, Endpoints
 from shelflife.server.errors import LogError, MalformedRequest, leaves_of
 from shelflife.server.faces import Face, Stamp
-from shelflife.server.feed import Receive, Send, look_at_the_end
+from shelflife.server.feed import Receive, Send, in_time, look_at_the_end
 from shelflife.server.feedback import JSON, Answer, error_answer, refusal_answer, stamped
 from shelflife.server.operations import Operation
 from shelflife.server.pins import Listening, Pin
@@ -130,7 +130,8 @@ class UnderContract:
             precondition = None if grounds is None else Precondition.from_header(grounds)
         has_log = True
         try:
-            provider.be_ready()
+            if not provider.is_ready:
+                await in_time(provider.be_ready) if provider.registry.is_shared else provider.be_ready()
             is_asked = precondition is not None or bool(named and named.nonce)
             await look_at_the_end(provider.registry, is_asked, named.position if named else None)
         except LogError as error:

@@ -23,7 +23,7 @@ from shelflife.server.faces import Face
 from shelflife.server.registry import Registry
 from shelflife.server.state import State
 
-__all__ = ["Feed", "Receive", "Send", "look_at_the_end"]
+__all__ = ["Feed", "Receive", "Send", "in_time", "look_at_the_end"]
 
 _log = logging.getLogger("shelflife")
 
@@ -147,11 +147,16 @@ async def look_at_the_end(registry: Registry, is_asked: bool, *known: Position |
     """
     is_ahead = any(one is not None and one.number > registry.state.number for one in known)
     if registry.is_shared and (is_asked or is_ahead):
-        try:
-            async with asyncio.timeout(_LONGEST_LOOK_S):
-                await asyncio.to_thread(registry.catch_up)
-        except TimeoutError:
-            raise LogError(f"reading it took more than {_LONGEST_LOOK_S:g} s") from None
+        await in_time(registry.catch_up)
+
+
+async def in_time(call: Callable[[], None]) -> None:
+    """Have something done with the log that may have to wait, in a thread; `LogError` when it takes too long."""
+    try:
+        async with asyncio.timeout(_LONGEST_LOOK_S):
+            await asyncio.to_thread(call)
+    except TimeoutError:
+        raise LogError(f"the log was not free for {_LONGEST_LOOK_S:g} s") from None
 
 
 def _event(face: Face, known: Named) -> bytes:

@@ -158,9 +158,14 @@ class Provider:
         self.be_ready()
         self._lives += 1
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether requests can be served by this process without more ado."""
+        return self._ready_in == os.getpid() and self.apps.are_held
+
     def be_ready(self) -> None:
         """Before requests are served, in each process anew: hold the policies to the app's routes, and to the log."""
-        if self._ready_in == os.getpid() and self.apps.are_held:
+        if self.is_ready:
             return
         self.apps.hold_policies_to_routes()
         self.registry.declare_policies(self.policies.fingerprints)
