@@ -5,14 +5,13 @@ import logging
 
 import httpx2
 import pytest
-from fastapi import FastAPI
 
 from shelflife.client import Guard, Memory
 from shelflife.client.events import LogLost
-from shelflife.integrations.fastapi import install
 from shelflife.integrations.httpx2 import MemoryTransport
 from shelflife.server import Provider, fix
 from shelflife.testing import serving
+from tests.integrations.ordering import ordering
 
 SHOP = {"host": "shop"}
 
@@ -27,15 +26,7 @@ def shop(version, **options):
         code = row and f"{row['code']} {version}"
         return fix("USE", code=code) if row and not request.equals("code", code) else None
 
-    app = FastAPI()
-    install(app, provider)
-
-    @app.post("/s")
-    def order(wanted: dict) -> dict:
-        provider.check(wanted)
-        return {"success": True}
-
-    return app
+    return ordering(provider)
 
 
 class Agent:
@@ -115,15 +106,7 @@ def chained(length):
             return fix("SET", {f"f{number}": code}) if is_next and f"f{number}" not in request else None
 
         provider.policy(version="1")(next_field)
-    app = FastAPI()
-    install(app, provider)
-
-    @app.post("/s")
-    def order(wanted: dict) -> dict:
-        provider.check(wanted)
-        return {"success": True}
-
-    return app
+    return ordering(provider)
 
 
 @pytest.mark.spec("11.26")

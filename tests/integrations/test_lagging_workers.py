@@ -2,17 +2,16 @@
 
 import httpx2
 import pytest
-from fastapi import FastAPI
 
 from shelflife.client import Guard, Memory
 from shelflife.client.events import LogLost
 from shelflife.contract.positions import Named
-from shelflife.integrations.fastapi import install
 from shelflife.integrations.httpx2 import MemoryTransport
 from shelflife.server import LogError, Provider, SqliteLog, fix
 from shelflife.server.faces import face_of
 from shelflife.server.wire import Level
 from shelflife.testing import serving
+from tests.integrations.ordering import ordering
 
 SHOP = {"host": "shop"}
 
@@ -42,19 +41,6 @@ def worker(log, *regions):
         return None if request.equals("code", code) else fix("USE", code=code)
 
     return ordering(provider), provider
-
-
-def ordering(provider):
-    """An app with one operation."""
-    app = FastAPI()
-    install(app, provider)
-
-    @app.post("/s")
-    def order(wanted: dict) -> dict:
-        provider.check(wanted)
-        return {"code": wanted["code"]}
-
-    return app
 
 
 def agent(memory, **options):

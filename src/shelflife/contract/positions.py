@@ -45,7 +45,7 @@ _NAMED = re.compile(r"(\*|[A-Za-z0-9]{7,21})(?::([A-Za-z0-9]{1,16}))?(?:;n=([A-Z
 Unknown = Literal["ahead", "foreign", "old"]
 """Why a server cannot go on from the position that a request named.
 
-Its log ends before that, it is not in its log, or it is older than what the server keeps.
+Its log ends before that, it is not in its log, or too far back: the server does not keep or does not tell so much.
 """
 
 
