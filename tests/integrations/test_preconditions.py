@@ -219,10 +219,10 @@ def test_a_precondition_is_judged_by_policies(client, provider, gateway):
     [suggestion] = told["recovery_feedback"]["suggestions"]
     gave_it, at = suggestion["by"][:3], told["at"]
     fingerprints = provider.policies.fingerprints
-    [name] = [one for one in fingerprints if provider.face(provider.state, {}).policy(one) == gave_it]
+    [name] = [one for one in fingerprints if provider.face(provider.state, {}).words.policy(one) == gave_it]
     other = next(one for one in fingerprints if one != name)
     by_it = resting_on(client, at=at, policies=(gave_it,))
-    by_another = resting_on(client, at=at, policies=(provider.face(provider.state, {}).policy(other),))
+    by_another = resting_on(client, at=at, policies=(provider.face(provider.state, {}).words.policy(other),))
     by_any = resting_on(client, at=at, policies=None)
     for changed, met in (
         ({"a new one": "1"}, [by_it, by_another, by_any]),

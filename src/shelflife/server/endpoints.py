@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qs
 
 import msgspec
@@ -59,7 +59,6 @@ _CONSTANT = re.compile(rb"NaN|Infinity")
 _STATUSES = {BadMessage: 400, UnknownTable: 404, VersionTaken: 409, LogError: 503}
 _encode = msgspec.json.Encoder().encode
 _Sent = TypeVar("_Sent", bound=msgspec.Struct)
-_Given = ParamSpec("_Given")
 _Report = TypeVar("_Report", ReloadReport, RulesReport)
 
 
@@ -250,37 +249,29 @@ class AdminEndpoints(Endpoints):
 
     def _reload_table(self, call: EndpointCall) -> Answer:
         message = read_message(call.body, ReloadTable)
-        whole = message.rows is not msgspec.UNSET
+        reload, whole = self.provider.registry.reload_table, message.rows is not msgspec.UNSET
+        rows, some = (message.rows or {}, None) if whole else (None, message.set or {})
+        removed, version = message.remove or (), message.version
         report = self._reloaded(
-            self.provider.registry.reload_table,
-            message.table,
-            message.rows or {} if whole else None,
-            set=None if whole else message.set or {},
-            remove=message.remove or (),
-            version=message.version,
+            lambda: reload(message.table, rows, set=some, remove=removed, version=version)
         )
         return Answer(200, JSON, _encode(self.provider.wire.report(report)))
 
     def _reload_rules(self, call: EndpointCall) -> Answer:
         message = read_message(call.body, ReloadRules)
-        report = self._reloaded(
-            self.provider.registry.reload_rules,
-            None if message.rules is msgspec.UNSET else message.rules,
-            add=message.add or (),
-            remove=message.remove or (),
-        )
+        reload, rules = self.provider.registry.reload_rules, message.rules or ()
+        given = None if message.rules is msgspec.UNSET else rules
+        report = self._reloaded(lambda: reload(given, add=message.add or (), remove=message.remove or ()))
         return Answer(200, JSON, _encode(report))
 
-    def _reloaded(
-        self, reload: Callable[_Given, _Report], *given: _Given.args, **named: _Given.kwargs
-    ) -> _Report:
+    def _reloaded(self, reload: Callable[[], _Report]) -> _Report:
         """The report of a reload. It counts when it changes something. One too many is refused before it begins."""
         budget, is_change = self.provider.reload_budget, False
         if budget is not None and (wait_s := math.ceil(budget.wait_s())):
             sentence = f"there were too many reloads; try again in {wait_s} s"
             raise _CallRefused(429, sentence, Retry_After=str(wait_s))
         try:
-            report = reload(*given, **named)
+            report = reload()
             is_change = report.old_version != report.new_version
             return report
         finally:

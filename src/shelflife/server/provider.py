@@ -17,7 +17,6 @@ from shelflife.contract import Rule
 from shelflife.contract.merging import merged
 from shelflife.contract.messages import ReloadReport
 from shelflife.contract.names import shown
-from shelflife.contract.preconditions import Precondition
 from shelflife.server.apps import Apps
 from shelflife.server.delta import Row
 from shelflife.server.disclosure import Disclosure
@@ -55,6 +54,7 @@ _advised: WeakSet[PolicyFunction] = WeakSet()
 _ROOT = re.compile(r"(https?://[^/\s]+)?(/[\x21-\x7e]*)?")
 _WIRE = WireFormat()
 _LIMITS = ReloadLimits()
+_KINDS = {"wire": WireFormat, "limits": ReloadLimits, "signing": Signing, "disclosure": Disclosure}
 
 TableSource = Callable[[], Mapping[str, Row]]
 """Reads a table from where it lives; called again by `Provider.refresh`."""
@@ -126,14 +126,9 @@ class Provider:
             raise BadSetting(
                 "an admin token is printable ASCII without spaces; give None to turn the admin endpoints off"
             )
-        optional = [("signing", Signing, self.signing), ("disclosure", Disclosure, self.disclosure)]
-        given = [one for one in optional if one[2] is not None]
-        for name, kind, value in (
-            ("wire", WireFormat, self.wire),
-            ("limits", ReloadLimits, self.limits),
-            *given,
-        ):
-            if not isinstance(value, kind):
+        for name, kind in _KINDS.items():
+            value = getattr(self, name)
+            if not isinstance(value, kind) and (value is not None or name in ("wire", "limits")):
                 raise BadSetting(f"{name} takes a {kind.__name__}, not {type(value).__name__}")
         if self._root is not None and not _ROOT.fullmatch(self._root):
             raise BadSetting(
@@ -279,28 +274,17 @@ class Provider:
         `PreconditionFailed`.
         """
         pin = self.pin
-        if (
-            pin is None
-        ):  # right where no app has the contract, as in a test of policies; else a context got lost
-            if self.apps:
+        if pin is None:
+            if self.apps:  # else no app has the contract, as in a test of policies
                 raise UsageError(
                     "check does not know its request here; in a thread of a handler, run it by asyncio.to_thread,"
                     " and outside of a request ask for violations(request, operation)"
                 )
-            state = self.registry.state
-            violations = self._violations(_fields_of(request), self.apps.operation_of(operation, None), state)
-            if violations:
-                raise Rejected(violations, state)
+            self._check(request, operation, self.registry.state, None)
             return
         pin.has_checked = True
         try:
-            fields = _fields_of(request)
-            concerned = self.apps.operation_of(operation, pin)
-            if pin.precondition is not None and pin.verdict is None:
-                self._judge(pin, pin.precondition, fields, concerned)
-            violations = self._violations(fields, concerned, pin.state)
-            if violations:
-                raise Rejected(violations, pin.state)
+            self._check(request, operation, pin.state, pin)
         except (Refusal, MalformedRequest, PolicyFailed) as failure:
             pin.failures.append(failure)
             pin.has_violations = True
@@ -315,18 +299,17 @@ class Provider:
         with self._refreshing:
             return self.registry.reload_table(table, self._sources[table](), version=version)
 
-    def _judge(
-        self, pin: Pin, precondition: Precondition, fields: Mapping[str, Any], operation: str | None
-    ) -> None:
-        """Hold a request to its precondition. The fixes are for the request as it was without memory."""
-        if pin.is_at_the_end and pin.face.meets(precondition):
-            pin.verdict = "met"
-            return
-        pin.verdict = "failed"
-        violations: list[Violation] = []
-        with suppress(MalformedRequest, PolicyFailed):
-            violations = self._violations(merged(fields, precondition.was), operation, pin.state)
-        raise PreconditionFailed(violations, pin.state)
+    def _check(self, request: Any, operation: str | None, state: State, pin: Pin | None) -> None:
+        fields, concerned = _fields_of(request), self.apps.operation_of(operation, pin)
+        if pin is not None and pin.precondition is not None and pin.verdict is None:
+            pin.verdict = "met" if pin.is_at_the_end and pin.face.meets(pin.precondition) else "failed"
+            if pin.verdict == "failed":  # the fixes are for the request as it was without memory
+                violations: list[Violation] = []
+                with suppress(MalformedRequest, PolicyFailed):
+                    violations = self._violations(merged(fields, pin.precondition.was), concerned, state)
+                raise PreconditionFailed(violations, state)
+        if violations := self._violations(fields, concerned, state):
+            raise Rejected(violations, state)
 
     def _violations(self, fields: Mapping[str, Any], operation: str | None, state: State) -> list[Violation]:
         views = self._views
