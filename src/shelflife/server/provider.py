@@ -17,13 +17,13 @@ from shelflife.contract import Rule
 from shelflife.contract.merging import merged
 from shelflife.contract.messages import ReloadReport
 from shelflife.contract.names import shown
+from shelflife.policy_code import comparisons_in
 from shelflife.server.apps import Apps
 from shelflife.server.delta import Row
 from shelflife.server.disclosure import Disclosure
 from shelflife.server.errors import BadSetting, MalformedRequest, PolicyFailed, UnknownTable, UsageError
 from shelflife.server.faces import Face, face_of
 from shelflife.server.feed import Feed
-from shelflife.server.hints import comparisons_in
 from shelflife.server.limits import ReloadBudget, ReloadLimits
 from shelflife.server.log import Log
 from shelflife.server.pins import Pin

@@ -9,8 +9,8 @@ import pytest
 
 from shelflife.apis.acme.policies import POLICIES as ACME_POLICIES
 from shelflife.apis.recipes.policies import POLICIES as RECIPE_POLICIES
+from shelflife.policy_code import comparisons_in
 from shelflife.server import Provider, fix
-from shelflife.server.hints import comparisons_in
 from tests.document_programs import document_programs
 
 
