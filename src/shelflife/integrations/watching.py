@@ -8,6 +8,7 @@ caller: the server may have carried the request out.
 All of it is written once, for async clients. The calls of a blocking one are awaited too, and are done at once.
 """
 
+import asyncio
 import json
 import logging
 import math
@@ -93,10 +94,14 @@ class _Async:
         return await transport.handle_async_request(request)
 
     async def close(self, message: Any) -> None:
-        import anyio
-
-        with anyio.CancelScope(shield=True), suppress(Exception):
-            await message.aclose()
+        """To the end, though whoever waits for it is cancelled meanwhile: else its connection would be lost to the pool."""
+        with suppress(Exception):
+            try:
+                asyncio.get_running_loop()
+            except RuntimeError:  # of another library, in which what closes is not cancelled
+                await message.aclose()
+            else:
+                await asyncio.shield(asyncio.ensure_future(message.aclose()))
 
 
 def _left(longest_s: float, until: float) -> float:
@@ -218,7 +223,7 @@ class _Step:
         self._operation = call.operation
         self._request = request
         self._transport = transport
-        self._calls = calls
+        self.calls = calls
         self._patience = Patience()
 
     async def go_on(self, reply: Reply | None = None) -> None:
@@ -249,7 +254,7 @@ class _Step:
         if request is not self._request:
             written = [applied.fields for applied in send.amended.applied] if send.amended else []
             _log.debug("%s goes out with %s, and %s in its headers", self._operation, written, send.headers)
-        response = self.response = await self._calls.send(self._transport, request)
+        response = self.response = await self.calls.send(self._transport, request)
         response.extensions["shelflife_sent"] = request
         reply = Reply(response.status_code, b"", response.headers)
         if send.is_refused_as_stale(reply):  # so it is sent again, and nobody else reads this
@@ -263,7 +268,7 @@ class _Step:
 
     async def _refusal(self, request: Any) -> bytes | None:
         """The body of the response; None when it cannot be read."""
-        with self._patience.spent() as until, self._calls.within(until), suppress(Exception):
+        with self._patience.spent() as until, self.calls.within(until), suppress(Exception):
             request.extensions["timeout"] = self._timeouts(until)
             return await self._read(self.response, _LARGEST_WATCHED, until)
         return None
@@ -272,9 +277,9 @@ class _Step:
         """What a server answers; None when it does not, whatever the transport raises then."""
         if not self._patience:
             return None
-        with self._patience.spent() as until, self._calls.within(until), suppress(Exception):
+        with self._patience.spent() as until, self.calls.within(until), suppress(Exception):
             request = _to_ask(self._request, question, self._timeouts(until))
-            answer = await self._calls.send(self._transport, request)
+            answer = await self.calls.send(self._transport, request)
             body = await self._read(answer, _LARGEST_ANSWER, until)
             return None if body is None else Reply(answer.status_code, body)
         return None
@@ -290,7 +295,7 @@ class _Step:
 
     async def _read(self, response: Any, largest: int, until: float) -> bytes | None:
         """The decoded body of a response, which is closed then; None when it is too much, or takes too long."""
-        calls, head, length = self._calls, list[bytes](), 0
+        calls, head, length = self.calls, list[bytes](), 0
         try:
             if response.is_stream_consumed:
                 return _short(response.content, largest)
@@ -440,14 +445,12 @@ class _Watched:
         for chunk in self._stream:
             self._keep(chunk)
             yield chunk
-        self._stream.close()  # the connection may be needed for a question
         _at_once(self._end())
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for chunk in self._stream:
             self._keep(chunk)
             yield chunk
-        await self._stream.aclose()
         await self._end()
 
     def close(self) -> None:
@@ -472,8 +475,9 @@ class _Watched:
         return _decoded(bytes(self._head), self._reply.headers, _LARGEST_WATCHED) if self._is_short else None
 
     async def _end(self) -> None:
-        step, self._step = self._step, None
-        if step is not None:
+        if self._step is not None:
+            await self._step.calls.close(self._stream)  # the connection may be needed for a question
+            step, self._step = self._step, None
             await step.go_on(_with_body(self._reply, self._body()))
 
     def _leave(self) -> None:
