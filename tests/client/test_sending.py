@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from shelflife.client import Call, Exchange, Grounds, Guard, Held, Memory, Question, Reply, Send, exchange
-from shelflife.client.events import Unjudged
+from shelflife.client.events import Ignored, Unjudged
 from shelflife.client.sending import carried_by, precondition_for, sending
 from shelflife.contract import Suggestion
 from shelflife.contract.compact import compacted
@@ -270,7 +270,8 @@ def test_an_answer_that_fails_costs_the_answer_and_not_the_reply(memory, caplog)
         return Reply(201, json.dumps({"at": at(2)}).encode(), JSON)
 
     assert exchange(memory, CALL, answer).status == 201
-    assert "could not be observed" in caplog.text
+    assert "/contract/changes?from=" in caplog.text
+    assert "whoever answers has failed" in caplog.text
     assert memory.recall(ROOT, "POST /x", {"plan": "basic"}) == []
 
 
@@ -325,10 +326,24 @@ def test_that_nobody_has_judged_a_precondition_is_told(memory, reply, is_told):
     assert (Unjudged(ROOT, "POST /x") in seen) is is_told
 
 
-@pytest.mark.parametrize("body", ["text", None, {}])
-def test_a_reply_has_a_body_of_bytes(body):
-    with pytest.raises(TypeError, match="the body of a reply is bytes, and not"):
+@pytest.mark.parametrize("body", [None, {}, 1])
+def test_a_reply_has_a_body_of_bytes_or_text(body):
+    with pytest.raises(TypeError, match="the body of a reply is bytes or text, and not"):
         Reply(200, body)
+
+
+@pytest.mark.parametrize("kind", [str, str.encode, lambda text: bytearray(text.encode())])
+def test_a_body_is_read_in_whatever_form_a_client_gives_it(kind):
+    memory = Memory()
+    reply = Reply(200, kind('{"table_versions": {"codes": "1"}, "name": "Zo\xeb"}'), JSON)
+    memory.observe(Exchange(ROOT, "POST /x", {}, reply))
+    assert memory.store.known(ROOT).knowledge.versions.tables == {"codes": "1"}
+    assert json.loads(reply.body)["name"] == "Zo\xeb"
+
+
+def test_text_that_is_no_text_is_not_read_and_fails_nobody():
+    events = Memory().observe(Exchange(ROOT, "POST /x", {}, Reply(200, '{"at": "\ud800', JSON)))
+    assert [type(event) for event in events] == [Ignored]
 
 
 def test_headers_are_found_however_they_were_written():

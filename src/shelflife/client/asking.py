@@ -1,8 +1,10 @@
 """What goes between a memory and a server, and the two ways of waiting for it: blocking and async."""
 
 import inspect
-from collections.abc import Awaitable, Callable, Generator, Mapping
-from contextlib import closing
+import logging
+import time
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
+from contextlib import closing, contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -17,12 +19,17 @@ __all__ = [
     "AsyncAsk",
     "Exchange",
     "Fields",
+    "Patience",
     "Question",
     "Reply",
     "Steps",
     "driven",
     "driven_async",
 ]
+
+_log = logging.getLogger("shelflife.memory")
+
+_LONGEST_ASKING_S = 5.0
 
 Step = TypeVar("Step")
 Outcome = TypeVar("Outcome")
@@ -43,13 +50,15 @@ class Question(NamedTuple):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """What a server answers, to a question or to a request: the status, the body as bytes, decompressed, and the headers.
+    """What a server answers, to a question or to a request: the status, the body, decompressed, and the headers.
 
     The headers of the answer to a question are not looked at.
     """
 
     status: int
     body: bytes
+    """Text is taken too, and is UTF-8 from then on."""
+
     headers: Mapping[str, str] = {}
     """By lower-case name, however they were written."""
 
@@ -57,8 +66,11 @@ class Reply(msgspec.Struct, frozen=True):
     """Whether the body could be read to its end."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.body, bytes):
-            raise TypeError(f"the body of a reply is bytes, and not {type(self.body).__name__}")
+        given: object = self.body  # whatever a program without types hands in
+        if not isinstance(given, bytes | bytearray | str):
+            raise TypeError(f"the body of a reply is bytes or text, and not {type(given).__name__}")
+        body = given.encode(errors="replace") if isinstance(given, str) else bytes(given)
+        msgspec.structs.force_setattr(self, "body", body)
         lower = {name.lower(): value for name, value in self.headers.items()}
         msgspec.structs.force_setattr(self, "headers", lower)
 
@@ -96,7 +108,8 @@ class Exchange(NamedTuple):
 
 
 Ask = Callable[[Question], Reply | None]
-"""Answers a question; None when that fails. Must not follow a redirect to another origin."""
+"""Answers a question; None when that fails, and whatever it raises is logged and counts as None. Must not follow a redirect to another
+origin."""
 
 AsyncAsk = Callable[[Question], Awaitable[Reply | None]]
 AnyAsk = Ask | AsyncAsk
@@ -110,6 +123,37 @@ Steps = Generator[Question, Reply | None, Outcome]
 """What is done about something, with questions in between."""
 
 
+class Patience:
+    """How long the questions of one step may take, all together: however many they are, and however slowly a server answers.
+
+    What else the step waits for is its caller's, and does not count.
+    """
+
+    def __init__(self) -> None:
+        self._left_s = _LONGEST_ASKING_S
+
+    def __bool__(self) -> bool:
+        """Whether any is left."""
+        return self._left_s > 0
+
+    @contextmanager
+    def spent(self) -> Iterator[float]:
+        """While a server is asked. Gives the moment of the monotonic clock at which it is given up."""
+        begun_at = time.monotonic()
+        try:
+            yield begun_at + self._left_s
+        finally:
+            self._left_s -= time.monotonic() - begun_at
+            if not self:
+                _log.warning(
+                    "a server is given up that has not answered within %g seconds", _LONGEST_ASKING_S
+                )
+
+
+class _AnswersLater(TypeError):
+    """What is to answer at once is async."""
+
+
 def driven(steps: Generator[Step, Reply | None, Outcome], answer: AnyAnswering[Step] | None) -> Outcome:
     """Carry on to the end with blocking calls; without anybody to answer, every question is without an answer."""
 
@@ -118,7 +162,7 @@ def driven(steps: Generator[Step, Reply | None, Outcome], answer: AnyAnswering[S
         if inspect.isawaitable(reply):
             if inspect.iscoroutine(reply):
                 reply.close()
-            raise TypeError("what answers is async: await the verb whose name ends in _async")
+            raise _AnswersLater("what answers is async: await the verb whose name ends in _async")
         return reply
 
     try:
@@ -132,14 +176,14 @@ def driven(steps: Generator[Step, Reply | None, Outcome], answer: AnyAnswering[S
 async def driven_async(
     steps: Generator[Step, Reply | None, Outcome], answer: AnyAnswering[Step] | None
 ) -> Outcome:
-    """The same, awaiting what can be awaited. What an answer raises is raised in the steps: they decide what becomes of it."""
+    """The same, awaiting what can be awaited. A request that fails is raised in the steps: they decide what becomes of it."""
+    patience = Patience()
     with closing(steps):
         try:
             step = next(steps)
             while True:
                 try:
-                    reply = answer(step) if answer else None
-                    reply = await reply if inspect.isawaitable(reply) else reply
+                    reply = await _reply_to(step, answer, patience)
                 except Exception as error:  # noqa: BLE001
                     step = steps.throw(error)
                 else:
@@ -147,3 +191,24 @@ async def driven_async(
         except StopIteration as end:
             outcome: Outcome = end.value
             return outcome
+
+
+async def _reply_to(step: Step, answer: AnyAnswering[Step] | None, patience: Patience) -> Reply | None:
+    if answer is None:
+        return None
+    if not isinstance(step, Question):
+        return await _awaited(answer(step))
+    if not patience:
+        return None
+    try:
+        with patience.spent():
+            return await _awaited(answer(step))
+    except _AnswersLater:
+        raise
+    except Exception:  # noqa: BLE001 - whatever keeps it from being answered, the agent's request was made
+        _log.warning("%s was asked, and whoever answers has failed", step.url, exc_info=True)
+        return None
+
+
+async def _awaited(reply: Reply | Awaitable[Reply | None] | None) -> Reply | None:
+    return await reply if inspect.isawaitable(reply) else reply

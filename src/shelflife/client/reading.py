@@ -29,6 +29,8 @@ from shelflife.contract.versions import Versions
 __all__ = [
     "OF_NO_STATE",
     "Contract",
+    "is_in_body",
+    "is_json",
     "read_account",
     "read_changes",
     "read_contract",
@@ -107,11 +109,9 @@ def read_contract(
     """
     headers = reply.headers
     in_headers = _from_headers(headers)
-    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
-    is_json = media_type == "application/json" or media_type.endswith("+json")
-    if is_json and not reply.whole and in_headers == _NONE:
+    if is_json(headers) and not reply.whole and in_headers == _NONE:
         raise BadMessage("the body of the response could not be read to its end")
-    is_object = is_json and reply.whole and reply.body.lstrip()[:1] == b"{"
+    is_object = is_json(headers) and reply.whole and reply.body.lstrip()[:1] == b"{"
     if not is_object or _is_left_alone(in_headers, operation):
         return None if in_headers == _NONE else in_headers
     envelope = _decoded(reply.body, _Envelope, "the contract of the response")
@@ -122,6 +122,20 @@ def read_contract(
     is_compact = versions is None
     contract = _read_suggestions(envelope.recovery_feedback, (request or {}) if is_compact else None)
     return msgspec.structs.replace(contract, versions=versions, account=account)
+
+
+def is_json(headers: Mapping[str, str]) -> bool:
+    """Whether a body is one JSON value; streams of them, and of events, are left alone."""
+    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    return media_type == "application/json" or media_type.endswith("+json")
+
+
+def is_in_body(headers: Mapping[str, str], operation: str) -> bool:
+    """Whether the contract of a response may be in its body. Else its headers, by lower-case name, say all there is of it."""
+    try:
+        return is_json(headers) and not _is_left_alone(_from_headers(headers), operation)
+    except BadMessage:
+        return False
 
 
 def _is_left_alone(in_headers: Contract, operation: str) -> bool:

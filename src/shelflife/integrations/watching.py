@@ -1,11 +1,14 @@
 """What the transports of httpx2 and httpx share: a memory that watches every response and, with a guard, amends requests.
 
-A JSON response is read ahead, up to 1 MB, and put back as it came; other responses are not touched. Whatever goes wrong with the memory is
-logged and never reaches the caller: the server may have carried the request out.
+Nothing is read ahead of the caller: what a JSON response says is kept as the caller reads it, up to 1 MB, and the memory has taken it in
+before the caller is told of its end. Other responses are not touched. So the time that a server takes for them is the caller's, with the
+caller's timeouts; the memory's own questions have a bound in all. Whatever goes wrong with the memory is logged and never reaches the
+caller: the server may have carried the request out.
 
 All of it is written once, for async clients. The calls of a blocking one are awaited too, and are done at once.
 """
 
+import asyncio
 import json
 import logging
 import math
@@ -13,16 +16,19 @@ import re
 import sys
 import time
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from decimal import Decimal
 from functools import cache
 from typing import Any, Generic, Self, TypeVar
 
-from shelflife.client.asking import Question, Reply, driven_async
+import msgspec
+
+from shelflife.client.asking import Patience, Question, Reply
 from shelflife.client.entries import Entry, digest_of, origin_of
 from shelflife.client.guard import Guard
 from shelflife.client.memory import Memory
+from shelflife.client.reading import is_in_body, is_json
 from shelflife.client.sending import Call, Send, sending
 from shelflife.contract.values import members_once
 
@@ -38,12 +44,12 @@ _NOT_OF_A_QUESTION = re.compile(
     r"(?i)content-|transfer-encoding|expect|if-|range|idempotency-key|prefer|accept|digest|signature|contract-"
 )
 _OF_A_BODY = {"content-length", "transfer-encoding"}
-_LONGEST_ANSWER_S = 5.0
-_LONGEST_WAITS_S = {"connect": 5.0, "read": 5.0, "write": 5.0, "pool": 1.0}
-"""Of a question; an open stream may hold the only connection of the pool."""
+_LONGEST_WAIT_FOR_A_CONNECTION_S = 1.0
+"""Of a question; an open stream may hold the only one of the pool."""
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
+Outcome = TypeVar("Outcome")
 
 
 def method_and_target(request: Any) -> str:
@@ -57,6 +63,9 @@ class _Blocking:
 
     chunks = staticmethod(iter)
 
+    def within(self, until: float) -> AbstractContextManager[Any]:
+        return nullcontext()  # nobody can call off a blocking call: its timeouts must do
+
     async def next_chunk(self, chunks: Any) -> Any:
         return next(chunks, None)
 
@@ -64,13 +73,19 @@ class _Blocking:
         return transport.handle_request(request)
 
     async def close(self, message: Any) -> None:
-        message.close()
+        with suppress(Exception):  # it is not needed any more, however it goes
+            message.close()
 
 
 class _Async:
     """The calls of an async client."""
 
     chunks = staticmethod(aiter)
+
+    def within(self, until: float) -> AbstractContextManager[Any]:
+        import anyio  # which comes with the libraries, for their async clients
+
+        return anyio.move_on_after(until - time.monotonic())
 
     async def next_chunk(self, chunks: Any) -> Any:
         return await anext(chunks, None)
@@ -79,7 +94,34 @@ class _Async:
         return await transport.handle_async_request(request)
 
     async def close(self, message: Any) -> None:
-        await message.aclose()
+        """To the end, though whoever waits for it is cancelled meanwhile: else its connection would be lost to the pool."""
+        with suppress(Exception):
+            try:
+                asyncio.get_running_loop()
+            except RuntimeError:  # of another library, in which what closes is not cancelled
+                await message.aclose()
+            else:
+                await asyncio.shield(asyncio.ensure_future(message.aclose()))
+
+
+def _left(longest_s: float, until: float) -> float:
+    return max(min(longest_s, until - time.monotonic()), 0.001)
+
+
+class _RunningDown:
+    """A timeout of sockets that runs down, for a server that always sends the next byte in time.
+
+    A blocking client hands it to the socket before each read. There it is asked for a whole number, as anything is that is no float.
+    """
+
+    def __init__(self, longest_s: float, until: float) -> None:
+        self._longest_s = longest_s
+        self._until = until
+
+    def __index__(self) -> int:
+        if time.monotonic() >= self._until:
+            raise TimeoutError("the server has not answered in time")
+        return math.ceil(_left(self._longest_s, self._until))
 
 
 class _GuardOfRequest(Guard, frozen=True, kw_only=True):
@@ -145,43 +187,127 @@ class _Watching(Generic[Request, Response]):
 
     async def _handled(self, request: Request) -> Response:
         """Send a request, and let the memory watch."""
-        response: Any = None
-
-        async def answer(step: Send | Question) -> Reply | None:
-            nonlocal response
-            if isinstance(step, Question):
-                return await self._answered(request, step)
-            if response is not None:
-                await self._calls.close(response)  # it was refused, and the request is sent again
-            response = await self._calls.send(self._transport, _to_send(request, step))
-            is_read = _is_json(response.headers)
-            body = await _read_ahead(response, _LARGEST_WATCHED, self._calls) if is_read else b""
-            return Reply(response.status_code, body or b"", response.headers, whole=body is not None)
-
         try:
             call = self._call(request)
         except Exception:  # noqa: BLE001 - an agent's request does not fail for want of memory
             _log.warning("a request is not understood, and goes past the memory", exc_info=True)
             return await self._calls.send(self._transport, request)  # type: ignore[no-any-return]
+        step = _Step(self.memory, call, request, self._transport, self._calls)
         try:
-            await driven_async(sending(self.memory, call), answer)
+            await step.go_on()
         except BaseException:
-            if response is not None:
-                await self._calls.close(response)  # nobody else will: it is not handed on
+            if step.response is not None:
+                await self._calls.close(step.response)  # nobody else will: it is not handed on
             raise
-        return response  # type: ignore[no-any-return]
+        return step.response  # type: ignore[no-any-return]
 
-    async def _answered(self, request: Request, question: Question) -> Reply | None:
+
+def _at_once(calls: Coroutine[Any, Any, Outcome]) -> Outcome:
+    """What calls of a blocking client come to. All that is awaited there is done at once: the first step is the last."""
+    try:
+        calls.send(None)
+    except StopIteration as end:
+        outcome: Outcome = end.value
+        return outcome
+    raise AssertionError("a blocking client does not wait")
+
+
+class _Step:
+    """One request on its way through a memory: up to its response, and on from there once that was read."""
+
+    def __init__(
+        self, memory: Memory, call: Call, request: Any, transport: Any, calls: _Blocking | _Async
+    ) -> None:
+        self.response: Any = None
+        self._steps: Generator[Send | Question, Reply | None, object] = sending(memory, call)
+        self._operation = call.operation
+        self._request = request
+        self._transport = transport
+        self.calls = calls
+        self._patience = Patience()
+
+    async def go_on(self, reply: Reply | None = None) -> None:
+        """Do what the memory wants to have done: to the end, or until the caller has to read the response first."""
         try:
-            until = time.monotonic() + _LONGEST_ANSWER_S
-            answer = await self._calls.send(self._transport, _to_ask(request, question))
-            try:
-                body = await _read_ahead(answer, _LARGEST_ANSWER, self._calls, until)
-            finally:
-                await self._calls.close(answer)
-        except Exception:  # noqa: BLE001 - whatever the transport raises, the server could not tell
+            while True:
+                step = self._steps.send(reply)
+                if isinstance(step, Question):
+                    reply = await self._answered(step)
+                else:
+                    reply = await self._sent(step)
+                    if reply is None:
+                        return
+        except StopIteration:
+            return
+        except BaseException:
+            self._steps.close()
+            raise
+
+    def leave(self, reply: Reply) -> None:
+        """The caller has not read the response to its end. What there is of it counts, and nobody is asked about it."""
+        with closing(self._steps), suppress(StopIteration):
+            self._steps.send(reply)
+
+    async def _sent(self, send: Send) -> Reply | None:
+        """What came back; None where that is for the caller to read first."""
+        request = _to_send(self._request, send)
+        if request is not self._request:
+            written = [applied.fields for applied in send.amended.applied] if send.amended else []
+            _log.debug("%s goes out with %s, and %s in its headers", self._operation, written, send.headers)
+        response = self.response = await self.calls.send(self._transport, request)
+        response.extensions["shelflife_sent"] = request
+        reply = Reply(response.status_code, b"", response.headers)
+        if send.is_refused_as_stale(reply):  # so it is sent again, and nobody else reads this
+            return _with_body(reply, await self._refusal(request))
+        if not is_in_body(reply.headers, self._operation):
+            return reply
+        if response.is_stream_consumed:  # somebody underneath has read it, and the library keeps what it was
+            return _with_body(reply, _short(response.content, _LARGEST_WATCHED))
+        response.stream = _watched_in(_library_of(response))(response.stream, reply, self)
+        return None
+
+    async def _refusal(self, request: Any) -> bytes | None:
+        """The body of the response; None when it cannot be read."""
+        with self._patience.spent() as until, self.calls.within(until), suppress(Exception):
+            request.extensions["timeout"] = self._timeouts(until)
+            return await self._read(self.response, _LARGEST_WATCHED, until)
+        return None
+
+    async def _answered(self, question: Question) -> Reply | None:
+        """What a server answers; None when it does not, whatever the transport raises then."""
+        if not self._patience:
             return None
-        return None if body is None else Reply(answer.status_code, body)
+        with self._patience.spent() as until, self.calls.within(until), suppress(Exception):
+            request = _to_ask(self._request, question, self._timeouts(until))
+            answer = await self.calls.send(self._transport, request)
+            body = await self._read(answer, _LARGEST_ANSWER, until)
+            return None if body is None else Reply(answer.status_code, body)
+        return None
+
+    def _timeouts(self, until: float) -> dict[str, Any]:
+        """What a request must not take longer than, where the caller waits for it on our account."""
+        given = self._request.extensions.get("timeout") or {}
+        is_on_sockets = isinstance(self._transport, _library_of(self._request).HTTPTransport)
+        timeout = _RunningDown if is_on_sockets else _left
+        limits = {what: timeout(given.get(what) or math.inf, until) for what in ("connect", "read", "write")}
+        longest_s = min(given.get("pool") or math.inf, _LONGEST_WAIT_FOR_A_CONNECTION_S)
+        return {**limits, "pool": _left(longest_s, until)}
+
+    async def _read(self, response: Any, largest: int, until: float) -> bytes | None:
+        """The decoded body of a response, which is closed then; None when it is too much, or takes too long."""
+        calls, head, length = self.calls, list[bytes](), 0
+        try:
+            if response.is_stream_consumed:
+                return _short(response.content, largest)
+            chunks = calls.chunks(response.stream)
+            while (chunk := await calls.next_chunk(chunks)) is not None:
+                head.append(chunk)
+                length += len(chunk)
+                if length > largest or time.monotonic() > until:
+                    return None
+        finally:
+            await calls.close(response)
+        return _decoded(b"".join(head), response.headers, largest)
 
 
 class BlockingWatching(_Watching[Request, Response]):
@@ -191,13 +317,7 @@ class BlockingWatching(_Watching[Request, Response]):
 
     def handle_request(self, request: Request) -> Response:
         """Send a request, and let the memory watch."""
-        try:
-            # all that is awaited there is done at once: the first step is the last
-            self._handled(request).send(None)
-        except StopIteration as end:
-            response: Response = end.value
-            return response
-        raise AssertionError("a blocking transport does not wait")
+        return _at_once(self._handled(request))
 
     def close(self) -> None:
         """Close the transport that does the work."""
@@ -238,23 +358,15 @@ def _address(request: Any) -> str:
     return f"{request.url.scheme}://{host}{request.url.path}"
 
 
-def _to_ask(request: Any, question: Question) -> Any:
+def _to_ask(request: Any, question: Question, timeouts: Mapping[str, Any]) -> Any:
     """A question to the server that a request went to: with its credentials, without its body, and not for long."""
     own = [header for header in request.headers.multi_items() if not _NOT_OF_A_QUESTION.match(header[0])]
     asked = {"accept": "application/json", "accept-encoding": "gzip, deflate", **question.headers}
     if question.body is not None:
         asked["content-type"] = "application/json"
-    given = request.extensions.get("timeout") or {}
-    timeout = {what: min(given.get(what) or longest, longest) for what, longest in _LONGEST_WAITS_S.items()}
     url = request.url.join(question.url.removeprefix(origin_of(_address(request))))
-    options = {"content": question.body, "extensions": {"timeout": timeout}}
+    options = {"content": question.body, "extensions": {"timeout": timeouts}}
     return type(request)(question.method, url, headers=[*own, *asked.items()], **options)
-
-
-def _is_json(headers: Mapping[str, str]) -> bool:
-    """Whether a body is one JSON value; streams of them, and of events, are left alone."""
-    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
-    return media_type == "application/json" or media_type.endswith("+json")
 
 
 def _content(request: Any) -> bytes | None:
@@ -264,7 +376,7 @@ def _content(request: Any) -> bytes | None:
 
 
 def _fields(request: Any) -> dict[str, Any] | None:
-    content = _content(request) if _is_json(request.headers) else None
+    content = _content(request) if is_json(request.headers) else None
     if not content or len(content) > _LARGEST_WATCHED:
         return None
     with suppress(ValueError, RecursionError):
@@ -307,8 +419,8 @@ def _to_send(request: Any, send: Send) -> Any:
     elif not send.headers:
         return request
     own = [header for header in request.headers.multi_items() if header[0].lower() not in replaced]
-    headers = [*own, *send.headers.items()]
-    return type(request)(request.method, request.url, headers=headers, extensions=request.extensions, **body)
+    headers, extensions = [*own, *send.headers.items()], dict(request.extensions)
+    return type(request)(request.method, request.url, headers=headers, extensions=extensions, **body)
 
 
 def _library_of(message: Any) -> Any:
@@ -316,76 +428,87 @@ def _library_of(message: Any) -> Any:
     return sys.modules[type(message).__mro__[-2].__module__.partition(".")[0]]
 
 
-async def _read_ahead(
-    response: Any, largest: int, calls: _Blocking | _Async, until: float = math.inf
-) -> bytes | None:
-    """The decoded body of a response, which is left as though nobody had read it.
+class _Watched:
+    """The stream of a response as it comes. What the caller has read of it is shown to the memory once there is no more.
 
-    None when that is too much, takes longer than until a moment of the monotonic clock, or fails.
+    A caller who leaves before that is not held up: what was not read teaches nothing, and leaves the server in doubt.
     """
-    if response.is_stream_consumed:  # somebody underneath has read it, and the library keeps what it was
-        return response.content if len(response.content) <= largest else None
-    stream = response.stream
-    head: list[bytes] = []
-    rest = calls.chunks(stream)
-    length = 0
-    is_whole = False
-    try:
-        while (chunk := await calls.next_chunk(rest)) is not None:
-            head.append(chunk)
-            length += len(chunk)
-            if length > largest or time.monotonic() > until:
-                break
-        else:
-            is_whole = True
-            await calls.close(stream)  # the connection may be needed for a question
-    except Exception as error:  # noqa: BLE001 - the caller gets it, where it occurred
-        rest = _Failing(error)
-    response.stream = _replayed_in(_library_of(response))(head, rest, stream)
-    return _decoded(b"".join(head), response.headers, largest) if is_whole else None
 
-
-class _Replayed:
-    """The stream of a response once more: what was read ahead, then the rest."""
-
-    def __init__(self, head: list[bytes], rest: Any, stream: Any) -> None:
-        self._head = head
-        self._rest = rest
+    def __init__(self, stream: Any, reply: Reply, step: _Step) -> None:
         self._stream = stream
+        self._reply = reply
+        self._step: _Step | None = step
+        self._head = bytearray()
+        self._is_short = True
 
     def __iter__(self) -> Iterator[bytes]:
-        yield from self._head
-        yield from self._rest
+        for chunk in self._stream:
+            self._keep(chunk)
+            yield chunk
+        _at_once(self._end())
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        for chunk in self._head:
+        async for chunk in self._stream:
+            self._keep(chunk)
             yield chunk
-        async for chunk in self._rest:
-            yield chunk
+        await self._end()
 
     def close(self) -> None:
-        self._stream.close()
+        try:
+            self._stream.close()
+        finally:
+            self._leave()
 
     async def aclose(self) -> None:
-        await self._stream.aclose()
+        try:
+            await self._stream.aclose()
+        finally:
+            self._leave()
 
+    def _keep(self, chunk: bytes) -> None:
+        if self._is_short:
+            self._head += chunk
+        if len(self._head) > _LARGEST_WATCHED:
+            self._head, self._is_short = bytearray(), False
 
-class _Failing:
-    """The rest of a stream that broke off."""
+    def _body(self) -> bytes | None:
+        return _decoded(bytes(self._head), self._reply.headers, _LARGEST_WATCHED) if self._is_short else None
 
-    def __init__(self, error: Exception) -> None:
-        self._error = error
+    async def _end(self) -> None:
+        if self._step is not None:
+            await self._step.calls.close(self._stream)  # the connection may be needed for a question
+            step, self._step = self._step, None
+            await step.go_on(_with_body(self._reply, self._body()))
 
-    def __iter__(self) -> Any:
-        raise self._error
-
-    __aiter__ = __iter__
+    def _leave(self) -> None:
+        step, self._step = self._step, None
+        if step is not None:
+            body = self._body()
+            step.leave(_with_body(self._reply, body if body and _is_whole(body) else None))
 
 
 @cache
-def _replayed_in(library: Any) -> Any:
+def _watched_in(library: Any) -> Any:
     """The stream as a class of the library, which looks for its own."""
-    return type("_Replayed", (_Replayed, library.SyncByteStream, library.AsyncByteStream), {})
+    return type("_Watched", (_Watched, library.SyncByteStream, library.AsyncByteStream), {})
+
+
+def _with_body(reply: Reply, body: bytes | None) -> Reply:
+    """A reply with the body that could be read of it, if any."""
+    return msgspec.structs.replace(reply, body=body or b"", whole=body is not None)
+
+
+def _short(content: bytes, largest: int) -> bytes | None:
+    return content if len(content) <= largest else None
+
+
+def _is_whole(body: bytes) -> bool:
+    """Whether a JSON value is there to its end, though nobody has seen the end of the response."""
+    try:
+        msgspec.json.decode(body, type=msgspec.Raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
 
 
 def _decoded(content: bytes, headers: Mapping[str, str], largest: int) -> bytes | None:
