@@ -91,7 +91,7 @@ class Revalidating:
         shelf, events = self._shelf, list[Event]()
         if shelf.is_clear(root):
             return events
-        shelf.unconfirm()
+        shelf.unconfirm(root)
         if shelf.must_ask_first(root):
             events += yield from self.refreshing(root)
         fields, last_asked = request, None
