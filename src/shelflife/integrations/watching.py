@@ -141,8 +141,9 @@ class _Watching(Generic[Request, Response]):
             # found out once: a server may have suggested many fixes, and the body may be long
             guard = _GuardOfRequest(why_hands_off=cache(partial(_why_hands_off, request)), guard=guard)
         root = self.memory.root_of(_address(request))
-        path = request.url.path
-        return Call(root, operation, fields or {}, guard, self._is_conditional, self._is_compact, path=path)
+        method, path = request.method, request.url.path
+        conditional, compact = self._is_conditional, self._is_compact
+        return Call(root, operation, fields or {}, guard, conditional, compact, path=path, method=method)
 
     async def _handled(self, request: Request) -> Response:
         """Send a request, and let the memory watch."""
