@@ -123,7 +123,7 @@ class Applied(msgspec.Struct, frozen=True, tag=True):
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True):
-    """The guard kept an entry out of an outgoing request."""
+    """An entry was kept out of an outgoing request: by the guard, because it contradicts another, or at the end of a long chain."""
 
     entry: Entry
     why: str
