@@ -19,7 +19,7 @@ PUBLIC = {
         " csv_file fix json_file sql_query toml_file".split()
     ),
     "shelflife.client": set(
-        "EXACT MERGE_INSTRUCTION MOST_SHAPES Amended Ask AsyncAsk Call Condition Entry Event Exchange Filed Grounds Guard Held"
+        "EXACT MERGE_INSTRUCTION Amended Ask AsyncAsk Call Condition Entry Event Exchange Filed Grounds Guard Held"
         " InProcessStore Knowledge Known Memory Question Reason Reply Root Send Shape SqliteStore Statistics Store StoreError"
         " Strategy Write Written amended_input exchange exchange_async memory_block origin_of".split()
     ),

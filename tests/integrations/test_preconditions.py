@@ -181,6 +181,18 @@ def test_when_a_row_has_moved_nothing_is_carried_out_and_the_fresh_fix_is_inside
     assert post(client, mended, resting_on(client)).status_code == 201
 
 
+@pytest.mark.spec("12.2", "12.5")
+@pytest.mark.parametrize("was", [{}, {"promo_code": None}])
+def test_the_fixes_of_a_refusal_are_for_the_request_as_it_is_where_nothing_takes_the_values_out(
+    client, provider, was
+):
+    brief = Precondition(at=known_position(client), was=was)
+    provider.registry.reload_table("token_funding_map", set={"another": {"funding": "debit"}})
+    refused = post(client, REMEMBERED, brief)
+    assert refused.status_code == 412
+    assert len(refused.json()["recovery_feedback"]["suggestions"]) == len(was)
+
+
 @pytest.mark.spec("12.4")
 def test_a_stale_value_that_would_pass_is_not_carried_out_either(client, provider, gateway):
     remembered = FUNDING | {"payment_method_token": "acme_pm_visa_credit"}
