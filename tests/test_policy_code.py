@@ -1,4 +1,4 @@
-"""Hints: the comparisons that `request.equals` would do better, and no others."""
+"""Hints: the comparisons that `request.equals` would do better, and no others. `test_untracked` has the other half."""
 
 import ast
 import functools

@@ -157,11 +157,14 @@ class _Source:
 
     def changed_by(self) -> dict[str, str]:
         """The names of values that outlive a run and that some function changes: this one, or one of its module."""
-        changing = [self.node]
+        functions: list[ast.FunctionDef] = []
         with suppress(*_NO_SOURCE):
             module = _parsed(inspect.getsource(sys.modules[self.function.__module__]))
-            changing += [node for node in ast.walk(module) if isinstance(node, ast.FunctionDef)]
-        return {name: node.name for node in reversed(changing) for name in self._changed_in(node)}
+            functions += (node for node in ast.walk(module) if isinstance(node, ast.FunctionDef))
+        inner = {node for function in functions for node in _inside(function)}
+        changing = [*(function for function in functions if function not in inner), self.node]
+        own = _locals_of(self.node).difference(self.function.__code__.co_freevars)
+        return {name: node.name for node in changing for name in self._changed_in(node) if name not in own}
 
     def _changed_in(self, function: ast.FunctionDef) -> Iterator[str]:
         own = _locals_of(function)
@@ -291,14 +294,15 @@ def comparisons_in(function: Callable[..., Any]) -> list[str]:
 
 
 def _parsed(source: str) -> ast.Module:
-    """The source, one line further down: a method is indented, and stands in something."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they were given when the file was compiled
-        return ast.parse(("if True:" if source[:1].isspace() else "") + "\n" + source)
+        return ast.parse(source)
 
 
 def _function_in(source: str) -> ast.FunctionDef:
-    return next(node for node in ast.walk(_parsed(source)) if isinstance(node, ast.FunctionDef))
+    """The function, one line further down: a method is indented, and stands in something."""
+    tree = _parsed(("if True:" if source[:1].isspace() else "") + "\n" + source)
+    return next(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
 
 
 def _inside(function: ast.FunctionDef) -> list[ast.AST]:
