@@ -31,7 +31,7 @@ PUBLIC = {
     "shelflife.integrations.httpx": {"AsyncMemoryTransport", "MemoryTransport"},
     "shelflife.integrations.httpx2": {"AsyncMemoryTransport", "MemoryTransport"},
     "shelflife.integrations.fastapi": {"install"},
-    "shelflife.testing": {"ServingError", "serving"},
+    "shelflife.testing": {"Examined", "ServingError", "check_record", "examine", "serving"},
     "shelflife.apis.acme": {"ROTATED_CODES", "acme_app", "acme_provider"},
     "shelflife.apis.recipes": {"ROTATED_BRANDS", "recipes_app", "recipes_provider"},
     "shelflife.lab": set(

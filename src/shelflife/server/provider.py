@@ -9,7 +9,6 @@ from contextlib import suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, overload
-from weakref import WeakSet
 
 import msgspec
 
@@ -48,9 +47,6 @@ from shelflife.server.workers import worker_count
 __all__ = ["Provider", "TableSource"]
 
 _log = logging.getLogger("shelflife")
-_advised: WeakSet[PolicyFunction] = WeakSet()
-"""Policies whose hints the log has."""
-
 _ROOT = re.compile(r"(https?://[^/\s]+)?(/[\x21-\x7e]*)?")
 _WIRE = WireFormat()
 _LIMITS = ReloadLimits()
@@ -76,6 +72,7 @@ class Provider:
         signing: Signing | None = None,
         disclosure: Disclosure | None = None,
         root: str | None = None,
+        strict_policies: bool = False,
     ) -> None:
         """Declare what the API's policies consult.
 
@@ -87,6 +84,7 @@ class Provider:
         their numbers must survive a restart.
         With a `disclosure` clients are shown aliases in place of names and keys. `root` is where clients find the
         contract, a path or a whole address, where the app cannot know: behind a gateway that strips a prefix.
+        With `strict_policies` an app does not start when a policy reads what no version tells of, such as the clock.
         """
         self.admin_token, self.wire, self.limits = admin_token, wire, limits
         self.signing, self.disclosure, self._root = signing, disclosure, root
@@ -104,7 +102,7 @@ class Provider:
             if shared_log is not None:
                 shared_log.close()
             raise
-        self.policies = Policies()
+        self.policies = Policies(are_strict=strict_policies)
         self._views = (self.registry.state, Tables(self.registry.state))
         """What policies see of a state at first. It is not kept in the state, because the cycle would keep
         that alive."""
@@ -239,7 +237,6 @@ class Provider:
             self.policies.add(Policy.from_function(function, operation, version))
             self._ready_in = 0
             self.apps.are_held = False
-            _advise(function)
             return function
 
         return register if function is None else register(function)
@@ -316,15 +313,6 @@ class Provider:
         if views[0] is not state:
             views = self._views = (state, Tables(state))
         return evaluate(self.policies.concerning(operation), fields, state, views[1])
-
-
-def _advise(function: PolicyFunction) -> None:
-    """Log the hints for a policy, once. The source is read only where somebody would see them."""
-    if not _log.isEnabledFor(logging.INFO) or function in _advised:
-        return
-    for hint in comparisons_in(function):
-        _advised.add(function)
-        _log.info("the policy %s: %s", function.__name__, hint)
 
 
 def _fields_of(request: Any) -> Mapping[str, Any]:
