@@ -11,12 +11,8 @@ from pathlib import Path
 from typing import Any, overload
 from weakref import WeakSet
 
-import msgspec
-
 from shelflife.contract import Rule
-from shelflife.contract.merging import merged
 from shelflife.contract.messages import ReloadReport
-from shelflife.contract.names import shown
 from shelflife.contract.preconditions import Precondition
 from shelflife.server.apps import Apps
 from shelflife.server.delta import Row
@@ -24,6 +20,7 @@ from shelflife.server.disclosure import Disclosure
 from shelflife.server.errors import BadSetting, MalformedRequest, PolicyFailed, UnknownTable, UsageError
 from shelflife.server.faces import Face, face_of
 from shelflife.server.feed import Feed
+from shelflife.server.given import Given
 from shelflife.server.hints import comparisons_in
 from shelflife.server.limits import ReloadBudget, ReloadLimits
 from shelflife.server.log import Log
@@ -255,7 +252,8 @@ class Provider:
         Inside of one it counts as a check, for an app that answers by itself: call it when it is clear who is asking.
         """
         pin = self.pin
-        found = self._violations(_fields_of(request), self.apps.operation_of(operation, pin), self.state)
+        given = Given(request, b"" if pin is None else pin.body)
+        found = self._violations(given, self.apps.operation_of(operation, pin), self.state)
         if pin is not None:
             pin.has_checked, pin.has_violations = True, pin.has_violations or bool(found)
         return found
@@ -273,8 +271,8 @@ class Provider:
         """Raise `Rejected` when the request violates a policy. It is answered for an app that does not handle it.
 
         Call it when it is clear who is asking, and before anything is done. The request is a mapping, or a pydantic
-        model, dataclass or msgspec struct. Of a pydantic model, policies see what the client sent, by its wire names: a
-        field left at its default is absent. The operation is that of the request at hand; give it only where the app's
+        model, dataclass or msgspec struct. Of a model, policies see what the handler goes on with, by the names on the wire: a
+        field that was not sent has its default. What a fix says of the request is true of what was sent. The operation is that of the request at hand; give it only where the app's
         routes cannot be seen. The first check of a request also judges its precondition, and raises
         `PreconditionFailed`.
         """
@@ -288,17 +286,17 @@ class Provider:
                     " and outside of a request ask for violations(request, operation)"
                 )
             state = self.registry.state
-            violations = self._violations(_fields_of(request), self.apps.operation_of(operation, None), state)
+            violations = self._violations(Given(request), self.apps.operation_of(operation, None), state)
             if violations:
                 raise Rejected(violations, state)
             return
         pin.has_checked = True
         try:
-            fields = _fields_of(request)
+            given = Given(request, pin.body)
             concerned = self.apps.operation_of(operation, pin)
             if pin.precondition is not None and pin.verdict is None:
-                self._judge(pin, pin.precondition, fields, concerned)
-            violations = self._violations(fields, concerned, pin.state)
+                self._judge(pin, pin.precondition, given, concerned)
+            violations = self._violations(given, concerned, pin.state)
             if violations:
                 raise Rejected(violations, pin.state)
         except (Refusal, MalformedRequest, PolicyFailed) as failure:
@@ -315,9 +313,7 @@ class Provider:
         with self._refreshing:
             return self.registry.reload_table(table, self._sources[table](), version=version)
 
-    def _judge(
-        self, pin: Pin, precondition: Precondition, fields: Mapping[str, Any], operation: str | None
-    ) -> None:
+    def _judge(self, pin: Pin, precondition: Precondition, given: Given, operation: str | None) -> None:
         """Hold a request to its precondition. The fixes are for the request as it was without memory."""
         if pin.is_at_the_end and pin.face.meets(precondition):
             pin.verdict = "met"
@@ -325,14 +321,14 @@ class Provider:
         pin.verdict = "failed"
         violations: list[Violation] = []
         with suppress(MalformedRequest, PolicyFailed):
-            violations = self._violations(merged(fields, precondition.was), operation, pin.state)
+            violations = self._violations(given.without(precondition.was), operation, pin.state)
         raise PreconditionFailed(violations, pin.state)
 
-    def _violations(self, fields: Mapping[str, Any], operation: str | None, state: State) -> list[Violation]:
+    def _violations(self, given: Given, operation: str | None, state: State) -> list[Violation]:
         views = self._views
         if views[0] is not state:
             views = self._views = (state, Tables(state))
-        return evaluate(self.policies.concerning(operation), fields, state, views[1])
+        return evaluate(self.policies.concerning(operation), given.fields, state, views[1], given.said)
 
 
 def _advise(function: PolicyFunction) -> None:
@@ -342,22 +338,3 @@ def _advise(function: PolicyFunction) -> None:
     for hint in comparisons_in(function):
         _advised.add(function)
         _log.info("the policy %s: %s", function.__name__, hint)
-
-
-def _fields_of(request: Any) -> Mapping[str, Any]:
-    """The fields of what a handler gives to a check. A JSON value without fields is the client's mistake, all
-    else the handler's."""
-    if type(request) is dict:
-        return request
-    if request is None or isinstance(request, str | int | float | list):
-        raise MalformedRequest(f"the request is {shown(request)}, and not an object of fields")
-    if hasattr(request, "model_dump"):
-        fields = request.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    else:
-        try:
-            fields = request if isinstance(request, Mapping) else msgspec.to_builtins(request)
-        except TypeError:
-            fields = None
-    if not isinstance(fields, Mapping):
-        raise UsageError(f"a request is checked as an object of fields, not as {type(request).__name__}")
-    return fields
