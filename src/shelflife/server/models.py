@@ -18,6 +18,9 @@ _OTHER_TEXTS = ("strip_whitespace", "to_lower", "to_upper", "coerce_numbers_to_s
 """By which a field of pydantic reads one text as another."""
 
 _PLAIN_FACTORIES = (None, list, dict, set, tuple, str, int, float, bool)
+_SCALARS = frozenset({str, int, bool, type(None)})
+"""Of which there is nothing to look for in what was sent."""
+
 _ABSENT = inspect.Parameter.empty
 
 
@@ -55,14 +58,20 @@ def _seen(value: Any, dumped: Any, sent: Any) -> Any:
     if isinstance(value, float | Decimal):
         is_same = type(sent) in (int, float) and _is_number(value, sent)
         return sent if is_same else str(dumped) if isinstance(dumped, Decimal) else dumped
-    value = getattr(value, "root", value) if hasattr(value, "model_dump") else value
     if isinstance(dumped, dict):
         kind: Any = type(value)
+        held = value if kind is dict else getattr(value, "__dict__", {})
         names, shown = _wire_names(kind), {}
         for name, inner in dumped.items():
-            wire, spellings = names.get(name, (name, ((name,),)))
-            said = next((one for path in spellings if (one := _said_at(sent, path)) is not None), None)
-            shown[wire] = _seen(member(value, name, inner), inner, said)
+            wire, spellings = names.get(name) or (name, ((name,),))
+            one = held.get(name, inner)
+            if type(one) in _SCALARS:  # most are, and pay for no call
+                shown[wire] = inner
+            else:
+                said = next(
+                    (found for path in spellings if (found := _said_at(sent, path)) is not None), None
+                )
+                shown[wire] = _seen(one, inner, said)
         return shown
     if isinstance(dumped, list) and isinstance(value, list | tuple):
         said = sent if isinstance(sent, list) and len(sent) == len(dumped) else [None] * len(dumped)
