@@ -24,6 +24,7 @@ __all__ = [
     "Node",
     "Problem",
     "RecoveryFeedback",
+    "RefreshTable",
     "Rejection",
     "ReloadReport",
     "ReloadRules",
@@ -170,6 +171,14 @@ class ReloadTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise BadMessage(
                 "a reload carries either rows (the whole table) or set and remove (a change to it)"
             )
+
+
+class RefreshTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of `POST /admin/refresh-table`: a table that is to be read again from where it lives."""
+
+    table: str
+    version: str | None = None
+    """The new version; without it one is minted when the content really changes."""
 
 
 class ReloadReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from urllib.parse import parse_qs
 import msgspec
 
 from shelflife.contract import AskFixes, BadMessage, ContractError
-from shelflife.contract.messages import ReloadReport, ReloadRules, ReloadTable, RulesReport
+from shelflife.contract.messages import RefreshTable, ReloadReport, ReloadRules, ReloadTable, RulesReport
 from shelflife.contract.names import shown
 from shelflife.contract.positions import AT_HEADER, Account, Named
 from shelflife.contract.values import MOST_DIGITS, fault_in, members_once
@@ -23,7 +23,9 @@ from shelflife.server.errors import (
     LogError,
     ReloadRefused,
     ServerError,
+    SourceError,
     UnknownTable,
+    UsageError,
     VersionTaken,
 )
 from shelflife.server.faces import Face
@@ -42,6 +44,7 @@ CHANGES_PATH = "/contract/changes"
 FIXES_PATH = "/contract/fixes"
 SIGNED_PATH = "/contract/signed"
 RELOAD_TABLE_PATH = "/admin/reload-table"
+REFRESH_TABLE_PATH = "/admin/refresh-table"
 RELOAD_RULES_PATH = "/admin/reload-rules"
 GRAPH_PATH = "/admin/graph"
 
@@ -56,7 +59,7 @@ _ESCAPED_COLON = re.compile(rb"\\u003[aA]")
 _CONSTANT = re.compile(rb"NaN|Infinity")
 """What Python reads, and is not JSON."""
 
-_STATUSES = {BadMessage: 400, UnknownTable: 404, VersionTaken: 409, LogError: 503}
+_STATUSES = {BadMessage: 400, UnknownTable: 404, VersionTaken: 409, SourceError: 502, LogError: 503}
 _encode = msgspec.json.Encoder().encode
 _Sent = TypeVar("_Sent", bound=msgspec.Struct)
 _Given = ParamSpec("_Given")
@@ -123,7 +126,7 @@ class Endpoints:
             if len(call.body) > self.most_bytes:
                 raise _CallRefused(413, f"the body is larger than {self.most_bytes} bytes{self._hint}")
             return self.by_path[call.path].handler(call)
-        except (_CallRefused, ContractError, BadRow, BadRule, ReloadRefused, LogError) as error:
+        except (_CallRefused, ContractError, BadRow, BadRule, ReloadRefused, SourceError, LogError) as error:
             return self._refused(call, error)
 
     def is_for_the_feed(self, call: EndpointCall) -> bool:
@@ -237,6 +240,7 @@ class AdminEndpoints(Endpoints):
         super().__init__(provider, provider.limits.most_bytes, "; send a change instead")
         if provider.admin_token is not None:
             self.by_path[RELOAD_TABLE_PATH] = Endpoint(("POST",), self._reload_table)
+            self.by_path[REFRESH_TABLE_PATH] = Endpoint(("POST",), self._refresh_table)
             self.by_path[RELOAD_RULES_PATH] = Endpoint(("POST",), self._reload_rules)
             if provider.level >= Level.GRAPH:
                 self.by_path[GRAPH_PATH] = Endpoint(_READ, self._graph)
@@ -259,6 +263,14 @@ class AdminEndpoints(Endpoints):
             remove=message.remove or (),
             version=message.version,
         )
+        return Answer(200, JSON, _encode(self.provider.wire.report(report)))
+
+    def _refresh_table(self, call: EndpointCall) -> Answer:
+        message = read_message(call.body, RefreshTable)
+        try:
+            report = self._reloaded(self.provider.refresh, message.table, message.version)
+        except UsageError as error:
+            raise ReloadRefused(str(error)) from None
         return Answer(200, JSON, _encode(self.provider.wire.report(report)))
 
     def _reload_rules(self, call: EndpointCall) -> Answer:

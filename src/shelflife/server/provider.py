@@ -36,6 +36,7 @@ from shelflife.server.policies import (
     evaluate,
 )
 from shelflife.server.reads import Tables
+from shelflife.server.refreshing import Refresher, TableSource, read_source
 from shelflife.server.registry import Registry
 from shelflife.server.signing import Signing
 from shelflife.server.sqlite_log import SqliteLog
@@ -43,7 +44,7 @@ from shelflife.server.state import State
 from shelflife.server.wire import Level, WireFormat
 from shelflife.server.workers import worker_count
 
-__all__ = ["Provider", "TableSource"]
+__all__ = ["Provider"]
 
 _log = logging.getLogger("shelflife")
 _advised: WeakSet[PolicyFunction] = WeakSet()
@@ -53,8 +54,8 @@ _ROOT = re.compile(r"(https?://[^/\s]+)?(/[\x21-\x7e]*)?")
 _WIRE = WireFormat()
 _LIMITS = ReloadLimits()
 
-TableSource = Callable[[], Mapping[str, Row]]
-"""Reads a table from where it lives; called again by `Provider.refresh`."""
+_MOST_READINGS = 3
+"""So often at most a source is read for one refresh, because somebody else was faster."""
 
 
 class Provider:
@@ -91,8 +92,11 @@ class Provider:
         self.level = Level(wire.level)
         """What goes on the wire."""
         self.reload_budget = None if limits.per_minute is None else ReloadBudget(limits.per_minute)
-        self._sources = {name: rows for name, rows in tables.items() if callable(rows)}
-        rows_by_table = {name: rows() if callable(rows) else rows for name, rows in tables.items()}
+        self._sources: dict[str, TableSource] = {}
+        self._refreshing: dict[str, threading.Lock] = {}
+        rows_by_table = {name: _rows_of(name, rows) for name, rows in tables.items()}
+        for name, rows in tables.items():
+            self._note_source(name, rows)
         shared_log = SqliteLog(log) if isinstance(log, str | Path) else log
         self._lives = 0
         try:
@@ -105,7 +109,7 @@ class Provider:
         self._views = (self.registry.state, Tables(self.registry.state))
         """What policies see of a state at first. It is not kept in the state, because the cycle would keep
         that alive."""
-        self._refreshing = threading.Lock()
+        self._refresher = Refresher(self.refresh)
         self.feed = Feed(
             self.registry,
             lambda state, headers: self.face(state, headers) if self.speaks_for(state) else None,
@@ -147,6 +151,7 @@ class Provider:
 
     def close(self) -> None:
         """Let go of the log, until it is needed again."""
+        self._refresher.stop()
         self.registry.close()
         self._ready_in = 0  # whoever is served after this follows the log again
 
@@ -167,6 +172,7 @@ class Provider:
         self.apps.hold_policies_to_routes()
         self.registry.declare_policies(self.policies.fingerprints)
         self.registry.follow()
+        self._refresher.start(self._sources)
         is_new_here = self._ready_in != os.getpid()
         if is_new_here and not self.registry.is_shared and (count := worker_count()) > 1:
             _log.warning(
@@ -304,14 +310,35 @@ class Provider:
             pin.has_violations = True
             raise
 
+    def add_table(
+        self, table: str, rows: Mapping[str, Row] | TableSource, version: str | None = None
+    ) -> None:
+        """One more table, while the app runs. Whoever shares the log sees it when it has added it too."""
+        self.registry.add_table(table, _rows_of(table, rows), version)
+        self._note_source(table, rows)
+        if self._ready_in == os.getpid():
+            self._refresher.start(self._sources)
+
     def refresh(self, table: str, version: str | None = None) -> ReloadReport:
         """Read a table again from its source, and reload it."""
-        if table not in self.registry.state.tables:
+        registry = self.registry
+        if table not in registry.state.tables:
             raise UnknownTable(table)
         if table not in self._sources:
             raise UsageError(f"the table {table} was not given as a source that can be read again")
-        with self._refreshing:
-            return self.registry.reload_table(table, self._sources[table](), version=version)
+        with self._refreshing[table]:
+            for _ in range(_MOST_READINGS):
+                registry.catch_up()
+                before = registry.state.tables[table].version
+                rows = read_source(table, self._sources[table])
+                registry.catch_up()
+                if registry.state.tables[table].version == before:
+                    break  # else another worker may have read something newer meanwhile
+            return registry.reload_table(table, rows, version=version, is_declared=True)
+
+    def _note_source(self, table: str, given: Mapping[str, Row] | TableSource) -> None:
+        if callable(given):
+            self._sources[table], self._refreshing[table] = given, threading.Lock()
 
     def _judge(self, pin: Pin, precondition: Precondition, given: Given, operation: str | None) -> None:
         """Hold a request to its precondition. The fixes are for the request as it was without memory."""
@@ -329,6 +356,10 @@ class Provider:
         if views[0] is not state:
             views = self._views = (state, Tables(state))
         return evaluate(self.policies.concerning(operation), given.fields, state, views[1], given.said)
+
+
+def _rows_of(table: str, given: Mapping[str, Row] | TableSource) -> Mapping[str, Row]:
+    return read_source(table, given) if callable(given) else given
 
 
 def _advise(function: PolicyFunction) -> None:
