@@ -71,7 +71,7 @@ def with_field(kind: Any, **settings: Any) -> Any:
     return type("Model", (BaseModel,), {"__annotations__": {"v": kind}, "v": Field(None, **settings)})
 
 
-@pytest.mark.spec("4.4")
+@pytest.mark.spec("4.4", "4.14")
 @pytest.mark.parametrize(
     ("kind", "sent", "seen"),
     [
@@ -110,6 +110,7 @@ class Order(BaseModel):
     tags: list[str] = Field(default_factory=list)
 
 
+@pytest.mark.spec("4.14")
 def test_a_field_has_all_its_names_when_it_is_absent():
     when, _ = conditions(reading("promoCode"), Order, {"plan": "a"})
     assert when == {"promoCode": None, "promo_code": None}
@@ -136,6 +137,7 @@ def test_a_field_that_is_there_is_there_by_the_name_that_the_client_has_used():
     assert (when, unless) == ({}, {"promo_code": (None,)})
 
 
+@pytest.mark.spec("4.14")
 def test_policies_see_defaults_and_clients_are_told_that_nothing_was_sent():
     suggestion = suggested(reading("express", "tags"), Order, {"plan": "a"})
     assert suggestion.parameters["seen"] == "[True, []]"
@@ -232,7 +234,7 @@ def unlike(name, value, **parameters):
     return policy
 
 
-@pytest.mark.spec("4.9")
+@pytest.mark.spec("4.9", "4.14")
 @pytest.mark.parametrize(
     ("name", "value", "sent", "expected"),
     [
@@ -249,6 +251,7 @@ def test_a_fix_holds_for_all_values_but_one_only_where_nothing_else_is_read_as_t
     assert conditions(unlike(name, value, other=1), Upper, sent) == expected
 
 
+@pytest.mark.spec("4.14")
 def test_a_fix_that_only_sets_the_field_holds_for_all_values_but_one_however_they_are_read():
     def policy(request, tables):
         return fix("F", seats=2) if "x" in tables.codes and not request.equals("seats", 2) else None

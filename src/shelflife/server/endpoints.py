@@ -14,7 +14,7 @@ import msgspec
 
 from shelflife.contract import AskFixes, BadMessage, ContractError
 from shelflife.contract.messages import RefreshTable, ReloadReport, ReloadRules, ReloadTable, RulesReport
-from shelflife.contract.names import shown
+from shelflife.contract.names import shown, split_node_id
 from shelflife.contract.positions import AT_HEADER, Account, Named
 from shelflife.contract.values import MOST_DIGITS, fault_in, members_once
 from shelflife.server.errors import (
@@ -28,7 +28,7 @@ from shelflife.server.errors import (
     UsageError,
     VersionTaken,
 )
-from shelflife.server.faces import Face
+from shelflife.server.faces import Face, face_of
 from shelflife.server.feedback import JSON, Answer, error_answer, refusal_answer
 from shelflife.server.graph import graph_of
 from shelflife.server.policies import Rejected, fault_of_request
@@ -47,6 +47,7 @@ RELOAD_TABLE_PATH = "/admin/reload-table"
 REFRESH_TABLE_PATH = "/admin/refresh-table"
 RELOAD_RULES_PATH = "/admin/reload-rules"
 GRAPH_PATH = "/admin/graph"
+RESTING_PATH = "/admin/resting"
 
 _READ = ("GET", "HEAD")
 _NO_STORE = ("Cache-Control", "no-store")
@@ -242,6 +243,7 @@ class AdminEndpoints(Endpoints):
             self.by_path[RELOAD_TABLE_PATH] = Endpoint(("POST",), self._reload_table)
             self.by_path[REFRESH_TABLE_PATH] = Endpoint(("POST",), self._refresh_table)
             self.by_path[RELOAD_RULES_PATH] = Endpoint(("POST",), self._reload_rules)
+            self.by_path[RESTING_PATH] = Endpoint(_READ, self._resting)
             if provider.level >= Level.GRAPH:
                 self.by_path[GRAPH_PATH] = Endpoint(_READ, self._graph)
 
@@ -298,6 +300,16 @@ class AdminEndpoints(Endpoints):
         finally:
             if budget is not None and not is_change:
                 budget.give_back()
+
+    def _resting(self, call: EndpointCall) -> Answer:
+        table, key = split_node_id(_query_of(call, "row").get("row", [""])[-1])
+        provider, state = self.provider, self.provider.state
+        if not table or key == "":
+            raise _CallRefused(400, "ask with row=table:key, or with row=table")
+        if table not in state.tables:
+            raise UnknownTable(table)
+        face = face_of(state, provider.level)
+        return Answer(200, JSON, _encode(provider.given_fixes.resting_on(table, key, state, face)))
 
     def _graph(self, call: EndpointCall) -> Answer:
         state = self.provider.state

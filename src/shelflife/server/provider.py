@@ -38,6 +38,7 @@ from shelflife.server.policies import (
 from shelflife.server.reads import Tables
 from shelflife.server.refreshing import Refresher, TableSource, read_source
 from shelflife.server.registry import Registry
+from shelflife.server.resting import GivenFixes
 from shelflife.server.signing import Signing
 from shelflife.server.sqlite_log import SqliteLog
 from shelflife.server.state import State
@@ -116,6 +117,8 @@ class Provider:
         )
         self.pinned: ContextVar[Pin | None] = ContextVar("shelflife_pin", default=None)
         """What the request at hand sees; set by the middleware."""
+        self.given_fixes = GivenFixes()
+        """What was told to clients of late, for operators who want to know what rests on a row."""
         self.apps = Apps(self.policies)
         """The apps that it is installed in."""
         self._ready_in = 0
@@ -271,6 +274,7 @@ class Provider:
         for policy in self.policies.concerning(operation):
             with suppress(MalformedRequest, PolicyFailed):
                 violations += evaluate([policy], request, state)
+        self.given_fixes.note(violations, state)
         return violations
 
     def check(self, request: Any, operation: str | None = None) -> None:
@@ -355,7 +359,10 @@ class Provider:
         views = self._views
         if views[0] is not state:
             views = self._views = (state, Tables(state))
-        return evaluate(self.policies.concerning(operation), given.fields, state, views[1], given.said)
+        found = evaluate(self.policies.concerning(operation), given.fields, state, views[1], given.said)
+        if found:
+            self.given_fixes.note(found, state)
+        return found
 
 
 def _rows_of(table: str, given: Mapping[str, Row] | TableSource) -> Mapping[str, Row]:
