@@ -58,11 +58,11 @@ class Given:
 
     def without(self, was: Mapping[str, Any]) -> "Given":
         """The same as it was before a memory has put something into it."""
-        sent = None if isinstance(self._request, Mapping) else self._sent()
-        if sent is not None:
+        sent, kind = None if isinstance(self._request, Mapping) else self._sent(), type(self._request)
+        again = None if sent is None else read_as(kind, sent)
+        if sent is not None and again is not None and same_json(seen_of(again, sent), self.fields):
             before = merged(sent, was)
-            again = read_as(type(self._request), before)
-            if again is not None:
+            if (again := read_as(kind, before)) is not None:
                 return Given(again, msgspec.json.encode(before))
         return Given(merged(self.fields, was))
 
