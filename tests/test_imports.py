@@ -16,7 +16,7 @@ PUBLIC = {
     "shelflife.server": set(
         "BadRow BadRule BadSetting Disclosure Fix Level MalformedRequest PolicyFailed PreconditionFailed Provider Registry Rejected ReloadLimits ReloadRefused ReloadReport Request RowView Rule ServerError Signing SourceError"
         " State SqliteLog LogError TableSource TableView Tables UnknownTable UsageError VersionTaken Violation WireFormat"
-        " csv_file fix json_file sql_query toml_file".split()
+        " csv_file every fix json_file sql_query toml_file".split()
     ),
     "shelflife.client": set(
         "EXACT MERGE_INSTRUCTION Amended Ask AsyncAsk Call Condition Entry Event Exchange Filed Grounds Guard Held"

@@ -58,6 +58,11 @@ def fix(type: str, parameters: Mapping[str, Any] | None = None, /, **fields: Any
 
 
 PolicyFunction = Callable[[Request, Tables], Fix | None]
+Said = Callable[
+    [dict[str, Any], dict[str, tuple[Any, ...]], dict[str, Any]],
+    tuple[dict[str, Any], dict[str, tuple[Any, ...]]],
+]
+"""Turns what was read of a request, as `when` and `unless`, into what its client has said. The last are the fix's parameters."""
 
 
 _told: WeakKeyDictionary[PolicyFunction, set[str]] = WeakKeyDictionary()
@@ -215,13 +220,18 @@ class PreconditionFailed(Refusal):
 
 
 def evaluate(
-    policies: Iterable[Policy], fields: Mapping[str, Any], state: State, views: Tables | None = None
+    policies: Iterable[Policy],
+    fields: Mapping[str, Any],
+    state: State,
+    views: Tables | None = None,
+    said: Said | None = None,
 ) -> list[Violation]:
     """Run the policies against a request on one state.
 
     Raises `PolicyFailed` when one of them has a bug, and `MalformedRequest` when one refuses or fails for a request that
     holds what JSON cannot carry. A good request is not searched for that. `views` are the state's tables without a
-    record, where they are at hand. A policy that returns a fix runs once more, under a record of its reads.
+    record, where they are at hand. A policy that returns a fix runs once more, under a record of its reads. `said` turns what it has
+    read of the fields into what a client has said, where that may be something else.
     """
     violations = []
     request, tables = Request(fields), views or Tables(state)
@@ -230,7 +240,7 @@ def evaluate(
             found = policy.function(request, tables)
             if found is not None:
                 _check_carried(fields)
-                violations.append(Violation(policy, _suggestion(policy, found, fields, state)))
+                violations.append(Violation(policy, _suggestion(policy, found, fields, state, said)))
         except MalformedRequest:
             raise
         except Exception as error:
@@ -256,7 +266,9 @@ def _check_carried(fields: Mapping[str, Any]) -> None:
         raise MalformedRequest(why) from None
 
 
-def _suggestion(policy: Policy, found: Fix, fields: Mapping[str, Any], state: State) -> Suggestion:
+def _suggestion(
+    policy: Policy, found: Fix, fields: Mapping[str, Any], state: State, said: Said | None
+) -> Suggestion:
     """The suggestion of a fix that was found, with what the policy reads when it runs again, under a record.
 
     If it says something else then, it reads what is not on record. Its first word counts, and is not to be kept.
@@ -274,7 +286,9 @@ def _suggestion(policy: Policy, found: Fix, fields: Mapping[str, Any], state: St
         _judge_steadiness(policy, reads, is_steady)
     if reads.untracked is not None or not reads.tables:
         return Suggestion(type=found.type, parameters=parameters, cache_hint="recompute")
-    cells, unless = reads.cells, reads.unless
+    cells, when, unless = reads.cells, reads.when, reads.unless
+    if said is not None:
+        when, unless = said(when, unless, parameters)
     if has_odd_number(unless):
         raise ValueError("a field is compared with a number that JSON cannot carry")
     suggestion = Suggestion(
@@ -288,7 +302,7 @@ def _suggestion(policy: Policy, found: Fix, fields: Mapping[str, Any], state: St
         rows=rows_of_cells(cells),
         cells=cells,
         rules=tuple(reads.rules) or UNSET,
-        when=reads.when,
+        when=when,
         unless=unless or UNSET,
     )
     msgspec.json.encode(suggestion)  # what cannot go on the wire fails here, and not in the answer

@@ -10,19 +10,15 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, overload
 
-import msgspec
-
 from shelflife.contract import Rule
-from shelflife.contract.merging import merged
 from shelflife.contract.messages import ReloadReport
-from shelflife.contract.names import shown
-from shelflife.policy_code import comparisons_in
 from shelflife.server.apps import Apps
 from shelflife.server.delta import Row
 from shelflife.server.disclosure import Disclosure
 from shelflife.server.errors import BadSetting, MalformedRequest, PolicyFailed, UnknownTable, UsageError
 from shelflife.server.faces import Face, face_of
 from shelflife.server.feed import Feed
+from shelflife.server.given import Given
 from shelflife.server.limits import ReloadBudget, ReloadLimits
 from shelflife.server.log import Log
 from shelflife.server.pins import Pin
@@ -37,14 +33,16 @@ from shelflife.server.policies import (
     evaluate,
 )
 from shelflife.server.reads import Tables
+from shelflife.server.refreshing import Refresher, TableSource, read_source
 from shelflife.server.registry import Registry
+from shelflife.server.resting import GivenFixes
 from shelflife.server.signing import Signing
 from shelflife.server.sqlite_log import SqliteLog
 from shelflife.server.state import State
 from shelflife.server.wire import Level, WireFormat
 from shelflife.server.workers import worker_count
 
-__all__ = ["Provider", "TableSource"]
+__all__ = ["Provider"]
 
 _log = logging.getLogger("shelflife")
 _ROOT = re.compile(r"(https?://[^/\s]+)?(/[\x21-\x7e]*)?")
@@ -52,8 +50,8 @@ _WIRE = WireFormat()
 _LIMITS = ReloadLimits()
 _KINDS = {"wire": WireFormat, "limits": ReloadLimits, "signing": Signing, "disclosure": Disclosure}
 
-TableSource = Callable[[], Mapping[str, Row]]
-"""Reads a table from where it lives; called again by `Provider.refresh`."""
+_MOST_READINGS = 3
+"""So often at most a source is read for one refresh, because somebody else was faster."""
 
 
 class Provider:
@@ -92,8 +90,11 @@ class Provider:
         self.level = Level(wire.level)
         """What goes on the wire."""
         self.reload_budget = None if limits.per_minute is None else ReloadBudget(limits.per_minute)
-        self._sources = {name: rows for name, rows in tables.items() if callable(rows)}
-        rows_by_table = {name: rows() if callable(rows) else rows for name, rows in tables.items()}
+        self._sources: dict[str, TableSource] = {}
+        self._refreshing: dict[str, threading.Lock] = {}
+        rows_by_table = {name: _rows_of(name, rows) for name, rows in tables.items()}
+        for name, rows in tables.items():
+            self._note_source(name, rows)
         shared_log = SqliteLog(log) if isinstance(log, str | Path) else log
         self._lives = 0
         try:
@@ -106,13 +107,15 @@ class Provider:
         self._views = (self.registry.state, Tables(self.registry.state))
         """What policies see of a state at first. It is not kept in the state, because the cycle would keep
         that alive."""
-        self._refreshing = threading.Lock()
+        self._refresher = Refresher(self.refresh)
         self.feed = Feed(
             self.registry,
             lambda state, headers: self.face(state, headers) if self.speaks_for(state) else None,
         )
         self.pinned: ContextVar[Pin | None] = ContextVar("shelflife_pin", default=None)
         """What the request at hand sees; set by the middleware."""
+        self.given_fixes = GivenFixes()
+        """What was told to clients of late, for operators who want to know what rests on a row."""
         self.apps = Apps(self.policies)
         """The apps that it is installed in."""
         self._ready_in = 0
@@ -143,6 +146,7 @@ class Provider:
 
     def close(self) -> None:
         """Let go of the log, until it is needed again."""
+        self._refresher.stop()
         self.registry.close()
         self._ready_in = 0  # whoever is served after this follows the log again
 
@@ -163,6 +167,7 @@ class Provider:
         self.apps.hold_policies_to_routes()
         self.registry.declare_policies(self.policies.fingerprints)
         self.registry.follow()
+        self._refresher.start(self._sources)
         is_new_here = self._ready_in != os.getpid()
         if is_new_here and not self.registry.is_shared and (count := worker_count()) > 1:
             _log.warning(
@@ -247,7 +252,8 @@ class Provider:
         Inside of one it counts as a check, for an app that answers by itself: call it when it is clear who is asking.
         """
         pin = self.pin
-        found = self._violations(_fields_of(request), self.apps.operation_of(operation, pin), self.state)
+        given = Given(request, b"" if pin is None else pin.body)
+        found = self._violations(given, self.apps.operation_of(operation, pin), self.state)
         if pin is not None:
             pin.has_checked, pin.has_violations = True, pin.has_violations or bool(found)
         return found
@@ -259,14 +265,15 @@ class Provider:
         for policy in self.policies.concerning(operation):
             with suppress(MalformedRequest, PolicyFailed):
                 violations += evaluate([policy], request, state)
+        self.given_fixes.note(violations, state)
         return violations
 
     def check(self, request: Any, operation: str | None = None) -> None:
         """Raise `Rejected` when the request violates a policy. It is answered for an app that does not handle it.
 
         Call it when it is clear who is asking, and before anything is done. The request is a mapping, or a pydantic
-        model, dataclass or msgspec struct. Of a pydantic model, policies see what the client sent, by its wire names: a
-        field left at its default is absent. The operation is that of the request at hand; give it only where the app's
+        model, dataclass or msgspec struct. Of a model, policies see what the handler goes on with, by the names on the wire: a
+        field that was not sent has its default. What a fix says of the request is true of what was sent. The operation is that of the request at hand; give it only where the app's
         routes cannot be seen. The first check of a request also judges its precondition, and raises
         `PreconditionFailed`.
         """
@@ -287,48 +294,58 @@ class Provider:
             pin.has_violations = True
             raise
 
+    def add_table(
+        self, table: str, rows: Mapping[str, Row] | TableSource, version: str | None = None
+    ) -> None:
+        """One more table, while the app runs. Whoever shares the log sees it when it has added it too."""
+        self.registry.add_table(table, _rows_of(table, rows), version)
+        self._note_source(table, rows)
+        if self._ready_in == os.getpid():
+            self._refresher.start(self._sources)
+
     def refresh(self, table: str, version: str | None = None) -> ReloadReport:
         """Read a table again from its source, and reload it."""
-        if table not in self.registry.state.tables:
+        registry = self.registry
+        if table not in registry.state.tables:
             raise UnknownTable(table)
         if table not in self._sources:
             raise UsageError(f"the table {table} was not given as a source that can be read again")
-        with self._refreshing:
-            return self.registry.reload_table(table, self._sources[table](), version=version)
+        with self._refreshing[table]:
+            for _ in range(_MOST_READINGS):
+                registry.catch_up()
+                before = registry.state.tables[table].version
+                rows = read_source(table, self._sources[table])
+                registry.catch_up()
+                if registry.state.tables[table].version == before:
+                    break  # else another worker may have read something newer meanwhile
+            return registry.reload_table(table, rows, version=version, is_declared=True)
 
     def _check(self, request: Any, operation: str | None, state: State, pin: Pin | None) -> None:
-        fields, concerned = _fields_of(request), self.apps.operation_of(operation, pin)
+        given = Given(request, b"" if pin is None else pin.body)
+        concerned = self.apps.operation_of(operation, pin)
         if pin is not None and pin.precondition is not None and pin.verdict is None:
             pin.verdict = "met" if pin.is_at_the_end and pin.face.meets(pin.precondition) else "failed"
             if pin.verdict == "failed":  # the fixes are for the request as it was without memory
                 violations: list[Violation] = []
                 with suppress(MalformedRequest, PolicyFailed):
-                    violations = self._violations(merged(fields, pin.precondition.was), concerned, state)
+                    violations = self._violations(given.without(pin.precondition.was), concerned, state)
                 raise PreconditionFailed(violations, state)
-        if violations := self._violations(fields, concerned, state):
+        if violations := self._violations(given, concerned, state):
             raise Rejected(violations, state)
 
-    def _violations(self, fields: Mapping[str, Any], operation: str | None, state: State) -> list[Violation]:
+    def _note_source(self, table: str, given: Mapping[str, Row] | TableSource) -> None:
+        if callable(given):
+            self._sources[table], self._refreshing[table] = given, threading.Lock()
+
+    def _violations(self, given: Given, operation: str | None, state: State) -> list[Violation]:
         views = self._views
         if views[0] is not state:
             views = self._views = (state, Tables(state))
-        return evaluate(self.policies.concerning(operation), fields, state, views[1])
+        found = evaluate(self.policies.concerning(operation), given.fields, state, views[1], given.said)
+        if found:
+            self.given_fixes.note(found, state)
+        return found
 
 
-def _fields_of(request: Any) -> Mapping[str, Any]:
-    """The fields of what a handler gives to a check. A JSON value without fields is the client's mistake, all
-    else the handler's."""
-    if type(request) is dict:
-        return request
-    if request is None or isinstance(request, str | int | float | list):
-        raise MalformedRequest(f"the request is {shown(request)}, and not an object of fields")
-    if hasattr(request, "model_dump"):
-        fields = request.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    else:
-        try:
-            fields = request if isinstance(request, Mapping) else msgspec.to_builtins(request)
-        except TypeError:
-            fields = None
-    if not isinstance(fields, Mapping):
-        raise UsageError(f"a request is checked as an object of fields, not as {type(request).__name__}")
-    return fields
+def _rows_of(table: str, given: Mapping[str, Row] | TableSource) -> Mapping[str, Row]:
+    return read_source(table, given) if callable(given) else given

@@ -74,12 +74,7 @@ class Registry(Forked):
         versions = dict(versions or {})
         if unknown := sorted(versions.keys() - tables.keys()):
             raise UsageError(f"a version is given for {unknown[0]}, which is not among the tables")
-        for version in versions.values():
-            _check_given(version)
-        declared = {
-            name: Table(name, RowMap(clean_rows(name, rows)), versions.get(name))
-            for name, rows in tables.items()
-        }
+        declared = {name: _table_of(name, rows, versions.get(name)) for name, rows in tables.items()}
         rule_set = RuleSet(rules)
         _check_tables_of(rule_set, declared)
         _check_columns_of(rule_set, declared)
@@ -130,17 +125,20 @@ class Registry(Forked):
         set: Mapping[str, Any] | None = None,
         remove: Iterable[str] = (),
         version: str | None = None,
+        is_declared: bool = False,
     ) -> ReloadReport:
         """Give a table its whole new `rows`, or `set` some rows and `remove` some keys.
 
         Without a `version` the table has the one that is minted for its content. Identical content is no change. With a
-        `version` the table bears it from now on, even when no row changed.
+        `version` the table bears it from now on, even when no row changed. Rows that are declared count as those of the
+        code: at the next start only what the code then has otherwise is set anew.
         """
         remove = list(remove)
         if (rows is None) == (set is None and not remove):
             raise ReloadRefused("a reload takes either rows, or set and remove")
         if version is not None:
             _check_given(version)
+        declared: dict[str, Mapping[str, str]] = {}
 
         def reloading(state: State) -> tuple[Change | None, ReloadReport]:
             table = state.tables.get(name)
@@ -153,9 +151,36 @@ class Registry(Forked):
             )
             change = _table_change(state, table, delta, version)
             is_change = change.version != change.old_version
+            if is_change and is_declared and self.is_shared:
+                declared[name] = _digests_of(table.rows.after(delta))
             return Change(tables={name: change}) if is_change else None, _report(name, change)
 
-        return self._change(reloading)
+        return self._change(reloading, declared)
+
+    def add_table(self, name: str, rows: Mapping[str, Row], version: str | None = None) -> None:
+        """One more table. Where the log has it already, as from another worker, it is declared anew."""
+        table = _table_of(name, rows, version)
+        told = {name: _digests_of(table.rows)}
+
+        def adding(state: State) -> tuple[Change | None, None]:
+            known = self._log.declared().get(name, {})
+            change = _redeclared_table(state, table, told[name], known)
+            is_change = change.version != change.old_version
+            is_told = is_change or known != told[name]
+            return Change(tables={name: change} if is_change else {}) if is_told else None, None
+
+        with self._changing:
+            if name in self._names:
+                raise ReloadRefused(f"there is a table called {name} already; reload it")
+            names, state = self._names, self.state
+            self._names = names | {name}
+            try:
+                if isinstance(whole := self._log.read(-1, ""), State):  # with what others have in it
+                    self._make_current(whole.among(self._names))
+                self._change(adding, told)
+            except BaseException:
+                self._names, self.state = names, state
+                raise
 
     def reload_rules(
         self,
@@ -256,10 +281,18 @@ class Registry(Forked):
 
 def _told_of(tables: Mapping[str, Table], rules: RuleSet) -> Declared:
     """What the code declares, in digests."""
-    told = {
-        name: {key: _digest(key, row) for key, row in table.rows.items()} for name, table in tables.items()
-    }
+    told = {name: _digests_of(table.rows) for name, table in tables.items()}
     return {**told, _RULES: {rule.id: _digest(rule.id, {"rule": rule}) for rule in rules}}
+
+
+def _table_of(name: str, rows: Mapping[str, Row], version: str | None) -> Table:
+    if version is not None:
+        _check_given(version)
+    return Table(name, RowMap(clean_rows(name, rows)), version)
+
+
+def _digests_of(rows: Mapping[str, Row]) -> dict[str, str]:
+    return {key: _digest(key, row) for key, row in rows.items()}
 
 
 def _digest(key: str, row: Row) -> str:
