@@ -376,7 +376,7 @@ def test_a_suggestion_for_another_request_is_told_and_not_learned():
 
 
 @pytest.mark.spec("11.32")
-def test_a_fix_goes_with_the_policy_that_gave_it():
+def test_a_fix_is_revalidated_when_the_policy_that_gave_it_has_changed():
     provider, app = shop({"a": {"code": "P"}})
 
     @provider.policy(version="1")
@@ -396,7 +396,9 @@ def test_a_fix_goes_with_the_policy_that_gave_it():
     provider.registry.declare_policies(policies | {changed: "2"})
     account = provider.face(provider.state, {}).account(Named.from_header(agent.memory.at(ORIGIN)))
     agent.memory.hear(ORIGIN, msgspec.json.encode(account))
-    assert [entry.type for entry in agent.memory.store.entries()] == ["USE_CODE"]
+    suspects = {entry.type: entry.is_suspect for entry in agent.memory.store.entries()}
+    assert suspects == {"USE_CODE": False, "USE_PLAN": True}
+    assert agent.memory.recall(ORIGIN, OPERATION, {"plan": "z"}) == []
 
 
 def test_the_transports_say_what_the_memory_knows():

@@ -18,9 +18,11 @@ from shelflife.client.events import (
     Restamped,
     Stored,
     StoreFailed,
+    Suspected,
 )
 from shelflife.client.sqlite import SqliteStore
 from shelflife.client.stores import StoreError
+from shelflife.client.strategies import SUSPECT
 from shelflife.lab.arms import ARMS, KeepsNothing
 from shelflife.server import WireFormat
 from shelflife.testing import serving
@@ -125,7 +127,7 @@ def test_each_arm_on_the_rotation_and_the_benign_bump(
         ("A2DR", 4, 0, ["stamp"]),
         ("A2DRC", 0, 2, ["stamp"]),
         ("A2DO", 3, 0, ["stamp"]),
-        ("exact", 2, 0, ["stamp"]),
+        ("exact", 0, 0, ["stamp"]),
     ],
 )
 def test_each_arm_when_a_rule_is_removed(address, provider, arm, on_stamp, on_failure, alert):
@@ -147,7 +149,7 @@ def test_each_arm_when_a_rule_is_removed(address, provider, arm, on_stamp, on_fa
         ("A2DR", 4, 0, ["stamp"]),
         ("A2DRC", 0, 2, ["stamp"]),
         ("A2DO", 0, 2, ["stamp"]),
-        ("exact", 2, 0, ["stamp"]),
+        ("exact", 0, 0, ["stamp"]),
     ],
 )
 def test_each_arm_when_a_rule_is_added(address, provider, arm, evicted, restamped, alert):
@@ -159,6 +161,37 @@ def test_each_arm_when_a_rule_is_added(address, provider, arm, evicted, restampe
         assert len(agent.of(Evicted)) == evicted
         assert sum(event.count for event in agent.of(Restamped)) == restamped
         assert [event.noticed_by for event in agent.of(Alerted)] == alert
+
+
+@pytest.mark.parametrize(
+    ("change", "gone"), [({"remove": [FUNDS]}, [Reason.UNCONFIRMED]), ({"add": [GOVERNED_BY]}, [])]
+)
+def test_by_default_what_rests_on_a_changed_rule_is_revalidated_and_kept_where_it_still_holds(
+    address, provider, change, gone
+):
+    """Without the one rule the same value is given under another condition."""
+    with Agent(address) as agent:
+        learn(agent, *LEARNED)
+        provider.registry.reload_rules(**change)
+        agent.call(FREE)
+        [suspected] = agent.of(Suspected)
+        assert suspected.why == "a rule that they rest on has changed, or the policy that gave them"
+        assert {entry.type for entry in suspected.entries} == {"USE_REQUIRED_FUNDING_TYPE"}
+        assert suspected.count == 2
+        assert agent.recall(FUNDING_1) == []
+        agent.memory.revalidate(agent.origin, agent.operation, FUNDING_1)
+        assert len(agent.recall(FUNDING_1)) == 1
+        assert [event.reason for event in agent.of(Evicted)] == gone
+        assert len(agent.recall(GOVERNED)) == 1
+
+
+def test_a_refresh_asks_about_what_rests_on_a_changed_rule(address, provider):
+    with Agent(address) as agent:
+        learn(agent, *LEARNED)
+        provider.registry.reload_rules(add=[GOVERNED_BY])
+        agent.memory.refresh(agent.origin)
+        assert agent.memory.store.count(agent.origin, SUSPECT) == 0
+        assert (agent.of(Evicted), len(agent.recall(FUNDING_1))) == ([], 1)
 
 
 def test_without_memory_nothing_is_kept(address):

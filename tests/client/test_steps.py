@@ -186,7 +186,6 @@ def rules_changed(*rules, known=True):
 MOVED = MovedOn({"t": "2"})
 RULES_MOVED = MovedOn({RULES: "r2"})
 OF_A_ROW = {"rows t": Reason.ROW_CHANGED, "row t:k": Reason.ROW_CHANGED}
-OF_A_RULE = {"rule": Reason.RULE_CHANGED, "rule t:ties": Reason.RULE_CHANGED}
 OF_THE_TABLE = {"table t": Reason.TABLE_MOVED}
 
 
@@ -232,13 +231,8 @@ OF_THE_TABLE = {"table t": Reason.TABLE_MOVED}
             ("1", "r2"),
             True,
         ),
-        # rules that changed take what rests on them, and on any
-        (
-            Told(said(rules="r3"), RULES_MOVED, changes={RULES: rules_changed(TIE)}),
-            OF_A_RULE,
-            ("2", "r3"),
-            True,
-        ),
+        # rules that changed take nothing
+        (Told(said(rules="r3"), RULES_MOVED, changes={RULES: rules_changed(TIE)}), {}, ("2", "r3"), True),
         (Told(said(rules="r3"), RULES_MOVED, changes={RULES: rules_changed()}), {}, ("2", "r3"), True),
         (Told(said(rules="r3"), RULES_MOVED), {"all": Reason.RULES_MOVED}, ("2", "r3"), True),
         # the state is unknown, and nobody says what it is: everything goes, and nothing is learned
@@ -254,6 +248,11 @@ def test_what_goes_and_what_is_known_afterwards(told, dropped, versions, is_teac
     assert disposal.dropped == dropped
     assert (known.tables.get("t"), known.rules) == versions
     assert disposal.is_teaching is is_teaching
+
+
+def test_what_rests_on_a_rule_that_changed_or_on_any_is_suspect():
+    disposal = dispose(KNOWN, Told(said(rules="r3"), RULES_MOVED, changes={RULES: rules_changed(TIE)}), EXACT)
+    assert (disposal.suspect, disposal.alert) == (["rule", "rule t:ties"], "stamp")
 
 
 def test_versions_that_have_passed_are_remembered_as_such():

@@ -116,6 +116,12 @@ def test_the_default_of_users_does_as_well_as_the_best_arm():
     assert played("drifted", "exact").retries == 7
 
 
+def test_by_default_a_changed_rule_costs_no_retry_where_the_value_stands():
+    score = played("rules", "exact")
+    assert (score.first_try, score.retries, score.evictions_by_event) == (30, 6, [0, 0])
+    assert (score.stale_injections, score.stale_executions, score.alerts) == (0, 0, [12, 24])
+
+
 def test_validity_times_compliance_is_the_share_of_chances_taken():
     for arm, valid in (("A0", 0), ("A1", 13), ("A2", 18), ("A2D", 20)):
         saving = played("drifted", arm).saving

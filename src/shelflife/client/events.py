@@ -34,7 +34,6 @@ class Reason(StrEnum):
     IN_DOUBT = "the server may be at another state, and could not be asked"
     RULE_CHANGED = "a rule it rests on has changed"
     RULES_MOVED = "the rules have changed, and it cannot be told which"
-    POLICY_CHANGED = "the policy that gave it has changed"
     VECTOR_SHRANK = "its kind of fix no longer depends on a table that it depends on"
     REPLACED = "the server has given another value for the same fields"
     UNCONFIRMED = "it was suspect, and the server did not give it again when it was asked"
@@ -73,7 +72,8 @@ class Evicted(msgspec.Struct, frozen=True, tag=True):
 class Suspected(msgspec.Struct, frozen=True, tag=True):
     """Entries are kept, and must be revalidated before they are used.
 
-    Too many would have been evicted, or the server moved on as they were learned.
+    A rule that they rest on has changed, or the policy that gave them; too many would have been evicted; or the server moved on as they
+    were learned.
     """
 
     root: Root

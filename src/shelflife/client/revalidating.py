@@ -10,7 +10,7 @@ import msgspec
 
 from shelflife.client.asking import Exchange, Fields, Question, Steps
 from shelflife.client.entries import Entry, Root, is_below
-from shelflife.client.events import Event, Evicted
+from shelflife.client.events import Event, Evicted, Suspected
 from shelflife.client.guard import Guard, amend
 from shelflife.client.observing import NOTHING, About, Observing
 from shelflife.client.shelf import Shelf
@@ -60,7 +60,7 @@ class Revalidating:
         return (yield from self._renewing(exchange.root, (yield from self._observing.observing(exchange))))
 
     def _renewing(self, root: Root, events: list[Event]) -> Steps[list[Event]]:
-        """Ask what has replaced the fixes that went. The server may move meanwhile: what goes with an answer is asked about too."""
+        """Ask about the fixes that went, or became suspect. The server may move meanwhile: what goes with an answer is asked about too."""
         for operation, request in islice(_renewals(events), _MOST_RENEWED):
             events += yield from self._asking_about(root, operation, request)
         return events
@@ -135,12 +135,17 @@ def _below(root: Root, operation: str) -> str:
 
 
 def _renewals(events: Iterable[Event]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What to ask for fresh fixes in the place of those that were found stale: what they held for is all that their policy looks at."""
+    """What to ask for fresh fixes in the place of those that are or may be stale: what they held for is all that their policy looks at."""
     for event in events:
+        entries: tuple[Entry, ...] = ()
         if isinstance(event, Evicted) and event.reason.is_invalidation:
-            request = _request_of(event.entry)
+            entries = (event.entry,)
+        elif isinstance(event, Suspected):
+            entries = event.entries
+        for entry in entries:
+            request = _request_of(entry)
             if request is not None:
-                yield event.entry.operation, request
+                yield entry.operation, request
 
 
 def _request_of(entry: Entry) -> dict[str, Any] | None:

@@ -319,6 +319,9 @@ class Disposal(msgspec.Struct):
     kept: list[str] = []
     """Tables that moved, and of which something may still be good."""
 
+    suspect: list[str] = []
+    """By tag: what must be revalidated."""
+
     alert: Literal["stamp", "vector"] | None = None
     is_teaching: bool = True
     """Whether the suggestions of the response may be of the state that is known."""
@@ -349,6 +352,7 @@ def dispose(knowledge: Knowledge, told: Told, strategy: Strategy) -> Disposal:
             forgetting = strategy.forgets(part, None if now is None or change is None else _moved(change))
             disposal.dropped |= forgetting.tags
             disposal.kept += forgetting.kept
+            disposal.suspect += forgetting.suspect
             disposal.alert = forgetting.alert or disposal.alert
     if is_state_unknown:
         disposal.dropped, disposal.kept = {STANDING: Reason.IN_DOUBT}, []
@@ -368,6 +372,7 @@ def follow(knowledge: Knowledge, moved: Moved, strategy: Strategy) -> Disposal:
         forgetting = strategy.forgets(part, change)
         disposal.dropped |= forgetting.tags
         disposal.kept += forgetting.kept
+        disposal.suspect += forgetting.suspect
         disposal.alert = forgetting.alert or disposal.alert
     return disposal
 

@@ -93,6 +93,9 @@ class Forgetting(NamedTuple):
     alert: Literal["stamp", "vector"] | None = None
     """How a change of the rules was noticed."""
 
+    suspect: tuple[str, ...] = ()
+    """What bears one of these may still be right, and is revalidated before it is used."""
+
 
 class Revision(NamedTuple):
     """What new fixes show about those that are remembered."""
@@ -130,7 +133,10 @@ class Strategy(Protocol):
 
 
 class Exact:
-    """By cells and by rules: an entry goes exactly when something that it rests on has changed."""
+    """By cells and by rules: an entry goes exactly when a cell that it rests on has changed.
+
+    A rule or a policy often changes without changing the fix, so what rests on one is kept, and revalidated before it is used.
+    """
 
     name = "exact"
 
@@ -139,16 +145,14 @@ class Exact:
 
     def forgets(self, part: str, change: Change | None) -> Forgetting:
         if isinstance(change, tuple):
-            tags = (ANY_POLICY, *map(policy_tag, change))
-            return Forgetting(dict.fromkeys(tags, Reason.POLICY_CHANGED))
+            return Forgetting(suspect=(ANY_POLICY, *map(policy_tag, change)))
         if change is None or not change.known:
             if part == RULES:
                 return Forgetting({STANDING: Reason.RULES_MOVED}, alert="stamp")
             return Forgetting({table_tag(part): Reason.TABLE_MOVED})
         if isinstance(change, MovedRules):
             rules = [rule_tag(rule.id) for rule in (*change.added, *change.removed)]
-            gone = dict.fromkeys((ANY_RULE, *rules), Reason.RULE_CHANGED)
-            return Forgetting(gone, alert="stamp") if rules else Forgetting()
+            return Forgetting(suspect=(ANY_RULE, *rules), alert="stamp") if rules else Forgetting()
         return Forgetting(dict.fromkeys(_tags_of(part, change), Reason.ROW_CHANGED), kept=(part,))
 
     def files(self, entry: Entry) -> Filed:

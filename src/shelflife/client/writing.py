@@ -42,6 +42,7 @@ MOST_SHAPES = 64
 MOST_AT_A_PLACE = 64
 """Each costs every request that finds it a look. It is as many as one response may suggest."""
 
+_UNSURE = "a rule that they rest on has changed, or the policy that gave them"
 _MOVED_ON = "the server is at another state than the one that gave them"
 _AN_HOUR_S = 3600.0
 _MANY_TAGS = 64
@@ -181,7 +182,8 @@ class Writing:
         lessons, outrun = taught.known, self._untaken(taught, disposal)
         revision = self._strategy.revises(lessons, lambda tag: self._staying(root, tag, disposal))
         drop, drop_ids = disposal.dropped, {**revision.dropped, **_unconfirmed(checked, lessons)}
-        put = [*outrun, *revision.put, *lessons]
+        unsure = self._unsure(root, disposal)
+        put = [*map(_as_suspect, unsure), *outrun, *revision.put, *lessons]
         if disposal.knowledge == known.knowledge and not (drop or drop_ids or put):
             return left_out
         suspects = self._too_many(root, drop)
@@ -203,21 +205,26 @@ class Writing:
             *left_out,
             *([Alerted(root, alert)] if alert else []),
             *left,
-            *self._suspicions(root, suspects, outrun, lessons),
+            *self._suspicions(root, suspects, unsure, outrun, lessons),
             *(Stored(entry) for entry in written.stored if not entry.is_suspect),
             *self._restamps(root, disposal.kept, lessons),
             *(Restamped(root, table, count) for table, count in Counter(revision.kept).items()),
         ]
 
     def _suspicions(
-        self, root: Root, spared: Sequence[Entry], outrun: Sequence[Entry], lessons: Sequence[Entry]
+        self,
+        root: Root,
+        spared: Sequence[Entry],
+        unsure: Sequence[Entry],
+        outrun: Sequence[Entry],
+        lessons: Sequence[Entry],
     ) -> Iterator[Suspected]:
-        """What is suspect from now on: what the bound has spared, unless it was given again, and what the server has moved on from."""
+        """What is suspect from now on, unless it was given again with this very response."""
         given = {entry.slot for entry in lessons}
-        suspects = tuple(_as_suspect(entry) for entry in spared if entry.slot not in given)
-        for entries, why in ((suspects, self._bound.why), (tuple(outrun), _MOVED_ON)):
-            if entries:
-                yield Suspected(root, entries, why)
+        for entries, why in ((spared, self._bound.why), (unsure, _UNSURE), (outrun, _MOVED_ON)):
+            suspects = tuple(_as_suspect(entry) for entry in entries if entry.slot not in given)
+            if suspects:
+                yield Suspected(root, suspects, why)
 
     def _filed(self, entry: Entry) -> Filed:
         filed = self._strategy.files(entry)
@@ -228,6 +235,11 @@ class Writing:
 
     def _staying(self, root: Root, tag: str, disposal: Disposal) -> list[Entry]:
         return [entry for entry in self._store.tagged(root, tag) if self._stays(entry, disposal)]
+
+    def _unsure(self, root: Root, disposal: Disposal) -> list[Entry]:
+        """The entries that must be revalidated, but for those that go for another reason."""
+        held = {entry.id: entry for tag in disposal.suspect for entry in self._store.tagged(root, tag)}
+        return [entry for entry in held.values() if self._stays(entry, disposal)]
 
     def _too_many(self, root: Root, dropped: Mapping[str, Reason]) -> list[Entry]:
         """The entries that are invalidated, where they are more than may go; else none, and mostly without a look at them."""

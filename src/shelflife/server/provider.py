@@ -235,7 +235,8 @@ class Provider:
         of its docstring is what a person is told, at Level 0 and in the `detail` of a problem. An operation is a method
         and the path of a route as it is declared, as in `POST /orders/{id}`. What stands in the path for `id` is no
         field of the request: a policy sees what `check` is given. A deploy that changes the code of a policy, or what that
-        closes over, changes its fingerprint, and its fixes go. With a `version` of your own, only another one does that.
+        closes over, changes its fingerprint, and clients ask about its fixes anew. With a `version` of your own, only
+        another one does that.
         """
 
         def register(function: PolicyFunction) -> PolicyFunction:

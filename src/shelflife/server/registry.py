@@ -74,6 +74,8 @@ class Registry(Forked):
         versions = dict(versions or {})
         if unknown := sorted(versions.keys() - tables.keys()):
             raise UsageError(f"a version is given for {unknown[0]}, which is not among the tables")
+        for version in versions.values():
+            _check_given(version)
         declared = {name: _table_of(name, rows, versions.get(name)) for name, rows in tables.items()}
         rule_set = RuleSet(rules)
         _check_tables_of(rule_set, declared)
@@ -159,6 +161,8 @@ class Registry(Forked):
 
     def add_table(self, name: str, rows: Mapping[str, Row], version: str | None = None) -> None:
         """One more table. Where the log has it already, as from another worker, it is declared anew."""
+        if version is not None:
+            _check_given(version)
         table = _table_of(name, rows, version)
         told = {name: _digests_of(table.rows)}
 
@@ -286,8 +290,6 @@ def _told_of(tables: Mapping[str, Table], rules: RuleSet) -> Declared:
 
 
 def _table_of(name: str, rows: Mapping[str, Row], version: str | None) -> Table:
-    if version is not None:
-        _check_given(version)
     return Table(name, RowMap(clean_rows(name, rows)), version)
 
 
