@@ -193,8 +193,11 @@ def test_the_guide_shows_each_client_names_of_its_own(folder):
     assert {"codes"} != ada != bob != {"codes"}
 
 
-@pytest.mark.runs("test_orders.py")
-def test_the_test_of_the_guide_passes(folder):
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_orders.py"]
+@pytest.mark.runs("test_orders.py", "test_policies.py")
+@pytest.mark.parametrize(
+    ("program", "passed"), [("test_orders.py", "1 passed"), ("test_policies.py", "2 passed")]
+)
+def test_the_tests_of_the_guide_pass(folder, program, passed):
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", program]
     outcome = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (outcome.returncode, outcome.stdout.splitlines()[-1][:8]) == (0, "1 passed")
+    assert (outcome.returncode, outcome.stdout.splitlines()[-1][:8]) == (0, passed)
