@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from benchmarks.figures import Figure, median_figure, worst_of_a_hundred_figure
 from benchmarks.processes import in_fresh_process
-from shelflife.integrations.asgi import ContractMiddleware
+from shelflife.integrations.asgi import ContractMiddleware, contract_app
 from shelflife.server import Provider
 from shelflife.testing import serving
 
@@ -37,13 +37,9 @@ def measure(is_quick: bool) -> Iterator[Figure]:
 
 def _fanned_out(listener_count: int, reload_count: int) -> tuple[list[float], list[float]]:
     provider = Provider({f"table_{number}": {"k": {"v": 0}} for number in range(50)})
-    app = ContractMiddleware(_nothing_else, provider, public=True)
+    app = ContractMiddleware(contract_app(provider), provider)
     with serving(app) as address:
         return asyncio.run(_listened(provider, address, listener_count, reload_count))
-
-
-async def _nothing_else(scope: object, receive: object, send: object) -> None:
-    raise AssertionError("only the feed is asked for")
 
 
 async def _listened(

@@ -9,12 +9,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import msgspec
+
 from benchmarks.figures import Figure, Target, at_most, median_figure, quantity, worst_of_a_hundred_figure
 from benchmarks.fixes import (
     OPERATION,
     ORIGIN,
     evicting,
     fill,
+    fix,
     number_that_stays,
     request,
     rows_with,
@@ -22,8 +25,9 @@ from benchmarks.fixes import (
     unchanged,
 )
 from benchmarks.processes import in_fresh_process
-from shelflife.client import InProcessStore, Memory, SqliteStore, Store
+from shelflife.client import Condition, Guard, InProcessStore, Memory, SqliteStore, Store
 from shelflife.client.events import Evicted, Stored
+from shelflife.client.guard import amend
 
 __all__ = ["REMARKS", "measure"]
 
@@ -32,6 +36,11 @@ _MILLISECONDS = 1e3
 _ROOM_FOR_ALL = 10_000_000
 _MOST_TIMES_SLOWER_RECALL = 2.0
 _MOST_TIMES_SLOWER_EVICTION = 3.0
+_FOUND_COUNTS = (400, 4_000)
+"""Fixes that one request finds; the second is about as many as a memory lets a server have."""
+
+_MOST_TIMES_SLOWER_AMENDING = 15.0
+"""Ten times as many fixes; the square of that would be a hundred."""
 
 StoreKind = Literal["in process", "SQLite"]
 Act = Literal["recall", "observe, nothing new", "observe, a new fix", "evict 1", "evict 10", "evict 1000"]
@@ -40,6 +49,9 @@ REMARKS = {
     "observe": (
         "Each response carries the versions of all fifty tables. Nothing new: a success at versions that are known. A new fix: a"
         " rejection whose fix is stored.",
+    ),
+    "amend": (
+        "One request finds all of these fixes, which a hostile server has suggested. All are written into it.",
     ),
     "eviction": (
         "By `memory.observe` from end to end: a response shows that a table has moved, the (local) answer of the server names the row,"
@@ -79,6 +91,7 @@ def measure(is_quick: bool) -> Iterator[Figure]:
         yield from _observe_figures(kind, samples, sizes.counts)
     for kind, samples in by_kind.items():
         yield from _eviction_figures(kind, samples, sizes.counts)
+    yield from _amending_figures(sizes.round_count)
 
 
 def _samples(kind: StoreKind, sizes: _Sizes, folder: str) -> Samples:
@@ -177,6 +190,32 @@ def _eviction_figures(kind: StoreKind, samples: Samples, sizes: tuple[int, ...])
                 yield median_figure("eviction", what, [took * _MILLISECONDS for took in took_s], "ms")
     target = at_most(_MOST_TIMES_SLOWER_EVICTION)
     yield _ratio("eviction", kind, "evict 1", samples, sizes[-1], sizes[1], target)
+
+
+def _amending_figures(round_count: int) -> Iterator[Figure]:
+    took_ms: defaultdict[int, list[float]] = defaultdict(list)
+    for _ in range(round_count):
+        for count in _FOUND_COUNTS:
+            entries = [fix(number, count) for number in range(count)]
+            entries = [
+                msgspec.structs.replace(entry, parameters={f"f{number}": 1}, condition=Condition({}))
+                for number, entry in enumerate(entries)
+            ]
+            started_at = time.perf_counter()
+            amended = amend({}, lambda _, found=tuple(entries): found, Guard())  # type: ignore[misc]
+            took_ms[count].append((time.perf_counter() - started_at) * _MILLISECONDS)
+            _check(len(amended.applied) == count, f"only {len(amended.applied)} fixes were applied")
+    few, many = _FOUND_COUNTS
+    for count in _FOUND_COUNTS:
+        yield median_figure("amend", f"{quantity(count)} for one request", took_ms[count], "ms")
+    yield Figure(
+        subject="amend",
+        what=f"{quantity(many)} against {quantity(few)}: ratio of medians",
+        measured=statistics.median(took_ms[many]) / statistics.median(took_ms[few]),
+        unit="",
+        sample_count=round_count,
+        target=at_most(_MOST_TIMES_SLOWER_AMENDING),
+    )
 
 
 def _times(

@@ -12,6 +12,7 @@ FROM_THE_BOTTOM = (
     "forks",
     "sqlite_files",
     "fingerprints",
+    "policy_code",
     "contract",
     "server",
     "client",

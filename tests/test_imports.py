@@ -16,10 +16,10 @@ PUBLIC = {
     "shelflife.server": set(
         "BadRow BadRule BadSetting Disclosure Fix Level MalformedRequest PolicyFailed PreconditionFailed Provider Registry Rejected ReloadLimits ReloadRefused ReloadReport Request RowView Rule ServerError Signing SourceError"
         " State SqliteLog LogError TableSource TableView Tables UnknownTable UsageError VersionTaken Violation WireFormat"
-        " csv_file fix json_file sql_query toml_file".split()
+        " csv_file every fix json_file sql_query toml_file".split()
     ),
     "shelflife.client": set(
-        "EXACT MERGE_INSTRUCTION MOST_SHAPES Amended Ask AsyncAsk Call Condition Entry Event Exchange Filed Grounds Guard Held"
+        "EXACT MERGE_INSTRUCTION Amended Ask AsyncAsk Call Condition Entry Event Exchange Filed Grounds Guard Held"
         " InProcessStore Knowledge Known Memory Question Reason Reply Root Send Shape SqliteStore Statistics Store StoreError"
         " Strategy Write Written amended_input exchange exchange_async memory_block origin_of".split()
     ),
@@ -31,7 +31,7 @@ PUBLIC = {
     "shelflife.integrations.httpx": {"AsyncMemoryTransport", "MemoryTransport"},
     "shelflife.integrations.httpx2": {"AsyncMemoryTransport", "MemoryTransport"},
     "shelflife.integrations.fastapi": {"install"},
-    "shelflife.testing": {"ServingError", "serving"},
+    "shelflife.testing": {"Examined", "ServingError", "check_record", "examine", "serving"},
     "shelflife.apis.acme": {"ROTATED_CODES", "acme_app", "acme_provider"},
     "shelflife.apis.recipes": {"ROTATED_BRANDS", "recipes_app", "recipes_provider"},
     "shelflife.lab": set(

@@ -27,11 +27,11 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import suppress
 from enum import EnumMeta
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-__all__ = ["MOST_VALUES", "fingerprint"]
+__all__ = ["MOST_VALUES", "Reach", "digest_of", "fingerprint", "reach_of"]
 
 MOST_VALUES = 100_000
 """How many values in collections and objects are looked at. A collection beyond that counts by type and length."""
@@ -102,12 +102,39 @@ _WHAT_COUNTS = frozenset({"__func__", "__pydantic_fields__", "__self__", "__wrap
 _OPEN_MODULES = frozenset({"msgspec._core", "pydantic.fields"})
 
 
+class Reach(NamedTuple):
+    """What a function may do, and with what."""
+
+    fingerprint: str
+    functions: tuple[types.FunctionType, ...]
+    """The user's own functions that it refers to, itself among them."""
+    named: tuple[tuple[Mapping[str, object], str], ...]
+    """The globals that these name, each with where it is found."""
+    things: tuple[object, ...]
+    """All that was found, the nearest first."""
+
+
+def reach_of(function: Callable[..., Any]) -> Reach:
+    """What can be reached from a function, and the fingerprint of that."""
+    walk = _Walk(function, _home_of(function), MOST_VALUES)
+    return Reach(walk.digest.hex()[:_HEX_DIGITS], tuple(walk.functions), tuple(walk.named), tuple(walk.found))
+
+
 def fingerprint(function: Callable[..., Any]) -> str:
     """Twelve hex digits for what a function may do: its code, and all that this refers to."""
+    return reach_of(function).fingerprint
+
+
+def digest_of(value: object, function: Callable[..., Any], most_values: int) -> bytes:
+    """Tells what a value of a function is from what it was. A collection beyond the bound counts by type and length."""
+    return _Walk(value, _home_of(function), most_values).digest
+
+
+def _home_of(function: Callable[..., Any]) -> str:
     home = None
     with suppress(Exception):
         home = function.__module__
-    return _Walk(function, str(home), MOST_VALUES).digest.hex()[:_HEX_DIGITS]
+    return str(home)
 
 
 class _Walk:
@@ -121,10 +148,13 @@ class _Walk:
         self.left = left
         """How many more values may be looked at."""
         self._numbers: dict[int, int] = {}
-        self._found: list[object] = []
+        self.found: list[object] = []
         """All that was found, by number. It is kept, so that no address comes to stand for two things."""
+        self.functions: list[types.FunctionType] = []
+        """Those of the user, whose code counts."""
+        self.named: list[tuple[Mapping[str, object], str]] = []
         digest = sha256(self._written(root))
-        for thing in self._found:  # it grows as we go
+        for thing in self.found:  # it grows as we go
             try:
                 members = list(self._members(thing))
             except Exception:  # noqa: BLE001 - whatever it is, it cannot be looked into
@@ -138,9 +168,9 @@ class _Walk:
         if _is_in(_PLAIN, kind):
             plain = _PLAIN[kind](value)
             return b"%s %d:%s" % (kind.__name__.encode(), len(plain), plain)
-        number = self._numbers.get(id(value), len(self._found))
-        if number == len(self._found):
-            self._found.append(value)
+        number = self._numbers.get(id(value), len(self.found))
+        if number == len(self.found):
+            self.found.append(value)
             # Whether equal constants or patterns are one object is up to a compiler or a cache, so they count as two.
             if _is_in(_ONE_OF_A_KIND, kind) or issubclass(kind, type) or self._is_own(_name(kind)[0]):
                 self._numbers[id(value)] = number
@@ -161,6 +191,7 @@ class _Walk:
         code, namespace = function.__code__, function.__globals__
         yield from ("function", function.__defaults__, function.__kwdefaults__, function.__closure__)
         if self._is_own(namespace.get("__name__")):
+            self.functions.append(function)
             yield from _listed({**vars(function), "__wrapped__": None})  # if that runs, it is closed over
             yield from self._of_code(code, namespace)
         else:
@@ -183,10 +214,12 @@ class _Walk:
                 yield step.argval
                 if step.opname in _GLOBAL_READS and step.argval not in _SET_BY_IMPORT:
                     value = namespace.get(step.argval, vars(builtins).get(step.argval, _ABSENT))
+                    self.named.append((namespace, step.argval))
                 elif step.opname == "IMPORT_NAME":
                     value = _imported(step.argval, steps[at - 2].argval, namespace)
                 elif type(owner) is types.ModuleType and self._is_own(vars(owner).get("__name__")):
                     value = vars(owner).get(step.argval, vars(owner).get("__getattr__", _ABSENT))
+                    self.named.append((vars(owner), step.argval))
                 # of a module from which something is taken at once, only that counts
                 is_taken_from = type(value) is types.ModuleType and steps[at + 1].opname in _TAKING
                 if value is not None and not is_taken_from:

@@ -4,14 +4,14 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakSet
 
 __all__ = ["Forked", "Locking", "mind_forks"]
 
 
-class Forked(Protocol):
-    """Something that another thread may be using when a process forks."""
+class Forked:
+    """Something that another thread may be using when a process forks. It is told of every fork, as long as it lives."""
 
     def before_fork(self) -> None:
         """Let nobody begin to use it, and wait until nobody does: a child whose library was in the middle of something hangs for ever."""
@@ -31,7 +31,7 @@ def mind_forks(forked: Forked) -> None:
     _minded.add(forked)
 
 
-class Locking:
+class Locking(Forked):
     """Keeps what it has under a lock that nobody holds while a process forks. So the child gets it whole, with a lock of its own.
 
     Under the lock no other one of this kind is waited for: a fork takes them all, in any order.

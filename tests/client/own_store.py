@@ -9,8 +9,6 @@ from shelflife.client import Entry, Filed, Knowledge, Known, Root, Shape, Write,
 
 __all__ = ["ListStore"]
 
-MOST_SHAPES = 64
-
 
 class ListStore:
     """All that is filed, the longest unused first."""
@@ -54,8 +52,10 @@ class ListStore:
                 self._filed = [one for one in self._filed if one.entry.id != id]
             for filed in write.put:
                 self._put(filed, written)
-            while write.capacity is not None and len(self._filed) > write.capacity:
-                written.trimmed.append(self._filed.pop(0).entry)
+            of_root = [one for one in self._filed if one.entry.root == root]
+            excess = 0 if write.capacity is None else max(len(of_root) - write.capacity, 0)
+            written.trimmed.extend(one.entry for one in of_root[:excess])
+            self._filed = [one for one in self._filed if one not in of_root[:excess]]
             return written
 
     def used(self, ids: Iterable[str]) -> None:
@@ -68,9 +68,6 @@ class ListStore:
 
     def _put(self, filed: Filed, written: Written) -> None:
         entry = filed.entry
-        shapes = set(self.shapes(entry.root, entry.operation))
-        if len(shapes) >= MOST_SHAPES and entry.condition.shape not in shapes:
-            return
         same = [number for number, one in enumerate(self._filed) if one.entry.id == entry.id]
         if same:
             before = self._filed[same[0]].entry

@@ -15,12 +15,12 @@ from shelflife.client.events import Ignored, LogLost
 from shelflife.client.reading import read_contract
 from shelflife.contract import Rule
 from shelflife.contract.positions import AT_HEADER, Named, Position
-from shelflife.integrations.asgi import ContractMiddleware
 from shelflife.integrations.httpx2 import AsyncMemoryTransport, MemoryTransport
 from shelflife.lab.arms import ARMS
 from shelflife.server import Provider, WireFormat, fix
 from shelflife.testing import serving
 from tests.acme_world import FREE, GOVERNED
+from tests.open_contract import openly
 
 PLANS = ["a", "b", "c"]
 TIES = Rule(from_table="codes", to_table="promos", relation="needs", via="code")
@@ -50,7 +50,7 @@ def shop(codes, **options):
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
-    return provider, ContractMiddleware(app, provider, public=True)
+    return provider, openly(app, provider, fixes=[OPERATION])
 
 
 def call(app, method, target, body=b"", at=None):

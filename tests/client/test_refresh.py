@@ -9,6 +9,7 @@ import pytest
 from shelflife.client import Exchange, Reply
 from shelflife.client.events import Evicted, Reason, Stored
 from shelflife.client.sending import carried_by, precondition_for
+from shelflife.contract.merging import patch_between
 from shelflife.contract.positions import AT_HEADER
 from shelflife.contract.preconditions import PRECONDITION_HEADER
 from tests.acme_world import CONTROL, FREE, FUNDING_1, GOVERNED, rotate
@@ -164,8 +165,9 @@ def test_a_precondition_is_made_of_what_the_carried_entries_rest_on(address, pro
         sent = GOVERNED | {"promo_code": "SUMMERSALE25"}
         assert carried_by(sent, entries) == entries
         assert carried_by(GOVERNED, entries) == []
-        precondition = precondition_for(agent.memory.position(agent.origin), entries, GOVERNED)
-        assert precondition.was == {"promo_code": None}
+        was = patch_between(sent, GOVERNED)
+        assert was == {"promo_code": None}
+        precondition = precondition_for(agent.memory.position(agent.origin), entries, was)
         assert precondition.cells == {
             "required_promo_policy": {"plan_partner_growth": ("code_of",)},
             "active_csm_codes": {"plan_partner_growth": ("code",)},

@@ -11,7 +11,7 @@ from shelflife.client.events import Evicted, Ignored, Restamped, Stored, StoreFa
 from shelflife.client.guard import Guard
 from shelflife.client.in_process import InProcessStore
 from shelflife.client.sqlite import SqliteStore
-from shelflife.client.stores import MOST_SHAPES, StoreError
+from shelflife.client.stores import StoreError
 from shelflife.lab.arms import ARMS
 from tests.client.responses import FIX, STAMPS, rejection, said
 
@@ -177,14 +177,6 @@ def test_fixes_of_one_type_that_set_different_fields_stand_side_by_side():
     memory.observe(said(rejection(parameters={"x": 1})))
     memory.observe(said(rejection(parameters={"y": 1})))
     assert [entry.parameters for entry in memory.recall(ORIGIN, OPERATION, {})] == [{"x": 1}, {"y": 1}]
-
-
-def test_no_server_makes_a_recall_look_in_more_places_than_there_may_be():
-    memory = Memory()
-    for number in range(MOST_SHAPES + 10):
-        memory.observe(said(rejection(when={f"field_{number}": None})))
-    assert len(list(memory.store.shapes(ORIGIN, OPERATION))) == MOST_SHAPES
-    assert memory.statistics.stored == MOST_SHAPES
 
 
 def test_a_vector_that_grew_does_not_bring_back_what_the_same_response_evicts():

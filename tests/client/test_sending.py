@@ -9,9 +9,13 @@ from shelflife.client import Call, Exchange, Grounds, Guard, Held, Memory, Quest
 from shelflife.client.events import Ignored, Unjudged
 from shelflife.client.sending import carried_by, precondition_for, sending
 from shelflife.contract import Suggestion
+from shelflife.contract.cells import rows_of_cells
 from shelflife.contract.compact import compacted
+from shelflife.contract.merging import merged
 from shelflife.contract.positions import AT_HEADER, Named, Position
 from shelflife.contract.preconditions import PRECONDITION_HEADER, Precondition
+from shelflife.contract.values import same_json
+from shelflife.contract.when import as_read
 
 ROOT = "http://h:80"
 CALL = Call(ROOT, "POST /x", {"plan": "basic"}, guard=Guard())
@@ -242,11 +246,84 @@ def test_a_fix_inside_of_an_object_is_vouched_for_and_can_be_taken_out_again(opt
     assert written.without == wanted
 
 
-def test_what_is_too_long_to_be_vouched_for_is_not_sent_at_all(memory, caplog):
-    long = {"plan": "basic", "promo": "x" * 20_000}
-    [sent], _ = played(memory, CALL._replace(request=long, conditional=True), done())
-    assert (sent.request, sent.headers) == (long, {AT_HEADER: at(1)})
-    assert "too long to say" in caplog.text
+@pytest.mark.parametrize("extra", [{}, {"colour": "red"}])
+@pytest.mark.parametrize("options", ["text", ["a"], {"code": None}, {"code": {"a": 1}}, None])
+def test_what_a_planner_wrote_beside_a_fix_stays_when_that_is_taken_out(options, extra):
+    before = {"plan": "basic", "options": options}
+    memory = nested(Memory())
+    held = Held(memory.recall(ROOT, "POST /x", before), memory.position(ROOT), before)
+    written = {"plan": "basic", "options": {"code": "OLD"} | extra, "note": 1}
+    [sent], _ = played(memory, CALL._replace(request=written, held=held), done(headers=MET))
+    was_there = options if isinstance(options, dict) else {}
+    expected = was_there | extra if was_there or extra else options
+    assert sent.without == {"plan": "basic", "options": expected, "note": 1}
+    assert same_json(as_read(merged(written, grounds_of(sent).was)), as_read(sent.without))
+
+
+def test_an_object_that_came_with_fixes_goes_with_them():
+    memory = nested(Memory())
+    before = {"plan": "basic"}
+    held = Held(memory.recall(ROOT, "POST /x", before), memory.position(ROOT), before)
+    for extra, left in (({}, before), ({"colour": "red"}, before | {"options": {"colour": "red"}})):
+        written = {"plan": "basic", "options": {"code": "OLD"} | extra}
+        [sent], _ = played(memory, CALL._replace(request=written, held=held), done(headers=MET))
+        assert sent.without == left
+
+
+LONG = {"plan": "basic", "promo": "x" * 20_000}
+
+
+@pytest.mark.spec("12.2", "12.5")
+def test_what_takes_a_long_text_out_again_is_not_said_and_the_request_is_mended_all_the_same(memory):
+    [sent], _ = played(memory, CALL._replace(request=LONG, conditional=True), done(headers=MET))
+    assert (sent.request, sent.without) == ({"plan": "basic", "promo": "P1"}, LONG)
+    assert grounds_of(sent) == Precondition(at=at(1))
+    stale = refusal("P2", 2, 412, FAILED)
+    again, reply = played(memory, CALL._replace(request=LONG, conditional=True), stale, done(2, MET))
+    assert [one.request["promo"] for one in again] == ["P1", "P2"]
+    assert (grounds_of(again[1]).cells, grounds_of(again[1]).was) == ({"codes": {"basic": ("code",)}}, {})
+    assert reply.status == 201
+
+
+def test_without_what_takes_them_out_the_fixes_of_a_refusal_are_for_the_request_with_the_values_in_it(memory):
+    whole = msgspec.structs.replace(
+        FIX, parameters={"promo": "P2"}, cells=msgspec.UNSET, unless=msgspec.UNSET
+    )
+    whole = msgspec.to_builtins(msgspec.structs.replace(whole, when=msgspec.UNSET, rows=msgspec.UNSET))
+    whole["tables"] = [{"table": "codes", "version": "2"}]
+
+    def stale(step):
+        body = told(step, 2) | {"table_versions": {"codes": "2"}}
+        body["recovery_feedback"] = {"suggestions": [whole]}
+        return Reply(412, json.dumps(body).encode(), FAILED)
+
+    sent, _ = played(memory, CALL._replace(request=LONG, conditional=True), stale, done(2))
+    assert [one.request for one in sent] == [{"plan": "basic", "promo": "P1"}, LONG]
+    found = memory.recall(ROOT, "POST /x", {"plan": "basic", "promo": "P1"})
+    assert [entry.parameters for entry in found] == [{"promo": "P2"}]
+    assert memory.recall(ROOT, "POST /x", LONG) == []
+
+
+def resting_on(memory, cells):
+    """A memory whose fix rests on these cells, and what is sent with it."""
+    fix = msgspec.structs.replace(FIX, cells=cells, rows=rows_of_cells(cells), table=next(iter(cells)))
+    played(memory, CALL, replying(422, 1, JSON, fix))
+    [sent], _ = played(memory, CALL._replace(conditional=True, compact=False), done(headers=MET))
+    assert sent.request == {"plan": "basic", "promo": "P1"}
+    assert len(sent.headers[PRECONDITION_HEADER]) <= 4096
+    return grounds_of(sent)
+
+
+@pytest.mark.spec("12.2")
+def test_what_is_too_long_to_be_named_cell_by_cell_is_named_in_a_shorter_form():
+    few = {"codes": {f"stock-keeping-unit-number-{number:04d}": ("price",) for number in range(10)}}
+    many = {"codes": {f"stock-keeping-unit-number-{number:04d}": ("price",) for number in range(200)}}
+    tables = {f"table_of_stock_keeping_units_number_{number:04d}": {"k": ("price",)} for number in range(150)}
+    exact, of_tables, brief = (resting_on(Memory(), cells) for cells in (few, many, tables))
+    assert exact.cells == few
+    assert (of_tables.cells, of_tables.rules, of_tables.policies) == ({"codes": None}, (), ("a1b",))
+    assert (brief.cells, brief.rules, brief.policies) == (None, None, None)
+    assert exact.was == of_tables.was == brief.was == {"promo": None}
 
 
 def test_a_fix_that_may_rest_on_any_rule_says_so(memory):

@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from shelflife.client.entries import Condition, Knowledge, place_of
 from shelflife.client.in_process import InProcessStore
 from shelflife.client.sqlite import SqliteStore
-from shelflife.client.stores import MOST_SHAPES, StoreError, Write
+from shelflife.client.stores import StoreError, Write
 from shelflife.contract.versions import Versions
 from tests.client.entries import ORIGIN, OTHER, entry, filed, put
 from tests.client.own_store import ListStore
@@ -188,14 +188,17 @@ def test_a_shape_goes_with_the_last_entry_that_has_it(store):
     assert list(store.shapes(ORIGIN, "POST /x")) == [("other",)]
 
 
-def test_there_are_only_so_many_shapes(store):
-    written = put(
-        store, *(entry(condition=Condition({f"f{number}": 1})) for number in range(MOST_SHAPES + 1))
-    )
-    assert len(written.stored) == MOST_SHAPES
-    assert len(list(store.shapes(ORIGIN, "POST /x"))) == len(list(store.entries())) == MOST_SHAPES
-    one_more = entry(condition=Condition({"f0": 2}))
-    assert put(store, one_more).stored == [one_more]
+def test_no_root_takes_the_room_of_another(store):
+    put(store, entry("quiet"))
+    for number in range(5):
+        written = put(store, entry(str(number), root=OTHER), root=OTHER, capacity=2)
+        assert [one.condition.when["plan"] for one in written.trimmed] == (
+            [str(number - 2)] if number > 1 else []
+        )
+    store.used([entry("quiet").id, entry("3", root=OTHER).id])
+    assert put(store, entry("5", root=OTHER), root=OTHER, capacity=2).trimmed == [entry("4", root=OTHER)]
+    assert found(store, "quiet") == [entry("quiet")]
+    assert put(store, capacity=1).trimmed == []
 
 
 def test_a_capacity_of_nothing_holds_nothing(store):
@@ -513,8 +516,8 @@ def test_a_file_of_an_older_format_starts_anew_and_says_so(path, caplog):
     put(store, entry())
     store.close()
     edit(path, "alter table roots rename to origins")
-    edit(path, "pragma user_version = 4")
-    with pytest.raises(StoreError, match="has format 4; this version of shelflife reads 5"):
+    edit(path, "pragma user_version = 5")
+    with pytest.raises(StoreError, match="has format 5; this version of shelflife reads 6"):
         SqliteStore(path, read_only=True)
     again = SqliteStore(path)
     again.open()

@@ -182,7 +182,7 @@ def test_a_server_tells_how_its_state_differs_from_the_one_that_is_named(world, 
             assert set(moved.rules.added) == rules_now - rules_then
             assert set(moved.rules.removed) == rules_then - rules_now
         fingerprints = before.policies.items() - now.policies.items()
-        assert sorted(moved.policies) == sorted(face.policy(name) for name, _ in fingerprints)
+        assert sorted(moved.policies) == sorted(face.words.policy(name) for name, _ in fingerprints)
 
 
 @pytest.mark.spec("11.6")
@@ -244,7 +244,7 @@ def test_an_account_has_only_what_there_is_to_tell():
     at_one = Named(face.position)
     registry.declare_policies({"p": "2"})
     face = face_of(registry.state, Level.FINGERPRINT)
-    assert as_sent(face.account(at_one))["moved"] == {"policies": [face.policy("p")]}
+    assert as_sent(face.account(at_one))["moved"] == {"policies": [face.words.policy("p")]}
 
 
 @pytest.mark.spec("11.11")
@@ -314,7 +314,7 @@ def test_a_precondition_is_met_exactly_when_nothing_that_it_names_has_changed(
         assert is_met(cells={}, rules=tuple(named_rules), policies=()) is (is_here or not hit)
         assert is_met(cells={}, policies=()) is (is_here or not rules_changed)
         hit = not policies_changed.isdisjoint(named_policies)
-        short = tuple(map(face.policy, named_policies))
+        short = tuple(map(face.words.policy, named_policies))
         assert is_met(cells={}, rules=(), policies=short) is (is_here or not hit)
         assert is_met(cells={}, rules=()) is (is_here or not policies_changed)
         assert is_met(cells={"gone": {"k": ()}}, **none) is is_here

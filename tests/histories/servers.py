@@ -15,7 +15,6 @@ import msgspec
 
 from shelflife.client import Reply
 from shelflife.client.event_stream import EventStream
-from shelflife.integrations.asgi import ContractMiddleware
 from shelflife.server import Disclosure, Provider, Signing
 from shelflife.server.errors import LogError
 from shelflife.server.log import InProcessLog
@@ -23,6 +22,7 @@ from shelflife.server.sqlite_log import SqliteLog
 from shelflife.server.state import new_log
 from tests.client.wires import KEY
 from tests.histories.shop import FIRST, OPERATION, REQUESTS, TABLES, Content, policies, says
+from tests.open_contract import openly
 
 ORIGIN = "http://shop:80"
 VALID_S = 3600
@@ -83,7 +83,7 @@ class Worker:
         self.provider = Provider(declared.tables, declared.rules, log=self.gate, **options)
         for policy in policies(code):
             self.provider.policy(policy)
-        self.app = ContractMiddleware(self._operation, self.provider, operations=[OPERATION], public=True)
+        self.app = openly(self._operation, self.provider, fixes=[OPERATION], operations=[OPERATION])
         self.provider.be_ready()
         self.listeners = []
 

@@ -230,7 +230,7 @@ def test_a_client_is_told_which_policies_say_something_else_now():
         provider.registry.declare_policies({changed: now[changed]})
         account = face_of(provider.registry.state, provider.level).account(Named(Position.from_text(at)))
         [gone] = [name for name in now if name != changed]
-        assert account.moved.policies == (face_of(provider.state, provider.level).policy(gone),)
+        assert account.moved.policies == (face_of(provider.state, provider.level).words.policy(gone),)
 
 
 @pytest.mark.spec("11.9")

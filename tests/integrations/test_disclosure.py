@@ -331,7 +331,7 @@ def test_a_suggestion_beside_a_position_is_in_aliases():
             assert (suggestion["type"], suggestion["parameters"]) == ("USE_CODE", {"code": "c0"})
             assert suggestion["by"][:3] == aliases.policy(code)
             by.append(suggestion["by"][:3])
-        assert len({*by, face_of(provider.state, provider.level).policy(code)}) == 3
+        assert len({*by, face_of(provider.state, provider.level).words.policy(code)}) == 3
 
 
 @pytest.mark.spec("14.10")

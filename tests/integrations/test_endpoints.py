@@ -429,7 +429,15 @@ def clean(value):
 @pytest.mark.spec("7.9")
 @settings(max_examples=400 if settings().max_examples < 1000 else 10_000, deadline=None)
 @given(
-    st.sampled_from(["/admin/reload-table", "/admin/reload-rules", "/contract/fixes", "/contract/changes"]),
+    st.sampled_from(
+        [
+            "/admin/reload-table",
+            "/admin/refresh-table",
+            "/admin/reload-rules",
+            "/contract/fixes",
+            "/contract/changes",
+        ]
+    ),
     bodies,
 )
 def test_whatever_comes_is_taken_whole_or_refused_in_one_sentence(path, body):

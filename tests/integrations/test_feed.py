@@ -15,13 +15,13 @@ import httpx2
 import pytest
 
 from shelflife.apis.acme import acme_app, acme_provider
-from shelflife.integrations.asgi import ContractMiddleware
 from shelflife.server import Provider, fix
 from shelflife.server import log as server_log
 from shelflife.server.errors import LogError
 from shelflife.server.sqlite_log import SqliteLog
 from shelflife.testing import serving
 from tests.integrations.event_streams import LISTENING, events, heard
+from tests.open_contract import openly
 
 MARK = "a1b2c3"
 TABLES = {"t": {"a": {"n": 0}}}
@@ -218,7 +218,7 @@ def test_a_listener_that_leaves_is_forgotten_and_does_not_keep_the_server():
     async def nothing(scope, receive, send):
         raise AssertionError("the feed is the middleware's own")
 
-    app = ContractMiddleware(nothing, provider, public=True)
+    app = openly(nothing, provider)
     with serving(app) as address, httpx2.Client(base_url=address, trust_env=False) as client:
         with listening_to(client) as response:
             told = events(response)  # held: it closes the response when it goes

@@ -181,6 +181,18 @@ def test_when_a_row_has_moved_nothing_is_carried_out_and_the_fresh_fix_is_inside
     assert post(client, mended, resting_on(client)).status_code == 201
 
 
+@pytest.mark.spec("12.2", "12.5")
+@pytest.mark.parametrize("was", [{}, {"promo_code": None}])
+def test_the_fixes_of_a_refusal_are_for_the_request_as_it_is_where_nothing_takes_the_values_out(
+    client, provider, was
+):
+    brief = Precondition(at=known_position(client), was=was)
+    provider.registry.reload_table("token_funding_map", set={"another": {"funding": "debit"}})
+    refused = post(client, REMEMBERED, brief)
+    assert refused.status_code == 412
+    assert len(refused.json()["recovery_feedback"]["suggestions"]) == len(was)
+
+
 @pytest.mark.spec("12.4")
 def test_a_stale_value_that_would_pass_is_not_carried_out_either(client, provider, gateway):
     remembered = FUNDING | {"payment_method_token": "acme_pm_visa_credit"}
@@ -219,10 +231,10 @@ def test_a_precondition_is_judged_by_policies(client, provider, gateway):
     [suggestion] = told["recovery_feedback"]["suggestions"]
     gave_it, at = suggestion["by"][:3], told["at"]
     fingerprints = provider.policies.fingerprints
-    [name] = [one for one in fingerprints if provider.face(provider.state, {}).policy(one) == gave_it]
+    [name] = [one for one in fingerprints if provider.face(provider.state, {}).words.policy(one) == gave_it]
     other = next(one for one in fingerprints if one != name)
     by_it = resting_on(client, at=at, policies=(gave_it,))
-    by_another = resting_on(client, at=at, policies=(provider.face(provider.state, {}).policy(other),))
+    by_another = resting_on(client, at=at, policies=(provider.face(provider.state, {}).words.policy(other),))
     by_any = resting_on(client, at=at, policies=None)
     for changed, met in (
         ({"a new one": "1"}, [by_it, by_another, by_any]),

@@ -26,6 +26,7 @@ from tests.integrations.checked import FRAMEWORKS, WANTED, checking, fastapi_wit
 from tests.integrations.doors import grounds_at
 from tests.integrations.event_streams import LISTENING
 from tests.integrations.positions import position_of
+from tests.open_contract import openly
 
 
 @pytest.mark.spec("10.4", "5.10")
@@ -205,13 +206,13 @@ def test_two_tokens_are_none():
 
 
 @pytest.mark.spec("12.10")
-def test_public_endpoints_answer_for_operations_alone():
+def test_fixes_are_told_of_operations_alone():
     provider = provider_for()
 
     async def app(scope, receive, send):
         await JSONResponse({})(scope, receive, send)
 
-    with calling(ContractMiddleware(app, provider, public=True)) as client:
+    with calling(openly(app, provider, fixes=["POST /x"])) as client:
         for operation, status in (("POST /x", 200), ("nonsense", 404), ("", 404)):
             asked = {"operation": operation, "request": WANTED}
             assert client.post("/contract/fixes", json=asked).status_code == status

@@ -98,7 +98,7 @@ def test_a_digest_is_another_for_each_client_and_a_given_version_is_as_it_was_gi
 def test_the_short_name_of_a_policy_is_another_for_each_client():
     reg, disclosure = registry(), seen_by_all()
     faces = [face_of(reg.state, LEVEL), *(shown_by(reg, disclosure, client) for client in ("ada", "bob"))]
-    short_names = {face.policy("code_fits POST /orders") for face in faces}
+    short_names = {face.words.policy("code_fits POST /orders") for face in faces}
     assert len(short_names) == 3
     assert short_name("code_fits POST /orders") in short_names
     assert {len(name) for name in short_names} == {3}
@@ -161,7 +161,7 @@ def test_a_compact_suggestion_is_told_in_aliases_too():
     """Also where a key is a value of the request, for which the compact form has a shorter way to write it."""
     disclosure = seen_by_all()
     face, aliases = shown_by(registry(), disclosure), disclosure.aliases("ada")
-    compact = compacted(face.suggestion(SUGGESTION), face.policy("code_fits"))
+    compact = compacted(face.suggestion(SUGGESTION), face.words.policy("code_fits"))
     assert compact.by[:3] == aliases.policy("code_fits")
     assert compact.on.keys() == {aliases.table(name) for name in ("codes", "promos", "more")}
     codes = compact.on[aliases.table("codes")]
@@ -354,7 +354,7 @@ def test_who_may_see_diffs_is_asked_each_time():
 
 def face_count():
     gc.collect()
-    return sum(isinstance(thing, Face) and type(thing._words) is not Words for thing in gc.get_objects())
+    return sum(isinstance(thing, Face) and type(thing.words) is not Words for thing in gc.get_objects())
 
 
 def test_only_so_many_faces_are_kept_and_none_of_a_state_that_has_passed():

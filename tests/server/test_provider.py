@@ -274,7 +274,7 @@ def test_a_policy_that_does_not_say_the_same_twice_refuses_as_it_did_first_and_i
     assert not suggestion.table
     [record] = caplog.records
     assert (record.name, record.levelname) == ("shelflife", "WARNING")
-    assert "the policy policy says something else when it runs again" in record.message
+    assert "the policy policy: it says something else when it runs again" in record.message
     assert "tables.report_untracked" in record.message
 
 

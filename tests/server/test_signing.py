@@ -14,13 +14,14 @@ from shelflife.client.reading import read_signed_statement, read_statement
 from shelflife.contract import Rule
 from shelflife.contract.positions import Named, Position
 from shelflife.contract.signed import statement_input
-from shelflife.integrations.asgi import ContractMiddleware, contract_app
+from shelflife.integrations.asgi import contract_app
 from shelflife.integrations.ed25519 import SigningKey, is_signed_by
 from shelflife.server import Disclosure, Provider, Signing, UsageError, WireFormat, fix
 from shelflife.server.endpoints import ContractEndpoints, EndpointCall
 from shelflife.server.wire import Level
 from tests.acme_world import rotate
 from tests.calling import calling
+from tests.open_contract import openly
 
 TABLES = {"codes": {"growth": {"code": "SUMMER"}, "scale": {"code": "SCALE"}}, "promos": {"SUMMER": {}}}
 DAY_S = 24 * 3600
@@ -370,8 +371,8 @@ def test_where_the_endpoints_are_mounted_by_hand_is_not_where_the_contract_lives
 def test_where_the_middleware_answers_it_is_the_root_of_the_app(provide):
     provider = provide()
     for app, prefix in (
-        (ContractMiddleware(Starlette(), provider, public=True), ""),
-        (Starlette(routes=[Mount("/v1", app=ContractMiddleware(Starlette(), provider, public=True))]), "/v1"),
+        (openly(Starlette(), provider), ""),
+        (Starlette(routes=[Mount("/v1", app=openly(Starlette(), provider))]), "/v1"),
     ):
         with calling(app) as client:
             signed = read_signed_statement(client.get(f"{prefix}/contract/signed?from=*&nonce=n").content)

@@ -1,11 +1,14 @@
 """Tables from files and databases."""
 
+import asyncio
+import datetime
+import decimal
 import sqlite3
 
 import pytest
 import sqlalchemy
 
-from shelflife.server import Registry, SourceError, csv_file, json_file, sql_query, toml_file
+from shelflife.server import Provider, Registry, SourceError, csv_file, json_file, sql_query, toml_file
 
 
 @pytest.fixture
@@ -163,3 +166,71 @@ def test_a_query_that_gives_no_table_is_refused(database, query, sentence):
     with pytest.raises(SourceError, match=sentence):
         sql_query(connection, query, key="id")()
     connection.close()
+
+
+METADATA = sqlalchemy.MetaData()
+OFFERS = sqlalchemy.Table(
+    "offers",
+    METADATA,
+    sqlalchemy.Column("id", sqlalchemy.String, primary_key=True),
+    sqlalchemy.Column("is_open", sqlalchemy.Boolean),
+    sqlalchemy.Column("since", sqlalchemy.Date),
+    sqlalchemy.Column("at", sqlalchemy.DateTime),
+    sqlalchemy.Column("terms", sqlalchemy.JSON),
+    sqlalchemy.Column("price", sqlalchemy.Numeric(10, 2)),
+)
+OFFER = {
+    "is_open": True,
+    "since": datetime.date(2026, 1, 31),
+    "at": datetime.datetime(2026, 1, 31, 12, 30),
+    "terms": {"codes": ["A", "B"], "depth": {"x": None}},
+    "price": decimal.Decimal("12.50"),
+}
+AS_JSON = {**OFFER, "since": "2026-01-31", "at": "2026-01-31T12:30:00", "price": "12.50"}
+
+
+def rows_of(source):
+    return Provider({"offers": source}).registry.rows("offers")
+
+
+@pytest.fixture
+def offers(tmp_path):
+    engine = sqlalchemy.create_engine(f"sqlite:///{tmp_path / 'offers.db'}")
+    METADATA.create_all(engine)
+    with engine.begin() as connection:
+        connection.execute(OFFERS.insert().values(id="x", **OFFER))
+    yield engine
+    engine.dispose()
+
+
+@pytest.mark.parametrize("query", [sqlalchemy.select(OFFERS), OFFERS.select().where(OFFERS.c.is_open)])
+def test_a_select_gives_values_of_the_types_of_its_columns(offers, query):
+    assert rows_of(sql_query(offers, query, key="id")) == {"x": AS_JSON}
+    with offers.connect() as connection:
+        assert rows_of(sql_query(connection, query, key="id")) == {"x": AS_JSON}
+
+
+def test_a_text_of_sqlalchemy_is_a_query_too(offers):
+    query = sqlalchemy.text("select id, is_open from offers")
+    assert rows_of(sql_query(offers, query, key="id")) == {"x": {"is_open": 1}}
+
+
+def test_an_async_engine_is_read_again_and_again(offers):
+    pytest.importorskip("greenlet")
+    pytest.importorskip("aiosqlite")
+    from sqlalchemy.ext.asyncio import create_async_engine
+
+    engine = create_async_engine(offers.url.set(drivername="sqlite+aiosqlite"))
+    source = sql_query(engine, sqlalchemy.select(OFFERS), key="id")
+    provider = Provider({"offers": source})
+    assert provider.registry.rows("offers") == {"x": AS_JSON}
+    with offers.begin() as connection:
+        connection.execute(OFFERS.update().values(is_open=False))
+    assert provider.refresh("offers").changed == ("x",)
+
+    async def inside():
+        return provider.refresh("offers").changed
+
+    assert asyncio.run(inside()) == ()
+    with pytest.raises(SourceError, match="the query for a table failed"):
+        Provider({"offers": sql_query(engine, "select nonsense", key="id")})

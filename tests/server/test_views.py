@@ -1,15 +1,18 @@
 """Every way to look at a view: whatever a policy can do with one is on record, or is refused."""
 
 import copy
+import enum
 import operator
 import pickle
+import types
 from collections.abc import Mapping
 
+import msgspec
 import pytest
 
-from shelflife.server import Registry
+from shelflife.server import Registry, fix
 from shelflife.server.reads import Reads, Request, RowView, Tables, TableView
-from tests.server.readings import PLANS, basic, cells_after, conditions_of
+from tests.server.readings import PLANS, basic, cells_after, conditions_of, suggestion_of
 
 WHOLE = {"plans": {"basic": None}}
 WAYS_TO_READ_A_ROW = {
@@ -157,47 +160,175 @@ def test_what_a_view_does_not_have_reads_nothing(way, view):
     assert (reads.cells, reads.when) == before
 
 
-def special_methods(view):
-    """What a class has that a policy may call without naming it, or by a name without an underscore."""
-    names = {name for name in dir(view) if name.startswith("__") or not name.startswith("_")}
-    return {name for name in names if callable(getattr(view, name))}
-
-
-OF_OBJECTS = {
-    *("__class__", "__class_getitem__", "__delattr__", "__dir__", "__getattribute__", "__hash__", "__init__"),
-    *("__init_subclass__", "__new__", "__setattr__", "__sizeof__", "__subclasshook__"),
+SAYS_NOTHING = {
+    *(
+        "__abstractmethods__",
+        "__annotations__",
+        "__class__",
+        "__class_getitem__",
+        "__dict__",
+        "__dir__",
+        "__doc__",
+    ),
+    *("__getattribute__", "__init__", "__init_subclass__", "__module__", "__new__", "__orig_bases__"),
+    *("__parameters__", "__sizeof__", "__slots__", "__subclasshook__", "__weakref__"),
 }
-"""What says nothing of a value: it is the same for all, or gives out what is another special method."""
+"""What is the same for all views, or gives out what is another special method."""
 
+REFUSED = {"__delitem__", "__hash__", "__ior__", "__or__", "__reversed__", "__ror__", "__setitem__"}
+"""What dictionaries or other objects can, and views cannot."""
+
+CHANGING = {"__setattr__", "__delattr__"}
 COPYING = {"__getstate__", "__reduce__", "__reduce_ex__"}
 ORDERING = {"__lt__", "__le__", "__gt__", "__ge__"}
 
 
-def test_every_way_to_look_at_a_view_has_a_test():
-    of_rows = {
-        *WAYS_TO_READ_A_ROW,
-        *WAYS_TO_READ_A_CELL,
-        *WAYS_THAT_READ_NOTHING_MORE,
-        "follow",
-        "follow_all",
+def special_methods(kind):
+    """What Python may do with its objects by itself, as this version of Python has it. What is None is refused."""
+    members = [(name, value) for cls in reversed(kind.__mro__) for name, value in vars(cls).items()]
+    return {name for name, value in dict(members).items() if name.startswith("__") and value is not None}
+
+
+def test_every_special_method_of_a_view_is_on_record_or_refused():
+    tested = {
+        RowView: {*WAYS_TO_READ_A_ROW, *WAYS_TO_READ_A_CELL, *WAYS_THAT_READ_NOTHING_MORE},
+        TableView: {*WAYS_TO_READ_A_TABLE, "__repr__", "__str__", "__format__"},
+        Request: set(WAYS_TO_READ_A_REQUEST),
     }
-    assert special_methods(RowView) - OF_OBJECTS - COPYING - ORDERING <= of_rows
-    mapping = {
-        "__contains__",
-        "__eq__",
-        "__format__",
-        "__getitem__",
-        "__iter__",
-        "__len__",
-        "__ne__",
-        "__repr__",
-    }
-    mapping |= {"__str__", "get", "items", "keys", "values"}
-    assert special_methods(TableView) - OF_OBJECTS - COPYING - ORDERING == mapping
-    assert special_methods(Request) - OF_OBJECTS - COPYING - ORDERING == mapping | {"equals"}
-    of_tables = {"__eq__", "__format__", "__getattr__", "__getitem__", "__ne__", "__repr__", "__str__"}
-    of_tables |= {"has_rule", "report_untracked"}
-    assert special_methods(Tables) - OF_OBJECTS - COPYING - ORDERING == of_tables
+    everything = {name for kind in (object, dict, Mapping) for name in special_methods(kind)}
+    for view, ways in tested.items():
+        known = ways | SAYS_NOTHING | CHANGING | COPYING | ORDERING
+        assert special_methods(view) - known == set()
+        assert everything - special_methods(view) <= REFUSED
+
+
+def test_every_special_method_of_the_tables_is_on_record_or_tells_nothing_of_them():
+    known = {"__getattr__", "__getitem__", *OF_IDENTITY, *SAYS_NOTHING, *CHANGING, *COPYING, *ORDERING}
+    assert special_methods(Tables) - known == set()
+
+
+OF_IDENTITY = {"__eq__", "__ne__", "__hash__", "__repr__", "__str__", "__format__"}
+"""Of the tables themselves these tell one object from another, so that a policy that heeds them is not steady."""
+
+
+def test_every_public_method_of_a_view_has_a_test():
+    mapping = {"get", "items", "keys", "values"}
+    of_rows = mapping | {"follow", "follow_all", "key", "table"}
+    expected = {TableView: mapping, Request: mapping | {"equals"}, RowView: of_rows}
+    expected[Tables] = {"has_rule", "report_untracked"}
+    found = {view: {name for name in dir(view) if not name.startswith("_")} for view in expected}
+    assert found == expected
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("name", ["key", "table", "plans", "anything"])
+def test_nothing_of_a_view_can_be_set(view, name):
+    tables = Tables(Registry({"plans": PLANS}).state)
+    found = VIEWS[view](Request({"customer": {"name": "Ada"}}), tables)
+    with pytest.raises(AttributeError):
+        setattr(found, name, {"basic": {"code": "P9"}})
+    assert tables.plans["basic"]["code"] == "P1"
+
+
+@pytest.mark.parametrize("is_recorded", [True, False])
+def test_what_tables_there_are_cannot_be_seen_in_a_listing(is_recorded):
+    tables = Tables(Registry({"plans": PLANS}).state, Reads() if is_recorded else None)
+    assert tables.plans
+    assert "plans" not in dir(tables)
+
+
+class Word(str, enum.Enum):  # noqa: UP042 - a `StrEnum` would be spelled like its text
+    """Names, as they are usually written down once: formatted, such a member is `Word.PLANS`."""
+
+    PLANS = "plans"
+    CODES = "codes"
+    BASIC = "basic"
+    CODE = "code"
+    REDEEMS = "redeems"
+    FIELD = "f"
+
+
+class Whole(int, enum.Enum):
+    SEVEN = 7
+
+
+class Misleading(str):
+    """A text that is found under another name than its own."""
+
+    __slots__ = ()
+
+    def __hash__(self):
+        return hash("code")
+
+    def __eq__(self, other):
+        return other == "code"
+
+
+WAYS_TO_NAME = {
+    "a table": lambda request, tables: tables[Word.PLANS]["basic"]["code"],
+    "a table as an attribute": lambda request, tables: getattr(tables, Word.PLANS)["basic"]["code"],
+    "a row": lambda request, tables: tables.plans[Word.BASIC]["code"],
+    "a row that may be there": lambda request, tables: Word.BASIC in tables.plans,
+    "a column": lambda request, tables: tables.plans["basic"][Word.CODE],
+    "a column that may be there": lambda request, tables: Word.CODE in tables.plans["basic"],
+    "a relation": lambda request, tables: tables.plans["basic"].follow(Word.REDEEMS)["percent"],
+    "all of a relation": lambda request, tables: tables.plans["basic"].follow_all(Word.REDEEMS)[0]["percent"],
+    "a rule": lambda request, tables: (
+        tables.has_rule(Word.PLANS, Word.REDEEMS) and tables.plans["basic"]["code"]
+    ),
+    "a field": lambda request, tables: request[Word.FIELD] and tables.plans["basic"]["code"],
+    "a field that may be there": lambda request, tables: (
+        Word.FIELD in request and tables.plans["basic"]["code"]
+    ),
+    "a field to compare": lambda request, tables: (
+        not request.equals(Word.FIELD, Word.CODE) and tables.plans["basic"]["code"]
+    ),
+}
+
+
+def plainly(look):
+    """The same look by plain texts."""
+
+    class Plain:
+        PLANS, BASIC, CODE, REDEEMS, FIELD = "plans", "basic", "code", "redeems", "f"
+
+    return types.FunctionType(look.__code__, {"Word": Plain, "getattr": getattr})
+
+
+@pytest.mark.spec("4.1", "4.3")
+@pytest.mark.parametrize("what", WAYS_TO_NAME)
+def test_a_member_of_an_enum_is_recorded_under_its_text(what):
+    look = WAYS_TO_NAME[what]
+    [by_member, by_text] = [
+        msgspec.json.encode(suggestion_of(lambda r, t, one=one: fix("F", saw=one(r, t)), {"f": "x"}))
+        for one in (look, plainly(look))
+    ]
+    assert by_member == by_text
+    assert b"Word" not in by_member
+
+
+def test_a_number_that_is_a_member_of_an_enum_finds_the_row_under_its_digits():
+    suggestion = suggestion_of(lambda r, t: fix("F", x=t.t[Whole.SEVEN]["x"]), world={"t": {"7": {"x": 1}}})
+    assert suggestion.rows == ("t:7",)
+
+
+def test_what_is_looked_up_is_what_is_on_record():
+    found = []
+    assert basic(lambda row: found.append(row.get(Misleading("note")))) == {"plans": {"basic": ("note",)}}
+    assert {*found} == {"n"}
+
+
+@pytest.mark.parametrize("name", [None, 5, ("f",), b"f"])
+def test_what_is_no_text_is_the_name_of_nothing(name):
+    def look(request):
+        assert (request.get(name, "none"), name in request, request.equals(name, None)) == (
+            "none",
+            False,
+            True,
+        )
+
+    assert conditions_of(look, {"f": 1}) == ({}, {})
+    assert basic(lambda row: (name in row, row.get(name), row.follow(name))) == {"plans": {"basic": ()}}
 
 
 WAYS_TO_READ_A_TABLE = {

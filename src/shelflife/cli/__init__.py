@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from shelflife import __version__
-from shelflife.cli import demo, key, lab, log, memory, serve
+from shelflife.cli import demo, key, lab, log, memory, serve, table
 from shelflife.cli.errors import CommandError
 
 __all__ = ["main"]
@@ -23,6 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     memory.add_to(commands)
     key.add_to(commands)
     log.add_to(commands)
+    table.add_to(commands)
     lab.add_to(commands)
     options = parser.parse_args(arguments)
     try:

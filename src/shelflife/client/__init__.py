@@ -9,14 +9,13 @@ from shelflife.client.memory import Memory
 from shelflife.client.prompts import MERGE_INSTRUCTION, amended_input, memory_block
 from shelflife.client.sending import Call, Held, Send, exchange, exchange_async
 from shelflife.client.sqlite import SqliteStore
-from shelflife.client.stores import MOST_SHAPES, Filed, Known, Store, StoreError, Write, Written
+from shelflife.client.stores import Filed, Known, Store, StoreError, Write, Written
 from shelflife.client.strategies import EXACT, Strategy
 from shelflife.client.telling import Statistics
 
 __all__ = [
     "EXACT",
     "MERGE_INSTRUCTION",
-    "MOST_SHAPES",
     "Amended",
     "Ask",
     "AsyncAsk",

@@ -123,15 +123,15 @@ class Applied(msgspec.Struct, frozen=True, tag=True):
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True):
-    """The guard kept an entry out of an outgoing request."""
+    """An entry was kept out of an outgoing request: by the guard, because it contradicts another, or at the end of a long chain."""
 
     entry: Entry
     why: str
 
 
 class Ignored(msgspec.Struct, frozen=True, tag=True):
-    """Nothing was learned, and why: a suggestion was malformed or too large and was left out, or is of no state that the reply names, or is for
-    a request that JSON cannot carry; or the whole contract was malformed or could not be read.
+    """Nothing was learned, and why: a suggestion was malformed, too large or one too many for its operation, and was left out; or it is of no
+    state that the reply names, or for a request that JSON cannot carry; or the whole contract was malformed or could not be read.
 
     In the last case the server is in doubt, if anything is known of it. Where keys are pinned: the reply is of another state. Of a root that
     a reply has told of: no contract answers there, and it is forgotten.

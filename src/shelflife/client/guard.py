@@ -1,6 +1,7 @@
 """What a remembered fix may do to an outgoing request. Fixes are untrusted input."""
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -9,8 +10,8 @@ import msgspec
 
 from shelflife.client.entries import Entry
 from shelflife.client.events import Applied, Refused
-from shelflife.contract import same_json
 from shelflife.contract.merging import merged
+from shelflife.contract.when import field_path
 
 __all__ = ["Amended", "Guard", "amend"]
 
@@ -28,6 +29,14 @@ _MONEY = re.compile(
 )
 _LARGEST_PARAMETERS = 16_384
 _MOST_LAYERS = 32
+_LONGEST_CHAIN = 8
+"""So often at most is looked for what is remembered for the outcome: an honest server has no longer chains than policies."""
+
+_TOO_LONG_A_CHAIN = f"it is found only after {_LONGEST_CHAIN} others, each of which calls for the next"
+_AN_OBJECT = b"{"
+"""Stands for an object of any content; no JSON is that."""
+
+_encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 
 class Guard(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,35 +129,49 @@ def amend(
     amended = dict(request)
     applied: list[Applied] = []
     refused: list[Refused] = []
-    while True:
-        settled = {*(done.entry.id for done in applied), *(done.entry.id for done in refused)}
+    settled: set[str] = set()
+    for round in range(_LONGEST_CHAIN + 1):
         fresh = [entry for entry in recall(amended) if entry.id not in settled]
-        if not fresh:
-            return Amended(amended, applied, refused)
+        if not fresh or round == _LONGEST_CHAIN:
+            refused += (Refused(entry, _TOO_LONG_A_CHAIN) for entry in fresh)
+            break
+        claims = _claims((*(done.entry for done in applied), *fresh))
         for entry in fresh:
-            why = guard.refusal(entry) or _contradiction(entry, fresh, applied)
+            why = guard.refusal(entry) or _contradiction(entry, claims)
+            if why is None and not entry.applies_to(amended):
+                continue
+            settled.add(entry.id)
             if why is not None:
                 refused.append(Refused(entry, why))
-            elif entry.applies_to(amended):
+            else:
                 amended = merged(amended, entry.parameters)
                 applied.append(Applied(entry, entry.parameters))
+    return Amended(amended, applied, refused)
 
 
-def _contradiction(entry: Entry, fresh: Sequence[Entry], applied: Sequence[Applied]) -> str | None:
-    rivals = [*(other for other in fresh if other is not entry), *(done.entry for done in applied)]
-    fields = (_contradictory_field(entry.parameters, rival.parameters) for rival in rivals)
-    name = next((field for field in fields if field is not None), None)
+_Claims = Mapping[str, set[bytes]]
+"""By field: all that fixes make of it. Each is read once, so that many fixes cost what they are, and not what each is to each other."""
+
+
+def _claims(entries: Iterable[Entry]) -> _Claims:
+    claims = defaultdict[str, set[bytes]](set)
+    for entry in entries:
+        for path, outcome in _outcomes(entry.parameters):
+            claims[path].add(outcome)
+    return claims
+
+
+def _outcomes(parameters: Mapping[str, Any], parent: str = "") -> Iterator[tuple[str, bytes]]:
+    """What a fix makes of each field. What only one of two sets inside an object is no quarrel."""
+    for name, value in parameters.items():
+        path = field_path(parent, name)
+        if isinstance(value, Mapping):
+            yield path, _AN_OBJECT
+            yield from _outcomes(value, path)
+        else:
+            yield path, _encode_sorted(value)
+
+
+def _contradiction(entry: Entry, claims: _Claims) -> str | None:
+    name = next((path for path, _ in _outcomes(entry.parameters) if len(claims[path]) > 1), None)
     return None if name is None else f"another remembered fix sets {name!a} to something else"
-
-
-def _contradictory_field(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
-    """A field that two fixes set to different values; what only one of them sets inside an object is no quarrel."""
-    for name in one.keys() & other.keys():
-        mine, theirs = one[name], other[name]
-        if isinstance(mine, Mapping) and isinstance(theirs, Mapping):
-            inner = _contradictory_field(mine, theirs)
-            if inner is not None:
-                return f"{name}/{inner}"
-        elif not same_json(mine, theirs):
-            return name
-    return None

@@ -2,11 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 import msgspec
 
 from shelflife.client.entries import Entry, Knowledge, Root, Shape
-from shelflife.client.stores import MOST_SHAPES, Filed, Known, Write, Written
+from shelflife.client.stores import Filed, Known, Write, Written
 from shelflife.forks import Locking
 
 __all__ = ["InProcessStore"]
@@ -15,7 +16,7 @@ _Ids = defaultdict[tuple[str, ...], dict[str, None]]
 
 
 class InProcessStore(Locking):
-    """Dictionaries under a lock. The order of `_filed` is the order of use, the longest unused first."""
+    """Dictionaries under a lock."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -23,6 +24,9 @@ class InProcessStore(Locking):
         self._filed: dict[str, Filed] = {}
         self._ids: _Ids = defaultdict(dict)
         """By place, by slot, and by root and tag."""
+
+        self._by_use: defaultdict[Root, dict[str, None]] = defaultdict(dict)
+        """Of a root, the longest unused first. One of which nothing is held is not in it."""
 
         self._shapes: defaultdict[tuple[Root, str], _Ids] = defaultdict(lambda: defaultdict(dict))
         """By root and operation: the ids by shape. An operation of which nothing is held is not in it."""
@@ -60,15 +64,17 @@ class InProcessStore(Locking):
             written.dropped.extend((self._remove(id), id) for id in write.drop_ids if id in self._filed)
             for filed in write.put:
                 self._put(filed, written)
-            while write.capacity is not None and len(self._filed) > write.capacity:
-                written.trimmed.append(self._remove(next(iter(self._filed))))
+            by_use = self._by_use.get(root, {})
+            excess = 0 if write.capacity is None else max(len(by_use) - write.capacity, 0)
+            written.trimmed.extend(self._remove(id) for id in tuple(islice(by_use, excess)))
             return written
 
     def used(self, ids: Iterable[str]) -> None:
         with self._lock:
             for id in ids:
                 if id in self._filed:
-                    self._filed[id] = self._filed.pop(id)
+                    by_use = self._by_use[self._filed[id].entry.root]
+                    by_use[id] = by_use.pop(id)
 
     def entries(self) -> Iterator[Entry]:
         with self._lock:
@@ -76,9 +82,6 @@ class InProcessStore(Locking):
 
     def _put(self, filed: Filed, written: Written) -> None:
         entry = filed.entry
-        shapes = self._shapes[entry.root, entry.operation]
-        if len(shapes) >= MOST_SHAPES and entry.condition.shape not in shapes:
-            return
         rivals = [id for id in self._ids.get(("slot", entry.place, filed.slot), ()) if id != entry.id]
         written.dropped.extend((self._remove(id), "") for id in rivals)
         before = self._filed.get(entry.id)
@@ -86,6 +89,7 @@ class InProcessStore(Locking):
             self._unlink(before)
             entry = msgspec.structs.replace(entry, learned_at=before.entry.learned_at)
         self._filed[entry.id] = filed._replace(entry=entry)
+        self._by_use[entry.root].setdefault(entry.id)
         for ids, key in self._links(filed):
             ids[key][entry.id] = None
         if before is None or entry.renews(before.entry):
@@ -94,6 +98,10 @@ class InProcessStore(Locking):
     def _remove(self, id: str) -> Entry:
         filed = self._filed.pop(id)
         self._unlink(filed)
+        root = filed.entry.root
+        del self._by_use[root][id]
+        if not self._by_use[root]:
+            del self._by_use[root]
         return filed.entry
 
     def _unlink(self, filed: Filed) -> None:

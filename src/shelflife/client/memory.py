@@ -48,7 +48,7 @@ class Memory:
 
         - `ask` puts questions to servers. Without it a table that moved is evicted whole. An async one is for the verbs that end in `_async`.
         - `trust` names the keys that must vouch for the states of some servers; see `shelflife.integrations.ed25519.trust`.
-        - `capacity` is how many entries are kept; those that were not used for the longest time leave first. None for any number.
+        - `capacity` is how many entries of each root are kept; those that were not used for the longest time leave first. None for any number.
         - `most_evictions` is how many entries of one server may be invalidated within an hour. Beyond it they are kept as suspects, which
           are not used until they are revalidated. None for any number.
         - `on_event` is told everything that happens; what it raises is logged and goes no further.

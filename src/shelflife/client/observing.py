@@ -35,7 +35,7 @@ from shelflife.contract.positions import NOWHERE, ROOT_HEADER, Account
 from shelflife.contract.preconditions import verdict_in
 from shelflife.contract.values import is_carried
 from shelflife.contract.versions import Versions
-from shelflife.forks import mind_forks
+from shelflife.forks import Forked, mind_forks
 
 __all__ = ["NOTHING", "About", "Observing"]
 
@@ -100,7 +100,7 @@ class _BackOff:
             self._silent[root] = self._clock(), min(max(2 * pause_s, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
 
 
-class Observing:
+class Observing(Forked):
     """How one memory takes things in. Threads may share it."""
 
     def __init__(self, shelf: Shelf, writing: Writing, clock: Callable[[], float]) -> None:
@@ -111,13 +111,8 @@ class Observing:
         self._lock = threading.Lock()
         mind_forks(self)
 
-    def before_fork(self) -> None:
-        """Whoever writes may be in the middle of it, and waits for the store: what the store has is whole."""
-
-    after_fork_in_parent = before_fork
-
     def after_fork_in_child(self) -> None:
-        """A lock may have been held by a thread that is not there any more."""
+        """A lock may have been held by a thread that is not there any more. What the store has is whole."""
         self._lock = threading.Lock()
 
     def observing(self, exchange: Exchange, about: About = NOTHING) -> Steps[list[Event]]:

@@ -66,14 +66,19 @@ class Revalidating:
         return events
 
     def _asking_about(
-        self, root: Root, operation: str, request: Fields, about: About = NOTHING
+        self,
+        root: Root,
+        operation: str,
+        request: Fields,
+        about: About = NOTHING,
+        asked_as: str | None = None,
     ) -> Steps[list[Event]]:
         """Ask what a server would suggest for a request, which it does not carry out."""
         knowledge = self._shelf.knowledge(root)
         headers = {}
         if knowledge is not None and knowledge.place.at is not None:
             headers[AT_HEADER] = knowledge.place.new_header()
-        asked = AskFixes(operation=_below(root, operation), request=dict(request))
+        asked = AskFixes(operation=_below(root, asked_as or operation), request=dict(request))
         body = body_of((yield Question(f"{root}/contract/fixes", _encode(asked), headers)))
         if body is None:
             return []
@@ -81,17 +86,23 @@ class Revalidating:
         return (yield from self._observing.observing(told, about))
 
     def revalidating(
-        self, root: Root, operation: str, request: Fields, guard: Guard | None
+        self,
+        root: Root,
+        operation: str,
+        request: Fields,
+        guard: Guard | None,
+        asked_as: str | None = None,
     ) -> Steps[list[Event]]:
         """Where something that this request finds must be revalidated, ask about exactly this request.
 
+        It is asked about by its operation, or as the server knows that, by the method and path of the request.
         The same goes for what it finds once it is amended, as far as the guard allows. The same is not asked twice unless
         something else was learned meanwhile.
         """
         shelf, events = self._shelf, list[Event]()
         if shelf.is_clear(root):
             return events
-        shelf.unconfirm()
+        shelf.unconfirm(root)
         if shelf.must_ask_first(root):
             events += yield from self.refreshing(root)
         fields, last_asked = request, None
@@ -111,7 +122,8 @@ class Revalidating:
             if knowledge is None or not suspects or (fields, suspects, knowledge) == last_asked:
                 break
             last_asked = fields, suspects, knowledge
-            events += yield from self._asking_about(root, operation, fields, About(suspects, knowledge))
+            about = About(suspects, knowledge)
+            events += yield from self._asking_about(root, operation, fields, about, asked_as)
         return events
 
 

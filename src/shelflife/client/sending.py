@@ -4,8 +4,11 @@ Every adapter drives the same steps. Each step is a `Send` or a `Question`, and 
 """
 
 import logging
+from collections import defaultdict
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
+
+import msgspec
 
 from shelflife.client.asking import (
     Answering,
@@ -22,14 +25,9 @@ from shelflife.client.entries import Entry, Root
 from shelflife.client.guard import Amended, Guard
 from shelflife.client.memory import Memory
 from shelflife.contract.cells import united
-from shelflife.contract.merging import merged
+from shelflife.contract.merging import merged, patch_between
 from shelflife.contract.positions import AT_HEADER
-from shelflife.contract.preconditions import (
-    LONGEST_PRECONDITION,
-    PRECONDITION_HEADER,
-    Precondition,
-    has_gone_stale,
-)
+from shelflife.contract.preconditions import PRECONDITION_HEADER, Precondition, has_gone_stale
 from shelflife.contract.values import same_json
 
 __all__ = ["Call", "Held", "Send", "exchange", "exchange_async", "precondition_for", "sending"]
@@ -38,6 +36,9 @@ _log = logging.getLogger("shelflife.memory")
 
 _MOST_SENT_AGAIN = 2
 """So often at most is a request sent again whose remembered values are stale: once mended, then without any."""
+
+_LONGEST_HEADER = 4096
+"""A contract takes more, but many servers and gateways refuse a request with more than 8 KB of headers altogether."""
 
 
 class Held(NamedTuple):
@@ -73,6 +74,10 @@ class Call(NamedTuple):
     path: str | None = None
     """That of the request, where it is left to the reply to tell where on its server the contract lives."""
 
+    method: str | None = None
+    """That of the request. Where this and the path are known, a server is asked about the request by them: it may not know the operation
+    by the name that it has here."""
+
     held: Held | None = None
     """In place of what is remembered: what may be in the request already. The guard then is for when it has to be mended."""
 
@@ -105,6 +110,12 @@ class Send(NamedTuple):
         """Whether a reply says that its precondition has failed, so that nothing was done. Any other 412 is the API's own."""
         return self.is_conditional and has_gone_stale(reply.status, reply.headers)
 
+    def fixed_by(self, reply: Reply) -> Fields:
+        """The request that the fixes in a reply are for."""
+        if not self.is_refused_as_stale(reply):
+            return self.request
+        return merged(self.request, Precondition.from_header(self.headers[PRECONDITION_HEADER]).was)
+
 
 def exchange(memory: Memory, call: Call, answer: Answering[Send | Question]) -> Reply | None:
     """Make a call; `answer` sends what it is given, a request or a question. None when a request had no reply."""
@@ -123,16 +134,17 @@ def sending(memory: Memory, call: Call) -> Generator[Send | Question, Reply | No
         is_last = again_count == _MOST_SENT_AGAIN
         guard = None if call.held is not None or is_last else call.guard
         if guard is not None:
-            revalidating = memory.revalidating(call.root, call.operation, call.request, guard)
+            asked_as = f"{call.method} {call.path}" if call.method and call.path else None
+            revalidating = memory.revalidating(call.root, call.operation, call.request, guard, asked_as)
             yield from _unfailing(revalidating, "what is remembered for a request could not be revalidated")
         send = _prepared(memory, call, guard, is_first=again_count == 0)
         reply = yield send
         if reply is None:
             return None
         is_stale = send.is_refused_as_stale(reply)
-        request = send.without if is_stale else send.request  # what the fixes in the reply are for
         at = send.headers.get(AT_HEADER)
         is_conditional = send.is_conditional or (call.conditional and bool(send.carried))
+        request = send.fixed_by(reply)
         seen = Exchange(call.root, call.operation, request, reply, at, is_conditional, call.path)
         yield from _unfailing(memory.observing(seen), "a response could not be observed")
         if not is_stale or call.guard is None:
@@ -162,29 +174,19 @@ def _prepared(memory: Memory, call: Call, guard: Guard | None, *, is_first: bool
                 amended = memory.amend(call.root, call.operation, request, guard)
                 held = Held([applied.entry for applied in amended.applied], position, request)
                 request = amended.request
-        carried, without = carried_by(request, held.entries), call.request
+        carried = carried_by(request, held.entries)
+        fixes = [entry.parameters for entry in carried]
+        without = call.request if call.held is None else _without(fixes, request, held.before)
         if call.compact or call.conditional:
             headers[AT_HEADER] = memory.at(call.root)
         if carried and held.position is not None:
-            precondition = precondition_for(
-                held.position, carried, held.before, brief=call.compact and is_first
-            )
-            if len(precondition.header) > LONGEST_PRECONDITION:
-                _log.warning(
-                    "a request is sent as it is: what its remembered values rest on is too long to say"
-                )
-                return _as_it_is(call.request, headers)
+            was = patch_between(request, without)
+            precondition = _short(held.position, carried, was, brief=call.compact and is_first)
             headers[PRECONDITION_HEADER] = precondition.header
-            if call.held is not None:
-                without = merged(request, precondition.was)
     except Exception:  # noqa: BLE001 - an agent's request does not fail for want of memory
         _log.warning("a request could not be amended and is sent as it is", exc_info=True)
-        return _as_it_is(call.request, {})
+        return Send(call.request, {}, Held((), None, call.request), (), call.request)
     return Send(request, headers, held, carried, without, amended)
-
-
-def _as_it_is(request: Fields, headers: Mapping[str, str]) -> Send:
-    return Send(request, headers, Held((), None, request), (), request)
 
 
 def carried_by(request: Fields, entries: Iterable[Entry]) -> list[Entry]:
@@ -193,17 +195,16 @@ def carried_by(request: Fields, entries: Iterable[Entry]) -> list[Entry]:
 
 
 def precondition_for(
-    position: str, entries: Sequence[Entry], before: Fields, *, brief: bool = False
+    position: str, entries: Sequence[Entry], was: Fields, *, brief: bool = False
 ) -> Precondition:
-    """That nothing these entries rest on has moved since a position; `before` is the request without them.
+    """That nothing these entries rest on has moved since a position; `was` takes them out of the request.
 
     Where an entry does not say which cells it rests on, it may be any of its tables; which rules, any rule. The brief form says that
     nothing at all has moved: a fraction of the bytes, at the price of a round trip when something else has. It is for a first try: a
     server that moves all the time would refuse it for ever.
     """
-    was = _undoing([entry.parameters for entry in entries], before)
     if brief:
-        return Precondition(at=position, was=was)
+        return Precondition(at=position, was=dict(was))
     grounds = [entry.grounds for entry in entries]
     cells = united(one.rests_on for one in grounds)
     rules = dict.fromkeys(rule for one in grounds for rule in one.rules or ())
@@ -215,16 +216,38 @@ def precondition_for(
         cells=cells,
         rules=None if is_any_rule else tuple(rules),
         policies=None if is_any_policy else tuple(policies),
-        was=was,
+        was=dict(was),
     )
 
 
-def _undoing(fixes: Sequence[Fields], before: Fields) -> dict[str, Any]:
-    """The merge patch (RFC 7396) that takes fixes out of a request again, which was as `before` without them."""
-    was = {}
-    for name in dict.fromkeys(name for fix in fixes for name in fix):
-        old, values = before.get(name), [fix[name] for fix in fixes if name in fix]
-        if isinstance(old, Mapping) and all(isinstance(value, Mapping) for value in values):
-            old = _undoing(values, old)
-        was[name] = old
-    return was
+def _short(position: str, entries: Sequence[Entry], was: Fields, *, brief: bool) -> Precondition:
+    """The same in a header that is not too long: the first of these forms that fits. Each asks for no less than the one before.
+
+    What takes the values out again is given up last: without it the fixes of a refusal are for the request with the values in it.
+    """
+    exact, in_brief = (precondition_for(position, entries, was, brief=one) for one in (brief, True))
+    of_whole_tables = msgspec.structs.replace(exact, cells=exact.cells and dict.fromkeys(exact.cells))
+    forms = exact, of_whole_tables, in_brief
+    without_was = (msgspec.structs.replace(form, was={}) for form in forms)
+    return next(form for form in (*forms, *without_was) if len(form.header) <= _LONGEST_HEADER)
+
+
+def _without(fixes: Iterable[Fields], request: Fields, before: Fields) -> dict[str, Any]:
+    """A request that has these fixes in it, with what they set as it was before. All else that is in it stays."""
+    values_of = defaultdict[str, list[Any]](list)
+    for fix in fixes:
+        for name, value in fix.items():
+            values_of[name].append(value)
+    result = dict(request)
+    for name, values in values_of.items():
+        now, old = request.get(name), before.get(name)
+        if isinstance(now, Mapping) and all(isinstance(value, Mapping) for value in values):
+            inner = _without(values, now, old if isinstance(old, Mapping) else {})
+            if inner or isinstance(old, Mapping):  # else the object came with the fixes, and goes with them
+                result[name] = inner
+                continue
+        if name in before:
+            result[name] = old
+        else:
+            result.pop(name, None)
+    return result

@@ -1,6 +1,6 @@
 """What one memory finds in its store, and whether it may be used now."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
@@ -168,7 +168,7 @@ class Shelf:
         self.doubts = Doubts()
         self.words = words
         self._clock = clock
-        self._confirmed: set[str] = set()
+        self._confirmed: defaultdict[Root, set[str]] = defaultdict(set)
         """Where several logs answer: entries that were revalidated, each for one use."""
 
     def known_here(self, knowledge: Knowledge) -> Knowledge:
@@ -252,15 +252,15 @@ class Shelf:
         """Whether several logs were found to answer for a server not long ago."""
         return knowledge.split_at is not None and 0 <= self._clock() - knowledge.split_at < SPLIT_S
 
-    def confirm(self, entries: Iterable[Entry]) -> None:
+    def confirm(self, root: Root, entries: Iterable[Entry]) -> None:
         """These were given by the server just now."""
-        if len(self._confirmed) > _MOST_CONFIRMED:
-            self._confirmed.clear()
-        self._confirmed.update(entry.id for entry in entries)
+        if len(self._confirmed[root]) > _MOST_CONFIRMED:
+            self.unconfirm(root)
+        self._confirmed[root].update(entry.id for entry in entries)
 
-    def unconfirm(self) -> None:
+    def unconfirm(self, root: Root) -> None:
         """What was given before this use does not count for it: another log may answer now."""
-        self._confirmed.clear()
+        self._confirmed.pop(root, None)
 
     def must_ask_first(self, root: Root) -> bool:
         """Whether somebody must vouch for a server before anything that is remembered of it is used."""
@@ -286,9 +286,9 @@ class Shelf:
         found = self._held(root, operation, request)
         found = [entry for entry in found if isinstance(standing_of(entry, knowledge, standing), Usable)]
         if self.is_split(knowledge):
-            found = [entry for entry in found if entry.id in self._confirmed]
+            found = [entry for entry in found if entry.id in self._confirmed[root]]
         if found and not only_to_look:
-            self._confirmed.difference_update(entry.id for entry in found)
+            self._confirmed[root].difference_update(entry.id for entry in found)
             with self.telling.failing("write"):  # which takes nothing from what was found
                 self.store.used([entry.id for entry in found])
         return found
@@ -303,7 +303,7 @@ class Shelf:
             entry
             for entry in self._held(root, operation, request)
             if isinstance(standing_of(entry, knowledge, Usable()), Revalidate)
-            or (is_split and entry.id not in self._confirmed)
+            or (is_split and entry.id not in self._confirmed[root])
         ]
 
     def has_suspects(self, root: Root) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from shelflife.client.entries import Entry, Knowledge, Root, Shape
-from shelflife.client.stores import MOST_SHAPES, Filed, Known, StoreError, Write, Written
+from shelflife.client.stores import Filed, Known, StoreError, Write, Written
 from shelflife.sqlite_files import Kind, SqliteFile
 
 __all__ = ["SqliteStore"]
@@ -29,15 +29,15 @@ create table shapes (
     root text, operation text, shape blob, primary key (root, operation, shape)
 ) without rowid;
 create table entries (
-    number integer primary key, id blob not null unique, place blob not null, slot blob not null,
-    used integer not null, tags blob not null, entry blob not null
+    number integer primary key, id blob not null unique, root integer not null, place blob not null,
+    slot blob not null, used integer not null, tags blob not null, entry blob not null
 );
 create index entries_by_place on entries (place, slot);
-create index entries_by_use on entries (used);
+create index entries_by_use on entries (root, used);
 create table tags (tag integer, number integer, primary key (tag, number)) without rowid;
 """
 
-_KIND = Kind("memory", StoreError, 0x5348_4C4D, 5, _SCHEMA, begins_anew=True)
+_KIND = Kind("memory", StoreError, 0x5348_4C4D, 6, _SCHEMA, begins_anew=True)
 """A fix that is lost with an older format costs one request."""
 
 _encode = msgspec.json.Encoder().encode
@@ -54,12 +54,12 @@ class _Seen(msgspec.Struct):
     version: int = -1
     known: dict[str, Known] = {}
     shapes: dict[tuple[str, str], tuple[Shape, ...]] = {}
-    counts: dict[int | None, int] = {}
-    """How many entries bear a tag that somebody has asked about; and under None, how many there are."""
+    counts: dict[int, int] = {}
+    """How many entries bear a tag that somebody has asked about, or are of a root."""
 
     def count(self, tags: Iterable[int], change: int) -> None:
         """An entry with these tags has come (1) or gone (-1)."""
-        for tag in (None, *tags):
+        for tag in tags:
             if tag in self.counts:
                 self.counts[tag] += change
 
@@ -69,6 +69,7 @@ class _Row(NamedTuple):
 
     number: int
     id: bytes
+    root: int
     used: int
     tags: bytes
     entry: bytes
@@ -193,16 +194,16 @@ class SqliteStore:
         for filed in write.put:
             self._put(filed, written)
         if write.capacity is not None:
-            excess = self._counted(None, "select count(*) from entries") - write.capacity
-            if excess > 0:
-                written.trimmed.extend(self._drop("order by used limit ?", excess))
+            number = _tag(root, "")
+            held = self._counted(number, "select count(*) from entries where root = ?", number)
+            if held > write.capacity:
+                which = "where root = ? order by used limit ?"
+                written.trimmed.extend(self._drop(which, number, held - write.capacity))
         return written
 
     def _put(self, filed: Filed, written: Written) -> None:
         entry, shape = filed.entry, filed.entry.condition.shape
         shapes = self.shapes(entry.root, entry.operation)
-        if len(shapes) >= MOST_SHAPES and shape not in shapes:
-            return
         id, place, slot = bytes.fromhex(entry.id), bytes.fromhex(entry.place), filed.slot.encode()
         rows = self._rows("where place = ? and slot = ?", place, slot)
         number = used = before = None
@@ -212,14 +213,15 @@ class SqliteStore:
                 entry = msgspec.structs.replace(entry, learned_at=rival.learned_at)
             else:
                 written.dropped.append((rival, ""))
+        root = _tag(entry.root, "")
         tags = sorted({_tag(entry.root, tag) for tag in (*filed.tags, _shape_tag(entry.operation, shape))})
         number = self._execute(
-            "insert into entries (number, id, place, slot, used, tags, entry) values"
-            " (?, ?, ?, ?, coalesce(?, (select coalesce(max(used), 0) + 1 from entries)), ?, ?)",
-            *(number, id, place, slot, used, _encode(tags), _encode(entry)),
+            "insert into entries (number, id, root, place, slot, used, tags, entry) values"
+            " (?, ?, ?, ?, ?, coalesce(?, (select coalesce(max(used), 0) + 1 from entries where root = ?)), ?, ?)",
+            *(number, id, root, place, slot, used, root, _encode(tags), _encode(entry)),
         ).lastrowid
         self._file.connection().executemany("insert into tags values (?, ?)", [(tag, number) for tag in tags])
-        self._seen.count(tags, 1)
+        self._seen.count((root, *tags), 1)
         if shape not in shapes:
             self._execute("insert into shapes values (?, ?, ?)", entry.root, entry.operation, _encode(shape))
             del self._seen.shapes[entry.root, entry.operation]
@@ -236,7 +238,7 @@ class SqliteStore:
                 self._seen.shapes.pop((root, operation), None)
         return dropped
 
-    def _counted(self, what: int | None, statement: str, *values: int) -> int:
+    def _counted(self, what: int, statement: str, *values: int) -> int:
         counts = self._still_seen().counts
         if what not in counts:
             if len(counts) >= _MOST_COUNTED:
@@ -245,7 +247,7 @@ class SqliteStore:
         return counts[what]
 
     def _rows(self, which: str, *values: Any) -> list[_Row]:
-        statement = f"select number, id, used, tags, entry from entries {which}"  # noqa: S608 - all are literals
+        statement = f"select number, id, root, used, tags, entry from entries {which}"  # noqa: S608 - all are literals
         return list(map(_Row._make, self._execute(statement, *values)))
 
     def _remove(self, rows: Sequence[_Row]) -> list[Entry]:
@@ -254,7 +256,7 @@ class SqliteStore:
         for row in rows:
             tags = _decode_tags(row.tags)
             tagged += ((tag, row.number) for tag in tags)
-            self._seen.count(tags, -1)
+            self._seen.count((row.root, *tags), -1)
         self._file.connection().executemany("delete from entries where number = ?", [row[:1] for row in rows])
         self._file.connection().executemany("delete from tags where tag = ? and number = ?", sorted(tagged))
         return [_entry(row.id, row.entry) for row in rows]
@@ -268,9 +270,9 @@ class SqliteStore:
         return seen
 
     def _note_use(self) -> None:
-        (newest,) = self._execute("select coalesce(max(used), 0) from entries").fetchone()
-        used = [(number, bytes.fromhex(id)) for number, id in enumerate(self._noted, newest + 1)]
-        self._file.connection().executemany("update entries set used = ? where id = ?", used)
+        newest = "select max(used) from entries as others where others.root = entries.root"
+        statement = f"update entries set used = ({newest}) + 1 where id = ?"  # noqa: S608 - all are literals
+        self._file.connection().executemany(statement, [(bytes.fromhex(id),) for id in self._noted])
         self._noted.clear()
 
     def _execute(self, statement: str, *values: Any) -> sqlite3.Cursor:

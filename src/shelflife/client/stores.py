@@ -6,10 +6,7 @@ from typing import NamedTuple, Protocol
 from shelflife.client.entries import Entry, Knowledge, Root, Shape
 from shelflife.errors import ShelflifeError
 
-__all__ = ["MOST_SHAPES", "Filed", "Known", "Store", "StoreError", "Write", "Written"]
-
-MOST_SHAPES = 64
-"""Of one operation: each costs every recall a look, and an honest server has about as many as policies."""
+__all__ = ["Filed", "Known", "Store", "StoreError", "Write", "Written"]
 
 
 class StoreError(ShelflifeError):
@@ -40,8 +37,8 @@ class Write(NamedTuple):
 
     In this order: the knowledge is recorded; entries that bear a tag of `drop`, or have an id of `drop_ids`, go; those of `put` come. One
     that is there already keeps its age (`learned_at`) and its place in the order of use, and all else of it becomes as it is put. Every
-    other entry of the same place and slot leaves. Then, as long as there are more than `capacity` in the whole store, the one that was not
-    used for the longest time leaves.
+    other entry of the same place and slot leaves. Then, as long as there are more than `capacity` of the root, the one of them that was not
+    used for the longest time leaves: no root takes the room of another.
     """
 
     knowledge: Knowledge
@@ -55,7 +52,7 @@ class Write(NamedTuple):
     """Entries that come. One that is there already keeps its age and its place in the order of use; all else becomes as it is put."""
 
     capacity: int | None = None
-    """More entries than this, in the whole store, are too many: those that were not used for the longest time leave."""
+    """More entries of the root than this are too many: those that were not used for the longest time leave."""
 
 
 class Written(NamedTuple):
@@ -98,10 +95,7 @@ class Store(Protocol):
         """How many these are."""
 
     def write(self, root: Root, revision: int, write: Write) -> Written | None:
-        """Carry out what is written; None, and nothing done, when the root is not at the revision any more.
-
-        An entry whose shape would be one more than `MOST_SHAPES` of its operation is not put.
-        """
+        """Carry out what is written; None, and nothing done, when the root is not at the revision any more."""
 
     def used(self, ids: Iterable[str]) -> None:
         """Note that these entries were used. May be late, and may be lost."""

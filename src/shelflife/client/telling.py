@@ -2,13 +2,14 @@
 
 import logging
 import math
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
+from shelflife.client.entries import Root
 from shelflife.client.events import Event, Evicted, Reason, Stored, StoreFailed
 from shelflife.client.stores import StoreError
 from shelflife.forks import Locking
@@ -19,6 +20,7 @@ _log = logging.getLogger("shelflife.memory")
 
 _BACK_OFF_S = 3.0
 _MOST_GONE = 10_000
+"""Of each root."""
 
 
 class Statistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +60,7 @@ class Telling(Locking):
         super().__init__()
         self._counts: Counter[str] = Counter()
         self._evictions: Counter[Reason] = Counter()
-        self._gone: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._gone: defaultdict[Root, OrderedDict[str, dict[str, Any]]] = defaultdict(OrderedDict)
         self._on_event = on_event
         self._clock = clock
         self._failing = ""
@@ -130,12 +132,15 @@ class Telling(Locking):
     def _count(self, event: Event) -> None:
         with self._lock:
             self._counts[type(event).__name__.lower()] += getattr(event, "count", 1)
+            if not isinstance(event, Evicted | Stored):
+                return
+            gone, slot = self._gone[event.entry.root], event.entry.slot
             if isinstance(event, Evicted):
                 self._evictions[event.reason] += 1
                 if event.reason.is_invalidation:
-                    self._gone[event.entry.slot] = event.entry.parameters
-                    while len(self._gone) > _MOST_GONE:
-                        self._gone.popitem(last=False)
-            elif isinstance(event, Stored) and event.entry.slot in self._gone:
-                before = self._gone.pop(event.entry.slot)
-                self._counts["needless" if before == event.entry.parameters else "confirmed"] += 1
+                    gone[slot] = event.entry.parameters
+                    if len(gone) > _MOST_GONE:
+                        gone.popitem(last=False)
+            elif slot in gone:
+                is_same = gone.pop(slot) == event.entry.parameters
+                self._counts["needless" if is_same else "confirmed"] += 1

@@ -1,15 +1,15 @@
 """What is written about a response, and how much of one server may go within an hour."""
 
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
 
 from shelflife.client.asking import Exchange
-from shelflife.client.entries import Entry, Root
-from shelflife.client.events import Alerted, Event, Evicted, Reason, Restamped, Stored, Suspected
+from shelflife.client.entries import Entry, Root, Shape
+from shelflife.client.events import Alerted, Event, Evicted, Ignored, Reason, Restamped, Stored, Suspected
 from shelflife.client.reading import Contract
 from shelflife.client.shelf import Shelf
 from shelflife.client.steps import Disposal, is_current
@@ -18,7 +18,15 @@ from shelflife.client.strategies import EVERYTHING, STANDING, SUSPECT, table_tag
 from shelflife.contract.values import is_carried
 from shelflife.contract.versions import Versions
 
-__all__ = ["MOST_EVICTIONS", "Lessons", "Writing", "departures", "what_is_taught"]
+__all__ = [
+    "MOST_AT_A_PLACE",
+    "MOST_EVICTIONS",
+    "MOST_SHAPES",
+    "Lessons",
+    "Writing",
+    "departures",
+    "what_is_taught",
+]
 
 MOST_EVICTIONS = 32
 """By default: of the fixes that one agent remembers of one server, so many may be invalidated within an hour.
@@ -27,6 +35,12 @@ They are few enough to be renewed when a memory is refreshed. Where a server cha
 needed again costs a question, where it would have cost a request that fails. A server that moves with every response takes one fix for
 every two requests once it has taken all there were.
 """
+
+MOST_SHAPES = 64
+"""Of one operation: each costs every recall a look, and an honest server has about as many as policies."""
+
+MOST_AT_A_PLACE = 64
+"""Each costs every request that finds it a look. It is as many as one response may suggest."""
 
 _MOVED_ON = "the server is at another state than the one that gave them"
 _AN_HOUR_S = 3600.0
@@ -105,6 +119,32 @@ def what_is_taught(
     return Lessons(list(known.values()), list(outrun.values()))
 
 
+class _Room:
+    """What may be found by the requests of one operation, so that no server makes its own recalls slow."""
+
+    def __init__(self, shapes: Iterable[Shape], filed: Iterable[Filed]) -> None:
+        self.refused: Counter[str] = Counter()
+        self._shapes = set(shapes)
+        self._slots = defaultdict[str, set[str]](set)
+        for one in filed:
+            self._slots[one.entry.place].add(one.slot)
+
+    def takes(self, filed: Filed) -> bool:
+        """Whether there is room for one more, which takes it; else it is noted why not."""
+        shape, slots = filed.entry.condition.shape, self._slots[filed.entry.place]
+        if shape not in self._shapes and len(self._shapes) >= MOST_SHAPES:
+            self.refused[
+                f"what is remembered depends on {MOST_SHAPES} other choices of request fields already"
+            ] += 1
+        elif filed.slot not in slots and len(slots) >= MOST_AT_A_PLACE:
+            self.refused[f"{MOST_AT_A_PLACE} are remembered for the same request already"] += 1
+        else:
+            self._shapes.add(shape)
+            slots.add(filed.slot)
+            return True
+        return False
+
+
 class Writing:
     """How one memory writes to its store. Its owner sees to it that one thread at a time does so."""
 
@@ -137,12 +177,13 @@ class Writing:
         )
         if known.revision and disposal.knowledge.strategy != known.knowledge.strategy:
             disposal.dropped |= dict.fromkeys(EVERYTHING, Reason.ANOTHER_STRATEGY)
+        taught, left_out = self._as_far_as_there_is_room(exchange, taught)
         lessons, outrun = taught.known, self._untaken(taught, disposal)
         revision = self._strategy.revises(lessons, lambda tag: self._staying(root, tag, disposal))
         drop, drop_ids = disposal.dropped, {**revision.dropped, **_unconfirmed(checked, lessons)}
         put = [*outrun, *revision.put, *lessons]
         if disposal.knowledge == known.knowledge and not (drop or drop_ids or put):
-            return []
+            return left_out
         suspects = self._too_many(root, drop)
         if suspects:
             drop = {tag: reason for tag, reason in drop.items() if not reason.is_invalidation}
@@ -156,9 +197,10 @@ class Writing:
         left = departures(written, {**drop, **drop_ids})
         self._bound.note(root, sum(one.reason.is_invalidation for one in left))
         if disposal.knowledge.split_at is not None:
-            self._shelf.confirm(lessons)
+            self._shelf.confirm(root, lessons)
         alert = revision.alert or disposal.alert
         return [
+            *left_out,
             *([Alerted(root, alert)] if alert else []),
             *left,
             *self._suspicions(root, suspects, outrun, lessons),
@@ -206,6 +248,21 @@ class Writing:
                 count = self._store.count(root, table_tag(table)) - learned_count[table]
                 if count > 0:
                     yield Restamped(root, table, count)
+
+    def _as_far_as_there_is_room(self, exchange: Exchange, taught: Lessons) -> tuple[Lessons, list[Event]]:
+        """What is taught, but for what no recall is to look through; and that this was left out."""
+        if not any(taught):
+            return taught, []
+        root, operation = exchange.root, exchange.operation
+        held = self._store.at([*{entry.place for entries in taught for entry in entries}])
+        room = _Room(self._store.shapes(root, operation), map(self._strategy.files, held))
+        admitted = Lessons(
+            *([entry for entry in entries if room.takes(self._strategy.files(entry))] for entries in taught)
+        )
+        return admitted, [
+            Ignored(root, f"there are too many fixes for {operation}, and {count} left out: {why}")
+            for why, count in room.refused.items()
+        ]
 
     def _untaken(self, lessons: Lessons, disposal: Disposal) -> list[Entry]:
         """What the server has moved on from, where nothing else is and stays the answer to the same."""

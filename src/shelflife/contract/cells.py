@@ -1,6 +1,6 @@
 """Cells: the smallest things that a fix can rest on, one column of one row each."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from shelflife.contract.names import split_node_id
 
@@ -45,7 +45,7 @@ def united(every: Iterable[Mapping[str, Mapping[str, Columns] | None]]) -> Cells
     return whole
 
 
-def size_of(cells: Mapping[str, Mapping[str, Columns] | None]) -> int:
+def size_of(cells: Mapping[str, Mapping[str, Collection[str] | None] | None]) -> int:
     """How many whole tables, rows and columns are named."""
     rows = ({"": None} if read is None else read for read in cells.values())
     return sum(1 + len(columns or ()) for read in rows for columns in read.values())

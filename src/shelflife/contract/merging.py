@@ -1,9 +1,11 @@
-"""How a fix gets into a request."""
+"""How a fix gets into a request, and out of it again."""
 
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["merged"]
+from shelflife.contract.values import same_json
+
+__all__ = ["merged", "patch_between"]
 
 
 def merged(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
@@ -18,3 +20,17 @@ def merged(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any
         else:
             result[name] = value
     return result
+
+
+def patch_between(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """What must be merged into one request to make another of it. A null in a request is as good as none."""
+    patch: dict[str, Any] = {}
+    for name in dict.fromkeys((*one, *other)):
+        old, new = one.get(name), other.get(name)
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            inner = patch_between(old, new)
+            if inner:
+                patch[name] = inner
+        elif not same_json(old, new):
+            patch[name] = new
+    return patch

@@ -22,12 +22,15 @@ __all__ = [
     "ErrorMessage",
     "Graph",
     "Node",
+    "PolicyResting",
     "Problem",
     "RecoveryFeedback",
+    "RefreshTable",
     "Rejection",
     "ReloadReport",
     "ReloadRules",
     "ReloadTable",
+    "Resting",
     "RulesChanges",
     "RulesReport",
     "Suggestion",
@@ -172,6 +175,14 @@ class ReloadTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             )
 
 
+class RefreshTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of `POST /admin/refresh-table`: a table that is to be read again from where it lives."""
+
+    table: str
+    version: str | None = None
+    """The new version; without it one is minted when the content really changes."""
+
+
 class ReloadReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a reload did."""
 
@@ -243,6 +254,29 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
 
     nodes: dict[str, Node]
     edges: tuple[Edge, ...]
+
+
+class PolicyResting(msgspec.Struct, frozen=True, kw_only=True):
+    """What a policy has read of a row for its fixes."""
+
+    fixes: int
+    """How many of them still stand."""
+
+    columns: tuple[str, ...] | None
+    """The columns that it has read, with none at all whether the row is there; null for all of it."""
+
+
+class Resting(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of `GET /admin/resting`: what a change of a row may make stale.
+
+    It is known from the latest fixes that the process has given, and not from requests that were let through.
+    """
+
+    row: str
+    """As `table:key`, or a table."""
+
+    fixes: int
+    policies: dict[str, PolicyResting]
 
 
 class ContractState(msgspec.Struct, frozen=True, kw_only=True):

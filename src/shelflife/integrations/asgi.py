@@ -9,7 +9,7 @@ from collections.abc import Collection
 from shelflife.integrations.under_contract import App, Scope, UnderContract, path_below_root, serve_call
 from shelflife.server.endpoints import AdminEndpoints, ContractEndpoints, Endpoints
 from shelflife.server.feed import Receive, Send
-from shelflife.server.operations import Operation, Operations, is_operation
+from shelflife.server.operations import Operation, Operations
 from shelflife.server.provider import Provider
 
 __all__ = ["ContractMiddleware", "contract_app"]
@@ -35,14 +35,11 @@ class ContractMiddleware(EndpointsFirst):
     """Gives the contract to any ASGI app: the operator's endpoints, the answers to `provider.check`, the stamps.
 
     The endpoints for clients are not among them, for a middleware stands before the app's own login: mount
-    `contract_app` where that holds, or say that they are `public`. `operations` are those of the app, as
-    `POST /orders/{id}`: policies are held to them, and their successful responses are stamped. Without them, only
-    responses to requests that were checked are.
+    `contract_app` where that holds. `operations` are those of the app, as `POST /orders/{id}`: policies are held to
+    them, and their successful responses are stamped. Without them, only responses to requests that were checked are.
     """
 
-    def __init__(
-        self, app: App, provider: Provider, *, operations: Collection[str] | None = None, public: bool = False
-    ) -> None:
+    def __init__(self, app: App, provider: Provider, *, operations: Collection[str] | None = None) -> None:
         listed = None if operations is None else Operations.named(operations, is_stamped=True)
         provider.apps.attach(lambda: listed)
 
@@ -54,16 +51,7 @@ class ContractMiddleware(EndpointsFirst):
                 return Operation(f"{scope['method']} {path}", _ANY)
             return operation
 
-        def disclosed(asked: str) -> str | None:
-            """Any operation that a client asks for, by the name that a policy has for it."""
-            operation = provider.policies.operations.find_named(asked)
-            name = asked if operation is None else operation.name
-            return name if is_operation(name) else None
-
-        whole: App = UnderContract(app, provider, find)
-        if public:
-            whole = EndpointsFirst(whole, ContractEndpoints(provider, disclosed))
-        super().__init__(whole, AdminEndpoints(provider))
+        super().__init__(UnderContract(app, provider, find), AdminEndpoints(provider))
 
 
 def contract_app(provider: Provider, *, fixes: Collection[str] = ()) -> App:

@@ -98,9 +98,15 @@ class UnderContract:
             await _send_answer(send, answer, scope["method"])
             return None
         response = _Response(send, pin, scope["method"])
+
+        async def received() -> AsgiMessage:
+            message = await receive()
+            pin.hear(message)
+            return message
+
         token = provider.pinned.set(pin)
         try:
-            await self.app(scope, receive, response.send)
+            await self.app(scope, received, response.send)
         except Exception as error:
             failure = _failure_in(error, pin)
             if failure is None or response.has_started or _is_handled(failure, scope):

@@ -19,7 +19,7 @@ import zlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from decimal import Decimal
-from functools import cache
+from functools import cache, partial
 from typing import Any, Generic, Self, TypeVar
 
 import msgspec
@@ -127,14 +127,14 @@ class _RunningDown:
 class _GuardOfRequest(Guard, frozen=True, kw_only=True):
     """Allows nothing where a reason against it lies in the request. That is looked for only when there is something to allow."""
 
-    request: Any
+    why_hands_off: Callable[[], str | None]
     guard: Guard
 
     def __post_init__(self) -> None:
         """The guard was checked when it was made."""
 
     def refusal(self, entry: Entry) -> str | None:
-        return _why_hands_off(self.request) or self.guard.refusal(entry)
+        return self.why_hands_off() or self.guard.refusal(entry)
 
 
 class _Watching(Generic[Request, Response]):
@@ -180,10 +180,12 @@ class _Watching(Generic[Request, Response]):
             if _content(request) != b"":
                 operation += _BODY_NOT_UNDERSTOOD  # so that nothing is taken for the fix of an empty request
         elif guard is not None:
-            guard = _GuardOfRequest(request=request, guard=guard)
+            # found out once: a server may have suggested many fixes, and the body may be long
+            guard = _GuardOfRequest(why_hands_off=cache(partial(_why_hands_off, request)), guard=guard)
         root = self.memory.root_of(_address(request))
-        path = request.url.path
-        return Call(root, operation, fields or {}, guard, self._is_conditional, self._is_compact, path=path)
+        method, path = request.method, request.url.path
+        conditional, compact = self._is_conditional, self._is_compact
+        return Call(root, operation, fields or {}, guard, conditional, compact, path=path, method=method)
 
     async def _handled(self, request: Request) -> Response:
         """Send a request, and let the memory watch."""

@@ -22,8 +22,9 @@ from shelflife.server.errors import (
 )
 from shelflife.server.limits import ReloadLimits
 from shelflife.server.policies import Fix, PreconditionFailed, Rejected, Violation, fix
-from shelflife.server.provider import Provider, TableSource
+from shelflife.server.provider import Provider
 from shelflife.server.reads import Request, RowView, Tables, TableView
+from shelflife.server.refreshing import TableSource, every
 from shelflife.server.registry import Registry
 from shelflife.server.signing import Signing
 from shelflife.server.sources import csv_file, json_file, sql_query, toml_file
@@ -65,6 +66,7 @@ __all__ = [
     "Violation",
     "WireFormat",
     "csv_file",
+    "every",
     "fix",
     "json_file",
     "sql_query",

@@ -1,4 +1,4 @@
-"""What happened to a table: by key and column (`Diff`) and with the rows before and after (`Delta`).
+"""What happened to a table: the rows before and after.
 
 Rows are compared as JSON, not as Python values: `1`, `1.0` and `true` differ, the order of fields does not.
 """
@@ -9,39 +9,16 @@ from typing import Any, Self
 
 import msgspec
 
+from shelflife.contract.positions import MovedTable
 from shelflife.contract.values import are_packed_alike, same_json
 
-__all__ = ["Delta", "Diff", "Row"]
+__all__ = ["Delta", "Row"]
 
 Row = dict[str, Any]
 """The values of one row: a JSON object."""
 
 _COMPARED_AT_ONCE = 128
 """Most rows of a new content have not changed, and it is cheaper to compare many at once than one by one."""
-
-
-class Diff(msgspec.Struct, frozen=True, kw_only=True):
-    """The keys and columns that differ between two contents of a table, each list sorted."""
-
-    added: tuple[str, ...] = ()
-    """Keys that were not there before."""
-
-    removed: tuple[str, ...] = ()
-    """Keys that are gone."""
-
-    changed: tuple[str, ...] = ()
-    """Keys whose row has other values now."""
-
-    columns: dict[str, tuple[str, ...]] = {}
-    """Of a changed row the columns that differ, sorted. Of one that is not in here, any may."""
-
-    def __bool__(self) -> bool:
-        return bool(self.added or self.removed or self.changed)
-
-    @property
-    def gone_stale(self) -> tuple[str, ...]:
-        """The changed and removed keys: those whose old row somebody may still hold."""
-        return tuple(sorted((*self.changed, *self.removed)))
 
 
 class Delta(msgspec.Struct, frozen=True):
@@ -92,21 +69,12 @@ class Delta(msgspec.Struct, frozen=True):
     @classmethod
     def setting(cls, old: Mapping[str, Row], rows: Mapping[str, Row], without: Iterable[str] = ()) -> Self:
         """What setting `rows` and removing the keys `without` does to `old`; the work follows the change."""
-        before: dict[str, Row | None] = {}
-        after: dict[str, Row | None] = {}
-        for key, row in rows.items():
-            old_row = old.get(key)
-            if old_row is None or not same_json(old_row, row):
-                before[key], after[key] = old_row, row
-        for key in without:
-            old_row = old.get(key)
-            if old_row is not None:
-                before[key], after[key] = old_row, None
-        return cls(before, after)
+        after = {**rows, **dict.fromkeys(without)}
+        return cls.of({key: old.get(key) for key in after}, after)
 
     @property
-    def diff(self) -> Diff:
-        """The same by key and column."""
+    def diff(self) -> MovedTable:
+        """The same by key and column, each list sorted."""
         added, removed, columns = [], [], {}
         for key in sorted(self.after):
             old, new = self.before[key], self.after[key]
@@ -116,7 +84,7 @@ class Delta(msgspec.Struct, frozen=True):
                 removed.append(key)
             else:
                 columns[key] = tuple(_differing(old, new))
-        return Diff(added=tuple(added), removed=tuple(removed), changed=tuple(columns), columns=columns)
+        return MovedTable(added=tuple(added), removed=tuple(removed), changed=tuple(columns), columns=columns)
 
     def applied_to(self, rows: Mapping[str, Row]) -> dict[str, Row]:
         """`rows` after the delta. Faster ways are tested against this one."""

@@ -7,14 +7,14 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qs
 
 import msgspec
 
 from shelflife.contract import AskFixes, BadMessage, ContractError
-from shelflife.contract.messages import ReloadReport, ReloadRules, ReloadTable, RulesReport
-from shelflife.contract.names import shown
+from shelflife.contract.messages import RefreshTable, ReloadReport, ReloadRules, ReloadTable, RulesReport
+from shelflife.contract.names import shown, split_node_id
 from shelflife.contract.positions import AT_HEADER, Account, Named
 from shelflife.contract.values import MOST_DIGITS, fault_in, members_once
 from shelflife.server.errors import (
@@ -23,10 +23,12 @@ from shelflife.server.errors import (
     LogError,
     ReloadRefused,
     ServerError,
+    SourceError,
     UnknownTable,
+    UsageError,
     VersionTaken,
 )
-from shelflife.server.faces import Face
+from shelflife.server.faces import Face, face_of
 from shelflife.server.feedback import JSON, Answer, error_answer, refusal_answer
 from shelflife.server.graph import graph_of
 from shelflife.server.policies import Rejected, fault_of_request
@@ -42,8 +44,10 @@ CHANGES_PATH = "/contract/changes"
 FIXES_PATH = "/contract/fixes"
 SIGNED_PATH = "/contract/signed"
 RELOAD_TABLE_PATH = "/admin/reload-table"
+REFRESH_TABLE_PATH = "/admin/refresh-table"
 RELOAD_RULES_PATH = "/admin/reload-rules"
 GRAPH_PATH = "/admin/graph"
+RESTING_PATH = "/admin/resting"
 
 _READ = ("GET", "HEAD")
 _NO_STORE = ("Cache-Control", "no-store")
@@ -56,10 +60,9 @@ _ESCAPED_COLON = re.compile(rb"\\u003[aA]")
 _CONSTANT = re.compile(rb"NaN|Infinity")
 """What Python reads, and is not JSON."""
 
-_STATUSES = {BadMessage: 400, UnknownTable: 404, VersionTaken: 409, LogError: 503}
+_STATUSES = {BadMessage: 400, UnknownTable: 404, VersionTaken: 409, SourceError: 502, LogError: 503}
 _encode = msgspec.json.Encoder().encode
 _Sent = TypeVar("_Sent", bound=msgspec.Struct)
-_Given = ParamSpec("_Given")
 _Report = TypeVar("_Report", ReloadReport, RulesReport)
 
 
@@ -123,7 +126,7 @@ class Endpoints:
             if len(call.body) > self.most_bytes:
                 raise _CallRefused(413, f"the body is larger than {self.most_bytes} bytes{self._hint}")
             return self.by_path[call.path].handler(call)
-        except (_CallRefused, ContractError, BadRow, BadRule, ReloadRefused, LogError) as error:
+        except (_CallRefused, ContractError, BadRow, BadRule, ReloadRefused, SourceError, LogError) as error:
             return self._refused(call, error)
 
     def is_for_the_feed(self, call: EndpointCall) -> bool:
@@ -237,7 +240,9 @@ class AdminEndpoints(Endpoints):
         super().__init__(provider, provider.limits.most_bytes, "; send a change instead")
         if provider.admin_token is not None:
             self.by_path[RELOAD_TABLE_PATH] = Endpoint(("POST",), self._reload_table)
+            self.by_path[REFRESH_TABLE_PATH] = Endpoint(("POST",), self._refresh_table)
             self.by_path[RELOAD_RULES_PATH] = Endpoint(("POST",), self._reload_rules)
+            self.by_path[RESTING_PATH] = Endpoint(_READ, self._resting)
             if provider.level >= Level.GRAPH:
                 self.by_path[GRAPH_PATH] = Endpoint(_READ, self._graph)
 
@@ -250,42 +255,52 @@ class AdminEndpoints(Endpoints):
 
     def _reload_table(self, call: EndpointCall) -> Answer:
         message = read_message(call.body, ReloadTable)
-        whole = message.rows is not msgspec.UNSET
+        reload, whole = self.provider.registry.reload_table, message.rows is not msgspec.UNSET
+        rows, some = (message.rows or {}, None) if whole else (None, message.set or {})
+        removed, version = message.remove or (), message.version
         report = self._reloaded(
-            self.provider.registry.reload_table,
-            message.table,
-            message.rows or {} if whole else None,
-            set=None if whole else message.set or {},
-            remove=message.remove or (),
-            version=message.version,
+            lambda: reload(message.table, rows, set=some, remove=removed, version=version)
         )
+        return Answer(200, JSON, _encode(self.provider.wire.report(report)))
+
+    def _refresh_table(self, call: EndpointCall) -> Answer:
+        message = read_message(call.body, RefreshTable)
+        try:
+            report = self._reloaded(lambda: self.provider.refresh(message.table, message.version))
+        except UsageError as error:
+            raise ReloadRefused(str(error)) from None
         return Answer(200, JSON, _encode(self.provider.wire.report(report)))
 
     def _reload_rules(self, call: EndpointCall) -> Answer:
         message = read_message(call.body, ReloadRules)
-        report = self._reloaded(
-            self.provider.registry.reload_rules,
-            None if message.rules is msgspec.UNSET else message.rules,
-            add=message.add or (),
-            remove=message.remove or (),
-        )
+        reload, rules = self.provider.registry.reload_rules, message.rules or ()
+        given = None if message.rules is msgspec.UNSET else rules
+        report = self._reloaded(lambda: reload(given, add=message.add or (), remove=message.remove or ()))
         return Answer(200, JSON, _encode(report))
 
-    def _reloaded(
-        self, reload: Callable[_Given, _Report], *given: _Given.args, **named: _Given.kwargs
-    ) -> _Report:
+    def _reloaded(self, reload: Callable[[], _Report]) -> _Report:
         """The report of a reload. It counts when it changes something. One too many is refused before it begins."""
         budget, is_change = self.provider.reload_budget, False
         if budget is not None and (wait_s := math.ceil(budget.wait_s())):
             sentence = f"there were too many reloads; try again in {wait_s} s"
             raise _CallRefused(429, sentence, Retry_After=str(wait_s))
         try:
-            report = reload(*given, **named)
+            report = reload()
             is_change = report.old_version != report.new_version
             return report
         finally:
             if budget is not None and not is_change:
                 budget.give_back()
+
+    def _resting(self, call: EndpointCall) -> Answer:
+        table, key = split_node_id(_query_of(call, "row").get("row", [""])[-1])
+        provider, state = self.provider, self.provider.state
+        if not table or key == "":
+            raise _CallRefused(400, "ask with row=table:key, or with row=table")
+        if table not in state.tables:
+            raise UnknownTable(table)
+        face = face_of(state, provider.level)
+        return Answer(200, JSON, _encode(provider.given_fixes.resting_on(table, key, state, face)))
 
     def _graph(self, call: EndpointCall) -> Answer:
         state = self.provider.state

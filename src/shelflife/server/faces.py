@@ -142,7 +142,8 @@ class Face:
         self, state: State, level: Level, words: Words = PLAIN, *, sees_diffs: bool = True, vary: str = ""
     ) -> None:
         self.level = level
-        self._words = words
+        self.words = words
+        """What things are called for the client."""
         self._sees_diffs = sees_diffs
         self._tables, self._rules, self._all_rules = state.tables, state.rules, state.all_rules
         self._policies, self._tail = state.policies, state.tail
@@ -213,7 +214,7 @@ class Face:
 
     def suggestion(self, suggestion: Suggestion) -> Suggestion:
         """A suggestion as the client is shown it."""
-        words = self._words
+        words = self.words
         if words is PLAIN or not suggestion.table:
             return suggestion
         vector = (
@@ -228,10 +229,6 @@ class Face:
             cells=self._worded_cells(suggestion.cells or {}) or UNSET,
             rules=tuple(map(words.rule_id, suggestion.rules or ())) or UNSET,
         )
-
-    def policy(self, name: str) -> str:
-        """What a policy is called, in short."""
-        return self._words.policy(name)
 
     def meets(self, precondition: Precondition) -> bool:
         """Whether nothing that a request's remembered values rest on has moved, as far as is known."""
@@ -283,14 +280,12 @@ class Face:
         """The entries after a position; or why they are not known. With none named there are none."""
         if position is None or position == self.position:
             return ()
-        if position.number > self.position.number:
-            return "ahead"
-        if position.number == self.position.number:
-            return "foreign"
+        if position.number >= self.position.number:
+            return "ahead" if position.number > self.position.number else "foreign"
         at = position.number - self._tail[0].number + 1 if self._tail else -1
         if at < 0:
             return "old"
-        is_here = check_over(self.log_id, self._words.digest(self._tail[at].previous)) == position.check
+        is_here = check_over(self.log_id, self.words.digest(self._tail[at].previous)) == position.check
         return self._tail[at:] if is_here else "foreign"
 
     def _moved(self, entries: Sequence[Entry]) -> Moved:
@@ -308,9 +303,9 @@ class Face:
             policies = change.policies.before if change.policies else policies
         # Tables that are not declared here are told too: whoever is led on must not be left with what rests on them.
         tables = sorted(
-            (self._words.table(name), name) for name in versions if old_versions[name] != versions[name]
+            (self.words.table(name), name) for name in versions if old_versions[name] != versions[name]
         )
-        others = {self._words.policy(name) for name in policies if self._policies.get(name) != policies[name]}
+        others = {self.words.policy(name) for name in policies if self._policies.get(name) != policies[name]}
         return Moved(
             tables={alias: self._moved_table(name, entries) for alias, name in tables},
             rules=self._moved_rules(rules, self._all_rules),
@@ -319,7 +314,7 @@ class Face:
 
     def _moved_table(self, name: str, entries: Iterable[Entry]) -> MovedTable:
         """How a table differs from what it was before these entries."""
-        words = self._words
+        words = self.words
         changes = [entry.change.tables[name] for entry in entries if name in entry.change.tables]
         before: dict[str, Row | None] = {}
         after: dict[str, Row | None] = {}
@@ -347,11 +342,11 @@ class Face:
         return MovedRules(added=self._worded_rules(added), removed=self._worded_rules(removed))
 
     def _worded_rules(self, rules: Iterable[Rule]) -> tuple[Rule, ...]:
-        return tuple(sorted(map(self._words.rule, rules), key=lambda rule: rule.canonical))
+        return tuple(sorted(map(self.words.rule, rules), key=lambda rule: rule.canonical))
 
     def _worded_columns(self, table: str, columns: Mapping[str, Any]) -> dict[str, Any]:
         """Columns by key. An empty key, for all keys, and what is no list stay as they are."""
-        words = self._words
+        words = self.words
         worded = {
             key and words.key(table, key): read and tuple(sorted(words.column(table, one) for one in read))
             for key, read in columns.items()
@@ -360,7 +355,7 @@ class Face:
 
     def _worded_cells(self, cells: Cells) -> Cells:
         return {
-            self._words.table(table): None if rows is None else self._worded_columns(table, rows)
+            self.words.table(table): None if rows is None else self._worded_columns(table, rows)
             for table, rows in cells.items()
         }
 
@@ -389,17 +384,17 @@ class Face:
 
     def _since_version(self, name: str, since: str) -> Sequence[Entry] | None:
         """The entries after a table had a version, in the client's words; None when none of those that are kept did."""
-        if self._words.version(name, self._tables[name].version) == since:
+        if self.words.version(name, self._tables[name].version) == since:
             return ()
         for at in range(len(self._tail) - 1, -1, -1):
             change = self._tail[at].change.tables.get(name)
             old = None if change is None else change.old_version
-            if old is not None and self._words.version(name, old) == since:
+            if old is not None and self.words.version(name, old) == since:
                 return self._tail[at:]
         return None
 
     def _rules_changes(self, since: str) -> RulesChanges:
-        older = (one for one in self._older_rules() if self._words.fingerprint(one.version) == since)
+        older = (one for one in self._older_rules() if self.words.fingerprint(one.version) == since)
         moved = MovedRules(known=False)
         if (before := next(older, None)) is not None:
             moved = self._shown_rules(self._moved_rules(before, self._rules)) or MovedRules()

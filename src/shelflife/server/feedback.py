@@ -54,7 +54,7 @@ def refusal_answer(
     told: list[Suggestion | CompactSuggestion] = []
     for violated in refusal.violations:
         suggestion = face.suggestion(wire.suggestion(violated.suggestion))
-        by = face.policy(violated.policy.id)
+        by = face.words.policy(violated.policy.id)
         told.append(compacted(suggestion, by) if stamp.is_compact else suggestion)
     parts = [b'"success":false,"recovery_feedback":{"suggestions":' + _encode(told) + b"}"]
     form = _form_asked_for(accept, wire.errors)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from shelflife.contract.names import shown
 from shelflife.server.errors import UsageError
 
-__all__ = ["Operation", "Operations", "is_operation", "operation_name"]
+__all__ = ["Operation", "Operations", "operation_name"]
 
 _NAME = re.compile(r"[A-Z]+ /\S*")
 _PARAMETER = re.compile(r"\{([^{}:]+)(?::([^{}]*))?\}")
@@ -25,11 +25,6 @@ def operation_name(text: object) -> str:
             f"{shown(text)} is no operation; write a method and the path of a route, as in 'POST /orders/{{id}}'"
         )
     return _spelled(text)
-
-
-def is_operation(text: str) -> bool:
-    """Whether a text can name an operation."""
-    return _NAME.fullmatch(text) is not None
 
 
 class Operation(NamedTuple):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from shelflife.contract.preconditions import Precondition, Verdict
 from shelflife.server.faces import Face, Stamp
@@ -9,6 +10,9 @@ from shelflife.server.operations import Operation
 from shelflife.server.state import State
 
 __all__ = ["Listening", "Pin"]
+
+_LONGEST_KEPT = 256 * 1024
+"""How much of a body is kept. What was cut off is no JSON, and cannot be taken for the whole."""
 
 Listening = tuple[Mapping[str, str], str]
 """The headers and the query of a request for the change feed that the app has let through."""
@@ -41,6 +45,9 @@ class Pin:
     verdict: Verdict | None = None
     """The verdict of the first check on the precondition."""
 
+    body: bytearray = field(default_factory=bytearray)
+    """What the client has sent so far, as far as it is kept."""
+
     has_checked: bool = False
     """Whether the request has come as far as a check: the app has decided who is asking."""
 
@@ -61,3 +68,8 @@ class Pin:
 
     listening: Listening | None = None
     """Set by the endpoint of the feed, which begins once the app is done."""
+
+    def hear(self, message: Mapping[str, Any]) -> None:
+        """Keep what the client sends, unless that is so much that no policy is about it."""
+        if message["type"] == "http.request" and len(self.body) <= _LONGEST_KEPT:
+            self.body += message.get("body", b"")[: _LONGEST_KEPT + 1]

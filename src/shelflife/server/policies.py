@@ -4,8 +4,9 @@ import inspect
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec import UNSET
@@ -16,7 +17,7 @@ from shelflife.contract.messages import TableVersion
 from shelflife.contract.names import check_name, shown
 from shelflife.contract.values import DEEPEST_VALUE, fault_in, has_odd_number
 from shelflife.errors import ShelflifeError
-from shelflife.fingerprints import fingerprint
+from shelflife.policy_code import PolicyCode, comparisons_in
 from shelflife.server.errors import MalformedRequest, PolicyFailed, UsageError
 from shelflife.server.operations import Operation, Operations
 from shelflife.server.reads import Reads, Request, Tables
@@ -57,13 +58,21 @@ def fix(type: str, parameters: Mapping[str, Any] | None = None, /, **fields: Any
 
 
 PolicyFunction = Callable[[Request, Tables], Fix | None]
+Said = Callable[
+    [dict[str, Any], dict[str, tuple[Any, ...]], dict[str, Any]],
+    tuple[dict[str, Any], dict[str, tuple[Any, ...]]],
+]
+"""Turns what was read of a request, as `when` and `unless`, into what its client has said. The last are the fix's parameters."""
 
 
-_unsteady: WeakSet[PolicyFunction] = WeakSet()
-"""Policies that a warning has named, because they do not say the same twice."""
+_told: WeakKeyDictionary[PolicyFunction, set[str]] = WeakKeyDictionary()
+"""What the log has been told of each policy."""
+
+_REMEDY = "put that into a table or into the request, or have the policy call tables.report_untracked"
 
 
-class Policy(NamedTuple):
+@dataclass(frozen=True)
+class Policy:
     """A policy function and what it is for."""
 
     function: PolicyFunction
@@ -76,9 +85,19 @@ class Policy(NamedTuple):
     version: str | None = None
     """What its author calls the code, so that it need not be looked at."""
 
+    code: PolicyCode | None = None
+    """What its code showed when it was looked at."""
+
     @property
     def name(self) -> str:
         return self.function.__name__
+
+    def tell_once(self, level: int, sentence: str) -> None:
+        """Tell the log something about it."""
+        told = _told.setdefault(self.function, set())
+        if sentence not in told:
+            told.add(sentence)
+            _log.log(level, "the policy %s: %s", self.name, sentence)
 
     @property
     def sentence(self) -> str:
@@ -107,7 +126,8 @@ class Policy(NamedTuple):
 class Policies:
     """The policies of a provider, by the operation that they are for."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, are_strict: bool = False) -> None:
+        self._are_strict = are_strict
         self._all: list[Policy] = []
         self._for_every_operation: tuple[Policy, ...] = ()
         self._by_operation: dict[str, tuple[Policy, ...]] = {}
@@ -117,30 +137,49 @@ class Policies:
 
     def add(self, policy: Policy) -> None:
         """One more; the order in which they are declared is that of the suggestions."""
-        self._fingerprints = None
         same_count = sum(one.id.partition("#")[0] == policy.id for one in self._all)
-        self._all.append(policy._replace(id=f"{policy.id}#{same_count}") if same_count else policy)
-        self._for_every_operation = tuple(one for one in self._all if one.operation is None)
+        self._all.append(replace(policy, id=f"{policy.id}#{same_count}") if same_count else policy)
         self.operations = Operations(one.operation for one in self._all if one.operation is not None)
-        self._by_operation = {
-            operation.name: tuple(
-                one for one in self._all if one.operation is None or one.operation.name == operation.name
-            )
-            for operation in self.operations
-        }
+        self._fingerprints = None
 
     @property
     def fingerprints(self) -> dict[str, str]:
         """Names the code of each, by what it is called. Looked at when all of it is there: a policy may call what is defined after it."""
         if self._fingerprints is None:
+            self._all = [self._looked_at(one) for one in self._all]
+            self._for_every_operation = tuple(one for one in self._all if one.operation is None)
+            self._by_operation = {
+                operation.name: tuple(
+                    one for one in self._all if one.operation is None or one.operation.name == operation.name
+                )
+                for operation in self.operations
+            }
             self._fingerprints = {
-                one.id: fingerprint(one.function) if one.version is None else f"version {one.version}"
+                one.id: f"version {one.version}" if one.code is None else one.code.fingerprint
                 for one in self._all
             }
         return self._fingerprints
 
+    def _looked_at(self, policy: Policy) -> Policy:
+        """A policy with what its code shows. The log is told what it reads that is not tracked, or without need."""
+        if policy.version is None and policy.code is None:
+            policy = replace(policy, code=PolicyCode(policy.function))
+        for read in policy.code.untracked if policy.code else ():
+            sentence = f"{read}, and no version tells when that changes: {_REMEDY}"
+            if self._are_strict:
+                raise UsageError(f"the policy {policy.name}: {sentence}")
+            policy.tell_once(logging.WARNING, sentence)
+        if _log.isEnabledFor(logging.INFO):  # the source is read only where somebody would see it
+            for hint in comparisons_in(policy.function):
+                policy.tell_once(logging.INFO, hint)
+        return policy
+
     def concerning(self, operation: str | None) -> tuple[Policy, ...]:
         """Those for every operation and for this one."""
+        if (
+            self._fingerprints is None
+        ):  # they are looked at before they run, so that what one keeps is noticed
+            _ = self.fingerprints
         return self._by_operation.get(operation or "", self._for_every_operation)
 
 
@@ -181,13 +220,18 @@ class PreconditionFailed(Refusal):
 
 
 def evaluate(
-    policies: Iterable[Policy], fields: Mapping[str, Any], state: State, views: Tables | None = None
+    policies: Iterable[Policy],
+    fields: Mapping[str, Any],
+    state: State,
+    views: Tables | None = None,
+    said: Said | None = None,
 ) -> list[Violation]:
     """Run the policies against a request on one state.
 
     Raises `PolicyFailed` when one of them has a bug, and `MalformedRequest` when one refuses or fails for a request that
     holds what JSON cannot carry. A good request is not searched for that. `views` are the state's tables without a
-    record, where they are at hand. A policy that returns a fix runs once more, under a record of its reads.
+    record, where they are at hand. A policy that returns a fix runs once more, under a record of its reads. `said` turns what it has
+    read of the fields into what a client has said, where that may be something else.
     """
     violations = []
     request, tables = Request(fields), views or Tables(state)
@@ -196,7 +240,7 @@ def evaluate(
             found = policy.function(request, tables)
             if found is not None:
                 _check_carried(fields)
-                violations.append(Violation(policy, _suggestion(policy, found, fields, state)))
+                violations.append(Violation(policy, _suggestion(policy, found, fields, state, said)))
         except MalformedRequest:
             raise
         except Exception as error:
@@ -222,7 +266,9 @@ def _check_carried(fields: Mapping[str, Any]) -> None:
         raise MalformedRequest(why) from None
 
 
-def _suggestion(policy: Policy, found: Fix, fields: Mapping[str, Any], state: State) -> Suggestion:
+def _suggestion(
+    policy: Policy, found: Fix, fields: Mapping[str, Any], state: State, said: Said | None
+) -> Suggestion:
     """The suggestion of a fix that was found, with what the policy reads when it runs again, under a record.
 
     If it says something else then, it reads what is not on record. Its first word counts, and is not to be kept.
@@ -236,11 +282,13 @@ def _suggestion(policy: Policy, found: Fix, fields: Mapping[str, Any], state: St
         )
     except Exception:  # noqa: BLE001 - to fail now is to say something else
         is_steady = False
-    if not is_steady and reads.untracked is None:
-        _warn_of(policy)
-    if not is_steady or not reads.tables or reads.untracked is not None:
+    if reads.untracked is None:
+        _judge_steadiness(policy, reads, is_steady)
+    if reads.untracked is not None or not reads.tables:
         return Suggestion(type=found.type, parameters=parameters, cache_hint="recompute")
-    cells, unless = reads.cells, reads.unless
+    cells, when, unless = reads.cells, reads.when, reads.unless
+    if said is not None:
+        when, unless = said(when, unless, parameters)
     if has_odd_number(unless):
         raise ValueError("a field is compared with a number that JSON cannot carry")
     suggestion = Suggestion(
@@ -254,7 +302,7 @@ def _suggestion(policy: Policy, found: Fix, fields: Mapping[str, Any], state: St
         rows=rows_of_cells(cells),
         cells=cells,
         rules=tuple(reads.rules) or UNSET,
-        when=reads.when,
+        when=when,
         unless=unless or UNSET,
     )
     msgspec.json.encode(suggestion)  # what cannot go on the wire fails here, and not in the answer
@@ -271,15 +319,17 @@ def _parameters(result: Fix) -> dict[str, Any]:
     return msgspec.json.decode(msgspec.json.encode(tree), type=dict[str, Any])
 
 
-def _warn_of(policy: Policy) -> None:
-    """Warn once that no memory can use the fixes of a policy."""
-    if policy.function not in _unsteady:
-        _unsteady.add(policy.function)
-        _log.warning(
-            "the policy %s says something else when it runs again for the same request, so its fixes are never kept:"
-            " it reads something that is neither in the request nor in the tables; put that into a table,"
-            " or have the policy call tables.report_untracked",
-            policy.name,
+def _judge_steadiness(policy: Policy, reads: Reads, is_steady: bool) -> None:
+    """Note that a policy reads more than is on record, if it does, and warn of it once: no memory can use its fixes."""
+    if not is_steady:
+        reads.untracked = "it says something else when it runs again for the same request"
+    elif policy.code is not None and (changed := policy.code.changed()) is not None:
+        reads.untracked = f"{changed} is not what it was when the policy was declared"
+    if reads.untracked is not None:
+        policy.tell_once(
+            logging.WARNING,
+            f"{reads.untracked}, so its fixes are never kept: it reads something that is neither in the request nor"
+            f" in the tables; {_REMEDY}",
         )
 
 

@@ -9,22 +9,16 @@ from contextlib import suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, overload
-from weakref import WeakSet
-
-import msgspec
 
 from shelflife.contract import Rule
-from shelflife.contract.merging import merged
 from shelflife.contract.messages import ReloadReport
-from shelflife.contract.names import shown
-from shelflife.contract.preconditions import Precondition
 from shelflife.server.apps import Apps
 from shelflife.server.delta import Row
 from shelflife.server.disclosure import Disclosure
 from shelflife.server.errors import BadSetting, MalformedRequest, PolicyFailed, UnknownTable, UsageError
 from shelflife.server.faces import Face, face_of
 from shelflife.server.feed import Feed
-from shelflife.server.hints import comparisons_in
+from shelflife.server.given import Given
 from shelflife.server.limits import ReloadBudget, ReloadLimits
 from shelflife.server.log import Log
 from shelflife.server.pins import Pin
@@ -39,25 +33,25 @@ from shelflife.server.policies import (
     evaluate,
 )
 from shelflife.server.reads import Tables
+from shelflife.server.refreshing import Refresher, TableSource, read_source
 from shelflife.server.registry import Registry
+from shelflife.server.resting import GivenFixes
 from shelflife.server.signing import Signing
 from shelflife.server.sqlite_log import SqliteLog
 from shelflife.server.state import State
 from shelflife.server.wire import Level, WireFormat
 from shelflife.server.workers import worker_count
 
-__all__ = ["Provider", "TableSource"]
+__all__ = ["Provider"]
 
 _log = logging.getLogger("shelflife")
-_advised: WeakSet[PolicyFunction] = WeakSet()
-"""Policies whose hints the log has."""
-
 _ROOT = re.compile(r"(https?://[^/\s]+)?(/[\x21-\x7e]*)?")
 _WIRE = WireFormat()
 _LIMITS = ReloadLimits()
+_KINDS = {"wire": WireFormat, "limits": ReloadLimits, "signing": Signing, "disclosure": Disclosure}
 
-TableSource = Callable[[], Mapping[str, Row]]
-"""Reads a table from where it lives; called again by `Provider.refresh`."""
+_MOST_READINGS = 3
+"""So often at most a source is read for one refresh, because somebody else was faster."""
 
 
 class Provider:
@@ -76,6 +70,7 @@ class Provider:
         signing: Signing | None = None,
         disclosure: Disclosure | None = None,
         root: str | None = None,
+        strict_policies: bool = False,
     ) -> None:
         """Declare what the API's policies consult.
 
@@ -87,6 +82,7 @@ class Provider:
         their numbers must survive a restart.
         With a `disclosure` clients are shown aliases in place of names and keys. `root` is where clients find the
         contract, a path or a whole address, where the app cannot know: behind a gateway that strips a prefix.
+        With `strict_policies` an app does not start when a policy reads what no version tells of, such as the clock.
         """
         self.admin_token, self.wire, self.limits = admin_token, wire, limits
         self.signing, self.disclosure, self._root = signing, disclosure, root
@@ -94,8 +90,11 @@ class Provider:
         self.level = Level(wire.level)
         """What goes on the wire."""
         self.reload_budget = None if limits.per_minute is None else ReloadBudget(limits.per_minute)
-        self._sources = {name: rows for name, rows in tables.items() if callable(rows)}
-        rows_by_table = {name: rows() if callable(rows) else rows for name, rows in tables.items()}
+        self._sources: dict[str, TableSource] = {}
+        self._refreshing: dict[str, threading.Lock] = {}
+        rows_by_table = {name: _rows_of(name, rows) for name, rows in tables.items()}
+        for name, rows in tables.items():
+            self._note_source(name, rows)
         shared_log = SqliteLog(log) if isinstance(log, str | Path) else log
         self._lives = 0
         try:
@@ -104,17 +103,19 @@ class Provider:
             if shared_log is not None:
                 shared_log.close()
             raise
-        self.policies = Policies()
+        self.policies = Policies(are_strict=strict_policies)
         self._views = (self.registry.state, Tables(self.registry.state))
         """What policies see of a state at first. It is not kept in the state, because the cycle would keep
         that alive."""
-        self._refreshing = threading.Lock()
+        self._refresher = Refresher(self.refresh)
         self.feed = Feed(
             self.registry,
             lambda state, headers: self.face(state, headers) if self.speaks_for(state) else None,
         )
         self.pinned: ContextVar[Pin | None] = ContextVar("shelflife_pin", default=None)
         """What the request at hand sees; set by the middleware."""
+        self.given_fixes = GivenFixes()
+        """What was told to clients of late, for operators who want to know what rests on a row."""
         self.apps = Apps(self.policies)
         """The apps that it is installed in."""
         self._ready_in = 0
@@ -126,14 +127,9 @@ class Provider:
             raise BadSetting(
                 "an admin token is printable ASCII without spaces; give None to turn the admin endpoints off"
             )
-        optional = [("signing", Signing, self.signing), ("disclosure", Disclosure, self.disclosure)]
-        given = [one for one in optional if one[2] is not None]
-        for name, kind, value in (
-            ("wire", WireFormat, self.wire),
-            ("limits", ReloadLimits, self.limits),
-            *given,
-        ):
-            if not isinstance(value, kind):
+        for name, kind in _KINDS.items():
+            value = getattr(self, name)
+            if not isinstance(value, kind) and (value is not None or name in ("wire", "limits")):
                 raise BadSetting(f"{name} takes a {kind.__name__}, not {type(value).__name__}")
         if self._root is not None and not _ROOT.fullmatch(self._root):
             raise BadSetting(
@@ -150,6 +146,7 @@ class Provider:
 
     def close(self) -> None:
         """Let go of the log, until it is needed again."""
+        self._refresher.stop()
         self.registry.close()
         self._ready_in = 0  # whoever is served after this follows the log again
 
@@ -170,6 +167,7 @@ class Provider:
         self.apps.hold_policies_to_routes()
         self.registry.declare_policies(self.policies.fingerprints)
         self.registry.follow()
+        self._refresher.start(self._sources)
         is_new_here = self._ready_in != os.getpid()
         if is_new_here and not self.registry.is_shared and (count := worker_count()) > 1:
             _log.warning(
@@ -244,7 +242,6 @@ class Provider:
             self.policies.add(Policy.from_function(function, operation, version))
             self._ready_in = 0
             self.apps.are_held = False
-            _advise(function)
             return function
 
         return register if function is None else register(function)
@@ -255,7 +252,8 @@ class Provider:
         Inside of one it counts as a check, for an app that answers by itself: call it when it is clear who is asking.
         """
         pin = self.pin
-        found = self._violations(_fields_of(request), self.apps.operation_of(operation, pin), self.state)
+        given = Given(request, b"" if pin is None else pin.body)
+        found = self._violations(given, self.apps.operation_of(operation, pin), self.state)
         if pin is not None:
             pin.has_checked, pin.has_violations = True, pin.has_violations or bool(found)
         return found
@@ -267,97 +265,87 @@ class Provider:
         for policy in self.policies.concerning(operation):
             with suppress(MalformedRequest, PolicyFailed):
                 violations += evaluate([policy], request, state)
+        self.given_fixes.note(violations, state)
         return violations
 
     def check(self, request: Any, operation: str | None = None) -> None:
         """Raise `Rejected` when the request violates a policy. It is answered for an app that does not handle it.
 
         Call it when it is clear who is asking, and before anything is done. The request is a mapping, or a pydantic
-        model, dataclass or msgspec struct. Of a pydantic model, policies see what the client sent, by its wire names: a
-        field left at its default is absent. The operation is that of the request at hand; give it only where the app's
+        model, dataclass or msgspec struct. Of a model, policies see what the handler goes on with, by the names on the wire: a
+        field that was not sent has its default. What a fix says of the request is true of what was sent. The operation is that of the request at hand; give it only where the app's
         routes cannot be seen. The first check of a request also judges its precondition, and raises
         `PreconditionFailed`.
         """
         pin = self.pin
-        if (
-            pin is None
-        ):  # right where no app has the contract, as in a test of policies; else a context got lost
-            if self.apps:
+        if pin is None:
+            if self.apps:  # else no app has the contract, as in a test of policies
                 raise UsageError(
                     "check does not know its request here; in a thread of a handler, run it by asyncio.to_thread,"
                     " and outside of a request ask for violations(request, operation)"
                 )
-            state = self.registry.state
-            violations = self._violations(_fields_of(request), self.apps.operation_of(operation, None), state)
-            if violations:
-                raise Rejected(violations, state)
+            self._check(request, operation, self.registry.state, None)
             return
         pin.has_checked = True
         try:
-            fields = _fields_of(request)
-            concerned = self.apps.operation_of(operation, pin)
-            if pin.precondition is not None and pin.verdict is None:
-                self._judge(pin, pin.precondition, fields, concerned)
-            violations = self._violations(fields, concerned, pin.state)
-            if violations:
-                raise Rejected(violations, pin.state)
+            self._check(request, operation, pin.state, pin)
         except (Refusal, MalformedRequest, PolicyFailed) as failure:
             pin.failures.append(failure)
             pin.has_violations = True
             raise
 
+    def add_table(
+        self, table: str, rows: Mapping[str, Row] | TableSource, version: str | None = None
+    ) -> None:
+        """One more table, while the app runs. Whoever shares the log sees it when it has added it too."""
+        self.registry.add_table(table, _rows_of(table, rows), version)
+        self._note_source(table, rows)
+        if self._ready_in == os.getpid():
+            self._refresher.start(self._sources)
+
     def refresh(self, table: str, version: str | None = None) -> ReloadReport:
         """Read a table again from its source, and reload it."""
-        if table not in self.registry.state.tables:
+        registry = self.registry
+        if table not in registry.state.tables:
             raise UnknownTable(table)
         if table not in self._sources:
             raise UsageError(f"the table {table} was not given as a source that can be read again")
-        with self._refreshing:
-            return self.registry.reload_table(table, self._sources[table](), version=version)
+        with self._refreshing[table]:
+            for _ in range(_MOST_READINGS):
+                registry.catch_up()
+                before = registry.state.tables[table].version
+                rows = read_source(table, self._sources[table])
+                registry.catch_up()
+                if registry.state.tables[table].version == before:
+                    break  # else another worker may have read something newer meanwhile
+            return registry.reload_table(table, rows, version=version, is_declared=True)
 
-    def _judge(
-        self, pin: Pin, precondition: Precondition, fields: Mapping[str, Any], operation: str | None
-    ) -> None:
-        """Hold a request to its precondition. The fixes are for the request as it was without memory."""
-        if pin.is_at_the_end and pin.face.meets(precondition):
-            pin.verdict = "met"
-            return
-        pin.verdict = "failed"
-        violations: list[Violation] = []
-        with suppress(MalformedRequest, PolicyFailed):
-            violations = self._violations(merged(fields, precondition.was), operation, pin.state)
-        raise PreconditionFailed(violations, pin.state)
+    def _check(self, request: Any, operation: str | None, state: State, pin: Pin | None) -> None:
+        given = Given(request, b"" if pin is None else pin.body)
+        concerned = self.apps.operation_of(operation, pin)
+        if pin is not None and pin.precondition is not None and pin.verdict is None:
+            pin.verdict = "met" if pin.is_at_the_end and pin.face.meets(pin.precondition) else "failed"
+            if pin.verdict == "failed":  # the fixes are for the request as it was without memory
+                violations: list[Violation] = []
+                with suppress(MalformedRequest, PolicyFailed):
+                    violations = self._violations(given.without(pin.precondition.was), concerned, state)
+                raise PreconditionFailed(violations, state)
+        if violations := self._violations(given, concerned, state):
+            raise Rejected(violations, state)
 
-    def _violations(self, fields: Mapping[str, Any], operation: str | None, state: State) -> list[Violation]:
+    def _note_source(self, table: str, given: Mapping[str, Row] | TableSource) -> None:
+        if callable(given):
+            self._sources[table], self._refreshing[table] = given, threading.Lock()
+
+    def _violations(self, given: Given, operation: str | None, state: State) -> list[Violation]:
         views = self._views
         if views[0] is not state:
             views = self._views = (state, Tables(state))
-        return evaluate(self.policies.concerning(operation), fields, state, views[1])
+        found = evaluate(self.policies.concerning(operation), given.fields, state, views[1], given.said)
+        if found:
+            self.given_fixes.note(found, state)
+        return found
 
 
-def _advise(function: PolicyFunction) -> None:
-    """Log the hints for a policy, once. The source is read only where somebody would see them."""
-    if not _log.isEnabledFor(logging.INFO) or function in _advised:
-        return
-    for hint in comparisons_in(function):
-        _advised.add(function)
-        _log.info("the policy %s: %s", function.__name__, hint)
-
-
-def _fields_of(request: Any) -> Mapping[str, Any]:
-    """The fields of what a handler gives to a check. A JSON value without fields is the client's mistake, all
-    else the handler's."""
-    if type(request) is dict:
-        return request
-    if request is None or isinstance(request, str | int | float | list):
-        raise MalformedRequest(f"the request is {shown(request)}, and not an object of fields")
-    if hasattr(request, "model_dump"):
-        fields = request.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    else:
-        try:
-            fields = request if isinstance(request, Mapping) else msgspec.to_builtins(request)
-        except TypeError:
-            fields = None
-    if not isinstance(fields, Mapping):
-        raise UsageError(f"a request is checked as an object of fields, not as {type(request).__name__}")
-    return fields
+def _rows_of(table: str, given: Mapping[str, Row] | TableSource) -> Mapping[str, Row]:
+    return read_source(table, given) if callable(given) else given

@@ -90,17 +90,14 @@ class Reads:
     @property
     def cells(self) -> Cells:
         """What was read of the tables, in the order of the first read."""
-        cells: Cells = {
-            table: None if rows is None else {key: _sorted(columns) for key, columns in rows.items()}
-            for table, rows in self._cells.items()
-        }
-        if size_of(cells) <= _MOST_CELLS:
-            return cells
+        are_many = size_of(self._cells) > _MOST_CELLS
+
+        def told(columns: set[str] | None) -> Columns:
+            return None if columns is None or (columns and are_many) else tuple(sorted(columns))
+
         return {
-            table: None
-            if rows is None
-            else {key: None if columns else columns for key, columns in rows.items()}
-            for table, rows in cells.items()
+            table: None if rows is None else {key: told(columns) for key, columns in rows.items()}
+            for table, rows in self._cells.items()
         }
 
     def rule(self, table: str, relation: str) -> None:
@@ -124,8 +121,12 @@ class Reads:
         return when
 
 
-def _sorted(columns: set[str] | None) -> Columns:
-    return None if columns is None else tuple(sorted(columns))
+def _name(name: object) -> str | None:
+    """What something is looked up by, which is also what goes on record: a member of an enum of texts is its text.
+
+    What is no text is the name of nothing.
+    """
+    return str.__str__(name) if isinstance(name, str) else None
 
 
 class _View:
@@ -137,6 +138,9 @@ class _View:
         raise TypeError(
             f"a {type(self).__name__} can be neither copied nor pickled: take what you need out of it"
         )
+
+    def __dir__(self) -> list[str]:
+        return dir(type(self))
 
 
 class Request(_View, Mapping[str, Any]):
@@ -162,21 +166,24 @@ class Request(_View, Mapping[str, Any]):
         return default if value is None else value
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and not self.equals(name, None)
+        return not self.equals(name, None)
 
-    def equals(self, name: str, value: Any) -> bool:
+    def equals(self, name: object, value: Any) -> bool:
         """Whether the field has this value (None: is absent).
 
         When it has not, that is all that counts as read, so the fix holds for every other value too. Prefer it to
         `request.get(name) == value` where the two would do the same.
         """
-        actual = self._fields.get(name)
+        field = _name(name)
+        if field is None:
+            return value is None
+        actual = self._fields.get(field)
         if value is None or (type(actual) is str and type(value) is str):
             is_equal = actual == value
         else:
             is_equal = same_json(as_read(actual), as_read(value))
         if self._reads is not None:
-            path = field_path(self._path, name)
+            path = field_path(self._path, field)
             if is_equal or path == WHOLE_REQUEST:
                 self._record(path, actual)
             else:
@@ -196,10 +203,11 @@ class Request(_View, Mapping[str, Any]):
         return f"Request({dict(self._fields)!r})"
 
     def _read(self, name: str) -> Any:
-        value = self._fields.get(name)
-        if self._reads is None and type(value) in _SCALARS:
+        field = name if type(name) is str else _name(name)
+        value = None if field is None else self._fields.get(field)
+        if field is None or (self._reads is None and type(value) in _SCALARS):
             return value
-        path = field_path(self._path, name)
+        path = field_path(self._path, field)
         if isinstance(value, Mapping) and path != WHOLE_REQUEST:
             if self._reads is not None:
                 self._reads.entered(path, value)
@@ -221,28 +229,35 @@ class Request(_View, Mapping[str, Any]):
 class RowView(_View, Mapping[str, Any]):
     """One row, as a policy sees it."""
 
-    __slots__ = ("_leads_to", "_reads", "_row", "_tables", "key", "table")
+    __slots__ = ("_key", "_leads_to", "_reads", "_row", "_table", "_tables")
 
     def __init__(self, tables: "ref[Tables]", reads: Reads | None, table: str, key: str, row: Row) -> None:
         self._leads_to: dict[str, RowView | None] = {}
         self._tables = tables
         self._reads = reads
         self._row = row
-        self.table = table
-        self.key = key
+        self._table = table
+        self._key = key
+
+    @property
+    def table(self) -> str:
+        return self._table
+
+    @property
+    def key(self) -> str:
+        return self._key
 
     def __getitem__(self, column: str) -> Any:
-        if self._reads is not None:  # most requests are good, and pay for no call
-            self._read(column)
+        if self._reads is not None or type(column) is not str:  # most requests are good, and pay for no call
+            column = self._read(column)
         try:
             value = self._row[column]
         except KeyError:
-            raise KeyError(f"row {self.key} of {self.table} has no column {column}") from None
+            raise KeyError(f"row {self._key} of {self._table} has no column {column}") from None
         return value if type(value) in _SCALARS else deepcopy(value)
 
     def __contains__(self, column: object) -> bool:
-        self._read(column)
-        return column in self._row
+        return self._read(column) in self._row
 
     def __bool__(self) -> bool:
         return True  # it is there, and to have got it was to read that
@@ -257,17 +272,18 @@ class RowView(_View, Mapping[str, Any]):
 
     def __repr__(self) -> str:
         self._read_whole()
-        return f"<row {node_id(self.table, self.key)} {self._row!r}>"
+        return f"<row {node_id(self._table, self._key)} {self._row!r}>"
 
-    def _read(self, *columns: object) -> None:
-        """Columns were read. What is no text is the name of none."""
+    def _read(self, column: object) -> Any:
+        """A column is read. What it is looked up by is given back."""
+        name = _name(column)
         if self._reads is not None:
-            names = tuple(str.__str__(column) for column in columns if isinstance(column, str))
-            self._reads.row(self.table, self.key, names)
+            self._reads.row(self._table, self._key, () if name is None else (name,))
+        return name
 
     def _read_whole(self) -> None:
         if self._reads is not None:
-            self._reads.row(self.table, self.key, None)
+            self._reads.row(self._table, self._key, None)
 
     def follow(self, relation: str) -> "RowView | None":
         """The row that this one leads to by the relation: None when no such rule is declared, or no row is
@@ -286,7 +302,7 @@ class RowView(_View, Mapping[str, Any]):
         tables = self._tables()
         if tables is None:
             raise ReferenceError("a row can be followed only while the tables it came from are in use")
-        rule = tables._rule(self.table, relation)
+        rule = tables._rule(self._table, relation)
         if rule is None:
             return
         if rule.via is None:
@@ -327,7 +343,6 @@ class TableView(_View, Mapping[str, RowView]):
         row_key = key_of(key)
         if row_key is None:
             return default
-        row_key = str.__str__(row_key)  # a member of an enum of texts is one, and is spelled otherwise
         if self._reads is not None:
             self._reads.row(self._name, row_key)
         row = self._table.rows.get(row_key)
@@ -364,26 +379,34 @@ class Tables(_View):
     """
 
     def __init__(self, state: State, reads: Reads | None = None) -> None:
-        self._state = state
-        self._reads = reads
-        self._views: dict[str, TableView] = {}
+        vars(self).update(_state=state, _reads=reads, _views={})
+
+    _state: State
+    _reads: Reads | None
+    _views: dict[str, TableView]
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"a policy cannot change the tables, as by setting {name}")
 
     def __getattr__(self, name: str) -> TableView:
-        if name not in self._state.tables:
-            self._report_absent(name)
-            raise AttributeError(f"there is no table called {name}")
-        view = self[name]
+        try:
+            view = self[name]
+        except KeyError as absent:
+            raise AttributeError(*absent.args) from None
         if self._reads is None:
-            self.__dict__[name] = view  # found there next time, without a call
+            self.__dict__[view._name] = view  # found there next time, without a call
         return view
 
     def __getitem__(self, name: str) -> TableView:
-        view = self._views.get(name)
+        table = _name(name) or ""  # which is the name of no table
+        view = self._views.get(table)
         if view is None:
-            if name not in self._state.tables:
-                self._report_absent(name)
+            if table not in self._state.tables:
+                self.report_untracked(
+                    f"whether there is a table {name}"
+                )  # no version tells of one that is not there
                 raise KeyError(f"there is no table called {name}")
-            view = self._views[name] = TableView(self, name, self._state.tables[name])
+            view = self._views[table] = TableView(self, table, self._state.tables[table])
         return view
 
     def has_rule(self, from_table: str, relation: str) -> bool:
@@ -395,12 +418,10 @@ class Tables(_View):
         if self._reads is not None:
             self._reads.untracked = what
 
-    def _report_absent(self, name: str) -> None:
-        self.report_untracked(
-            f"whether there is a table {name}"
-        )  # no version tells of a table that is not there
-
     def _rule(self, from_table: str, relation: str) -> Rule | None:
+        table, name = _name(from_table), _name(relation)
+        if table is None or name is None:
+            return None
         if self._reads is not None:
-            self._reads.rule(from_table, relation)
-        return self._state.rules.find(from_table, relation)
+            self._reads.rule(table, name)
+        return self._state.rules.find(table, name)

@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from types import MappingProxyType
@@ -12,7 +13,7 @@ from shelflife.contract import Rule
 from shelflife.contract.errors import BadName
 from shelflife.contract.messages import ReloadReport, RulesReport
 from shelflife.contract.names import check_version, shown
-from shelflife.forks import mind_forks
+from shelflife.forks import Forked, mind_forks
 from shelflife.server.delta import Delta, Row
 from shelflife.server.errors import BadRule, LogError, ReloadRefused, UnknownTable, UsageError, VersionTaken
 from shelflife.server.graph import downstream
@@ -55,7 +56,7 @@ _RULES = ":rules"
 """Stands for the rules among what is declared; no table is called that."""
 
 
-class Registry:
+class Registry(Forked):
     """Holds the current state and swaps it whole.
 
     Readers take `state` once and work on that, and never wait. Changes come one after another. Each is in the log before
@@ -73,14 +74,7 @@ class Registry:
         versions = dict(versions or {})
         if unknown := sorted(versions.keys() - tables.keys()):
             raise UsageError(f"a version is given for {unknown[0]}, which is not among the tables")
-        declared = {
-            name: Table(
-                name,
-                RowMap(clean_rows(name, rows)),
-                _check_given(versions[name]) if name in versions else None,
-            )
-            for name, rows in tables.items()
-        }
+        declared = {name: _table_of(name, rows, versions.get(name)) for name, rows in tables.items()}
         rule_set = RuleSet(rules)
         _check_tables_of(rule_set, declared)
         _check_columns_of(rule_set, declared)
@@ -93,10 +87,8 @@ class Registry:
         self._changing = threading.RLock()
         self._following: threading.Thread | None = None
         self._on_change: list[Callable[[], None]] = []
-        first, told = (
-            State.at_first(declared, rule_set),
-            _told_of(declared, rule_set) if self.is_shared else {},
-        )
+        first = State.at_first(declared, rule_set)
+        told = _told_of(declared, rule_set) if self.is_shared else {}
         self.state = self._log.open(first, told).among(self._names)
         """The current state. Take it once per request, and never set it."""
         if self.is_shared:
@@ -133,17 +125,20 @@ class Registry:
         set: Mapping[str, Any] | None = None,
         remove: Iterable[str] = (),
         version: str | None = None,
+        is_declared: bool = False,
     ) -> ReloadReport:
         """Give a table its whole new `rows`, or `set` some rows and `remove` some keys.
 
         Without a `version` the table has the one that is minted for its content. Identical content is no change. With a
-        `version` the table bears it from now on, even when no row changed.
+        `version` the table bears it from now on, even when no row changed. Rows that are declared count as those of the
+        code: at the next start only what the code then has otherwise is set anew.
         """
         remove = list(remove)
         if (rows is None) == (set is None and not remove):
             raise ReloadRefused("a reload takes either rows, or set and remove")
         if version is not None:
             _check_given(version)
+        declared: dict[str, Mapping[str, str]] = {}
 
         def reloading(state: State) -> tuple[Change | None, ReloadReport]:
             table = state.tables.get(name)
@@ -156,9 +151,36 @@ class Registry:
             )
             change = _table_change(state, table, delta, version)
             is_change = change.version != change.old_version
+            if is_change and is_declared and self.is_shared:
+                declared[name] = _digests_of(table.rows.after(delta))
             return Change(tables={name: change}) if is_change else None, _report(name, change)
 
-        return self._change(reloading)
+        return self._change(reloading, declared)
+
+    def add_table(self, name: str, rows: Mapping[str, Row], version: str | None = None) -> None:
+        """One more table. Where the log has it already, as from another worker, it is declared anew."""
+        table = _table_of(name, rows, version)
+        told = {name: _digests_of(table.rows)}
+
+        def adding(state: State) -> tuple[Change | None, None]:
+            known = self._log.declared().get(name, {})
+            change = _redeclared_table(state, table, told[name], known)
+            is_change = change.version != change.old_version
+            is_told = is_change or known != told[name]
+            return Change(tables={name: change} if is_change else {}) if is_told else None, None
+
+        with self._changing:
+            if name in self._names:
+                raise ReloadRefused(f"there is a table called {name} already; reload it")
+            names, state = self._names, self.state
+            self._names = names | {name}
+            try:
+                if isinstance(whole := self._log.read(-1, ""), State):  # with what others have in it
+                    self._make_current(whole.among(self._names))
+                self._change(adding, told)
+            except BaseException:
+                self._names, self.state = names, state
+                raise
 
     def reload_rules(
         self,
@@ -175,7 +197,7 @@ class Registry:
 
         def reloading(state: State) -> tuple[Change | None, RulesReport]:
             old = state.rules
-            new = RuleSet(_changed_rules(old, add, remove) if given is None else given)
+            new = _changed_rules(old, add, remove) if given is None else RuleSet(given)
             _check_tables_of(new, state.tables)
             added, removed = new.added_since(old), old.added_since(new)
             _check_columns_of(added, state.tables)
@@ -223,13 +245,8 @@ class Registry:
                     self._tell()
                 time.sleep(_PAUSE_S)
 
-    def before_fork(self) -> None:
-        """Whoever changes something may be in the middle of it: the child reads the log anew."""
-
-    after_fork_in_parent = before_fork
-
     def after_fork_in_child(self) -> None:
-        """No thread is there any more, and a lock may have been held by one."""
+        """No thread is there any more, and one may have been in the middle of a change: the log is read anew."""
         self._changing = threading.RLock()
         self._following = None
 
@@ -264,10 +281,18 @@ class Registry:
 
 def _told_of(tables: Mapping[str, Table], rules: RuleSet) -> Declared:
     """What the code declares, in digests."""
-    told = {
-        name: {key: _digest(key, row) for key, row in table.rows.items()} for name, table in tables.items()
-    }
+    told = {name: _digests_of(table.rows) for name, table in tables.items()}
     return {**told, _RULES: {rule.id: _digest(rule.id, {"rule": rule}) for rule in rules}}
+
+
+def _table_of(name: str, rows: Mapping[str, Row], version: str | None) -> Table:
+    if version is not None:
+        _check_given(version)
+    return Table(name, RowMap(clean_rows(name, rows)), version)
+
+
+def _digests_of(rows: Mapping[str, Row]) -> dict[str, str]:
+    return {key: _digest(key, row) for key, row in rows.items()}
 
 
 def _digest(key: str, row: Row) -> str:
@@ -305,32 +330,27 @@ def _redeclared_table(
     return _table_change(state, table, delta, None if is_to_be_minted else version)
 
 
-def _check_given(version: str) -> str:
+def _check_given(version: str) -> None:
     check_version(version)
     if is_minted(version):
         raise BadName(
             f"{shown(version)} cannot be chosen as a version: it looks like one that is made from the content"
         )
-    return version
 
 
-def _changed_rules(old: RuleSet, add: list[Rule], remove: list[Rule]) -> list[Rule]:
+def _changed_rules(old: RuleSet, add: list[Rule], remove: list[Rule]) -> RuleSet:
     if missing := [rule for rule in remove if rule not in {*old}]:
         raise ReloadRefused(f"no rule {missing[0].id} like that is declared")
-    kept = [rule for rule in old if rule not in {*remove}]
-    return [*kept, *(rule for rule in add if rule not in kept)]
+    return old.changed([rule for rule in add if rule not in {*old} - {*remove}], remove)
 
 
 def _delta_of(table: Table, rows: Mapping[str, Any], remove: list[str]) -> Delta:
     cleaned = clean_rows(table.name, rows)
-    removed: set[str] = set()
-    for key in remove:
-        check_key(key, table.name)
-        if key in removed:
-            raise ReloadRefused(f"the key {key!a} is removed twice")
-        if key in cleaned:
-            raise ReloadRefused(f"the key {key!a} is both set and removed")
-        removed.add(key)
+    for key, count in Counter(check_key(key, table.name) for key in remove).items():
+        if count > 1 or key in cleaned:
+            raise ReloadRefused(
+                f"the key {key!a} is {'removed twice' if count > 1 else 'both set and removed'}"
+            )
     return Delta.setting(table.rows, cleaned, remove)
 
 
@@ -340,7 +360,8 @@ def _table_change(state: State, table: Table, delta: Delta, version: str | None)
         version = minted_version(content) if delta else table.version
     elif table.given_versions.get(version, content) != content:
         raise VersionTaken(table.name, version)
-    affected = downstream(state.tables, state.rules, table.name, delta.diff.gone_stale)
+    gone_stale = [key for key, row in delta.before.items() if row is not None]
+    affected = downstream(state.tables, state.rules, table.name, gone_stale)
     return TableChange(table.version, version, f"{content:x}", delta, affected)
 
 

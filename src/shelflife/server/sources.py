@@ -13,7 +13,7 @@ from shelflife.contract.names import shown
 from shelflife.contract.values import members_once
 from shelflife.server.delta import Row
 from shelflife.server.errors import SourceError
-from shelflife.server.provider import TableSource
+from shelflife.server.refreshing import TableSource
 from shelflife.server.tables import key_of
 
 __all__ = ["csv_file", "json_file", "sql_query", "toml_file"]
@@ -62,24 +62,42 @@ def csv_file(path: str | Path, *, key: str) -> TableSource:
     return read
 
 
-def sql_query(database: Any, query: str, *, key: str) -> TableSource:
+def sql_query(database: Any, query: Any, *, key: str) -> TableSource:
     """A table that a query gives; `key` is the column that holds the keys.
 
     `database` is a SQLAlchemy engine or connection, a DB-API connection, or a function that opens a connection, which
-    is closed after each reading.
+    is closed after each reading. The query is a text, or for SQLAlchemy a select, whose values have the types of their
+    columns. An async engine must be one that nothing else uses, because it is read in an event loop of its own.
     """
+
+    def table_of(columns: list[str], records: list[Any]) -> Mapping[str, Row]:
+        return _keyed(_named(columns, records, "the query"), key, "the query")
 
     def read() -> Mapping[str, Row]:
         try:
-            columns, records = _queried(database, query)
+            answer = _queried(database, query)
         except Exception as error:
-            raise SourceError(f"the query for a table failed: {error}") from error
-        return _keyed(_named(columns, records, "the query"), key, "the query")
+            raise _failed(error) from error
+        return table_of(*answer)
 
-    return read
+    async def read_async() -> Mapping[str, Row]:
+        try:
+            async with database.connect() as connection:
+                answer = await connection.run_sync(_queried, query)
+        except Exception as error:
+            raise _failed(error) from error
+        finally:
+            await database.dispose()  # its connections belong to an event loop that ends here
+        return table_of(*answer)
+
+    return read_async if hasattr(database, "sync_engine") else read
 
 
-def _queried(database: Any, query: str) -> tuple[list[str], list[Any]]:
+def _failed(error: Exception) -> SourceError:
+    return SourceError(f"the query for a table failed: {error}")
+
+
+def _queried(database: Any, query: Any) -> tuple[list[str], list[Any]]:
     if hasattr(database, "cursor"):
         cursor = database.cursor()
         try:
@@ -93,7 +111,7 @@ def _queried(database: Any, query: str) -> tuple[list[str], list[Any]]:
     if not hasattr(database, "exec_driver_sql"):
         with closing(database()) as opened:
             return _queried(opened, query)
-    result = database.exec_driver_sql(query)
+    result = database.exec_driver_sql(query) if isinstance(query, str) else database.execute(query)
     return list(result.keys()), result.fetchall()
 
 

@@ -208,9 +208,9 @@ def check_key(key: object, table: str) -> str:
 def key_of(value: Any) -> str | None:
     """The row key that a value stands for: a string itself, an integer its digits, else none."""
     if isinstance(value, str):
-        return value or None
+        return str.__str__(value) or None  # a member of an enum of texts is spelled otherwise
     if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
+        return int.__repr__(value)
     return None
 
 

@@ -1,4 +1,4 @@
-"""Hints: the comparisons that `request.equals` would do better, and no others."""
+"""Hints: the comparisons that `request.equals` would do better, and no others. `test_untracked` has the other half."""
 
 import ast
 import functools
@@ -9,8 +9,8 @@ import pytest
 
 from shelflife.apis.acme.policies import POLICIES as ACME_POLICIES
 from shelflife.apis.recipes.policies import POLICIES as RECIPE_POLICIES
+from shelflife.policy_code import comparisons_in
 from shelflife.server import Provider, fix
-from shelflife.server.hints import comparisons_in
 from tests.document_programs import document_programs
 
 
@@ -251,7 +251,10 @@ def test_the_log_has_each_hint_once_for_a_policy(caplog):
     provider = Provider({"plans": {}})
     provider.policy(compares)
     provider.policy(operation="POST /orders")(compares)
-    Provider({"plans": {}}).policy(compares)
+    other = Provider({"plans": {}})
+    other.policy(compares)
+    for one in (provider, provider, other):
+        assert one.policies.fingerprints
     [record] = caplog.records
     assert (record.name, record.levelname) == ("shelflife", "INFO")
     assert record.getMessage() == "the policy compares: " + comparisons_in(compares)[0]
@@ -259,13 +262,17 @@ def test_the_log_has_each_hint_once_for_a_policy(caplog):
 
 def test_a_method_is_advised_on_too(caplog):
     caplog.set_level(logging.INFO, "shelflife")
-    Provider({"plans": {}}).policy(Shop().own)
+    provider = Provider({"plans": {}})
+    provider.policy(Shop().own)
+    assert provider.policies.fingerprints
     assert [record.args[0] for record in caplog.records] == ["own"]
 
 
 def test_nothing_is_read_or_said_where_nobody_listens(caplog):
     caplog.set_level(logging.WARNING, "shelflife")
-    Provider({"plans": {}}).policy(lambda request, tables: fix("A", f=1) if request["f"] == 1 else None)
+    provider = Provider({"plans": {}})
+    provider.policy(lambda request, tables: fix("A", f=1) if request["f"] == 1 else None)
+    assert provider.policies.fingerprints
     assert caplog.records == []
 
 

@@ -1,0 +1,391 @@
+"""What the code of a policy shows before it runs: what it reads that no version vouches for, and where
+`request.equals` would do.
+
+A policy is to be a function of the request and the tables. Whatever else it reads can change without anybody being
+told: the clock, chance, the environment, the network, a global that something changes. `PolicyCode` looks for that in
+the policy and in the user's own functions that it calls. It is found in the source, by the names that stand there, so
+a function without source shows nothing, and neither does what a library does inside.
+
+A fix that comes of `request.equals` holds for every other value of the field. One that comes of reading the field
+holds only for the value that was sent (`comparisons_in`).
+"""
+
+import ast
+import builtins
+import inspect
+import sys
+import types
+import warnings
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import PurePath
+from typing import Any
+
+from shelflife.fingerprints import Reach, digest_of, reach_of
+
+__all__ = ["PolicyCode", "comparisons_in"]
+
+_NO_SOURCE = (OSError, RecursionError, StopIteration, SyntaxError, TypeError, ValueError)
+
+_UNTRACKED = {
+    "the clock": (
+        "time.time time.time_ns time.monotonic time.monotonic_ns time.perf_counter time.perf_counter_ns"
+        " datetime.datetime.now datetime.datetime.today datetime.datetime.utcnow datetime.date.today"
+    ),
+    "a random value": (
+        "random numpy.random uuid.uuid1 uuid.uuid4 os.urandom posix.urandom nt.urandom secrets.choice"
+        " secrets.randbelow secrets.randbits secrets.token_bytes secrets.token_hex secrets.token_urlsafe"
+    ),
+    "the environment": "os.environ os._Environ os.getenv os.getcwd os.getpid sys.argv platform",
+    "the network": (
+        "socket _socket http.client urllib.request urllib3 requests httpx httpx2 aiohttp websockets grpc boto3 redis"
+    ),
+    "a file": "io.open _io.open os.listdir os.scandir",
+    "a database": "sqlite3 _sqlite3 psycopg psycopg2 pymysql pymongo asyncpg sqlalchemy.engine sqlalchemy.orm.session",
+    "a context variable": "_contextvars.ContextVar contextvars.ContextVar _thread._local threading.local",
+}
+_KINDS = {name: kind for kind, names in _UNTRACKED.items() for name in names.split()}
+"""What somebody reads who names this, or anything inside it."""
+
+_MUTABLE = (dict, list, set, deque, bytearray)
+_MUTATORS = {
+    *("add", "append", "appendleft", "clear", "discard", "extend", "insert"),
+    *("pop", "popitem", "popleft", "remove", "setdefault", "update"),
+}
+_CODE = (types.FunctionType, types.BuiltinFunctionType, types.ModuleType, type)
+_MOST_VALUES = 256
+"""How many values of what a policy refers to are compared each time. It has less than that, or never changes."""
+
+
+class PolicyCode:
+    """What a policy refers to, as it was when somebody looked."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        reach = reach_of(function)
+        self._function = function
+        self.fingerprint = reach.fingerprint
+        """Another one when the policy may say something else."""
+        self.untracked: list[str] = []
+        """What it reads that no version vouches for, a sentence each."""
+        with suppress(*_NO_SOURCE):  # advice is not worth a failure
+            self.untracked += _untracked(_running(reach.functions), reach.things)
+        self._kept = [(name, get, self._digest(get())) for name, get in self._values(reach)]
+
+    def changed(self) -> str | None:
+        """The name of a value that is not what it was: the policy keeps something, or others change it."""
+        return next((name for name, get, digest in self._kept if self._digest(get()) != digest), None)
+
+    def _digest(self, value: object) -> bytes:
+        return digest_of(value, self._function, _MOST_VALUES)
+
+    def _values(self, reach: Reach) -> Iterator[tuple[str, Callable[[], object]]]:
+        """What is there from one run to the next: globals, what is closed over, defaults, the object of a method."""
+        for holder, name in {(id(holder), name): (holder, name) for holder, name in reach.named}.values():
+            if name in holder and not _is(holder[name], *_CODE):
+                yield name, partial(holder.get, name)
+        for function in reach.functions:
+            for name, cell in _cells_of(function).items():
+                if not _is(_content_of(cell), *_CODE):
+                    yield name, partial(_content_of, cell)
+            if function.__defaults__ or function.__kwdefaults__:
+                yield f"a default of {function.__name__}", partial(_defaults_of, function)
+        if isinstance(self._function, types.MethodType):
+            yield f"the object of {self._function.__name__}", partial(getattr, self._function, "__self__")
+
+
+def _is(value: object, *kinds: type) -> bool:
+    """Whether it is of one of these types. The value itself is not asked."""
+    return issubclass(type(value), kinds)
+
+
+def _cells_of(function: types.FunctionType) -> dict[str, types.CellType]:
+    return dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+
+
+def _content_of(cell: types.CellType) -> object:
+    with suppress(ValueError):  # nothing is in it yet
+        return cell.cell_contents
+    return None
+
+
+def _defaults_of(function: types.FunctionType) -> object:
+    return function.__defaults__, function.__kwdefaults__
+
+
+class _Source:
+    """The source of one of the user's functions, and what the names in it stand for."""
+
+    def __init__(self, function: types.FunctionType) -> None:
+        lines, first_line = inspect.getsourcelines(function.__code__)
+        self.function = function
+        self.node = _function_in("".join(lines))
+        self.nodes = _inside(self.node)
+        self._lines_before = first_line - 2
+        self._known = {
+            **vars(builtins),
+            **function.__globals__,
+            **{name: _content_of(cell) for name, cell in _cells_of(function).items()},
+            **dict.fromkeys(_locals_of(self.node)),
+            **{name: value for node in self.nodes for name, value in _imported_by(node, function)},
+        }
+        self.words = {word for node in self.nodes for word in _words_in(node)}
+        """Everything that it calls by a name."""
+
+    def place(self, node: ast.expr) -> str:
+        return f"{PurePath(self.function.__code__.co_filename).name}:{self._lines_before + node.lineno}"
+
+    def expressions(self) -> Iterator[tuple[ast.expr, Any, set[str]]]:
+        """Whatever is read by name, with what is found there and what that is called."""
+        for node in self.nodes:
+            if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
+                value, name = self._found(node)
+                yield node, value, {name, _dotted(value)}
+
+    def _found(self, node: ast.expr) -> tuple[Any, str]:
+        match node:
+            case ast.Name(id=name):
+                return self._known.get(name), ""
+            case ast.Attribute(value=inner, attr=name):
+                owner, _ = self._found(inner)
+                if _is(owner, types.ModuleType):
+                    return vars(owner).get(name), f"{owner.__name__}.{name}"
+                if _is(owner, type):
+                    return None, f"{_dotted(owner)}.{name}"
+        return None, ""
+
+    def changed_by(self) -> dict[str, str]:
+        """The names of values that outlive a run and that some function changes: this one, or one of its module."""
+        functions: list[ast.FunctionDef] = []
+        with suppress(*_NO_SOURCE):
+            module = _parsed(inspect.getsource(sys.modules[self.function.__module__]))
+            functions += (node for node in ast.walk(module) if isinstance(node, ast.FunctionDef))
+        inner = {node for function in functions for node in _inside(function)}
+        changing = [*(function for function in functions if function not in inner), self.node]
+        own = _locals_of(self.node).difference(self.function.__code__.co_freevars)
+        return {name: node.name for node in changing for name in self._changed_in(node) if name not in own}
+
+    def _changed_in(self, function: ast.FunctionDef) -> Iterator[str]:
+        own = _locals_of(function)
+        for node in _inside(function):
+            match node:
+                case ast.Global(names=names):
+                    yield from names
+                case ast.Nonlocal(names=names) if function is self.node:
+                    yield from (name for name in names if name in self.function.__code__.co_freevars)
+                case ast.Subscript(ctx=ast.Store() | ast.Del()) | ast.Attribute(ctx=ast.Store() | ast.Del()):
+                    yield from _outside(node, own)
+                case ast.Call(func=ast.Attribute(value=ast.Name(id=name) as changed, attr=attribute)) if (
+                    attribute in _MUTATORS and _is(self._known.get(name), *_MUTABLE)
+                ):
+                    yield from _outside(changed, own)
+
+
+def _outside(node: ast.expr, own: set[str]) -> Iterator[str]:
+    """The name with which an expression such as `a.b[c]` begins, unless it is a local one."""
+    while isinstance(node, ast.Subscript | ast.Attribute):
+        node = node.value
+    if isinstance(node, ast.Name) and node.id not in own:
+        yield node.id
+
+
+def _locals_of(function: ast.FunctionDef) -> set[str]:
+    nodes = [*ast.walk(function.args), *_inside(function)]
+    bound = {
+        name for node in nodes if not isinstance(node, ast.Global | ast.Nonlocal) for name in _bound_by(node)
+    }
+    bound |= {alias.asname or alias.name.partition(".")[0] for node in nodes for alias in _aliases_in(node)}
+    return bound - {name for node in nodes if isinstance(node, ast.Global) for name in node.names}
+
+
+def _aliases_in(node: ast.AST) -> list[ast.alias]:
+    return node.names if isinstance(node, ast.Import | ast.ImportFrom) else []
+
+
+def _imported_by(node: ast.AST, function: types.FunctionType) -> Iterator[tuple[str, object]]:
+    """What an import in a function gives names to. It is imported already: the fingerprint covers it."""
+    for alias in _aliases_in(node):
+        if isinstance(node, ast.Import):
+            name = alias.name if alias.asname else alias.name.partition(".")[0]
+            yield alias.asname or name, sys.modules.get(name)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield alias.asname or alias.name, vars(sys.modules.get(node.module or "", ast)).get(alias.name)
+
+
+def _words_in(node: ast.AST) -> Iterator[str]:
+    match node:
+        case ast.Name(id=word) | ast.Attribute(attr=word):
+            yield word
+
+
+def _dotted(value: Any) -> str:
+    """What a value is called, or else its type: the module and the name in it."""
+    with suppress(Exception):
+        if _is(value, types.ModuleType):
+            return str(value.__name__)
+        if not _is(value, *_CODE, types.MethodType):
+            value = type(value)
+        if _is(value, types.BuiltinFunctionType) and value.__module__ is None:
+            value = type(value.__self__)
+        return f"{value.__module__}.{value.__qualname__}"
+    return ""
+
+
+def _kind_of(name: str) -> str | None:
+    """What somebody reads who reads this."""
+    parts = name.split(".")
+    found = (_KINDS.get(".".join(parts[:count])) for count in range(1, len(parts) + 1))
+    return next(filter(None, found), None)
+
+
+def _running(functions: Iterable[types.FunctionType]) -> list[_Source]:
+    """The sources of the functions that may run. A method of a class may when something that may run names it."""
+    waiting: list[_Source] = []
+    for function in functions:
+        with suppress(*_NO_SOURCE):
+            waiting.append(_Source(function))
+    running = [one for one in waiting if not _is_method(one.function)]
+    for source in running:  # it grows as we go
+        running += [one for one in waiting if one not in running and one.function.__name__ in source.words]
+    return running
+
+
+def _is_method(function: types.FunctionType) -> bool:
+    return function.__qualname__.rpartition(".")[0].rpartition(".")[2] not in ("", "<locals>")
+
+
+def _untracked(sources: list[_Source], things: Iterable[object]) -> Iterator[str]:
+    """A sentence for each kind of thing that is read, and for each value that changes."""
+    if any("report_untracked" in source.words for source in sources):
+        return  # it says so itself
+    told: set[str] = set()
+    for source in sources:
+        changed_by = source.changed_by()
+        for node, _, names in source.expressions():
+            text = ast.unparse(node)
+            kind = next(filter(None, map(_kind_of, sorted(names))), None)
+            if kind is not None and kind not in told:
+                told.add(kind)
+                yield f"{source.place(node)} reads {kind} ({text})"
+            if text in changed_by and text not in told:
+                told.add(text)
+                yield f"{source.place(node)} reads {text}, which {changed_by[text]} changes"
+    for thing in things:
+        kind = None if _is(thing, *_CODE) else _kind_of(_dotted(thing))
+        if kind is not None and kind not in told:
+            told.add(kind)
+            yield f"it reads {kind} (by a {_dotted(thing)})"
+
+
+def comparisons_in(function: Callable[..., Any]) -> list[str]:
+    """The comparisons of a policy that need not read the field that they compare, by line.
+
+    Of a field whose value is read elsewhere in the policy there are none: that value counts anyway.
+    """
+    try:
+        request = next(iter(inspect.signature(function).parameters))
+        lines, first_line = inspect.getsourcelines(function)
+        policy = _Comparing(_function_in("".join(lines)), request)
+        found = sorted((node.lineno, sentence) for node, sentence in policy.hints())
+    except _NO_SOURCE:
+        return []  # advice is not worth a failure
+    return [f"line {first_line + line - 2}: {sentence}" for line, sentence in found]
+
+
+def _parsed(source: str) -> ast.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # they were given when the file was compiled
+        return ast.parse(source)
+
+
+def _function_in(source: str) -> ast.FunctionDef:
+    """The function, one line further down: a method is indented, and stands in something."""
+    tree = _parsed(("if True:" if source[:1].isspace() else "") + "\n" + source)
+    return next(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+
+
+def _inside(function: ast.FunctionDef) -> list[ast.AST]:
+    return [node for statement in function.body for node in ast.walk(statement)]
+
+
+class _Comparing:
+    """The source of a policy, and what it compares."""
+
+    def __init__(self, function: ast.FunctionDef, request: str) -> None:
+        self._request = request
+        self._nodes = nodes = _inside(function)
+        self._bound = Counter(name for node in nodes for name in _bound_by(node))
+        self._used = Counter(
+            node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+        )
+        self._named: dict[str, ast.expr] = {}
+        """Names that are given to what a field holds, each with that expression."""
+        for node in nodes:
+            match node:
+                case (
+                    ast.Assign(targets=[ast.Name(id=name)], value=ast.expr() as value)
+                    | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
+                ) if self._field_of(value):
+                    self._named[name] = value
+
+    def hints(self) -> Iterator[tuple[ast.Compare, str]]:
+        if self._bound[self._request]:  # it may be something else by then
+            return
+        comparisons = [found for node in self._nodes for found in self._comparisons(node)]
+        compared = {id(read) for _, read, _ in comparisons}
+        others = (self._looked_up_by(node) for node in self._nodes if id(node) not in compared)
+        read_anyway = {ast.dump(field) for field in others if field}
+        for comparison, read, other in comparisons:
+            field = self._field_of(read)
+            if field is not None and ast.dump(field) not in read_anyway:
+                yield (
+                    comparison,
+                    f"{ast.unparse(comparison)} reads the value; {self._request}.equals({ast.unparse(field)},"
+                    f" {ast.unparse(other)}) would let the fix hold for every other value",
+                )
+
+    def _comparisons(self, node: ast.AST) -> Iterator[tuple[ast.Compare, ast.expr, ast.expr]]:
+        """The comparison, what reads the field in it or for it, and what that is compared with."""
+        match node:
+            case ast.Compare(left=left, ops=[ast.Eq() | ast.NotEq()], comparators=[right]):
+                for one, other in ((left, right), (right, left)):
+                    read = self._read_for(one)
+                    is_field = self._field_of(other) or getattr(other, "id", None) in self._named
+                    if read is not None and not is_field:
+                        yield node, read, other
+
+    def _read_for(self, node: ast.expr) -> ast.expr | None:
+        """What reads a field only for this: the expression itself, or what a name stands for that is used here alone."""
+        if isinstance(node, ast.Name):
+            return self._named.get(node.id) if self._bound[node.id] == self._used[node.id] == 1 else None
+        return node if self._field_of(node) else None
+
+    def _field_of(self, node: ast.AST) -> ast.expr | None:
+        """The name of the field that the expression reads: that of `request.get(name)` or `request[name]`."""
+        match node:
+            case ast.Call(args=[_] | [_, ast.Constant(value=None)], keywords=[]) | ast.Subscript():
+                return self._looked_up_by(node)
+        return None
+
+    def _looked_up_by(self, node: ast.AST) -> ast.expr | None:
+        """The name of the field that is looked up in any way, with a default or by `in`, too."""
+        match node:
+            case (
+                ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="get"), args=[field, *_])
+                | ast.Subscript(value=ast.Name(id=name), slice=field)
+                | ast.Compare(left=field, ops=[ast.In() | ast.NotIn()], comparators=[ast.Name(id=name)])
+            ) if name == self._request:
+                return field
+        return None
+
+
+def _bound_by(node: ast.AST) -> Iterator[str]:
+    """The names that a node gives a value to, or makes another function's."""
+    match node:
+        case ast.Name(id=name, ctx=ast.Store() | ast.Del()) | ast.arg(arg=name):
+            yield name
+        case ast.Global(names=names) | ast.Nonlocal(names=names):
+            yield from names
+        case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+            yield name

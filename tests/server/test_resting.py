@@ -1,0 +1,119 @@
+"""What rests on a row: told to operators, from the fixes that were given."""
+
+import pytest
+
+from shelflife.server import Provider, Rule, fix
+from shelflife.server.faces import face_of
+from shelflife.server.resting import _MOST_FIXES
+
+TABLES = {
+    "carriers": {"DHL": {"zone": "EU", "price": 5, "note": ""}, "UPS": {"zone": "US", "price": 7}},
+    "zones": {"EU": {"is_open": True}, "US": {"is_open": True}},
+}
+TIE = Rule(from_table="carriers", to_table="zones", relation="serves", via="zone")
+
+
+@pytest.fixture
+def provider():
+    provider = Provider(TABLES, [TIE])
+
+    @provider.policy
+    def price_is_that_of_the_carrier(request, tables):
+        carrier = tables.carriers.get(request.get("carrier"))
+        if carrier and not request.equals("price", carrier["price"]):
+            return fix("USE_PRICE", price=carrier["price"])
+        return None
+
+    @provider.policy
+    def zone_is_open(request, tables):
+        carrier = tables.carriers.get(request.get("carrier"))
+        zone = carrier.follow("serves") if carrier else None
+        return fix("USE_ZONE", zone=zone.key) if zone and zone["is_open"] and "zone" not in request else None
+
+    @provider.policy
+    def carrier_is_there(request, tables):
+        if request.get("carrier") not in tables.carriers:
+            return fix("USE_CARRIER", carrier=min(tables.carriers))
+        return None
+
+    return provider
+
+
+def resting(provider, table, key=None):
+    """The number of fixes and what was read, by the short name of the policy."""
+    state = provider.registry.state
+    told = provider.given_fixes.resting_on(table, key, state, face_of(state, provider.level))
+    policies = {id.rpartition(".")[2]: (one.fixes, one.columns) for id, one in told.policies.items()}
+    assert told.fixes == sum(fixes for fixes, _ in policies.values())
+    return policies
+
+
+@pytest.mark.spec("8.3")
+def test_a_row_tells_which_policies_and_how_many_fixes_rest_on_it(provider):
+    assert resting(provider, "carriers", "DHL") == {}
+    for price in (1, 1, 2):
+        provider.violations({"carrier": "DHL", "price": price})
+    provider.violations({"carrier": "UPS"})
+    provider.violations({"carrier": "none"})
+    assert resting(provider, "carriers", "DHL") == {
+        "price_is_that_of_the_carrier": (1, ("price",)),
+        "zone_is_open": (1, ("zone",)),
+        "carrier_is_there": (1, ()),
+    }
+    assert resting(provider, "zones", "EU") == {"zone_is_open": (1, ("is_open",))}
+    assert resting(provider, "carriers", "none") == {"carrier_is_there": (1, ())}
+    assert resting(provider, "carriers")["price_is_that_of_the_carrier"] == (2, ("price",))
+
+
+@pytest.mark.spec("8.3")
+def test_what_affected_downstream_does_not_tell_is_told_here(provider):
+    provider.violations({"carrier": "DHL"})
+    report = provider.registry.reload_table("zones", set={"US": {"is_open": False}})
+    assert report.affected_downstream == ()
+    assert resting(provider, "zones", "EU") == {"zone_is_open": (1, ("is_open",))}
+
+
+@pytest.mark.spec("8.3")
+def test_a_fix_whose_grounds_have_moved_does_not_count_any_more(provider):
+    provider.violations({"carrier": "DHL"})
+    reload = provider.registry.reload_table
+    reload("carriers", set={"DHL": {"zone": "EU", "price": 5, "note": "other"}})
+    assert {*resting(provider, "carriers", "DHL")} == {"price_is_that_of_the_carrier", "zone_is_open"}
+    reload("carriers", set={"DHL": {"zone": "EU", "price": 6, "note": "other"}})
+    assert {*resting(provider, "carriers", "DHL")} == {"zone_is_open"}
+    provider.registry.reload_rules(rules=[])
+    assert resting(provider, "carriers", "DHL") == {}
+    provider.violations({"carrier": "DHL"})
+    assert {*resting(provider, "carriers", "DHL")} == {"price_is_that_of_the_carrier"}
+
+
+def test_fixes_that_clients_have_asked_for_count_too(provider):
+    provider.fixes_for({"carrier": "UPS"}, "POST /parcels", provider.registry.state)
+    assert resting(provider, "carriers", "UPS")["price_is_that_of_the_carrier"] == (1, ("price",))
+
+
+def test_a_policy_that_reads_a_row_or_a_table_whole_has_read_all_of_it():
+    provider = Provider({"plans": {f"{number}": {"n": number} for number in range(100)}})
+    provider.policy(lambda request, tables: fix("ROW", n=dict(tables.plans["5"])))
+
+    def total_of_all(request, tables):
+        return fix("ALL", total=sum(row["n"] for row in tables.plans.values()))
+
+    provider.policy(total_of_all)
+    provider.violations({})
+    assert {columns for _, columns in resting(provider, "plans", "5").values()} == {None}
+    assert [columns for _, columns in resting(provider, "plans", "6").values()] == [None]
+
+
+def test_a_fix_that_rests_on_no_table_is_nowhere():
+    provider = Provider({"plans": {"a": {}}})
+    provider.policy(lambda request, tables: fix("F", a=1))
+    provider.violations({})
+    assert resting(provider, "plans") == {}
+
+
+def test_only_the_latest_fixes_are_kept(provider):
+    provider.violations({"carrier": "DHL"})
+    for number in range(_MOST_FIXES + 1):
+        provider.violations({"carrier": f"none {number}"})
+    assert resting(provider, "carriers") == {"carrier_is_there": (_MOST_FIXES, ())}
