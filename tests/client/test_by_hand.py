@@ -126,7 +126,11 @@ def test_all_questions_of_a_step_have_one_bound(monkeypatch, caplog):
     for version in "12":
         fixes = [
             FIX
-            | {"type": f"F{table}", "tables": [{"table": table, "version": version}], "rows": [f"{table}:k"]}
+            | {
+                "tables": [{"table": table, "version": version}],
+                "rows": [f"{table}:k"],
+                "when": {"of": table},
+            }
             for table in tables
         ]
         for some in range(0, 200, 50):

@@ -77,10 +77,16 @@ class Memory:
         return (yield from self._observing.observing(exchange._replace(root=root_at(exchange.root)), about))
 
     def revalidating(
-        self, root: Root, operation: str, request: Fields, guard: Guard | None
+        self,
+        root: Root,
+        operation: str,
+        request: Fields,
+        guard: Guard | None,
+        asked_as: str | None = None,
     ) -> Steps[list[Event]]:
         """What `revalidate` does, in the same way."""
-        return (yield from self._revalidating.revalidating(root_at(root), operation, request, guard))
+        steps = self._revalidating.revalidating(root_at(root), operation, request, guard, asked_as)
+        return (yield from steps)
 
     def recall(self, root: Root, operation: str, request: Fields) -> list[Entry]:
         """The fixes that hold for this request and may be used now, oldest first.
