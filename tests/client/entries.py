@@ -2,7 +2,7 @@
 
 from shelflife.client import Condition, Entry, Filed, Grounds, Write
 
-ORIGIN = "https://a.example"
+ORIGIN = "https://a.example:443"
 OTHER = "https://b.example"
 
 

@@ -9,7 +9,7 @@ from shelflife.client import Memory, Reply
 from shelflife.client.events import Evicted, Restamped
 from tests.client.responses import FIX, said
 
-ORIGIN = "http://h"
+ORIGIN = "http://h:80"
 NOTHING = {"since": "1", "version": "2", "known": True, "added": [], "removed": [], "changed": []}
 
 

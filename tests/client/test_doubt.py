@@ -194,5 +194,5 @@ def test_a_kill_in_a_burst_of_observes_loses_at_most_the_one_in_flight(path):
     held = [entry.condition.when["a"] for entry in store.entries()]
     expected = [list(range(end // 10 * 10, end + 1)) for end in (last, last + 1)]
     assert held in expected
-    assert store.known("http://h").knowledge.versions.tables == {"t": f"{held[-1] // 10}"}
+    assert store.known("http://h:80").knowledge.versions.tables == {"t": f"{held[-1] // 10}"}
     store.close()

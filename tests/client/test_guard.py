@@ -8,7 +8,7 @@ from shelflife.client import Memory, Write
 from shelflife.client.events import Applied
 from shelflife.client.guard import Guard, amend
 from shelflife.contract.merging import merged
-from tests.client.entries import entry, filed
+from tests.client.entries import ORIGIN, entry, filed
 
 
 def amended(request, *entries, guard=None):
@@ -135,9 +135,9 @@ def test_a_memory_amends_and_tells():
     events = []
     memory = Memory(on_event=events.append)
     assert memory.amend("http://h", "POST /x", {"plan": "basic"}).request == {"plan": "basic"}
-    known = memory.store.known("https://a.example")
-    memory.store.write("https://a.example", known.revision, Write(known.knowledge, put=[filed(entry())]))
-    outcome = memory.amend("https://a.example", "POST /x", {"plan": "basic"})
+    known = memory.store.known(ORIGIN)
+    memory.store.write(ORIGIN, known.revision, Write(known.knowledge, put=[filed(entry())]))
+    outcome = memory.amend(ORIGIN, "POST /x", {"plan": "basic"})
     assert outcome.request == {"plan": "basic", "promo": "P1"}
     assert events == [Applied(entry(), {"promo": "P1"})]
     assert memory.statistics.applied == 1

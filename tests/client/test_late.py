@@ -12,7 +12,7 @@ from tests.acme_world import FREE, FUNDING_1, FUNDS, GOVERNED, rotate
 from tests.client.agents import knows, learn
 from tests.client.responses import FIX, said
 
-ORIGIN = "http://h"
+ORIGIN = "http://h:80"
 
 
 @pytest.fixture(params=["nobody to ask", "an answer that fails", "A2"])

@@ -15,7 +15,7 @@ from shelflife.client.stores import StoreError
 from shelflife.lab.arms import ARMS
 from tests.client.responses import FIX, STAMPS, rejection, said
 
-ORIGIN, OPERATION = "http://h", "POST /x"
+ORIGIN, OPERATION = "http://h:80", "POST /x"
 
 
 def deeper_than_the_stack():
@@ -47,7 +47,10 @@ def test_nothing_is_learned_for_a_request_that_json_cannot_carry(request_fields)
     memory = Memory()
     suggestion = {name: value for name, value in FIX.items() if name not in ("rows", "when")}
     exchange = said(STAMPS | {"recovery_feedback": {"suggestions": [suggestion]}})
-    assert memory.observe(exchange._replace(request=request_fields)) == []
+    [told] = memory.observe(exchange._replace(request=request_fields))
+    assert isinstance(told, Ignored)
+    assert "which JSON cannot carry" in told.why
+    assert list(memory.store.entries()) == []
 
 
 def test_a_listener_that_raises_is_logged_and_breaks_nothing(caplog):

@@ -158,6 +158,32 @@ def test_a_server_that_answers_a_byte_at_a_time_holds_nobody_up_for_longer_than_
     assert "has not answered within" in caplog.text
 
 
+def test_a_transport_of_the_users_own_is_given_what_is_left_as_timeouts(library, bound):
+    """So that it need not know of any other, and the clock is looked at whenever something comes in."""
+    given = []
+
+    class Wrapping(library.BaseTransport):
+        def __init__(self):
+            self._transport = library.HTTPTransport()
+
+        def handle_request(self, request):
+            if request.url.path.startswith("/contract/"):
+                given.append(request.extensions["timeout"])
+            return self._transport.handle_request(request)
+
+        def close(self):
+            self._transport.close()
+
+    with Slow("body").serving() as address:
+        transport = memory_transport(Memory(), Wrapping())
+        with library.Client(base_url=address, transport=transport, timeout=0.5) as client:
+            client.post("/x", json={})
+            begun_at = time.monotonic()
+            client.post("/x", json={})
+            assert time.monotonic() - begun_at < BOUND_S + 0.5
+    assert given == [dict.fromkeys(("connect", "read", "write", "pool"), 0.5)]
+
+
 class Asked:
     """An ASGI app of whose state every reply says that it has moved, and which takes its time for each answer."""
 

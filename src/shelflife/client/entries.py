@@ -1,8 +1,10 @@
 """What a memory holds of a server: entries, and the versions at which they are good."""
 
 import hashlib
+import unicodedata
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -26,6 +28,7 @@ __all__ = [
     "is_below",
     "origin_of",
     "place_of",
+    "root_at",
 ]
 
 Root = str
@@ -44,9 +47,25 @@ def origin_of(url: str) -> str:
     with suppress(ValueError):  # of a port that is none
         parts = urlsplit(url)
         if parts.scheme in _DEFAULT_PORTS and parts.hostname:
-            host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+            host = f"[{parts.hostname}]" if ":" in parts.hostname else _in_ascii(parts.hostname)
             return f"{parts.scheme}://{host}:{parts.port or _DEFAULT_PORTS[parts.scheme]}"
     raise ValueError(f"{url!r} is not the URL of a server: write it as https://api.example")
+
+
+def _in_ascii(host: str) -> str:
+    """The name of a host as it is looked up. `ValueError` where that would be another host by older rules than by newer ones."""
+    if host.isascii():
+        return host
+    looked_up = host.encode("idna")
+    if looked_up.decode("idna") != unicodedata.normalize("NFKC", host):
+        raise ValueError(host)
+    return looked_up.decode()
+
+
+@lru_cache(maxsize=1024)
+def root_at(url: str) -> Root:
+    """The root that a URL names, however it is spelled."""
+    return origin_of(url) + urlsplit(url).path.rstrip("/")
 
 
 def is_below(path: str, root: str) -> bool:

@@ -130,7 +130,8 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
 
 
 class Ignored(msgspec.Struct, frozen=True, tag=True):
-    """A suggestion was malformed, too large or one too many for its operation, and was left out; or the whole contract was.
+    """Nothing was learned, and why: a suggestion was malformed, too large or one too many for its operation, and was left out; or it is of no
+    state that the reply names, or for a request that JSON cannot carry; or the whole contract was malformed or could not be read.
 
     In the last case the server is in doubt, if anything is known of it. Where keys are pinned: the reply is of another state. Of a root that
     a reply has told of: no contract answers there, and it is forgotten.

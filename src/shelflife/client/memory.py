@@ -7,12 +7,12 @@ from collections.abc import Callable
 from functools import partial
 from os import PathLike
 
-from shelflife.client.asking import AnyAsk, Ask, Exchange, Fields, driven, driven_async
-from shelflife.client.entries import Entry, Knowledge, Root
+from shelflife.client.asking import AnyAsk, Ask, Exchange, Fields, Steps, driven, driven_async
+from shelflife.client.entries import Entry, Knowledge, Root, root_at
 from shelflife.client.events import Event, Reason
 from shelflife.client.guard import Amended, Guard, amend
 from shelflife.client.in_process import InProcessStore
-from shelflife.client.observing import Observing
+from shelflife.client.observing import NOTHING, About, Observing
 from shelflife.client.positions import Place, new_mark
 from shelflife.client.revalidating import Revalidating
 from shelflife.client.shelf import Shelf, Usable
@@ -28,7 +28,7 @@ __all__ = ["Memory"]
 class Memory:
     """What an agent holds across episodes.
 
-    `recall` or `amend` before a request, `observe` after its reply. Whatever the store or the server does, none of them fails and none gives
+    `recall` or `amend` before a request, `observe` after its reply. A root may be spelled in any way that a URL may be. Whatever the store or the server does, none of them fails and none gives
     a fix that is known to be stale.
     """
 
@@ -64,12 +64,6 @@ class Memory:
         self._shelf = Shelf(self.store, strategy, trust, self._telling, clock)
         self._observing = Observing(self._shelf, Writing(self._shelf, capacity, most_evictions, clock), clock)
         self._revalidating = Revalidating(self._shelf, self._observing)
-        self.observing = self._observing.observing
-        """What `observe` does, as steps, for whoever answers its questions in a way of their own."""
-
-        self.revalidating = self._revalidating.revalidating
-        """What `revalidate` does, in the same way."""
-
         self.root_of = self._shelf.root_of
         """Where the contract lives that a URL is under, as far as replies have told: the origin, or a path on it."""
 
@@ -78,19 +72,35 @@ class Memory:
         """Counts since this memory was made."""
         return self._telling.statistics
 
+    def observing(self, exchange: Exchange, about: About = NOTHING) -> Steps[list[Event]]:
+        """What `observe` does, as steps, for whoever answers its questions in a way of their own."""
+        return (yield from self._observing.observing(exchange._replace(root=root_at(exchange.root)), about))
+
+    def revalidating(
+        self,
+        root: Root,
+        operation: str,
+        request: Fields,
+        guard: Guard | None,
+        asked_as: str | None = None,
+    ) -> Steps[list[Event]]:
+        """What `revalidate` does, in the same way."""
+        steps = self._revalidating.revalidating(root_at(root), operation, request, guard, asked_as)
+        return (yield from steps)
+
     def recall(self, root: Root, operation: str, request: Fields) -> list[Entry]:
         """The fixes that hold for this request and may be used now, oldest first.
 
         There are none while it is being found out what a movement of the server's data makes stale. When that fails there are none
         until a later reply of the server has been dealt with.
         """
-        found = self._shelf.usable(root, operation, request)
+        found = self._shelf.usable(root_at(root), operation, request)
         self._telling.count_recall(is_hit=bool(found))
         return found
 
     def amend(self, root: Root, operation: str, request: Fields, guard: Guard | None = None) -> Amended:
         """The request with the remembered fixes that hold for it already in it, as far as the guard allows."""
-        amended = amend(request, partial(self._shelf.usable, root, operation), guard or Guard())
+        amended = amend(request, partial(self._shelf.usable, root_at(root), operation), guard or Guard())
         found: list[Event] = [*amended.refused, *amended.applied]
         self._telling.count_recall(is_hit=bool(found))
         if found:
@@ -131,41 +141,42 @@ class Memory:
 
         What does not hold is dropped, and the server is asked what has taken its place, so that no request has to fail for it.
         """
-        return driven(self._revalidating.refreshing(root), ask or self._ask)
+        return driven(self._revalidating.refreshing(root_at(root)), ask or self._ask)
 
     async def refresh_async(self, root: Root, ask: AnyAsk | None = None) -> list[Event]:
         """The same, awaiting `ask` when it is async."""
-        return await driven_async(self._revalidating.refreshing(root), ask or self._ask)
+        return await driven_async(self._revalidating.refreshing(root_at(root)), ask or self._ask)
 
     def hear(self, root: Root, told: bytes, ask: Ask | None = None, *, at: str | None = None) -> list[Event]:
         """Take in what an event of a server's change feed says, and renew as `refresh` does.
 
         `at` is what the request for the feed had in `Contract-At`.
         """
-        return driven(self._revalidating.hearing(root, told, at), ask or self._ask)
+        return driven(self._revalidating.hearing(root_at(root), told, at), ask or self._ask)
 
     async def hear_async(
         self, root: Root, told: bytes, ask: AnyAsk | None = None, *, at: str | None = None
     ) -> list[Event]:
         """The same, awaiting `ask` when it is async."""
-        return await driven_async(self._revalidating.hearing(root, told, at), ask or self._ask)
+        return await driven_async(self._revalidating.hearing(root_at(root), told, at), ask or self._ask)
 
     def at(self, root: Root, *, asking: bool = False) -> str:
         """What to say in the header `Contract-At` of a request, so that the server tells what has moved, and no more.
 
         The `Exchange` that is observed afterwards must have it too. With `asking` it is a question whether anything is in doubt or not.
         """
-        return self._shelf.at(root, asking=asking)
+        return self._shelf.at(root_at(root), asking=asking)
 
     def position(self, root: Root) -> str | None:
         """The position in a server's log that is known, for a precondition; None when there is none, or it is in doubt."""
+        root = root_at(root)
         knowledge = self._shelf.knowledge(root)
         is_known = knowledge is not None and isinstance(self._shelf.standing_of(root, knowledge), Usable)
         return knowledge.place.at if knowledge is not None and is_known else None
 
     def knows_versions(self, root: Root) -> bool:
         """Whether a server is known by its versions, and not by a position: it knows only the paper."""
-        knowledge = self._shelf.knowledge(root)
+        knowledge = self._shelf.knowledge(root_at(root))
         return knowledge is not None and knowledge.place.at is None and bool(knowledge.versions.tables)
 
     def forget(
@@ -175,6 +186,7 @@ class Memory:
 
         With all of a server goes what is known of its state, and which signed state was seen.
         """
+        root = root_at(root)
         is_all = (operation, type, id) == (None, None, None)
 
         def decide(known: Known) -> Write | None:

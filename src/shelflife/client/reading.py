@@ -111,6 +111,8 @@ def read_contract(
     in_headers = _from_headers(headers)
     if is_json(headers) and not reply.whole and in_headers == _NONE:
         raise BadMessage("the body of the response could not be read to its end")
+    if "content-type" not in headers and reply.body.lstrip()[:1] == b"{" and in_headers == _NONE:
+        raise BadMessage("the reply does not say what its body is: give its headers with it")
     is_object = is_json(headers) and reply.whole and reply.body.lstrip()[:1] == b"{"
     if not is_object or _is_left_alone(in_headers, operation):
         return None if in_headers == _NONE else in_headers
