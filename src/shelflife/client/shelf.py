@@ -73,11 +73,11 @@ class Doubts(Locking):
     """
 
     def __init__(self) -> None:
-        super().__init__()
         self._unsettled: dict[Root, int] = {}
         self._count = 0
         self._withheld: Counter[Root] = Counter()
         self._told: dict[Root, str] = {}
+        super().__init__()
 
     def after_fork_in_child(self) -> None:
         """Whoever was asking a server is not there any more: what it was about to find out is not known here."""
