@@ -187,7 +187,10 @@ class Vouched(msgspec.Struct, frozen=True, kw_only=True):
 
     digest: str
     key: str
-    """The key that signed it. Once it is no longer pinned, its word counts no longer."""
+    """The key that signed it."""
+
+    rests_on: tuple[str, ...] = ()
+    """The other keys that have led here, each by its word. Once one of all these is no longer pinned, none of it counts any longer."""
 
     expires_at: int
     """When the word of the key ends, in seconds of Unix time."""
