@@ -1,13 +1,21 @@
-"""Files that several processes begin at the same moment."""
+"""Files of a memory and of a log, and what becomes of them while they are in use: begun at the same moment, deleted, replaced, full."""
 
+import os
+import shutil
+import signal
 import sqlite3
+import subprocess
+import sys
 import threading
 from contextlib import closing
 
 import pytest
 
-from shelflife.client import SqliteStore
-from shelflife.server import Registry, SqliteLog
+from shelflife.client import Memory, SqliteStore
+from shelflife.client.events import StoreFailed
+from shelflife.server import LogError, Registry, SqliteLog
+from tests.client.entries import ORIGIN, entry, put
+from tests.client.responses import rejection, said
 
 
 def log_in(path):
@@ -42,3 +50,198 @@ def test_what_is_no_database_is_not_waited_for(tmp_path, begin):
     path.write_bytes(b"this is no database, but a text of some length" * 100)
     with pytest.raises(Exception, match="not a database"):
         begin(path)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "file.db"
+
+
+def all_of(path):
+    """The file, and what SQLite keeps beside it."""
+    return path.parent.glob(f"{path.name}*")
+
+
+def deleted(path):
+    for one in all_of(path):
+        one.unlink()
+
+
+def deleted_alone(path):
+    path.unlink()
+
+
+REMOVED = pytest.mark.parametrize("remove", [deleted, deleted_alone])
+
+
+@pytest.fixture
+def elsewhere(path):
+    """Another process that uses the same file, as far as SQLite can tell: a copy of the memory in a process of its own would do the same."""
+    opened = []
+
+    def open_there(kind):
+        opened.append(kind(path))
+        return opened[-1]
+
+    yield open_there
+    for one in opened:
+        one.close()
+
+
+def plans(store):
+    """What is found now, as a recall finds it: what is known comes first."""
+    store.known(ORIGIN)
+    return {one.condition.when["plan"] for one in store.entries()}
+
+
+@REMOVED
+def test_a_memory_is_read_from_the_file_that_is_there_and_not_from_the_one_that_was(path, remove, elsewhere):
+    with closing(SqliteStore(path)) as store:
+        put(store, entry("old"))
+        assert plans(store) == {"old"}
+        remove(path)
+        put(elsewhere(SqliteStore), entry("new"))
+        assert plans(store) == {"new"}
+        assert put(store, entry("both")) is not None
+        assert plans(elsewhere(SqliteStore)) == {"new", "both"}
+
+
+@REMOVED
+def test_a_log_is_read_from_the_file_that_is_there_and_not_from_the_one_that_was(path, remove, elsewhere):
+    with closing(SqliteLog(path)) as log:
+        registry = Registry({"codes": {}}, log=log)
+        registry.reload_table("codes", {"growth": {"code": "OLD"}})
+        remove(path)
+        anew = Registry({"codes": {}}, log=elsewhere(SqliteLog))
+        registry.catch_up()
+        assert registry.state.log_id == anew.state.log_id
+        registry.reload_table("codes", {"growth": {"code": "NEW"}})
+        anew.catch_up()
+        assert anew.rows("codes") == {"growth": {"code": "NEW"}}
+
+
+def copied(path):
+    """A copy as SQLite makes it, beside nothing."""
+    copy = path.with_name("copy.db")
+    with closing(sqlite3.connect(path)) as whole, closing(sqlite3.connect(copy)) as part:
+        whole.backup(part)
+    return copy
+
+
+def test_a_copy_that_is_put_back_is_used_at_once(path, elsewhere):
+    with closing(SqliteStore(path)) as store:
+        put(store, entry("old"))
+        copy = copied(path)
+        put(store, entry("new"))
+        known = store.known(ORIGIN)
+        deleted(path)
+        shutil.copy(copy, path)
+        assert store.write(ORIGIN, known.revision, known.knowledge) is None
+        assert plans(store) == plans(elsewhere(SqliteStore)) == {"old"}
+
+
+def test_a_copy_is_not_used_with_the_journal_of_what_it_has_replaced(path):
+    link = path.with_name("link.db")
+    link.symlink_to(path)  # the journal is beside the file itself
+    with closing(SqliteStore(link)) as store, closing(SqliteLog(path.with_name("log.db"))) as log:
+        put(store, entry("old"))
+        registry = Registry({"codes": {}}, log=log)
+        journals = []
+        for one in (path, log.path):
+            copied(one).replace(one)
+            journals.append(one.with_name(f"{one.name}-wal"))
+        events = []
+        memory = Memory(store, on_event=events.append)
+        for _ in range(2):
+            assert memory.recall(ORIGIN, "POST /x", {"plan": "old"}) == []
+            with pytest.raises(LogError, match="is of the one before: remove that"):
+                registry.catch_up()
+        assert [type(event) for event in events] == [StoreFailed]
+        assert f"{journals[0]} is of the one before: remove that" in events[0].why
+        for journal in journals:
+            journal.unlink()
+        assert len(memory.recall(ORIGIN, "POST /x", {"plan": "old"})) == 1
+        registry.catch_up()
+
+
+@pytest.mark.parametrize("size", [0, 5000])
+def test_a_file_that_shrinks_under_a_process_fails_no_step_of_an_agent(path, size, elsewhere):
+    events = []
+    with closing(SqliteStore(path)) as store:
+        memories = [Memory(store, on_event=events.append), Memory(elsewhere(SqliteStore))]
+        memories[0].observe(said(rejection()))
+        store.close()  # so that all is in the file, and nothing beside it
+        assert len(memories[0].recall("http://h", "POST /x", {"a": 1})) == 1
+        os.truncate(path, size)
+        for memory in memories:
+            memory.observe(said(rejection(parameters={"x": 2})))
+            assert {one.parameters["x"] for one in memory.recall("http://h", "POST /x", {"a": 1})} <= {2}
+        assert sum(isinstance(event, StoreFailed) for event in events) <= 1
+
+
+FULL = """
+import resource, signal, sys
+from shelflife.client import Memory, SqliteStore
+from shelflife.client.events import StoreFailed
+from tests.client.responses import rejection, said
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+events = []
+memory = Memory(SqliteStore(sys.argv[1]), on_event=events.append)
+memory.observe(said(rejection()))
+assert len(memory.recall("http://h", "POST /x", {"a": 1})) == 1
+_, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, most))
+memory.observe(said(rejection(parameters={"x": 2})))
+assert memory.recall("http://h", "POST /x", {"a": 1}) == []
+assert sum(isinstance(event, StoreFailed) for event in events) == 1
+resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+later = Memory(memory.store)
+later.observe(said(rejection(parameters={"x": 3})))
+assert [one.parameters for one in later.recall("http://h", "POST /x", {"a": 1})] == [{"x": 3}]
+"""
+
+
+def test_on_a_full_disk_nothing_is_recalled_that_could_not_be_replaced(path):
+    """A file may not grow: that is what a full disk is to SQLite."""
+    subprocess.run([sys.executable, "-c", FULL, path], check=True, timeout=60)
+
+
+def in_a_folder_that_cannot_be_written(path, do):
+    """Do something in a child process without rights in the folder of a file; whether all went well."""
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        is_well = False
+        try:
+            if os.geteuid() == 0:
+                os.seteuid(65534)  # to a superuser every folder can be written
+            is_well = do()
+        finally:
+            os._exit(0 if is_well else 1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("is_there", [True, False])
+def test_in_a_folder_that_cannot_be_written_the_agent_goes_on_without_memory(tmp_path_factory, is_there):
+    folder = tmp_path_factory.mktemp("folder")
+    for above in (folder, folder.parent, folder.parent.parent):
+        above.chmod(above.stat().st_mode | 0o555)
+    path = folder / "memory.db"
+    if is_there:
+        with closing(SqliteStore(path)) as store:
+            Memory(store).observe(said(rejection()))
+    folder.chmod(0o555)
+
+    def goes_on():
+        events = []
+        memory = Memory(SqliteStore(path), on_event=events.append)
+        for _ in range(2):
+            memory.observe(said(rejection()))
+            if memory.recall("http://h", "POST /x", {"a": 1}):
+                return False
+        return [type(event) for event in events] == [StoreFailed]
+
+    assert in_a_folder_that_cannot_be_written(path, goes_on)
+    folder.chmod(0o755)

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
-from weakref import WeakSet
+from weakref import ref
 
 __all__ = ["Forked", "Locking", "mind_forks"]
 
@@ -23,18 +23,20 @@ class Forked:
         """Begin anew: locks that another thread held, and connections of the parent, are of no use to a child."""
 
 
-_minded: WeakSet[Any] = WeakSet()
+_minded: set[ref[Any]] = set()
+"""A plain set, for it is copied in one step: others may be added by another thread while one forks."""
 
 
 def mind_forks(forked: Forked) -> None:
     """Have these methods called around every fork, as long as the object lives."""
-    _minded.add(forked)
+    _minded.add(ref(forked, _minded.discard))
 
 
 class Locking(Forked):
     """Keeps what it has under a lock that nobody holds while a process forks. So the child gets it whole, with a lock of its own.
 
-    Under the lock no other one of this kind is waited for: a fork takes them all, in any order.
+    Under the lock no other one of this kind is waited for: a fork takes them all, in any order. What a subclass needs around a fork it
+    sets before it calls this: another thread may fork as soon as it has.
     """
 
     def __init__(self, new_lock: Callable[[], Any] = threading.Lock) -> None:
@@ -57,7 +59,8 @@ _forking = threading.local()
 
 
 def _before() -> None:
-    _forking.told = sorted(_minded, key=id)
+    living = (one() for one in _minded.copy())
+    _forking.told = sorted((forked for forked in living if forked is not None), key=id)
     for forked in _forking.told:
         forked.before_fork()
 

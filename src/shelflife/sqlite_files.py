@@ -1,6 +1,7 @@
 """A SQLite file of our own: known by its signs, opened when it is needed, used by one thread at a time, whole or not at all.
 
-No connection crosses a fork: the child opens its own.
+What was deleted or replaced is let go of, for other processes are at the one that is there now. No connection crosses a fork: in the
+child SQLite would count on locks that only the parent has, and the first process to end would take the journal away from the others.
 """
 
 import logging
@@ -51,32 +52,32 @@ class Kind(NamedTuple):
 
 class _Open(NamedTuple):
     connection: sqlite3.Connection
-    file: tuple[int, int] | None
+    files: tuple[object, object] | None
+    """Which file and journal were opened; None when that cannot be told."""
 
 
 class SqliteFile(Locking):
-    """A file of some kind. It is opened with its first use, and anew after a fork or when it was deleted."""
+    """A file of some kind. It is opened with its first use, and anew after a fork or when it was deleted or replaced."""
 
     def __init__(
         self, path: str | Path, kind: Kind, *, busy_timeout_s: float, durable: bool, read_only: bool = False
     ) -> None:
-        super().__init__(threading.RLock)
         self.path = Path(path)
         self.kind = kind
         self._file = self.path.absolute()
+        self._journal = self._file
         self._busy_timeout_s = busy_timeout_s
         self._synchronous = "full" if durable else "normal"
         self._is_read_only = read_only
         self._open: _Open | None = None
-        self._inherited: list[_Open | None] = []
         self.reading = _Access(self, "read")
         """The lock, for as long as something is read. What goes wrong meanwhile is an error of this kind of file."""
         self._writing = _Access(self, "written")
+        super().__init__(threading.RLock)
 
-    def after_fork_in_child(self) -> None:
-        super().after_fork_in_child()
-        self._inherited.append(self._open)  # to close it here could harm the process that it belongs to
-        self._open = None
+    def before_fork(self) -> None:
+        super().before_fork()
+        self.close()
 
     def open(self) -> None:
         """Open it now."""
@@ -91,12 +92,32 @@ class SqliteFile(Locking):
                 opened.connection.close()
 
     def connection(self, *, is_to_be_there: bool = False) -> sqlite3.Connection:
-        """The open file; another one where that is to be the one that is there, and has been deleted or replaced."""
-        if is_to_be_there and self._open is not None and self._open.file != _identity(self._file):
+        """The open file; another one where that is to be the one that is there, and has been deleted or replaced.
+
+        A transaction ends with the file that it has begun with.
+        """
+        if is_to_be_there and self._open is not None and not self._is_there(self._open):
             self.close()
         if self._open is None:
-            self._open = _Open(self._connect(), _identity(self._file))
+            file = _identity(self._file)
+            connection = self._connect()
+            self._journal = Path(f"{self._file.resolve()}-wal")
+            files = self._files()
+            # one that is made now, or replaced in this moment, may not be the one that was opened: it is opened once more
+            self._open = _Open(connection, files if files[0] == file is not None else None)
         return self._open.connection
+
+    def _is_there(self, opened: _Open) -> bool:
+        if opened.connection.in_transaction:
+            return True
+        before, now = opened.files, self._files()
+        if before is not None and None not in now and before[0] != now[0] and before[1] == now[1]:
+            raise ValueError(f"it was replaced, and {self._journal} is of the one before: remove that")
+        return before is not None and before == now
+
+    def _files(self) -> tuple[object, object]:
+        """The file that is there now, and the journal: both stay for as long as anybody has them open."""
+        return _identity(self._file), _identity(self._journal)
 
     def snapshot(self) -> AbstractContextManager[sqlite3.Connection]:
         """The file as it is at one moment, to read more than once."""

@@ -1,14 +1,21 @@
 """`shelflife memory`, on a real file."""
 
+import io
 import json
 import sqlite3
+import time
 from contextlib import closing
 from functools import partial
+from pathlib import Path
 
+import msgspec
 import pytest
 
 from shelflife.cli import main
-from shelflife.client import SqliteStore
+from shelflife.client import Condition, Knowledge, SqliteStore, Write
+from shelflife.client.entries import Vouched
+from shelflife.client.positions import Place
+from shelflife.contract.versions import Versions
 from tests.client.entries import entry, put
 
 ORIGIN, OTHER = "https://a.example:443", "https://b.example:443"
@@ -159,3 +166,167 @@ def test_a_root_that_is_no_address_is_refused(path, capsys):
     with pytest.raises(SystemExit):
         main(["memory", "list", path, "--root", "api.example"])
     assert "'api.example' is not the URL of a server" in capsys.readouterr().err
+
+
+def test_why_says_what_would_be_used_and_what_keeps_the_rest_out(path, capsys):
+    status, out, err = run(capsys, "why", path, "https://a.example", 'POST /x {"plan": "basic"}')
+    assert (status, err) == (0, "")
+    used, other = entry("basic", root=ORIGIN).id[:12], entry("pro", "P2", root=ORIGIN).id[:12]
+    assert out == (
+        "1 of 2 remembered for POST /x would be used now.\n"
+        "Of https://a.example:443 nothing is known: no reply with a contract was seen, or all was forgotten.\n"
+        f'\n{used}  USE_PROMO sets {{"promo": "P1"}}: used\n'
+        f'\n{other}  USE_PROMO sets {{"promo": "P2"}}: not used\n'
+        "  it is for requests in which 'plan' is 'pro', and here it is 'basic'\n"
+        "\nThis is with the default guard."
+        " Keys that an agent has pinned, and what it doubts by itself, are not in the file.\n"
+    )
+
+
+KNOWN = Knowledge(strategy="exact", versions=Versions({"t": "1"}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "knowledge", "request_", "why_not"),
+    [
+        ({}, KNOWN, "POST /x", "'plan' is 'basic', and here it is not there"),
+        (
+            {"condition": Condition({"a/b": 1})},
+            KNOWN,
+            'POST /x {"a": {"b": 2}}',
+            "'a/b' is 1, and here it is 2",
+        ),
+        (
+            {"condition": Condition({}, {"plan": ("basic",)})},
+            KNOWN,
+            'POST /x {"plan": "basic"}',
+            "does not hold for this value of 'plan': it is 'basic'",
+        ),
+        ({"condition": Condition({"": {"a": 1}})}, KNOWN, "POST /x", "it is for one whole request"),
+        (
+            {"operation": "POST /y"},
+            KNOWN,
+            'POST /x {"plan": "basic"}',
+            "it is for another operation, POST /y",
+        ),
+        (
+            {"parameters": {"amount": 5}},
+            KNOWN,
+            'POST /x {"plan": "basic"}',
+            "the guard refuses it: 'amount' is for the caller to decide; allow it by name in fields",
+        ),
+        (
+            {"is_suspect": True},
+            KNOWN,
+            'POST /x {"plan": "basic"}',
+            "asked about it first: it may have gone stale",
+        ),
+        (
+            {},
+            msgspec.structs.replace(KNOWN, generation=1),
+            'POST /x {"plan": "basic"}',
+            "asked about it first: it is of another log of the server",
+        ),
+        (
+            {},
+            msgspec.structs.replace(KNOWN, place=Place(at="WO5gZa12", doubt="d")),
+            'POST /x {"plan": "basic"}',
+            "asked about it first: a reply of the server may be newer than what is known",
+        ),
+        (
+            {},
+            msgspec.structs.replace(KNOWN, split_at=time.time()),
+            'POST /x {"plan": "basic"}',
+            "asked about it first: several logs answer for the server",
+        ),
+        ({"strategy": "paper"}, KNOWN, 'POST /x {"plan": "basic"}', "kept under another strategy"),
+        (
+            {},
+            KNOWN,
+            'POST /x {"plan": "basic", "x": ' + "[" * 40 + "]" * 40 + "}",
+            "something in it that JSON cannot carry, or is nested too deeply",
+        ),
+    ],
+)
+def test_why_gives_the_reason_of_whatever_withholds_a_fix(
+    tmp_path, capsys, changes, knowledge, request_, why_not
+):
+    path, one = tmp_path / "memory.db", entry(root=ORIGIN, **changes)
+    with closing(SqliteStore(path)) as store:
+        put(store, one, tags=["suspect" if one.is_suspect else "all"], root=ORIGIN)
+        store.write(ORIGIN, store.known(ORIGIN).revision, Write(knowledge))
+    status, out, _ = run(capsys, "why", str(path), ORIGIN, request_, "--json")
+    [fix] = json.loads(out)["fixes"]
+    assert (status, fix["id"], fix["is_used"]) == (0, one.id, False)
+    assert why_not in fix["why_not"]
+
+
+def test_why_tells_two_fixes_that_contradict_each_other(tmp_path, capsys):
+    path = tmp_path / "memory.db"
+    with closing(SqliteStore(path)) as store:
+        put(store, entry(root=ORIGIN), entry(value="P2", type="B", root=ORIGIN), tags=["all"], root=ORIGIN)
+    _, out, _ = run(capsys, "why", str(path), ORIGIN, 'POST /x {"plan": "basic"}')
+    assert out.startswith("0 of 2 remembered for POST /x would be used now.\n")
+    assert out.count("the guard refuses it: another remembered fix sets 'promo' to something else") == 2
+
+
+def test_why_points_to_where_something_is_remembered(path, capsys):
+    _, out, _ = run(capsys, "why", path, "https://a.example", "POST /nothing")
+    assert "0 of 0 remembered for POST /nothing would be used now." in out
+    assert "another operation of this server:\n         2  POST /x\n" in out
+    assert f"another server in this file:\n         1  {OTHER}\n" in out
+
+
+def test_why_finds_the_contract_that_a_path_is_under(tmp_path, capsys):
+    path, root = tmp_path / "memory.db", f"{ORIGIN}/v1"
+    with closing(SqliteStore(path)) as store:
+        put(store, entry(root=root, operation="POST /v1/x"), tags=["all"], root=root)
+        store.write(ORIGIN, 0, Write(Knowledge(strategy="exact", roots=("/v1",))))
+    for address in ("https://a.example", "https://a.example/v1"):
+        _, out, _ = run(capsys, "why", str(path), address, 'POST /v1/x {"plan": "basic"}', "--json")
+        told = json.loads(out)
+        assert (told["root"], [one["is_used"] for one in told["fixes"]]) == (root, [True])
+
+
+def test_the_fields_of_a_request_can_be_in_a_file_or_in_the_input(path, tmp_path, capsys, monkeypatch):
+    body = tmp_path / "body.json"
+    body.write_text('{"plan": "pro"}')
+    monkeypatch.setattr("sys.stdin", io.StringIO('{"plan": "pro"}'))
+    for given in (str(body), "-"):
+        _, out, _ = run(capsys, "why", path, ORIGIN, "POST /x", "--body", given, "--json")
+        told = json.loads(out)
+        assert told["request"] == {"plan": "pro"}
+        assert [one["when"]["plan"] for one in told["fixes"] if one["is_used"]] == ["pro"]
+
+
+@pytest.mark.parametrize(
+    ("request_", "more", "sentence"),
+    [
+        ("POST /x {nonsense", (), "the fields of the request are no JSON object"),
+        ("POST /x {}", ("--body", "-"), "given twice"),
+        ("POST /x", ("--body", "nowhere.json"), "nowhere.json cannot be read"),
+        ("POST /x", ("--body", __file__), "the fields of the request are no JSON object"),
+    ],
+)
+def test_a_request_that_cannot_be_read_is_told_in_one_sentence(path, capsys, request_, more, sentence):
+    status, out, err = run(capsys, "why", path, ORIGIN, request_, *more)
+    assert (status, out, err.count("\n")) == (1, "", 1)
+    assert sentence in err
+
+
+def test_why_says_until_when_a_key_vouches(tmp_path, capsys):
+    path = tmp_path / "memory.db"
+    vouched = Vouched(log="l", at="WO5gZa12", digest="0" * 64, key="k", expires_at=86_400)
+    known = Knowledge(strategy="exact", place=Place(at="WO5gZa12"), vouched=vouched)
+    with closing(SqliteStore(path)) as store:
+        store.write(ORIGIN, 0, Write(known))
+    _, out, _ = run(capsys, "why", str(path), ORIGIN, "POST /x", "--json")
+    assert json.loads(out)["known"] == (
+        "the position WO5gZa12 is known; a key has vouched for it until 1970-01-02 00:00:00 UTC, and counts no longer"
+    )
+
+
+def test_why_changes_nothing(path, capsys):
+    before = [one.read_bytes() for one in sorted(Path(path).parent.glob("memory.db"))]
+    run(capsys, "why", path, ORIGIN, 'POST /x {"plan": "basic"}')
+    assert [one.read_bytes() for one in sorted(Path(path).parent.glob("memory.db"))] == before

@@ -110,3 +110,53 @@ def test_what_a_thread_of_the_parent_was_asking_about_is_in_doubt_in_the_child_u
         may_answer.set()
         asking.join()
     assert len(recalled(memory)) == 1
+
+
+@pytest.mark.usefixtures("switching_often")
+def test_a_fork_goes_well_while_other_threads_make_memories(tmp_path, monkeypatch):
+    failures, is_over = [], threading.Event()
+    monkeypatch.setattr(sys, "unraisablehook", failures.append)  # what goes wrong around a fork goes here
+
+    def make():
+        while not is_over.is_set():
+            Memory(SqliteStore(tmp_path / "memory.db"))
+
+    threads = [threading.Thread(target=make) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        are_well = all(in_child(lambda: not failures) for _ in range(100))
+    finally:
+        is_over.set()
+        for thread in threads:
+            thread.join()
+    assert are_well
+    assert failures == []
+
+
+def test_whoever_lets_go_of_a_file_takes_nothing_from_a_child_that_uses_it(tmp_path):
+    store = SqliteStore(tmp_path / "memory.db")
+    memory = Memory(store)
+    memory.observe(said(rejection()))
+    is_used, is_let_go = os.pipe(), os.pipe()
+
+    def uses_it_before_and_after():
+        memory.observe(said(rejection(parameters={"x": 2})))
+        os.write(is_used[1], b".")
+        os.read(is_let_go[0], 1)
+        memory.observe(said(rejection(parameters={"x": 3})))
+        return [one.parameters for one in recalled(memory)] == [{"x": 3}]
+
+    def lets_go():
+        os.read(is_used[0], 1)
+        store.close()
+        os.write(is_let_go[1], b".")
+
+    letting_go = threading.Thread(target=lets_go)
+    letting_go.start()
+    assert in_child(uses_it_before_and_after)
+    letting_go.join()
+    assert [one.parameters for one in recalled(memory)] == [{"x": 3}]
+    store.close()
+    for end in (*is_used, *is_let_go):
+        os.close(end)

@@ -221,6 +221,39 @@ def test_what_was_vouched_for_by_a_key_that_is_no_longer_pinned_is_suspect(tmp_p
 
 
 @pytest.mark.spec("15.14")
+@pytest.mark.parametrize("is_endorsed", [True, False])
+def test_what_a_key_that_is_no_longer_pinned_has_led_to_is_revalidated(tmp_path, store, clock, is_endorsed):
+    """Whoever had the old key may have said that nothing has moved, and that the log is where it is not."""
+    endorsements = [KEY.endorse(OTHER_KEY.key)] if is_endorsed else []
+    workers = [
+        acme_provider(log=tmp_path / "log.db", signing=Signing(signer=key, clock=clock))
+        for key in (KEY, SigningKey(OTHER_KEY._private, endorsements))
+    ]
+    behind = Replaced(workers[0])
+    with serving(behind) as address:
+        with Naming(address, store=store, clock=clock, trust=trust({address: [KEY.key]})) as agent:
+            agent.call(GOVERNED)
+            behind.put(workers[1])
+            clock.now += 300
+            agent.memory.refresh(address)
+            assert bool(agent.recall(GOVERNED)) is is_endorsed
+        pinned_anew = trust({address: [OTHER_KEY.key]})
+        with Naming(address, store=store, clock=clock, trust=pinned_anew) as agent:
+            assert agent.recall(GOVERNED) == []
+            agent.memory.refresh(address)
+            assert (agent.recall(GOVERNED), agent.of(Distrusted)) == ([], [])
+            assert held(agent) == [{"promo_code": "SUMMERSALE25"}]
+            vouched = store.known(address).knowledge.vouched
+            assert (vouched.key, vouched.rests_on) == (OTHER_KEY.key, ())
+            agent.memory.revalidate(address, agent.operation, GOVERNED)
+            assert agent.recall(GOVERNED)
+            agent.memory.refresh(address)
+            assert agent.recall(GOVERNED)
+    for worker in workers:
+        worker.close()
+
+
+@pytest.mark.spec("15.14")
 def test_what_was_learned_before_a_key_was_pinned_is_revalidated(tmp_path, address, store, clock):
     with Naming(address, store=store, clock=clock) as agent:
         agent.call(GOVERNED)

@@ -460,12 +460,13 @@ def test_a_file_is_opened_with_the_first_verb_and_tried_again_with_the_next(tmp_
     store.close()
 
 
-def test_a_file_that_was_deleted_is_made_anew_with_the_next_write(path):
+def test_a_file_that_was_deleted_is_made_anew_and_what_was_known_of_it_counts_no_longer(path):
     store = SqliteStore(path)
     put(store, entry())
-    path.unlink()
     stale = store.known(ORIGIN)
+    path.unlink()
     assert store.write(ORIGIN, stale.revision, Write(stale.knowledge, put=[filed(entry("b"))])) is None
+    assert store.known(ORIGIN) == (Knowledge(), 0)
     put(store, entry("b"))
     other = SqliteStore(path)
     assert list(other.entries()) == [entry("b")]

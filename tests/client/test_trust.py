@@ -383,6 +383,41 @@ def test_a_key_names_the_one_that_takes_its_place(path, clock):
         client.follow(server)
 
 
+def test_where_a_key_says_that_the_log_is_binds_nobody_once_it_is_no_longer_pinned(path, clock):
+    old, new = SigningKey.new(), SigningKey.new()
+    client = Client(clock, old.key)
+    with Server(path, old, clock) as server:
+        client.follow(server)
+        far_ahead = resigned(old, to="AAAAAA999999", log="another", expires_at=int(clock.now) + 10**9)
+        client.held = msgspec.structs.replace(client.held, log="another")
+        client.follow(server, far_ahead)  # whoever has stolen the old key
+    with Server(path, new, clock) as server:
+        client.trust = trust({ORIGIN: [old.key, new.key]})
+        with pytest.raises(Distrust, match="another log"):
+            client.follow(server)
+        client.trust = trust({ORIGIN: [new.key]})
+        client.follow(server)
+        assert (client.held.at, client.held.key, client.held.rests_on) == (server.at, new.key, ())
+        assert client.held.expires_at < clock.now + 10**6
+
+
+def test_of_several_keys_that_have_led_somewhere_all_must_stay_pinned(path, clock):
+    old, new, unused = (SigningKey.new() for _ in range(3))
+    client = Client(clock, old.key, new.key, unused.key)
+    for key in (old, new):
+        with Server(path, key, clock) as server:
+            client.follow(server)
+    knowledge = Knowledge(place=Place(at=client.held.at), vouched=client.held)
+    for pins, is_vouched_for in (
+        ([old, new, unused], True),
+        ([old, new], True),
+        ([new, unused], False),
+        ([old], False),
+    ):
+        word = trust({ORIGIN: [key.key for key in pins]}).word_about(ORIGIN, clock)
+        assert (word.lacks(knowledge) is None) is is_vouched_for
+
+
 @pytest.mark.spec("15.9")
 def test_an_endorsement_is_a_signature_over_both_keys():
     old, new = SigningKey.new(), SigningKey.new()

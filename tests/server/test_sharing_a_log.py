@@ -317,7 +317,6 @@ for child_number in range(3):
     children.append(child)
 reload_as("of the parent")
 in_the_middle.join()
-assert provider.registry._log._file.connection() is inherited
 assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
 provider.registry.catch_up()
 print(len(provider.registry.rows("codes")), provider.registry.state.number)

@@ -2,9 +2,10 @@
 
 import argparse
 import json
+import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,9 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from shelflife.cli.errors import CommandError
-from shelflife.cli.tables import print_table
-from shelflife.client import Entry, Event, Memory, SqliteStore, StoreError
-from shelflife.client.entries import is_below, origin_of
+from shelflife.cli.tables import counted, print_table
+from shelflife.client import Entry, Event, Knowledge, Memory, SqliteStore, StoreError
+from shelflife.client.entries import Vouched, is_below, origin_of
 from shelflife.client.events import StoreFailed
 
 __all__ = ["add_to"]
@@ -46,6 +47,13 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         one.add_argument("--json", action="store_true", help="for programs")
     one = verb("show", "show one fix and what it rests on", _show)
     one.add_argument("id", help="its id, or the beginning of it")
+    one.add_argument("--json", action="store_true", help="for programs")
+    one = verb("why", "say of each remembered fix why it is used for a request, or is not", _why)
+    one.add_argument("root", type=_root, help="the server, as https://api.example")
+    one.add_argument("request", help="""the request, as 'POST /orders {"plan": "basic"}'""")
+    one.add_argument(
+        "--body", help="a file with the fields of the request, in place of those above; - for the input"
+    )
     one.add_argument("--json", action="store_true", help="for programs")
     _add_choice(verb("export", "write every fix as a line of JSON", _export))
     one = verb("forget", "drop fixes: all that match", _forget)
@@ -132,6 +140,89 @@ def _show(options: argparse.Namespace) -> None:
     learned = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(entry.learned_at))
     for name, value in (_as_json(entry) | {"learned_at": learned}).items():
         print(f"{name:<11} {_printable(value) if isinstance(value, str) else json.dumps(value)}")
+
+
+def _why(options: argparse.Namespace) -> None:
+    operation, request = _request(options)
+    with _opened(options.file, read_only=True) as store:
+        memory = Memory(store)
+        _, _, path = operation.partition(" ")
+        root = options.root if urlsplit(options.root).path else memory.root_of(options.root + path)
+        found = memory.why(root, operation, request)
+        known = _known(store.known(root).knowledge)
+        roots = Counter(entry.root for entry in store.entries())
+    of_it = [one for one in found if one.entry.operation == operation]
+    if options.json:
+        fixes = [
+            {**_as_json(one.entry), "is_used": one.why_not is None, "why_not": one.why_not} for one in found
+        ]
+        print(
+            json.dumps(
+                {"root": root, "operation": operation, "request": request, "known": known, "fixes": fixes}
+            )
+        )
+        return
+    used_count = sum(one.why_not is None for one in of_it)
+    print(f"{used_count} of {len(of_it)} remembered for {_printable(operation)} would be used now.")
+    print(f"Of {_printable(root)} {known}.")
+    for one in of_it:
+        becomes = "used" if one.why_not is None else "not used"
+        print(
+            f"\n{one.entry.id[:_SHORT_ID]}  {_printable(one.entry.type)} sets {_short(one.entry.parameters)}: {becomes}"
+        )
+        if one.why_not is not None:
+            print(f"  {_printable(one.why_not)}")
+    if not of_it:
+        _print_elsewhere("operation", "of this server", Counter(one.entry.operation for one in found))
+        _print_elsewhere("server", "in this file", roots - Counter({root: roots[root]}))
+    print(
+        "\nThis is with the default guard. Keys that an agent has pinned, and what it doubts by itself, are not in the file."
+    )
+
+
+def _print_elsewhere(what: str, where: str, counts: Mapping[str, int]) -> None:
+    if counts:
+        print(f"\nThere is something for another {what} {where}:")
+        for name, count in sorted(counts.items()):
+            print(f"  {count:>8}  {_printable(name)}")
+
+
+def _known(knowledge: Knowledge) -> str:
+    """What is known of a server, as the rest of a sentence."""
+    if knowledge.place.at is not None:
+        return f"the position {knowledge.place.at} is known{_vouched(knowledge.vouched)}"
+    if knowledge.versions.tables:
+        return (
+            f"the versions of {counted(len(knowledge.versions.tables), 'table')} are known, and no position"
+        )
+    return "nothing is known: no reply with a contract was seen, or all was forgotten"
+
+
+def _vouched(vouched: Vouched | None) -> str:
+    if vouched is None:
+        return ""
+    until = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(vouched.expires_at))
+    is_over = vouched.expires_at <= time.time()
+    return f"; a key has vouched for it until {until}{', and counts no longer' if is_over else ''}"
+
+
+def _request(options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+    """The operation, and the fields: those after it, or those in a file."""
+    operation, brace, rest = options.request.partition(" {")
+    body = brace.strip() + rest
+    if options.body is not None:
+        if body:
+            raise CommandError(
+                "the fields of the request are given twice: after the operation, and with --body"
+            )
+        try:
+            body = sys.stdin.read() if options.body == "-" else Path(options.body).read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise CommandError(f"{options.body} cannot be read: {error}") from error
+    try:
+        return operation.strip(), msgspec.json.decode(body or "{}", type=dict[str, Any])
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise CommandError(f"the fields of the request are no JSON object: {error}") from error
 
 
 def _export(options: argparse.Namespace) -> None:

@@ -13,8 +13,9 @@ import msgspec
 from shelflife.client.positions import Place
 from shelflife.contract import Suggestion
 from shelflife.contract.cells import Cells, rows_of_cells
+from shelflife.contract.names import shown
 from shelflife.contract.versions import Versions
-from shelflife.contract.when import WHOLE_REQUEST, as_read, holds
+from shelflife.contract.when import WHOLE_REQUEST, as_read, holds, mismatch, value_at
 
 __all__ = [
     "Condition",
@@ -196,6 +197,24 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Whether it holds for this request."""
         return holds(self.condition.when, request, self.condition.unless)
 
+    def mismatch(self, request: Mapping[str, Any]) -> str | None:
+        """Why it does not hold for this request, in a sentence; None when it does."""
+        path = mismatch(self.condition.when, request, self.condition.unless)
+        if path is None:
+            return None
+        if path == WHOLE_REQUEST:
+            return "it is for one whole request, and this is another: the server did not say on which fields it depends"
+        has = (
+            "it is not there"
+            if value_at(request, path) is None
+            else f"it is {shown(value_at(request, path))}"
+        )
+        if path not in self.condition.when:
+            return f"it does not hold for this value of {shown(path)}: {has}"
+        return (
+            f"it is for requests in which {shown(path)} is {shown(self.condition.when[path])}, and here {has}"
+        )
+
 
 class Vouched(msgspec.Struct, frozen=True, kw_only=True):
     """The newest state of a root for which a key vouches that the user has pinned."""
@@ -206,7 +225,10 @@ class Vouched(msgspec.Struct, frozen=True, kw_only=True):
 
     digest: str
     key: str
-    """The key that signed it. Once it is no longer pinned, its word counts no longer."""
+    """The key that signed it."""
+
+    rests_on: tuple[str, ...] = ()
+    """The other keys that have led here, each by its word. Once one of all these is no longer pinned, none of it counts any longer."""
 
     expires_at: int
     """When the word of the key ends, in seconds of Unix time."""

@@ -18,14 +18,41 @@ __all__ = ["Amended", "Guard", "amend"]
 _NAME = re.compile(r"(?!__)[A-Za-z0-9_.-]+")
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _CREDENTIAL = re.compile(
-    r"(password|passwd|pwd|passphrase|secret|credential|authori[sz]ation|auth|oauth|jwt|bearer|cookie"
-    r"|sessionid|(api|access|private)key|(access|refresh|auth|id|api|session)token)s?"
+    r"(password|passwd|pwd|passphrase|passcode|pin|otp|totp|mfa|cvv|cvc|csc|secret|credential|authori[sz]ation|auth|oauth|jwt|bearer"
+    r"|cookie|sessionid|(security|verification|access|recovery)code|seedphrase|security(answer|question)|(api|access|private|public|ssh|deploy|signing)key|certificate"
+    r"|(access|refresh|auth|id|api|session|private|public|user|link|organization)token)s?"
 )
-_ADDRESS = re.compile(r"(.*ur[li]|host|hostname|origin|webhook|endpoint|callback|redirect)s?")
-_MONEY = re.compile(
-    r"(amount|price|total|fee|cost|quantity|discount|tip|balance|currency|payment|pay|payout|transfer|refund|invoice"
-    r"|card|iban|bic|swift|bank|account|wallet|payer|payee|customer|client|user|owner|sender|receiver|recipient|beneficiary"
-    r"|merchant|vendor|destination|email|phone|address)(e?s)?"
+_ADDRESS = re.compile(
+    r"(.*ur[li]|host|hostname|webhook|endpoint|.*callback|redirect|proxy|cidr|ip|ipaddress)s?"
+)
+_OF_THE_CALLER = (
+    # how much
+    "amount|amt|price|total|subtotal|fee|cost|quantity|quantities|qty|count|capacity|number of|weight|dose|dosage|discount|tip|balance"
+    "|budget|declared value|customs value|insured value|insurance|premium|deposit|withdrawal|loan|rent|salary|wage|bonus|commission|bid"
+    "|donation|tuition|deductible|stake|stop loss|notional|lots|leverage|seat|night|copies|adult|child|children|infant|replica"
+    # what pays
+    "|payment|pay|pmt|payout|transfer|refund|invoice|charge|credit|debit|capture|void|card|iban|bic|bicfi|swift|bank|account|acct|wallet"
+    "|routing number|sort code"
+    # who
+    "|payer|payor|payee|customer|shopper|client|user|username|login|owner|sender|receiver|recipient|beneficiary|beneficiaries|heir|merchant|vendor|supplier"
+    "|seller|buyer|shipper|consignee|debtor|creditor|dbtr|cdtr|patient|practitioner|prescriber|performer|student|teacher|tenant|landlord|passenger|traveler|traveller|guest|attendee"
+    "|invitee|participant|member|subscriber|contact|person|employee|employer|manager|assignee|reviewer|collaborator|organizer|signer"
+    "|guarantor|guardian|holder|spouse|kin|behalf|first name|last name|full name|legal name|maiden|birth|birth date|passport|ssn|social security"
+    "|national id|tax id|vat id|driver license|gender|nationality|ethnicity|religion|flyer|loyalty"
+    # where to, and when
+    "|destination|origin|address|street|latitude|longitude|email|phone|telephone|cellphone|mobile|fax|domain|date|deadline"
+    # consent, and who may do what
+    "|consent|authorized|agree|agreed|agreement|accept|accepted|acceptance|acknowledged|confirm|confirmed|approve|approved|approval"
+    "|waive|waiver|signature|opt in|opt out|subscribe|unsubscribe|tos|gdpr|marketing|role|permission|privilege|scope|grant|acl|visibility"
+    "|public|publicly|private|admin|root|sudo|share|shared|access"
+    # what cannot be taken back
+    "|delete|deletion|destroy|remove|erase|wipe|drop|clear|purge|reset|kill|terminate|termination|shutdown|revoke|suspend|block|ban|disable|deactivate"
+    "|permanent|permanently|force|overwrite|override|skip|cancel|archived|dry run"
+)
+_CALLER = re.compile(rf"({_OF_THE_CALLER.replace(' ', '')})+(e?s|id|number|name)?")
+_WHOM = re.compile(r"(ship|bill|sold|send|pay|reply)?to|from|cc|bcc")
+_FORM = re.compile(
+    r"types?|kind|format|unit|currency|country|language|locale|brand|category|class|version|mode|scheme"
 )
 _LARGEST_PARAMETERS = 16_384
 _MOST_LAYERS = 32
@@ -40,7 +67,13 @@ _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 
 class Guard(msgspec.Struct, frozen=True, kw_only=True):
-    """Which fixes may be applied. By default: those that name, at any depth, no credential, no address, and nothing about money or who gets it."""
+    """Which fixes may be applied. By default: those that name, at any depth, no credential, no network address, and nothing that only the
+    caller may decide.
+
+    It goes by the words of names: a `shipTo` is a `ship_to`. A word may stand for money or another quantity, for who or where, for consent
+    or access, or for what cannot be taken back: then a name that has it is for the caller to decide, unless it ends with what is only the
+    form of something, such as `_type`, `_unit`, `_currency` or `_country`. No list of words is complete. `fields` needs none.
+    """
 
     operations: frozenset[str] | None = None
     """The operations whose requests may be amended; None for all."""
@@ -49,7 +82,7 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True):
     """For each operation the fields that may be set; an operation that is not here allows none. None for any field."""
 
     allows_money: bool = False
-    """Whether a fix may also change amounts, means of payment and recipients that `fields` does not name."""
+    """Whether a fix may also change all that is for the caller to decide, and that `fields` does not name."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.fields, Mapping | None):
@@ -73,8 +106,8 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True):
             if depth == _MOST_LAYERS:
                 return "its parameters are nested too deeply"
             for name in (name for value in layer if isinstance(value, Mapping) for name in value):
-                is_about_money_refused = not self.allows_money and not (depth == 0 and name in named)
-                why = _suspicion(name, is_about_money_refused)
+                is_left_to_the_caller = not self.allows_money and not (depth == 0 and name in named)
+                why = _suspicion(name, is_left_to_the_caller)
                 if why is not None:
                     return f"{name[:64]!a} {why}"
         if len(msgspec.json.encode(entry.parameters)) > _LARGEST_PARAMETERS:
@@ -96,18 +129,21 @@ def _values_in(value: Any) -> Iterable[Any]:
     return value if isinstance(value, list | tuple) else ()
 
 
-def _suspicion(name: str, is_about_money_refused: bool) -> str | None:
+def _suspicion(name: str, is_left_to_the_caller: bool) -> str | None:
     """What is wrong with a name, by its words. `apiKey`, `api_key` and `apikey` are one; a `payment_token` is no `token`."""
     if not _NAME.fullmatch(name):
         return "is no plain name"
     words = [word.lower() for word in _WORD.findall(name)]
     terms = (*words, *map("".join, pairwise(words)))
+    last = words[-1] if words else ""
     if words == ["token"] or any(map(_CREDENTIAL.fullmatch, terms)):
         return "looks like a credential"
-    if any(map(_ADDRESS.fullmatch, (*words[-1:], "".join(words[-2:])))):
+    if any(map(_ADDRESS.fullmatch, (last, "".join(words[-2:])))):
         return "looks like an address"
-    if is_about_money_refused and any(map(_MONEY.fullmatch, words)):
-        return "is about money or who gets it; allow it by name in fields"
+    head = words[words.index("of") - 1] if "of" in words[1:] else last
+    is_of_the_caller = any(map(_CALLER.fullmatch, terms)) or _WHOM.fullmatch(last)
+    if is_left_to_the_caller and is_of_the_caller and not _FORM.fullmatch(head):
+        return "is for the caller to decide; allow it by name in fields"
     return None
 
 

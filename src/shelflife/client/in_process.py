@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import count, islice
 
 import msgspec
 
@@ -20,6 +20,7 @@ class InProcessStore(Locking):
 
     def __init__(self) -> None:
         super().__init__()
+        self._revisions = count(1)
         self._known: dict[Root, Known] = {}
         self._filed: dict[str, Filed] = {}
         self._ids: _Ids = defaultdict(dict)
@@ -55,19 +56,12 @@ class InProcessStore(Locking):
         with self._lock:
             if self.known(root).revision != revision:
                 return None
-            self._known[root] = Known(write.knowledge, revision + 1)
-            written = Written([], [], [])
-            for tag in write.drop:
-                written.dropped.extend(
-                    (self._remove(id), tag) for id in tuple(self._ids.get((root, tag), ()))
-                )
-            written.dropped.extend((self._remove(id), id) for id in write.drop_ids if id in self._filed)
-            for filed in write.put:
-                self._put(filed, written)
-            by_use = self._by_use.get(root, {})
-            excess = 0 if write.capacity is None else max(len(by_use) - write.capacity, 0)
-            written.trimmed.extend(self._remove(id) for id in tuple(islice(by_use, excess)))
-            return written
+            try:
+                return self._written(root, write)
+            except BaseException:  # Ctrl-C, or the end of the stack: half a write is worse than none
+                for held in (self._known, self._filed, self._ids, self._by_use, self._shapes):
+                    held.clear()
+                raise
 
     def used(self, ids: Iterable[str]) -> None:
         with self._lock:
@@ -79,6 +73,19 @@ class InProcessStore(Locking):
     def entries(self) -> Iterator[Entry]:
         with self._lock:
             return iter([filed.entry for filed in self._filed.values()])
+
+    def _written(self, root: Root, write: Write) -> Written:
+        self._known[root] = Known(write.knowledge, next(self._revisions))
+        written = Written([], [], [])
+        for tag in write.drop:
+            written.dropped.extend((self._remove(id), tag) for id in tuple(self._ids.get((root, tag), ())))
+        written.dropped.extend((self._remove(id), id) for id in write.drop_ids if id in self._filed)
+        for filed in write.put:
+            self._put(filed, written)
+        by_use = self._by_use.get(root, {})
+        excess = 0 if write.capacity is None else max(len(by_use) - write.capacity, 0)
+        written.trimmed.extend(self._remove(id) for id in tuple(islice(by_use, excess)))
+        return written
 
     def _put(self, filed: Filed, written: Written) -> None:
         entry = filed.entry

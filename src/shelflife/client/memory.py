@@ -10,6 +10,7 @@ from os import PathLike
 from shelflife.client.asking import AnyAsk, Ask, Exchange, Fields, Steps, driven, driven_async
 from shelflife.client.entries import Entry, Knowledge, Root, root_at
 from shelflife.client.events import Event, Reason
+from shelflife.client.explaining import Explained, explained
 from shelflife.client.guard import Amended, Guard, amend
 from shelflife.client.in_process import InProcessStore
 from shelflife.client.observing import NOTHING, About, Observing
@@ -106,6 +107,16 @@ class Memory:
         if found:
             self._telling.tell(found)
         return amended
+
+    def why(self, root: Root, operation: str, request: Fields, guard: Guard | None = None) -> list[Explained]:
+        """All that is remembered of a server, and of each whether it would be used for this request now, or else why not.
+
+        It only looks. What it says of a doubt is what this memory knows: another process may have one of its own.
+        """
+        found: list[Explained] = []
+        with self._telling.failing("read"):
+            found.extend(explained(self._shelf, root, operation, request, guard or Guard()))
+        return found
 
     def observe(self, exchange: Exchange, ask: Ask | None = None) -> list[Event]:
         """Learn from a reply: drop what it shows to be stale, keep the fixes it gives. Returns what happened."""

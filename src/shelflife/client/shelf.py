@@ -73,11 +73,11 @@ class Doubts(Locking):
     """
 
     def __init__(self) -> None:
-        super().__init__()
         self._unsettled: dict[Root, int] = {}
         self._count = 0
         self._withheld: Counter[Root] = Counter()
         self._told: dict[Root, str] = {}
+        super().__init__()
 
     def after_fork_in_child(self) -> None:
         """Whoever was asking a server is not there any more: what it was about to find out is not known here."""
@@ -283,10 +283,8 @@ class Shelf:
         standing = self.standing_of(root, knowledge)
         if knowledge is None or not isinstance(standing, Usable):
             return []
-        found = self._held(root, operation, request)
-        found = [entry for entry in found if isinstance(standing_of(entry, knowledge, standing), Usable)]
-        if self.is_split(knowledge):
-            found = [entry for entry in found if entry.id in self._confirmed[root]]
+        held = self._held(root, operation, request)
+        found = [entry for entry in held if isinstance(self._standing_in(entry, knowledge, standing), Usable)]
         if found and not only_to_look:
             self._confirmed[root].difference_update(entry.id for entry in found)
             with self.telling.failing("write"):  # which takes nothing from what was found
@@ -298,13 +296,23 @@ class Shelf:
         knowledge = self.knowledge(root)
         if knowledge is None:
             return []
-        is_split = self.is_split(knowledge)
+        held = self._held(root, operation, request)
         return [
-            entry
-            for entry in self._held(root, operation, request)
-            if isinstance(standing_of(entry, knowledge, Usable()), Revalidate)
-            or (is_split and entry.id not in self._confirmed[root])
+            entry for entry in held if isinstance(self._standing_in(entry, knowledge, Usable()), Revalidate)
         ]
+
+    def standing_of_entry(self, entry: Entry) -> Standing:
+        """Whether an entry may be used now, for the requests that it holds for."""
+        knowledge = self.knowledge(entry.root)
+        server = self.standing_of(entry.root, knowledge)
+        return server if knowledge is None else self._standing_in(entry, knowledge, server)
+
+    def _standing_in(self, entry: Entry, knowledge: Knowledge, server: Standing) -> Standing:
+        standing = standing_of(entry, knowledge, server)
+        is_usable = isinstance(standing, Usable)
+        if is_usable and self.is_split(knowledge) and entry.id not in self._confirmed[entry.root]:
+            return Revalidate("several logs answer for the server, so that is done before each use")
+        return standing
 
     def has_suspects(self, root: Root) -> bool:
         """Whether there may be any, for any request."""

@@ -80,7 +80,7 @@ class SqliteStore:
 
     A write survives the end of the process at once; with `durable` it also survives that of the machine,
     at the cost of waiting for the disk. The file is opened with the first verb, so that one that cannot be opened is a miss and no reason to stop,
-    and anew after a fork or when it was deleted. `read_only` opens a file that is there, at once, to look at it.
+    and anew after a fork or when it was deleted or replaced. `read_only` opens a file that is there, at once, to look at it.
     """
 
     def __init__(
@@ -110,6 +110,8 @@ class SqliteStore:
 
     def known(self, root: Root) -> Known:
         with self._file.reading:
+            # here and not in the verbs that follow it: what is known and what is found are to be of one file
+            self._file.connection(is_to_be_there=True)
             known = self._still_seen().known.get(root)
             if known is None:
                 row = self._execute("select knowledge, revision from roots where root = ?", root).fetchone()

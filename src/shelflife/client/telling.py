@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from shelflife.client.entries import Root
-from shelflife.client.events import Event, Evicted, Reason, Stored, StoreFailed
+from shelflife.client.events import Event, Evicted, Reason, Refused, Stored, StoreFailed
 from shelflife.client.stores import StoreError
 from shelflife.forks import Locking
 
@@ -21,6 +21,7 @@ _log = logging.getLogger("shelflife.memory")
 _BACK_OFF_S = 3.0
 _MOST_GONE = 10_000
 """Of each root."""
+_MOST_REFUSALS = 1_000
 
 
 class Statistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +62,7 @@ class Telling(Locking):
         self._counts: Counter[str] = Counter()
         self._evictions: Counter[Reason] = Counter()
         self._gone: defaultdict[Root, OrderedDict[str, dict[str, Any]]] = defaultdict(OrderedDict)
+        self._refusals: set[str] = set()
         self._on_event = on_event
         self._clock = clock
         self._failing = ""
@@ -72,12 +74,21 @@ class Telling(Locking):
         for event in told:
             self._count(event)
             _log.debug("%s", event)
+            if isinstance(event, Refused):
+                self._tell_refusal(event)
             if self._on_event is not None:
                 try:
                     self._on_event(event)
                 except Exception:  # noqa: BLE001 - whatever it raises, what was observed is observed
                     _log.exception("whoever listens to the events of the memory has failed")
         return told
+
+    def _tell_refusal(self, refused: Refused) -> None:
+        """Say it once for each operation and reason: who wonders why nothing is applied looks here first."""
+        text = f"the guard keeps what is remembered out of {refused.entry.operation}: {refused.why}"
+        if text not in self._refusals and len(self._refusals) < _MOST_REFUSALS:
+            self._refusals.add(text)
+            _log.info("%s", text)
 
     def store_works(self, doing: str) -> None:
         """The store could be read, or written. One that cannot be written may still be read."""

@@ -76,7 +76,8 @@ class KeysWord(Word):
         vouched, lack = knowledge.vouched, "no key that is pinned vouches for the state of the server"
         if vouched is None or vouched.at != knowledge.place.at or self.clock() >= vouched.expires_at:
             return lack
-        return None if vouched.key in _keys(self.trust, self.root, vouched).valid else lack
+        keys = _keys(self.trust, self.root, vouched)
+        return None if vouched.key in keys.valid and keys.led_to(vouched) else lack
 
     def judged(
         self, knowledge: Knowledge, sent: str | None, said: Account, answer: Answer | None
@@ -84,9 +85,15 @@ class KeysWord(Word):
         """Only a signed answer moves anything. A reply may be of the state that a key vouches for; else it is one to ask about."""
         if answer is not None:
             verdict, place = judged(knowledge.place, sent, said)
-            # What was known may have come from somebody who has no keys, and so asks nobody for them.
-            is_by_a_key = knowledge.vouched is not None and knowledge.vouched.at == knowledge.place.at
-            if isinstance(verdict, Current | Forward) and not is_by_a_key:
+            # What was known may have come from a key that is no longer pinned: whoever had it could say that nothing has moved.
+            # Or from somebody who has no keys, and so asks nobody for them.
+            vouched = knowledge.vouched
+            is_by_keys = (
+                vouched is not None
+                and vouched.at == knowledge.place.at
+                and _keys(self.trust, self.root, vouched).led_to(vouched)
+            )
+            if isinstance(verdict, Current | Forward) and not is_by_keys:
                 return Adopted(), place
             return verdict, place
         if self.lacks(knowledge) is None and said.to == knowledge.place.at:
@@ -111,11 +118,19 @@ class KeysWord(Word):
 class _Keys(NamedTuple):
     """Who may sign, who has been named to take somebody's place, and whose place was taken."""
 
-    valid: frozenset[str]
+    pins: frozenset[str]
     named: dict[str, str]
     """Who has named each."""
 
     retired: tuple[str, ...]
+
+    @property
+    def valid(self) -> frozenset[str]:
+        return frozenset({*self.pins, *self.named}.difference(self.retired))
+
+    def led_to(self, vouched: Vouched) -> bool:
+        """Whether none but these have ever vouched for what was known up to there. To have been replaced since takes nothing from that."""
+        return {vouched.key, *vouched.rests_on} <= {*self.pins, *self.named}
 
 
 def attestation(
@@ -138,13 +153,16 @@ def attestation(
             f"the signed state is of a contract at {shown(statement.root or '/')}, not of this one"
         )
     _check_time(statement, now)
-    if held is not None:
+    rests_on: tuple[str, ...] = ()
+    if held is not None and keys.led_to(held):
         _check_order(held, named, statement)
+        rests_on = tuple(sorted({held.key, *held.rests_on} - {signed.key}))
     vouched = Vouched(
         log=statement.log,
         at=statement.to,
         digest=statement.digest,
         key=signed.key,
+        rests_on=rests_on,
         expires_at=statement.expires_at,
         keys=keys.named,
         retired_keys=keys.retired,
@@ -178,7 +196,7 @@ def _keys(trust: Trust, root: Root, held: Vouched | None, endorsements: Sequence
         counting = {*pins, *named}
         named |= {key: by for key, by in claims if by in counting}
     retired |= dict.fromkeys(by for key, by in named.items() if key not in seen)
-    return _Keys(frozenset({*pins, *named}.difference(retired)), named, tuple(retired))
+    return _Keys(pins, named, tuple(retired))
 
 
 def _verified(signed: SignedStatement, keys: _Keys, is_signed_by: IsSignedBy) -> Statement:

@@ -5,7 +5,7 @@ from typing import Any
 
 from shelflife.contract.values import same_json
 
-__all__ = ["WHOLE_REQUEST", "as_read", "field_path", "holds", "read_at", "value_at"]
+__all__ = ["WHOLE_REQUEST", "as_read", "field_path", "holds", "mismatch", "read_at", "value_at"]
 
 WHOLE_REQUEST = ""
 """The pointer to the request as a whole."""
@@ -33,9 +33,20 @@ def holds(
     when: Mapping[str, Any], request: Mapping[str, Any], unless: Mapping[str, Sequence[Any]] | None = None
 ) -> bool:
     """Whether a fix that was learned under these conditions applies to this request."""
-    return all(_has(request, path, value) for path, value in when.items()) and not any(
-        _has(request, path, value) for path, values in (unless or {}).items() for value in values
-    )
+    return mismatch(when, request, unless) is None
+
+
+def mismatch(
+    when: Mapping[str, Any], request: Mapping[str, Any], unless: Mapping[str, Sequence[Any]] | None = None
+) -> str | None:
+    """The field for which a fix that was learned under these conditions does not apply to this request; None when it does."""
+    for path, value in when.items():
+        if not _has(request, path, value):
+            return path
+    for path, values in (unless or {}).items():
+        if any(_has(request, path, value) for value in values):
+            return path
+    return None
 
 
 def read_at(request: Mapping[str, Any], path: str) -> Any:
