@@ -40,7 +40,7 @@ __all__ = [
     "unchanged",
 ]
 
-ORIGIN = "https://api.example.com"
+ORIGIN = "https://api.example.com:443"
 OPERATION = "POST /subscriptions"
 RULES_VERSION = "4f53cda18c2b"
 _TABLE_COUNT = 50

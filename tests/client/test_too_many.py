@@ -18,7 +18,7 @@ from shelflife.testing import serving
 from tests.client.entries import ORIGIN, OTHER, entry, filed
 from tests.client.responses import FIX, STAMPS, rejection, said
 
-ROOT, OPERATION = "http://h", "POST /x"
+ROOT, OPERATION = "http://h:80", "POST /x"
 
 
 def flood(count, first=0, **changes):
@@ -178,11 +178,11 @@ def test_fixes_that_look_at_ever_other_fields_are_left_out_at_last_and_each_time
 
 def test_a_server_that_teaches_without_end_takes_no_room_from_another(store):
     memory = Memory(store, capacity=3)
-    memory.observe(said(rejection())._replace(root="http://quiet"))
+    memory.observe(said(rejection())._replace(root="http://quiet:80"))
     for number in range(10):
         events = memory.observe(said(rejection(when={"a": number})))
         assert all(event.entry.root == ROOT for event in events)
-    assert len(memory.recall("http://quiet", OPERATION, {})) == 1
+    assert len(memory.recall("http://quiet:80", OPERATION, {})) == 1
     assert [len(memory.recall(ROOT, OPERATION, {"a": number})) for number in (6, 7, 9)] == [0, 1, 1]
     assert memory.statistics.evictions == {Reason.CAPACITY.name.lower(): 7}
 

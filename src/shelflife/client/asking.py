@@ -150,24 +150,26 @@ class Patience:
                 )
 
 
-class _AnswersLater(TypeError):
-    """What is to answer at once is async."""
-
-
 def driven(steps: Generator[Step, Reply | None, Outcome], answer: AnyAnswering[Step] | None) -> Outcome:
     """Carry on to the end with blocking calls; without anybody to answer, every question is without an answer."""
 
+    is_async = False
+
     def at_once(step: Step) -> Reply | None:
+        nonlocal is_async
         reply = answer(step) if answer else None
-        if inspect.isawaitable(reply):
-            if inspect.iscoroutine(reply):
-                reply.close()
-            raise _AnswersLater("what answers is async: await the verb whose name ends in _async")
-        return reply
+        if not inspect.isawaitable(reply):
+            return reply
+        is_async = True
+        if inspect.iscoroutine(reply):
+            reply.close()
+        return None
 
     try:
         driven_async(steps, at_once).send(None)  # nothing there waits, so the first step is the last
     except StopIteration as end:
+        if is_async:
+            raise TypeError("what answers is async: await the verb whose name ends in _async") from None
         outcome: Outcome = end.value
         return outcome
     raise AssertionError("a blocking call does not wait")
@@ -203,8 +205,6 @@ async def _reply_to(step: Step, answer: AnyAnswering[Step] | None, patience: Pat
     try:
         with patience.spent():
             return await _awaited(answer(step))
-    except _AnswersLater:
-        raise
     except Exception:  # noqa: BLE001 - whatever keeps it from being answered, the agent's request was made
         _log.warning("%s was asked, and whoever answers has failed", step.url, exc_info=True)
         return None
