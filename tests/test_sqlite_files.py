@@ -9,13 +9,17 @@ import sys
 import threading
 from contextlib import closing
 
+import httpx2
 import pytest
 
+from shelflife.apis.acme import acme_app, acme_provider
 from shelflife.client import Memory, SqliteStore
 from shelflife.client.events import StoreFailed
 from shelflife.server import LogError, Registry, SqliteLog
+from shelflife.testing import serving
 from tests.client.entries import ORIGIN, entry, put
 from tests.client.responses import rejection, said
+from tests.processes import wait_until
 
 
 def log_in(path):
@@ -164,6 +168,26 @@ def test_a_copy_is_not_used_with_the_journal_of_what_it_has_replaced(path):
         registry.catch_up()
 
 
+def test_a_worker_whose_log_was_deleted_says_so_once_and_answers_no_questions(path, caplog):
+    provider = acme_provider(log=path)
+    with serving(acme_app(provider)) as address:
+        question = f"{address}/contract/changes?from=AAAAAA1&nonce=abc"
+        assert httpx2.get(question).status_code == 200
+        deleted(path)
+        assert [httpx2.get(question).status_code for _ in range(3)] == [503] * 3
+        wait_until(lambda: provider.registry.is_cut_off)
+        assert httpx2.get(question).status_code == 503
+        anew = acme_provider(log=path)
+        acme_app(anew)
+        anew.be_ready()
+        wait_until(lambda: httpx2.get(question).status_code == 200)
+        anew.close()
+    provider.close()
+    told = [record.message for record in caplog.records if "deleted while it was in use" in record.message]
+    assert sum("what others reload is not seen until it can" in one for one in told) == 1
+    assert sum("a client could not be answered from the end of the log" in one for one in told) == 1
+
+
 @pytest.mark.parametrize("size", [0, 5000])
 def test_a_file_that_shrinks_under_a_process_fails_no_step_of_an_agent(path, size, elsewhere):
     events = []
@@ -184,6 +208,7 @@ import resource, signal, sys
 from shelflife.client import Memory, SqliteStore
 from shelflife.client.events import StoreFailed
 from tests.client.responses import rejection, said
+from tests.processes import wait_until
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 events = []
