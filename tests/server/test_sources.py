@@ -216,8 +216,6 @@ def test_a_text_of_sqlalchemy_is_a_query_too(offers):
 
 
 def test_an_async_engine_is_read_again_and_again(offers):
-    pytest.importorskip("greenlet")
-    pytest.importorskip("aiosqlite")
     from sqlalchemy.ext.asyncio import create_async_engine
 
     engine = create_async_engine(offers.url.set(drivername="sqlite+aiosqlite"))
