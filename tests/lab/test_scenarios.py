@@ -7,8 +7,14 @@ import msgspec
 import pytest
 
 from shelflife.cli import main
+from shelflife.lab.audit import leaks_in
 from shelflife.lab.checking import problems_of
+from shelflife.lab.planners.simulated import SimulatedPlanner
+from shelflife.lab.runner import play
 from shelflife.lab.scenarios import ScenarioError, load, parse, shipped
+from shelflife.lab.scores import score_of
+from shelflife.lab.slots import with_stale_slots
+from shelflife.lab.spec import RunSpec
 from shelflife.lab.toml_lines import TomlLines
 from tests.lab.small_stream import SMALL
 
@@ -154,3 +160,57 @@ def test_the_lines_of_a_file_full_of_blanks_are_found_at_once():
     began_at = time.perf_counter()
     assert TomlLines(f"[{blanks}a{blanks}b\n[{blanks}c{blanks}]{blanks}# c\n").of("c") == 2
     assert time.perf_counter() - began_at < 1
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_stale_slots_are_worked_out_to_what_the_shipped_streams_give(name):
+    given = load(name)
+    worked_out = with_stale_slots(msgspec.structs.replace(given, stale_slots=None))
+    assert worked_out.stale_slots == (given.stale_slots or [])
+
+
+def rotated(*moments):
+    """Drifts of the partner plan's code, after an episode each, to a code of its own."""
+    return "\n".join(
+        f'[[drift]]\nafter = {after}\ntable = "active_csm_codes"\nset = {{ plan_partner_growth = {{ code = "{code}" }} }}'
+        for after, code in moments
+    )
+
+
+@pytest.mark.parametrize(
+    ("moments", "slots"),
+    [
+        ([(3, "WINTERLAUNCH26")], [6, 9]),
+        ([(3, "WINTERLAUNCH26"), (6, "SUMMERSALE25")], [6, 9, 12]),
+        ([(3, "WINTERLAUNCH26"), (4, "SUMMERSALE25")], []),
+        ([(-1, "WINTERLAUNCH26")], []),
+        ([(30, "WINTERLAUNCH26")], [33]),
+    ],
+)
+def test_a_slot_is_stale_when_what_its_family_met_before_is_suggested_no_more(moments, slots):
+    text = f'name = "mine"\nlike = "drifted"\n{rotated(*moments)}\n'
+    assert with_stale_slots(parse(text, "mine.toml")).stale_slots == slots
+
+
+def test_slots_that_are_given_are_taken_as_they_are():
+    text = f'name = "mine"\nlike = "undrifted"\nstale_slots = [33]\n{rotated((3, "WINTERLAUNCH26"))}\n'
+    assert with_stale_slots(parse(text, "mine.toml")).stale_slots == [33]
+
+
+def test_a_drift_may_come_before_the_first_episode():
+    scenario = parse(f'name = "mine"\nlike = "undrifted"\n{rotated((-1, "WINTERLAUNCH26"))}\n', "mine.toml")
+    records = []
+    play(
+        RunSpec("mine", "A2D", "compliant"), SimulatedPlanner("compliant"), records.append, scenario=scenario
+    )
+    _, drifted, attempted, *_ = records
+    assert (drifted.after, drifted.rows) == (-1, ["active_csm_codes:plan_partner_growth"])
+    assert (attempted.episode, attempted.status) == (0, 422)
+    score = score_of(records)
+    assert (score.retries, score.evictions, score.stale_injections) == (6, 0, 0)
+
+
+@pytest.mark.parametrize("arm", ["A0", "A1"])
+def test_a_word_of_the_schema_that_a_drift_brings_is_no_answer(arm):
+    drift = '[[drift]]\nafter = 3\ntable = "ingredient_diets"\nset = { anchovies = { fits = "omnivore", substitute = "capers" } }'
+    assert leaks_in(parse(f'name = "mine"\nlike = "recipes"\n{drift}\n', "mine.toml"), arm) == []
