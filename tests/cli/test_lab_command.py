@@ -73,6 +73,15 @@ def test_what_a_model_answered_is_kept_without_being_asked(tmp_path, monkeypatch
     assert "2 runs could not be played to their end; the same command goes on from shelflife-lab" in shown.err
 
 
+def test_a_planner_that_there_is_not_is_answered_with_those_that_there_are(capsys):
+    for arguments in ("lab run drifted --planner complaint", "lab preflight --planner complaint"):
+        assert main(arguments.split()) == 1
+        error = capsys.readouterr().err
+        assert "there is no planner 'complaint'; there are compliant, compliant-last, conservative" in error
+        assert "sim:claude-haiku-4-5" in error
+        assert "models as in vendor/model" in error
+
+
 def test_a_failure_without_records_does_not_promise_to_go_on(monkeypatch, capsys):
     def failing(specs, folder, **settings):
         return grid.Outcome([], [grid.Failure(specs[0], "the server is gone")])
