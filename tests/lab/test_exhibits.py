@@ -121,7 +121,7 @@ def test_every_exact_number_is_held_against_the_paper(exhibits):
         ("What it costs in tokens and retries", "compliant-last"): (
             "3",
             "2",
-            "Retries per stream A0: 27.0 here, 24.0 there",
+            "Retries per stream A0: 27 here, 24 there",
         ),
     }
     assert all(row.kind is Kind.EXACT for row in exhibits["agreement"].rows)
@@ -133,7 +133,7 @@ def test_the_report_counts_what_differs_from_the_paper(collection):
 
 def test_rotations_say_plainly_that_retries_grow_and_in_the_paper_do_not(exhibits):
     shown = exhibits["rotations"]
-    assert [line(shown, "compliant")[f"Retries at A2D: {count}"] for count in (1, 2)] == ["7.0", "8.0"]
+    assert [line(shown, "compliant")[f"Retries at A2D: {count}"] for count in (1, 2)] == ["7", "8"]
     assert line(shown, "claude-haiku-4-5", kind=Kind.PAPER)["Retries at A2D: 2"] == "near 7"
     assert any(
         "differs from the paper's near 7: compliant needs 7, 8 retries" in note for note in shown.notes
@@ -258,8 +258,8 @@ def test_a_stream_that_somebody_wrote_has_a_table_too(scores):
     mine = as_if(a2, stream="my-api")
     exhibits = {one.key: one for one in collection_of([mine]).exhibits}
     here = line(exhibits["other-streams"], "my-api", "A2")
-    assert (here["Completed"], here["First try (%)"], here["Retries"]) == ("36/36", "75.0", "9.0")
-    assert (here["Evictions"], here["Precision"], here["Compliance (%)"]) == ("4.0", "0.25", "100.0")
+    assert (here["Completed"], here["First try (%)"], here["Retries"]) == ("36/36", "75.0", "9")
+    assert (here["Evictions"], here["Precision"], here["Compliance (%)"]) == ("4", "0.25", "100.0")
     assert "ladder" not in exhibits
 
 
