@@ -22,6 +22,7 @@ from shelflife.lab.apis import APIS
 from shelflife.lab.arms import ARMS, OF_USERS, KeepsNothing
 from shelflife.lab.clock import Clock
 from shelflife.lab.planners import Planner
+from shelflife.lab.prompting import system_prompt
 from shelflife.lab.records import FORMAT, Attempted, Drifted, Model, Record, RunStarted
 from shelflife.lab.scenarios import BEFORE_THE_FIRST, Drift, Scenario, load
 from shelflife.lab.servers import Server, guard_of, server_of
@@ -274,4 +275,5 @@ def _started(
         split=scenario.split,
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         version=shelflife.__version__,
+        system=system_prompt(APIS[scenario.api]),
     )
