@@ -62,7 +62,7 @@ def test_a_stream_of_the_users_is_read_from_its_file(tmp_path):
         ("[[drift]]", "[[drift]]\nversion = 5", "line 26: expected `str"),
         ("remove = [", "rows = {}\nremove = [", "line 25: rows are all that the table has then"),
         (
-            'table = "active_csm_codes"\nremove = ["plan_partner_scale"]',
+            'table = "active_csm_codes"\nremove = ["plan_startup_program"]',
             'version = "1.1.0"\nadd_rules = [{ from = "a", to = "b", relation = "c" }]',
             "line 25: a drift of rules has no rows, set, remove or version",
         ),
@@ -115,13 +115,115 @@ def test_what_the_api_refuses_is_found_by_asking_it(old, new, told):
     assert told in problem
 
 
+ROTATION = """\
+[[drift]]
+after = 11
+table = "active_csm_codes"
+set = { plan_partner_growth = { code = "%s" } }
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (
+            ROTATION % "NOT_ELIGIBLE",
+            "line 3: the drift after episode 11 takes away the constraint that 'partner' meets: whatever is"
+            " remembered, its episodes succeed at once (12, 15, 18, 21, 24, 27, 30, 33)",
+        ),
+        (
+            ROTATION % "SUMMERSALE25",
+            "line 3: the drift after episode 11 changes nothing: no row, no rule and no version",
+        ),
+        (
+            '[[drift]]\nafter = -1\ntable = "active_csm_codes"\nset = {}',
+            "line 3: the drift before the first episode changes nothing: no row, no rule and no version",
+        ),
+        (
+            '[[drift]]\nafter = 5\nadd_rules = [{ from = "token_funding_map", to = "recommended_credit_token",'
+            ' relation = "funds", via = "pays_for" }]',
+            "line 3: the drift after episode 5 changes nothing",
+        ),
+        (
+            "[varied]\namount = [12000, 12003]",
+            "line 4: with 12003 for 'amount', 'partner' is answered otherwise",
+        ),
+        (
+            '[varied]\npayment_method_token = ["acme_pm_visa_debit", "acme_pm_sepa_debit"]',
+            "line 4: with 'acme_pm_sepa_debit' for 'payment_method_token', 'partner' is answered otherwise",
+        ),
+    ],
+)
+def test_what_would_be_scored_in_vain_is_found_with_its_line(more, told, tmp_path, capsys):
+    path = tmp_path / "mine.toml"
+    path.write_text(f'name = "mine"\nlike = "undrifted"\n{more}\n')
+    assert main(["lab", "check", str(path)]) == 1
+    first, *problems = capsys.readouterr().err.splitlines()
+    assert first.endswith("mine.toml cannot be played:")
+    assert problems[0].strip().startswith(told)
+
+
+def test_a_bump_that_changes_no_row_is_a_change():
+    bump = '[[drift]]\nafter = 5\ntable = "active_csm_codes"\nset = {}\nversion = "1.1.0"'
+    assert problems_of(parse(f'name = "mine"\nlike = "undrifted"\n{bump}\n', "mine.toml")) == []
+
+
+def test_a_constraint_that_comes_back_before_its_family_does_has_not_vanished():
+    gone = '[[drift]]\nafter = 3\ntable = "active_csm_codes"\nremove = ["plan_partner_growth"]'
+    text = f'name = "mine"\nlike = "undrifted"\n{gone}\n{rotated((4, "SUMMERSALE25"))}\n'
+    assert problems_of(parse(text, "mine.toml")) == []
+
+
+FAMILY = """\
+[families.%s]
+class = "%s"
+task = "Subscribe to {plan}."
+%s
+[families.%s.input]
+customer = "cus_ada"
+plan = "%s"
+amount = 12000
+currency = "usd"
+payment_method_token = "%s"
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        (
+            'hint = "rewrite a value"\nfield = "promo_code"',
+            "line 6: the fix for 'partner' adds a field to its input (promo_code), and its hint says 'rewrite a value'",
+        ),
+        (
+            'hint = "add a field"\nfield = "promo"',
+            "line 7: the fix for 'partner' sets promo_code, and its field says promo",
+        ),
+    ],
+)
+def test_a_hint_or_a_field_that_is_not_what_the_fix_does_is_told(how, told):
+    partner = ("partner", "governed", how, "partner", "plan_partner_growth", "acme_pm_visa_credit")
+    text = f'name = "mine"\nlike = "undrifted"\n{FAMILY % partner}'
+    assert problems_of(parse(text, "mine.toml"), TomlLines(text)) == [told]
+
+
+def test_a_hint_that_would_add_what_the_fix_rewrites_is_told():
+    annual = ("annual", "funding", 'hint = "add a field"', "annual", "plan_enterprise_annual")
+    text = f'name = "mine"\nlike = "undrifted"\n{FAMILY % (*annual, "acme_pm_visa_debit")}'
+    assert problems_of(parse(text, "mine.toml")) == [
+        "the fix for 'annual' rewrites a value of its input (payment_method_token), and its hint says 'add a field'"
+    ]
+
+
 def test_the_command_tells_what_is_wrong(tmp_path, capsys):
     path = tmp_path / "wrong.toml"
     path.write_text(SMALL.replace("after = 0", "after = 9"))
     assert main(["lab", "check", str(path)]) == 1
     assert "line 25: there is no episode 9" in capsys.readouterr().err
     assert main(["lab", "check", "drifted"]) == 0
-    assert "36 episodes on acme" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "36 episodes on acme" in shown
+    assert "stale slots, as given: 12, 15" in shown
     for missing in (str(tmp_path / "none.toml"), "no-such-stream"):
         assert main(["lab", "check", missing]) == 1
         assert capsys.readouterr().err.startswith("shelflife: ")

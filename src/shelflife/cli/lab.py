@@ -379,20 +379,26 @@ def _check(options: argparse.Namespace) -> None:
     with _lab():
         from shelflife.lab.audit import leaks_in
         from shelflife.lab.checking import problems_of
+        from shelflife.lab.slots import with_stale_slots
+        from shelflife.lab.toml_lines import TomlLines
     try:
         scenario = load(options.stream)
     except ScenarioError as error:
         raise CommandError(f"{options.stream} is no stream:\n  " + "\n  ".join(error.problems)) from error
-    problems = problems_of(scenario)
+    file = Path(options.stream)
+    problems = problems_of(scenario, TomlLines(file.read_text("utf-8")) if file.suffix == ".toml" else None)
     if problems:
         raise CommandError(f"{options.stream} cannot be played:\n  " + "\n  ".join(problems))
+    is_given, scenario = scenario.stale_slots is not None, with_stale_slots(scenario)
     leaks = [*leaks_in(scenario, "A0"), *leaks_in(scenario, "A1")]
     if leaks:
         told = [f"episode {leak.episode}, attempt {leak.attempt}: {leak.value}" for leak in leaks]
         raise CommandError(f"{options.stream} gives answers away in its prompts:\n  " + "\n  ".join(told))
+    slots = ", ".join(map(str, scenario.stale_slots or ())) or "none"
     print(
         f"{scenario.name}: {counted(len(scenario.order), 'episode')} on {scenario.api}, {counted(len(scenario.drift), 'drift')},"
-        f" {counted(len(scenario.eligible), 'episode')} eligible for compliance"
+        f" {counted(len(scenario.eligible), 'episode')} eligible for compliance;"
+        f" stale slots, {'as given' if is_given else 'worked out'}: {slots}"
     )
 
 
