@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -19,7 +20,8 @@ from shelflife.lab.arms import ARMS
 from shelflife.lab.exhibits import ExhibitsError, Kind, collection_of, write_all
 from shelflife.lab.exhibits.cells import DASH, kind_of, number, signed
 from shelflife.lab.exhibits.figures import INKS, figures_of
-from shelflife.lab.exhibits.markup import as_csv, as_latex, as_markdown
+from shelflife.lab.exhibits.latex import as_latex
+from shelflife.lab.exhibits.markup import as_csv, as_markdown
 from shelflife.lab.exhibits.pools import Runs
 from shelflife.lab.exhibits.report import report_html
 from shelflife.lab.grid import execute
@@ -313,7 +315,7 @@ def test_names_that_others_wrote_are_no_formula_in_csv(hostile):
 
 
 def test_names_that_others_wrote_are_plain_text_in_latex(hostile):
-    text = as_latex(hostile.exhibits[0])
+    text = as_latex(hostile.exhibits[0]).replace(r"\allowbreak{}", "")
     assert "\\write18" not in text
     assert "\\textbackslash{}write18\\{x\\}\\$\\textasciicircum{}\\#\\%\\_" in text
     body = text.partition("\\midrule")[2].partition("\\bottomrule")[0]
@@ -330,9 +332,42 @@ def test_names_that_others_wrote_stay_in_their_cell_in_markdown(hostile):
 
 def test_latex_shares_a_heading_between_the_columns_of_a_group(exhibits):
     text = as_latex(exhibits["first-try-by-class"])
-    assert r"\multicolumn{2}{c}{Add a field (\%)}" in text
+    assert r"\multicolumn{2}{c}{\shortstack[c]{Add a \\ field (\%)}}" in text
     assert r"\cmidrule(lr){3-4}" in text
-    assert r"\begin{tabular}{llrrrrrrrr}" in text
+    assert re.search(r"\\begin\{tabularx\}\{\\textwidth\}\{(>\{.*?\}X){2}r{8}\}\n", text)
+
+
+def test_a_table_that_is_longer_than_a_page_goes_on_in_another(exhibits):
+    ladder = exhibits["ladder"]
+    text = as_latex(ladder._replace(rows=ladder.rows * 8))
+    parts = text.count("\\begin{table*}")
+    assert parts > 1
+    assert text.count("The ladder, continued.") == parts - 1
+    assert text.count("\\label{tab:ladder}") == 1
+    body = [line for line in text.splitlines() if line.endswith(r"\\") and not line.startswith("Planner")]
+    assert sum(line.startswith(("compliant & ", "conservative & ")) for line in body) == 16
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="there is no LaTeX here")
+@pytest.mark.parametrize("options", ["twocolumn", "twocolumn,a4paper,11pt"])
+def test_latex_tables_fit_a_page_with_two_columns(scores, hostile, options, tmp_path):
+    exact = [as_if(score, arm="exact") for score in scores if score.spec.arm == "A2D"]
+    model = [as_if(score, planner="openai-api/local/qwen2.5-coder-1.5b-instruct-q4_k_m") for score in scores]
+    exhibits = [*collection_of([*scores, *exact, *model]).exhibits, *hostile.exhibits]
+    ladder = exhibits[0]
+    tables = [*exhibits, ladder._replace(key="long", rows=ladder.rows * 8)]
+    packages = r"\usepackage[T1]{fontenc}\usepackage{booktabs,amssymb,tabularx}"
+    page = f"\\documentclass[{options}]{{article}}{packages}\\begin{{document}}%s\\end{{document}}"
+    (tmp_path / "all.tex").write_text(page % "\n\\clearpage\n".join(map(as_latex, tables)), "utf-8")
+    compiled = subprocess.run(
+        ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "all.tex"],
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+    )
+    told = (tmp_path / "all.log").read_text("latin-1")
+    assert compiled.returncode == 0, told[-2000:]
+    assert re.findall(r"Overfull .hbox.*|Float too large.*|Undefined control.*", told) == []
 
 
 def test_figures_are_drawn_from_the_runs_and_what_is_missing_is_said(figures, scores):
