@@ -32,7 +32,9 @@ _MINUS = "\N{MINUS SIGN}"
 class Kind(Enum):
     """Where a number comes from."""
 
-    EXACT = "exact"
+    EXACT = "deterministic"
+    """Not called exact where people read it: that is the name of an arm."""
+
     TUNED = "simulated, tuned to the paper"
     SIMULATED = "simulated"
     ESTIMATED = "estimated"

@@ -302,7 +302,7 @@ def intervals(runs: Runs) -> Exhibit:
             "Rates: Wilson's interval over the pooled episodes, which stays honest at 0 and 100 %, where an interval over three equal seeds would have no width;"
             " it takes episodes for independent, so the spread over seeds stands beside it.",
             "Gain: Newcombe's interval from the two. Retries: Student's t over seeds, and a dash where all seeds came to the same, for it would have no width.",
-            "Exact planners are not here, for there is no chance in them. The paper gives one bound: no standard deviation over seeds above 18.1 points.",
+            "Deterministic planners are not here, for there is no chance in them. The paper gives one bound: no standard deviation over seeds above 18.1 points.",
         ),
     )
 
