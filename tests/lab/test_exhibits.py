@@ -379,7 +379,9 @@ def test_figures_are_drawn_from_the_runs_and_what_is_missing_is_said(figures, sc
     ]
     governed = ElementTree.fromstring(figures[0].svg)
     texts = [node.text for node in governed.iter() if node.tag.endswith("text")]
-    assert {"compliant", HAIKU, "deterministic", "simulated, tuned to the paper", "30", "90", DASH} <= set(texts)
+    assert {"compliant", HAIKU, "deterministic", "simulated, tuned to the paper", "30", "90", DASH} <= set(
+        texts
+    )
     for figure in figures:
         assert figure.png.startswith(b"\x89PNG")
         assert len(figure.png) > 5000

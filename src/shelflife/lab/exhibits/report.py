@@ -34,7 +34,7 @@ _BEFORE_A_GROUP_PX = 10.0
 _SHORTEST_LINE = 11
 """What names something is broken into lines of so many characters at least, and not within words that are not much longer."""
 
-_LONGEST_WORD = 18
+_LONGEST_WORD = 14
 _REM_PX = 16
 _STEP_REM = 2
 
