@@ -1,7 +1,9 @@
 """Streams as data files, and what is told of a wrong one."""
 
 import pickle
+import re
 import time
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -11,7 +13,7 @@ from shelflife.lab.audit import leaks_in
 from shelflife.lab.checking import problems_of
 from shelflife.lab.planners.simulated import SimulatedPlanner
 from shelflife.lab.runner import play
-from shelflife.lab.scenarios import ScenarioError, load, parse, shipped
+from shelflife.lab.scenarios import Drift, Family, Scenario, ScenarioError, Split, load, parse, shipped
 from shelflife.lab.scores import score_of
 from shelflife.lab.slots import with_stale_slots
 from shelflife.lab.spec import RunSpec
@@ -292,6 +294,25 @@ def rotated(*moments):
 def test_a_slot_is_stale_when_what_its_family_met_before_is_suggested_no_more(moments, slots):
     text = f'name = "mine"\nlike = "drifted"\n{rotated(*moments)}\n'
     assert with_stale_slots(parse(text, "mine.toml")).stale_slots == slots
+
+
+WRITING = (Path(__file__).parents[2] / "docs" / "lab.md").read_text("utf-8")
+WRITING = WRITING.partition("\n## Writing a stream\n")[2].partition("\n## ")[0]
+
+
+def test_all_that_a_stream_can_say_is_documented():
+    for kind in (Scenario, Family, Drift, Split):
+        keys = {field.encode_name for field in msgspec.structs.fields(kind)}
+        documented = re.findall(r"(?m)^\| (`.*?) \|", WRITING)
+        assert keys - {"name"} <= {key for row in documented for key in re.findall(r"`(\w+)`", row)}
+
+
+@pytest.mark.parametrize("text", re.findall(r"```toml\n(.*?)```", WRITING, re.DOTALL))
+def test_the_streams_of_the_documentation_can_be_checked_and_played(text, tmp_path, capsys):
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    assert main(["lab", "check", str(path)]) == 0, capsys.readouterr().err
+    assert main(["lab", "run", str(path), "--arm", "A2D"]) == 0
 
 
 def test_slots_that_are_given_are_taken_as_they_are():
