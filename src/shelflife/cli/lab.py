@@ -307,6 +307,9 @@ def _preflight(options: argparse.Namespace) -> None:
             found = preflight(planner, trials=options.trials, on_call=progress.advance)
     except PlannerError as error:
         raise CommandError(str(error)) from error
+    except KeyboardInterrupt:
+        print("\nshelflife: interrupted: a preflight keeps nothing, and begins anew", file=sys.stderr)
+        raise
     if options.json:
         print(json.dumps(msgspec.to_builtins(found)))
         return
