@@ -141,6 +141,12 @@ def test_ctrl_c_without_records_says_that_nothing_is_kept(monkeypatch, capsys):
     assert "interrupted: nothing is kept; with --out DIR it could be gone on with" in capsys.readouterr().err
 
 
+def test_ctrl_c_in_a_preflight_says_that_nothing_is_kept(monkeypatch, capsys):
+    interrupted_at(3, monkeypatch)
+    assert main("lab preflight --planner compliant --trials 2".split()) == 130
+    assert "interrupted: a preflight keeps nothing, and begins anew" in capsys.readouterr().err
+
+
 def play_instead(monkeypatch, *specs):
     """Have the demo play these runs and not its own."""
     monkeypatch.setattr(

@@ -18,7 +18,7 @@ from shelflife.client import EXACT
 from shelflife.lab import paper
 from shelflife.lab.arms import ARMS
 from shelflife.lab.exhibits import ExhibitsError, Kind, collection_of, write_all
-from shelflife.lab.exhibits.cells import DASH, kind_of, number, signed
+from shelflife.lab.exhibits.cells import DASH, count, kind_of, number, signed
 from shelflife.lab.exhibits.figures import INKS, figures_of
 from shelflife.lab.exhibits.latex import as_latex
 from shelflife.lab.exhibits.markup import as_csv, as_markdown
@@ -459,6 +459,17 @@ def test_intervals_are_given_only_where_there_is_chance(exhibits):
 def test_numbers_are_written_for_people(value, plain, with_sign):
     assert number(value, Kind.EXACT).text == plain
     assert signed(value, Kind.EXACT).text == with_sign
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, DASH), (7, "7"), (7.0, "7"), (22 / 3, "7.3"), (0, "0"), (1020.0, "1,020")]
+)
+def test_counts_are_whole_unless_they_are_means_that_are_not(value, text):
+    assert count(value, Kind.EXACT).text == text
+
+
+def test_no_mark_is_called_as_an_arm_is():
+    assert {kind.value for kind in Kind}.isdisjoint({*ARMS, EXACT.name})
 
 
 def test_the_paper_is_consistent_with_itself():
