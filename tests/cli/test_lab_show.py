@@ -116,7 +116,7 @@ def test_what_cannot_be_shown_is_one_sentence(path, tmp_path, capsys):
     (tmp_path / "empty.jsonl").write_text("")
     for arguments, told in (
         ([tmp_path / "none.jsonl"], "cannot read"),
-        ([tmp_path], "cannot read"),
+        ([tmp_path], "is a folder: name one of its .jsonl files"),
         ([tmp_path / "empty.jsonl"], "there is no run in"),
         ([silent], "does not keep what was said: play its run again"),
         ([path, "--episode", "36"], "there is no episode 36: they are 0 to 35"),

@@ -363,6 +363,8 @@ def _show(options: argparse.Namespace) -> None:
     with _lab():
         from shelflife.lab.grid import last_run_in
         from shelflife.lab.transcripts import transcript_of
+    if options.record.is_dir():
+        raise CommandError(f"{options.record} is a folder: name one of its .jsonl files")
     try:
         records = last_run_in(options.record)
     except RecordsError as error:
