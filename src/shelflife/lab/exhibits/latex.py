@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from shelflife.lab.exhibits.cells import Exhibit, Row
-from shelflife.lab.exhibits.markup import SOURCE, source_at
+from shelflife.lab.exhibits.markup import SOURCE, kept_together, source_at
 
 __all__ = ["as_latex"]
 
@@ -225,7 +225,6 @@ def _ampersands(texts: Sequence[str]) -> str:
 
 
 def _escaped(text: str) -> str:
-    apart = re.sub(
-        "-(?=-)", f"-{_NOTHING}", "".join(char for char in text if char.isprintable() or char in _LATEX)
-    )
+    known = "".join(char for char in kept_together(text) if char.isprintable() or char in _LATEX)
+    apart = re.sub("-(?=-)", f"-{_NOTHING}", known)
     return "".join(_LATEX.get(char, char) for char in apart)

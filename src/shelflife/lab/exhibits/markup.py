@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from shelflife.lab.exhibits.cells import DASH, Exhibit, Row
 
-__all__ = ["SOURCE", "as_csv", "as_markdown", "source_at"]
+__all__ = ["SOURCE", "as_csv", "as_markdown", "kept_together", "source_at"]
 
 SOURCE = "Source"
 """The column that says of which kind a row is."""
@@ -52,6 +52,11 @@ def as_csv(exhibit: Exhibit) -> str:
     writer.writerow([_in_csv(name) for name in (*names[:at], SOURCE, *names[at:])])
     writer.writerows(_cells(one, at, _in_csv) for one in exhibit.rows)
     return written.getvalue()
+
+
+def kept_together(text: str) -> str:
+    """A text in which no line is broken between a number and its percent sign."""
+    return re.sub(r"(?<=\d) (?=%)", "\N{NO-BREAK SPACE}", text)
 
 
 def source_at(exhibit: Exhibit) -> int:

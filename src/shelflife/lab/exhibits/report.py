@@ -15,6 +15,7 @@ from shelflife.lab.exhibits.cells import Cell, Column, Exhibit, Kind, Row, kind_
 from shelflife.lab.exhibits.collection import Collection
 from shelflife.lab.exhibits.comparison import compared_with_the_paper
 from shelflife.lab.exhibits.figures import INKS, Figure
+from shelflife.lab.exhibits.markup import kept_together
 
 __all__ = ["report_html"]
 
@@ -107,7 +108,7 @@ def report_html(collection: Collection, figures: Sequence[Figure]) -> str:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=_kept_together,
+        finalize=_finalized,
     )
     tables = [_table(exhibit, figures) for exhibit in collection.exhibits]
     runs = collection.runs.all
@@ -143,11 +144,8 @@ def _facts(collection: Collection) -> Iterator[_Fact]:
         yield _Fact(f"{same_count} of {len(compared)}", "numbers that need no model, as in the paper")
 
 
-def _kept_together(value: object) -> object:
-    """No line is broken between a number and its percent sign."""
-    if not isinstance(value, str) or isinstance(value, Markup):
-        return value
-    return re.sub(r"(?<=\d) (?=%)", "\N{NO-BREAK SPACE}", value)
+def _finalized(value: object) -> object:
+    return kept_together(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _table(exhibit: Exhibit, figures: Sequence[Figure]) -> _TableView:
