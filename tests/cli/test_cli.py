@@ -27,7 +27,7 @@ def test_the_demo_tells_the_story_to_its_end_and_writes_a_report(tmp_path):
         "with the fix applied by the client: 100 %, and 7 retries",
         "Of the paper's numbers that need no model 59 of 61 come out the same.",
         "Not the same: Post-drift funding A2 of compliant-last, 0.0 here and 22.2 there.",
-        "Not the same: Retries per stream A0 of compliant-last, 27.0 here and 24.0 there.",
+        "Not the same: Retries per stream A0 of compliant-last, 27 here and 24 there.",
         "drifted  paper, gpt-5-mini                     7        -           -           15.1        -  ",
         "drifted  check, 2 agents                       6 + 0    0           0  ",
         "silent   as in the paper                       7        1           1  ",

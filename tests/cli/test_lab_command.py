@@ -4,6 +4,7 @@ import io
 import json
 import re
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ from shelflife.cli import demo_ladder, main, progress
 from shelflife.cli.progress import Progress
 from shelflife.cli.tables import counted
 from shelflife.lab import grid
+from shelflife.lab.records import Model
 from shelflife.lab.spec import RunSpec
+from tests.lab.planners import Counting
 
 LAB = (Path(__file__).parents[2] / "docs" / "lab.md").read_text("utf-8")
 
@@ -73,6 +76,15 @@ def test_what_a_model_answered_is_kept_without_being_asked(tmp_path, monkeypatch
     assert "2 runs could not be played to their end; the same command goes on from shelflife-lab" in shown.err
 
 
+def test_a_planner_that_there_is_not_is_answered_with_those_that_there_are(capsys):
+    for arguments in ("lab run drifted --planner complaint", "lab preflight --planner complaint"):
+        assert main(arguments.split()) == 1
+        error = capsys.readouterr().err
+        assert "there is no planner 'complaint'; there are compliant, compliant-last, conservative" in error
+        assert "sim:claude-haiku-4-5" in error
+        assert "models as in vendor/model" in error
+
+
 def test_a_failure_without_records_does_not_promise_to_go_on(monkeypatch, capsys):
     def failing(specs, folder, **settings):
         return grid.Outcome([], [grid.Failure(specs[0], "the server is gone")])
@@ -83,6 +95,56 @@ def test_a_failure_without_records_does_not_promise_to_go_on(monkeypatch, capsys
     assert shown.out == ""
     assert "undrifted compliant A0: the server is gone" in shown.err
     assert "nothing was kept: with --out DIR the same command goes on" in shown.err
+
+
+def interrupted_at(episode_count, monkeypatch):
+    """Ctrl-C is pressed when so many episodes have been played."""
+    done = iter(range(1, episode_count + 1))
+
+    def advance(self, count):
+        if next(done) == episode_count:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Progress, "advance", advance)
+
+
+def test_ctrl_c_says_how_much_is_kept_and_how_to_go_on(tmp_path, monkeypatch, capsys):
+    command = ["lab", "run", "undrifted", "--arm", "A0", "--arm", "A1", "--out", str(tmp_path)]
+    with monkeypatch.context() as patched:
+        interrupted_at(40, patched)
+        assert main(command) == 130
+    told = capsys.readouterr().err.strip()
+    assert told == (
+        f"shelflife: interrupted: {tmp_path} keeps 1 of 2 runs whole; the same command goes on from there"
+    )
+    assert main(command) == 0
+
+
+def test_ctrl_c_counts_what_a_model_has_answered(tmp_path, monkeypatch, capsys):
+    @contextmanager
+    def planner_for(*args):
+        planner = Counting()
+        planner.name = "vendor/counting"
+        yield planner, Model("vendor/counting", "counting-1")
+
+    monkeypatch.setattr(grid, "planner_for", planner_for)
+    interrupted_at(3, monkeypatch)
+    run = "lab run undrifted --arm A0 --planner vendor/counting --out".split()
+    assert main([*run, str(tmp_path)]) == 130
+    told = f"{tmp_path} keeps 0 of 1 run whole, and 5 answers of a model to another; the same command goes on"
+    assert told in capsys.readouterr().err
+
+
+def test_ctrl_c_without_records_says_that_nothing_is_kept(monkeypatch, capsys):
+    interrupted_at(3, monkeypatch)
+    assert main("lab run undrifted --arm A0".split()) == 130
+    assert "interrupted: nothing is kept; with --out DIR it could be gone on with" in capsys.readouterr().err
+
+
+def test_ctrl_c_in_a_preflight_says_that_nothing_is_kept(monkeypatch, capsys):
+    interrupted_at(3, monkeypatch)
+    assert main("lab preflight --planner compliant --trials 2".split()) == 130
+    assert "interrupted: a preflight keeps nothing, and begins anew" in capsys.readouterr().err
 
 
 def play_instead(monkeypatch, *specs):

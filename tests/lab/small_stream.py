@@ -28,5 +28,5 @@ input = { customer = "c", plan = "plan_partner_scale", amount = 5, currency = "u
 [[drift]]
 after = 0
 table = "active_csm_codes"
-remove = ["plan_partner_scale"]
+remove = ["plan_startup_program"]
 """

@@ -135,9 +135,9 @@ def _show_what_is_beyond(collection: Collection) -> None:
             (
                 cells["Stream"],
                 cells["Conduct"] if row.kind is not Kind.PAPER else f"paper, {cells['Planner']}",
-                " + ".join(one.removesuffix(".0") for one in retries if one != "-"),
-                cells["Stale values sent"].removesuffix(".0"),
-                cells["Stale values done"].removesuffix(".0"),
+                " + ".join(one for one in retries if one != "-"),
+                cells["Stale values sent"],
+                cells["Stale values done"],
                 cells["Contract (%) responses"],
                 cells["Contract (%) both ways"],
                 cells["Contract (%) in all"],
@@ -177,8 +177,7 @@ def _show_attacks(collection: Collection) -> None:
         "names": "Names",
     }
     rows = [
-        tuple(cells[head].removesuffix(".0") for head in shown.values())
-        for _, cells in _rows_of(collection, "under-attack")
+        tuple(cells[head] for head in shown.values()) for _, cells in _rows_of(collection, "under-attack")
     ]
     print(f"\n{bold('Under attack: A2D and a server that is up to something')}\n")
     print_table(list(shown), rows, indent="  ")

@@ -17,7 +17,7 @@ from shelflife.cli.progress import Progress
 from shelflife.cli.tables import counted, print_table
 from shelflife.lab.planners.models import LONGEST_ANSWER_S
 from shelflife.lab.planners.protocol import PlannerError
-from shelflife.lab.records import RecordsError
+from shelflife.lab.records import RecordsError, RunStarted
 from shelflife.lab.scenarios import ScenarioError, load
 from shelflife.lab.scores import RunScore, as_json
 from shelflife.lab.spec import (
@@ -34,7 +34,7 @@ from shelflife.lab.spec import (
 )
 
 if TYPE_CHECKING:
-    from shelflife.lab.grid import Outcome
+    from shelflife.lab.grid import Kept, Outcome
 
     Verbs = argparse._SubParsersAction[argparse.ArgumentParser]
 
@@ -54,7 +54,7 @@ def add_to(commands: "Verbs") -> None:
     )
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
 
-    for add in (_add_run, _add_grid, _add_preflight, _add_report, _add_check):
+    for add in (_add_run, _add_grid, _add_preflight, _add_report, _add_show, _add_check):
         add(verbs)
 
 
@@ -125,6 +125,18 @@ def _add_report(verbs: "Verbs") -> None:
     report.add_argument("records", type=Path, metavar="DIR", help="where the records are")
     report.add_argument("--out", type=Path, metavar="DIR", help="write here; by default beside the records")
     report.set_defaults(run=_report)
+
+
+def _add_show(verbs: "Verbs") -> None:
+    show = verbs.add_parser(
+        "show",
+        help="print a recorded run as a conversation",
+        description="Print what planner and server said to each other in a run, word for word, with what drifted"
+        " and what the memory did about it.",
+    )
+    show.add_argument("record", type=Path, metavar="RECORD", help="a .jsonl file of a folder of records")
+    show.add_argument("--episode", type=int, metavar="N", help="print this one alone; the first is 0")
+    show.set_defaults(run=_show)
 
 
 def _add_check(verbs: "Verbs") -> None:
@@ -295,6 +307,9 @@ def _preflight(options: argparse.Namespace) -> None:
             found = preflight(planner, trials=options.trials, on_call=progress.advance)
     except PlannerError as error:
         raise CommandError(str(error)) from error
+    except KeyboardInterrupt:
+        print("\nshelflife: interrupted: a preflight keeps nothing, and begins anew", file=sys.stderr)
+        raise
     if options.json:
         print(json.dumps(msgspec.to_builtins(found)))
         return
@@ -344,29 +359,56 @@ def _report(options: argparse.Namespace) -> None:
     print(f"look at {report}")
 
 
+def _show(options: argparse.Namespace) -> None:
+    with _lab():
+        from shelflife.lab.grid import last_run_in
+        from shelflife.lab.transcripts import transcript_of
+    if options.record.is_dir():
+        raise CommandError(f"{options.record} is a folder: name one of its .jsonl files")
+    try:
+        records = last_run_in(options.record)
+    except RecordsError as error:
+        raise CommandError(str(error)) from error
+    start = records[0] if records else None
+    if not isinstance(start, RunStarted):
+        raise CommandError(f"there is no run in {options.record}")
+    if not start.system:
+        raise CommandError(f"{options.record} does not keep what was said: play its run again")
+    last = len(start.families) - 1
+    if options.episode is not None and not 0 <= options.episode <= last:
+        raise CommandError(f"there is no episode {options.episode}: they are 0 to {last}")
+    print("\n\n".join(transcript_of(records, options.episode)))
+
+
 def _check(options: argparse.Namespace) -> None:
     with _lab():
         from shelflife.lab.audit import leaks_in
         from shelflife.lab.checking import problems_of
+        from shelflife.lab.slots import with_stale_slots
+        from shelflife.lab.toml_lines import TomlLines
     try:
         scenario = load(options.stream)
     except ScenarioError as error:
         raise CommandError(f"{options.stream} is no stream:\n  " + "\n  ".join(error.problems)) from error
-    problems = problems_of(scenario)
+    file = Path(options.stream)
+    problems = problems_of(scenario, TomlLines(file.read_text("utf-8")) if file.suffix == ".toml" else None)
     if problems:
         raise CommandError(f"{options.stream} cannot be played:\n  " + "\n  ".join(problems))
+    is_given, scenario = scenario.stale_slots is not None, with_stale_slots(scenario)
     leaks = [*leaks_in(scenario, "A0"), *leaks_in(scenario, "A1")]
     if leaks:
         told = [f"episode {leak.episode}, attempt {leak.attempt}: {leak.value}" for leak in leaks]
         raise CommandError(f"{options.stream} gives answers away in its prompts:\n  " + "\n  ".join(told))
+    slots = ", ".join(map(str, scenario.stale_slots or ())) or "none"
     print(
         f"{scenario.name}: {counted(len(scenario.order), 'episode')} on {scenario.api}, {counted(len(scenario.drift), 'drift')},"
-        f" {counted(len(scenario.eligible), 'episode')} eligible for compliance"
+        f" {counted(len(scenario.eligible), 'episode')} eligible for compliance;"
+        f" stale slots, {'as given' if is_given else 'worked out'}: {slots}"
     )
 
 
 def _played(specs: list[RunSpec], out: Path | None, worker_count: int, **asking: Any) -> "Outcome":
-    from shelflife.lab.grid import execute
+    from shelflife.lab.grid import execute, kept_of
     from shelflife.lab.runner import LabError
 
     try:
@@ -382,6 +424,21 @@ def _played(specs: list[RunSpec], out: Path | None, worker_count: int, **asking:
             )
     except (LabError, PlannerError, RecordsError, ScenarioError) as error:
         raise CommandError(str(error)) from error
+    except KeyboardInterrupt:
+        kept = None if out is None else kept_of(specs, out, asking.get("base_url"))
+        _tell_interrupted(kept, len(set(specs)), out)
+        raise
+
+
+def _tell_interrupted(kept: "Kept | None", run_count: int, out: Path | None) -> None:
+    """How much of an interrupted command is kept, and how to go on."""
+    if kept is None:
+        said = "nothing is kept; with --out DIR it could be gone on with"
+    else:
+        answers = f", and {counted(kept.answers, 'answer')} of a model to another" if kept.answers else ""
+        whole = f"{kept.whole_runs:,} of {counted(run_count, 'run')}"
+        said = f"{out} keeps {whole} whole{answers}; the same command goes on from there"
+    print(f"\nshelflife: interrupted: {said}", file=sys.stderr)
 
 
 @contextmanager

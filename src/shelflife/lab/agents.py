@@ -87,6 +87,10 @@ class _Sent(NamedTuple):
     request_bytes: int
 
     @property
+    def request_text(self) -> str:
+        return msgspec.json.encode(self.send.request).decode()
+
+    @property
     def shown_text(self) -> str:
         """What a planner is shown of the response: not where in its log the server is, which is drawn anew in each run."""
         body = self.response.content
@@ -171,6 +175,7 @@ class Agent:
                 shown=[] if before or around.consume is Consume.APPLY else self._shown(shown_entries),
                 status=None,
                 agent=self._number,
+                task="" if before else messages[1].content,
             )
             if request is None:
                 around.record(attempted)
@@ -180,8 +185,7 @@ class Agent:
             sent = self._carry_out(request, None if is_amending else held, attempted)
             held = sent.send.held
             is_completed = sent.response.is_success
-            reply = msgspec.json.encode(sent.send.request).decode()
-            before.append(prompting.Turn(reply, sent.response.status_code, sent.shown_text))
+            before.append(prompting.Turn(sent.request_text, sent.response.status_code, sent.shown_text))
         around.record(
             EpisodeEnded(
                 episode=episode.index,
@@ -261,6 +265,8 @@ class Agent:
             msgspec.structs.replace(
                 attempted,
                 status=last.response.status_code,
+                request=last.request_text,
+                answer=last.shown_text,
                 shown=self._shown(sent[0].send.carried) if is_amended else attempted.shown,
                 carried=[entry.id for entry in last.send.carried],
                 mended=len(sent) - 1,

@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from shelflife.lab.apis import APIS
 from shelflife.lab.planners import Message, Planner, Proposal
 from shelflife.lab.planners.simulated import SimulatedPlanner
 from shelflife.lab.prompting import ANSWER, request_in
@@ -52,7 +53,7 @@ class _Listening:
 def leaks_in(scenario: Scenario, arm: str, *, seed: int = 0) -> list[Leak]:
     """Play a stream with a planner that applies what it is shown, and look through every prompt.
 
-    An answer is any value that a fix of the server's sets, and any value that the drift brings. In a prompt it may stand once it
+    An answer is any value that a fix of the server's sets, and any value that the drift brings and the schema does not name. In a prompt it may stand once it
     is in the task or in a reply of the server: of the same episode for an arm without memory, else of any before. In the
     task itself, whichever of the varied values it is given, what the fix for that very task sets may not stand at all.
     """
@@ -85,7 +86,9 @@ def _in_prompts(
     episodes = list(scenario.episodes(seed))
     replies = [_replies(heard) for heard in all_heard]
     answers = {value for said in replies for reply in said for value in _answers(reply)}
-    answers |= {value for drift in scenario.drift for value in _scalars([drift.rows, drift.set])}
+    brought = {value for drift in scenario.drift for value in _scalars([drift.rows, drift.set])}
+    # a word of the request's schema, such as a diet, is no answer before a fix sets it
+    answers |= {value for value in brought if not _finder(value).search(APIS[scenario.api].fields)}
     finders = {value: _finder(value) for value in answers}
     given: list[str] = []
     for (episode, messages), said in zip(all_heard, replies, strict=True):

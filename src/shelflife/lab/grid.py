@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,7 +28,17 @@ from shelflife.lab.scores import RunScore, is_whole, score_of
 from shelflife.lab.spec import RunSpec
 from shelflife.lab.workers import WorkersError
 
-__all__ = ["Failure", "Outcome", "execute", "file_name_of", "paper_grid", "scores_in"]
+__all__ = [
+    "Failure",
+    "Kept",
+    "Outcome",
+    "execute",
+    "file_name_of",
+    "kept_of",
+    "last_run_in",
+    "paper_grid",
+    "scores_in",
+]
 
 _POLL_S = 0.2
 _LONGEST_NAME = 160
@@ -66,7 +76,7 @@ class _Job(NamedTuple):
 
     def recorded(self) -> list[Record]:
         """Its records of the last time that it was played; empty when it was not played to its end."""
-        records = _latest(self.path) if self.path.exists() else []
+        records = last_run_in(self.path) if self.path.exists() else []
         return records if is_whole(records) and self._is_of_this(records[0]) else []
 
     def _is_of_this(self, start: Record) -> bool:
@@ -91,11 +101,7 @@ def execute(
     """
     for spec in specs:
         strategy_of(spec.arm)
-    jobs = {}
-    for spec in dict.fromkeys(specs):
-        scenario = load(spec.stream)
-        path = folder / file_name_of(spec, scenario, base_url)
-        jobs[path] = _Job(spec, scenario, path, base_url, timeout_s)
+    jobs = _jobs(specs, folder, base_url, timeout_s)
     for job in jobs.values():
         check_playable(job.spec, job.scenario)
     failures: list[Failure] = []
@@ -116,9 +122,43 @@ def execute(
     return Outcome([score_of(job.recorded()) for job in jobs.values() if job.spec not in failed], failures)
 
 
+def _jobs(
+    specs: Sequence[RunSpec], folder: Path, base_url: str | None, timeout_s: int = LONGEST_ANSWER_S
+) -> dict[Path, _Job]:
+    """The runs, each once, by where they are recorded."""
+    jobs = {}
+    for spec in dict.fromkeys(specs):
+        scenario = load(spec.stream)
+        path = folder / file_name_of(spec, scenario, base_url)
+        jobs[path] = _Job(spec, scenario, path, base_url, timeout_s)
+    return jobs
+
+
+class Kept(NamedTuple):
+    """What a folder has of runs that were not all played to their end."""
+
+    whole_runs: int
+    answers: int
+    """Of models, in runs that are not whole: these are not asked for again."""
+
+
+def kept_of(specs: Sequence[RunSpec], folder: Path, base_url: str | None = None) -> Kept:
+    """What there is of these runs in a folder."""
+    whole, answers = 0, 0
+    for job in _jobs(specs, folder, base_url).values():
+        with suppress(RecordsError):  # the next time will tell
+            begun = last_run_in(job.path) if job.path.exists() else []
+            is_model = any(isinstance(one, RunStarted) and one.model for one in begun)
+            if job.recorded():
+                whole += 1
+            elif is_model:
+                answers += sum(isinstance(one, Attempted) for one in begun)
+    return Kept(whole, answers)
+
+
 def scores_in(folder: Path) -> list[RunScore]:
     """The scores of all whole runs that are recorded in a folder."""
-    found = (_latest(path) for path in sorted(folder.glob("*.jsonl")))
+    found = (last_run_in(path) for path in sorted(folder.glob("*.jsonl")))
     return [score_of(records) for records in found if is_whole(records)]
 
 
@@ -242,7 +282,7 @@ def _played_in_worker(job: _Job) -> Failure | None:
     return _played(job, _done.put)
 
 
-def _latest(path: Path) -> list[Record]:
+def last_run_in(path: Path) -> list[Record]:
     """The records of the last time that a run was begun."""
     records = read_records(path)
     begun = [index for index, record in enumerate(records) if isinstance(record, RunStarted)]

@@ -12,7 +12,7 @@ from shelflife.lab.planners import Message
 from shelflife.lab.scenarios import Episode
 from shelflife.lab.spec import Consume
 
-__all__ = ["Turn", "digest_of_messages", "messages_for", "request_in"]
+__all__ = ["Turn", "conversation", "digest_of_messages", "messages_for", "request_in", "system_prompt"]
 
 INPUT = "Input:\n"
 ANSWER = "The server answered "
@@ -33,12 +33,21 @@ def messages_for(
     api: Api, episode: Episode, consume: Consume, entries: Sequence[Entry], before: Sequence[Turn]
 ) -> list[Message]:
     """The conversation of an episode up to the next reply."""
-    system = (
+    return conversation(system_prompt(api), _task(episode, consume, entries), before)
+
+
+def system_prompt(api: Api) -> str:
+    """What a planner is told before any task."""
+    return (
         f"You make requests to an HTTP API. The operation is {api.operation}, with a JSON body of these fields: {api.fields}.\n"
         "Reply with the JSON body of the next request: one JSON object, and nothing else.\n"
         f"{MERGE_INSTRUCTION}"
     )
-    messages = [Message("system", system), Message("user", _task(episode, consume, entries))]
+
+
+def conversation(system: str, task: str, before: Sequence[Turn]) -> list[Message]:
+    """The messages of an episode, from the words of its records as well."""
+    messages = [Message("system", system), Message("user", task)]
     for exchange in before:
         messages.append(Message("assistant", exchange.reply))
         outcome = NO_REQUEST if exchange.status is None else f"{ANSWER}{exchange.status}:\n{exchange.body}"

@@ -90,6 +90,9 @@ class RunStarted(msgspec.Struct, frozen=True, kw_only=True, tag="run started"):
     version: str
     """Of shelflife."""
 
+    system: str = ""
+    """What the planner was told before any task."""
+
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
     """A remembered fix that went into a first attempt, or that was evicted."""
@@ -126,6 +129,15 @@ class Attempted(msgspec.Struct, frozen=True, kw_only=True, tag="attempt"):
     """None when there was no request in the answer."""
 
     agent: int = 0
+    task: str = ""
+    """Of a first attempt: the task as the planner was given it. Later ones are given the request and the answer before."""
+
+    request: str = ""
+    """The JSON of the request as it was sent last; empty when there was none in the answer."""
+
+    answer: str = ""
+    """What the server said to it, as the planner is shown it."""
+
     carried: list[str] = []
     """The ids of the remembered fixes whose values were in the request when it was sent last."""
 

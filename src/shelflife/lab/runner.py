@@ -22,9 +22,11 @@ from shelflife.lab.apis import APIS
 from shelflife.lab.arms import ARMS, OF_USERS, KeepsNothing
 from shelflife.lab.clock import Clock
 from shelflife.lab.planners import Planner
+from shelflife.lab.prompting import system_prompt
 from shelflife.lab.records import FORMAT, Attempted, Drifted, Model, Record, RunStarted
-from shelflife.lab.scenarios import Drift, Scenario, load
+from shelflife.lab.scenarios import BEFORE_THE_FIRST, Drift, Scenario, load
 from shelflife.lab.servers import Server, guard_of, server_of
+from shelflife.lab.slots import with_stale_slots
 from shelflife.lab.spec import Conduct, RunSpec
 from shelflife.lab.truth import Learned
 
@@ -77,7 +79,7 @@ def play(
     - `recorded` are the answers of an interrupted run. The planner is not asked again where the messages are the same.
     - Agents that follow the change feed must hear of each state within `longest_until_heard_s`, or the run ends. So must all workers.
     """
-    scenario = load(spec.stream) if scenario is None else scenario
+    scenario = with_stale_slots(load(spec.stream) if scenario is None else scenario)
     spec = msgspec.structs.replace(spec, stream=scenario.name)
     check_playable(spec, scenario)
     if planner.name != spec.planner:
@@ -87,16 +89,21 @@ def play(
     clock = Clock()
     with clock.running("whole"), _stage(spec, scenario, planner, record, recorded, clock) as (server, around):
         with _agents(around) as agents:
-            _wait_until_heard(agents, around, longest_until_heard_s)
-            for episode in scenario.episodes(spec.seed):
-                for agent in agents:
-                    agent.play_episode(episode)
-                for drift in scenario.drift_after(episode.index):
+
+            def drift_after(index: int) -> None:
+                for drift in scenario.drift_after(index):
                     drifted = pushed(drift, around.http, server.admin_token)
                     server.settle(longest_until_heard_s)
                     fixes = around.learned.vectors_now(server.provider)
                     around.record(server.as_agents_know_it(msgspec.structs.replace(drifted, fixes=fixes)))
                     _wait_until_heard(agents, around, longest_until_heard_s)
+
+            _wait_until_heard(agents, around, longest_until_heard_s)
+            drift_after(BEFORE_THE_FIRST)
+            for episode in scenario.episodes(spec.seed):
+                for agent in agents:
+                    agent.play_episode(episode)
+                drift_after(episode.index)
                 server.clock.go_on()
                 on_episode()
         if (disclosed := server.disclosed()) is not None:
@@ -264,8 +271,9 @@ def _started(
         governed=scenario.governed,
         eligible=scenario.eligible,
         first_meetings=sorted(scenario.first_meetings),
-        stale_slots=scenario.stale_slots,
+        stale_slots=scenario.stale_slots or [],
         split=scenario.split,
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         version=shelflife.__version__,
+        system=system_prompt(APIS[scenario.api]),
     )

@@ -14,6 +14,7 @@ from shelflife.errors import ShelflifeError
 from shelflife.lab.toml_lines import TomlLines
 
 __all__ = [
+    "BEFORE_THE_FIRST",
     "Drift",
     "Episode",
     "Family",
@@ -30,6 +31,9 @@ HintShape = Literal["add a field", "rewrite a value", "conditional rewrite"]
 
 Hostile = Literal["injects", "bumps", "pins", "lies", "tells"]
 """What somebody does to the agents of a stream: see `lab.hostile`."""
+
+BEFORE_THE_FIRST = -1
+"""The index after which a drift comes before any episode."""
 
 _BY_NAME = resources.files("shelflife.lab") / "streams"
 
@@ -72,7 +76,7 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Something that happens to the server's data after an episode: to a table, or to the rules."""
 
     after: int
-    """The index of the episode."""
+    """The index of the episode; -1 is before the first."""
 
     says: str = ""
     """What it is, in a few words for people."""
@@ -125,8 +129,11 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     families: dict[str, Family]
     drift: list[Drift] = []
-    stale_slots: list[int] = []
-    """Governed episodes in which every memory still shows what has just gone stale; compliance leaves them out."""
+    stale_slots: list[int] | None = None
+    """Governed episodes in which memories still show what has just gone stale; compliance leaves them out.
+
+    None where they are to be worked out: see `lab.slots`.
+    """
 
     split: Split | None = None
     """The class that is also counted apart, before and after an episode."""
@@ -163,8 +170,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def eligible(self) -> list[int]:
-        """The episodes over which compliance is measured."""
-        left_out = self.first_meetings | set(self.stale_slots)
+        """The episodes over which compliance is measured, once the stale slots are known."""
+        left_out = self.first_meetings.union(self.stale_slots or ())
         return [
             index
             for index, name in enumerate(self.order)
@@ -261,6 +268,8 @@ def _resolved(raw: dict[str, Any]) -> dict[str, Any]:
     if "like" not in raw:
         return changes
     base = _resolved(tomllib.loads(_text_of(raw["like"])))
+    if "drift" in changes:
+        base.pop("stale_slots", None)  # they are those of another drift
     return {**base, **changes, "families": {**base["families"], **changes.get("families", {})}}
 
 
@@ -327,7 +336,7 @@ def _inconsistencies(scenario: Scenario, lines: TomlLines) -> list[str]:
         if not _is_json(values):
             found.append((line, f"a value of {field!r} is none that JSON has"))
     found += ((lines.of("wants", field), problem) for field, problem in _problems_of_wants(scenario))
-    for slot in scenario.stale_slots:
+    for slot in scenario.stale_slots or ():
         if not 0 <= slot < len(order):
             found.append((lines.of("stale_slots"), f"there is no episode {slot}"))
         elif order[slot] in families and families[order[slot]].in_class != scenario.governed:
@@ -350,7 +359,7 @@ def _problems_of_wants(scenario: Scenario) -> Iterator[tuple[str, str]]:
 
 
 def _problems_of_drift(drift: Drift, episode_count: int) -> Iterator[str]:
-    if not 0 <= drift.after < episode_count:
+    if not BEFORE_THE_FIRST <= drift.after < episode_count:
         yield f"there is no episode {drift.after} to drift after"
     is_of_rules = bool(drift.add_rules or drift.remove_rules)
     has_part = drift.set is not None or bool(drift.remove)

@@ -14,6 +14,7 @@ __all__ = [
     "Exhibit",
     "Kind",
     "Row",
+    "count",
     "kind_of",
     "kind_of_tokens",
     "label",
@@ -31,7 +32,9 @@ _MINUS = "\N{MINUS SIGN}"
 class Kind(Enum):
     """Where a number comes from."""
 
-    EXACT = "exact"
+    EXACT = "deterministic"
+    """Not called exact where people read it: that is the name of an arm."""
+
     TUNED = "simulated, tuned to the paper"
     SIMULATED = "simulated"
     ESTIMATED = "estimated"
@@ -149,6 +152,11 @@ def label(text: str, *, is_code: bool = False) -> Cell:
 def number(value: float | None, kind: Kind, digits: int = 1) -> Cell:
     """A cell with a number, or with a dash."""
     return Cell(DASH if value is None else written(value, digits), kind)
+
+
+def count(value: float | None, kind: Kind) -> Cell:
+    """A cell with a count. It is whole; a mean of several that is not has one digit."""
+    return number(value, kind, 0 if value is not None and float(value).is_integer() else 1)
 
 
 def signed(value: float | None, kind: Kind, digits: int = 1) -> Cell:

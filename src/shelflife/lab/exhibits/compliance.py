@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from statistics import stdev
 
 from shelflife.lab import paper
-from shelflife.lab.exhibits.cells import DASH, Cell, Column, Exhibit, Kind, number, signed, written
+from shelflife.lab.exhibits.cells import DASH, Cell, Column, Exhibit, Kind, count, number, signed, written
 from shelflife.lab.exhibits.comparison import (
     PLANNER,
     default_note,
@@ -199,7 +199,7 @@ def rotations(runs: Runs) -> Exhibit:
                 for stream in streams
             ),
             *(
-                number(runs.pool(subject, stream, "A2D").mean(lambda run: run.retries), subject.kind)
+                count(runs.pool(subject, stream, "A2D").mean(lambda run: run.retries), subject.kind)
                 for stream in streams
             ),
         ]
@@ -274,7 +274,7 @@ def intervals(runs: Runs) -> Exhibit:
             signed(gain, kind),
             _between(gain_interval, kind),
             number(stdev(by_seed) if len(by_seed) > 1 else None, kind),
-            number(pools[1].mean(lambda run: run.retries), kind),
+            count(pools[1].mean(lambda run: run.retries), kind),
             _between(mean_interval(retries), kind),
             Cell(str(len(retries)) if retries else DASH, kind),
         ]
@@ -302,7 +302,7 @@ def intervals(runs: Runs) -> Exhibit:
             "Rates: Wilson's interval over the pooled episodes, which stays honest at 0 and 100 %, where an interval over three equal seeds would have no width;"
             " it takes episodes for independent, so the spread over seeds stands beside it.",
             "Gain: Newcombe's interval from the two. Retries: Student's t over seeds, and a dash where all seeds came to the same, for it would have no width.",
-            "Exact planners are not here, for there is no chance in them. The paper gives one bound: no standard deviation over seeds above 18.1 points.",
+            "Deterministic planners are not here, for there is no chance in them. The paper gives one bound: no standard deviation over seeds above 18.1 points.",
         ),
     )
 

@@ -11,6 +11,7 @@ from shelflife.lab.exhibits.cells import (
     Exhibit,
     Kind,
     Row,
+    count,
     kind_of,
     kind_of_tokens,
     label,
@@ -193,8 +194,8 @@ def _rows_of_conducts(runs: Runs) -> Iterator[Row]:
 
 
 def _of_conduct(pool: Pool, kind: Kind) -> list[Cell]:
-    def mean(of: Callable[[RunScore], float | None], digits: int = 1) -> Cell:
-        return number(pool.mean(of), kind, digits)
+    def mean(of: Callable[[RunScore], float | None]) -> Cell:
+        return count(pool.mean(of), kind)
 
     return [
         mean(lambda run: run.retries),
@@ -202,10 +203,10 @@ def _of_conduct(pool: Pool, kind: Kind) -> list[Cell]:
         mean(lambda run: run.stale_injections),
         mean(lambda run: run.mended if run.spec.conduct.precondition else None),
         mean(lambda run: run.stale_executions),
-        mean(lambda run: run.wire.contract_percent),
-        mean(lambda run: run.wire.contract_percent_both_ways),
-        mean(lambda run: run.wire.contract_percent_in_all),
-        mean(lambda run: run.wire.question_bytes, 0),
+        number(pool.mean(lambda run: run.wire.contract_percent), kind),
+        number(pool.mean(lambda run: run.wire.contract_percent_both_ways), kind),
+        number(pool.mean(lambda run: run.wire.contract_percent_in_all), kind),
+        number(pool.mean(lambda run: run.wire.question_bytes), kind, 0),
         number(pool.mean(lambda run: run.tokens.total), kind_of_tokens(pool.runs, kind), 0),
     ]
 
@@ -219,7 +220,7 @@ def _published(block: _Block, arm: str) -> Row | None:
     missing = Cell(DASH, Kind.PAPER)
     cells = [
         *_names(block._replace(planner=block.counterpart or ""), arm, "published"),
-        number(retries, Kind.PAPER),
+        count(retries, Kind.PAPER),
         *[missing] * 4,
         number(paper.WIRE.facts.contract_percent, Kind.PAPER),
         *[missing] * 4,
@@ -284,8 +285,8 @@ def _rows_of_attacks(runs: Runs) -> Iterator[Row]:
 def _of_attack(pool: Pool, baseline: Pool, kind: Kind) -> list[Cell]:
     saved = None if pool is baseline else saved_percent(pool, baseline)
 
-    def mean(of: Callable[[RunScore], float | None], digits: int = 1) -> Cell:
-        return number(pool.mean(of), kind, digits)
+    def mean(of: Callable[[RunScore], float | None]) -> Cell:
+        return count(pool.mean(of), kind)
 
     return [
         label(pool.completed or "")._replace(kind=kind),
@@ -293,10 +294,10 @@ def _of_attack(pool: Pool, baseline: Pool, kind: Kind) -> list[Cell]:
         number(pool.mean(lambda run: run.tokens.total), kind_of_tokens(pool.runs, kind), 0),
         signed(None if saved is None else -saved, kind_of_tokens(pool.runs, kind)),
         mean(lambda run: run.wire.questions),
-        mean(lambda run: run.wire.question_bytes, 0),
+        number(pool.mean(lambda run: run.wire.question_bytes), kind, 0),
         mean(lambda run: run.stale_injections),
         mean(lambda run: run.stale_executions),
         mean(lambda run: run.injected),
         mean(lambda run: run.injected_by_answers),
-        mean(lambda run: run.disclosed, 0),
+        mean(lambda run: run.disclosed),
     ]

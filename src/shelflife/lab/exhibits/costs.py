@@ -10,6 +10,7 @@ from shelflife.lab.exhibits.cells import (
     Exhibit,
     Kind,
     Row,
+    count,
     kind_of_tokens,
     label,
     number,
@@ -46,7 +47,7 @@ def tokens(runs: Runs) -> Exhibit:
         return [
             *(number(saved[arm], token_kind) for arm in saving_arms),
             signed(None if a1 is None or a2d is None else a2d - a1, token_kind),
-            *(number(pools[arm].mean(lambda run: run.retries), subject.kind) for arm in retry_arms),
+            *(count(pools[arm].mean(lambda run: run.retries), subject.kind) for arm in retry_arms),
             Cell(" and ".join(sorted({run.tokens.source for run in played})) or DASH, token_kind),
         ]
 
@@ -55,7 +56,7 @@ def tokens(runs: Runs) -> Exhibit:
         return known and [
             *(number(known.saving.get(arm), Kind.PAPER) for arm in saving_arms),
             signed(known.gain, Kind.PAPER),
-            *(number(known.retries.get(arm), Kind.PAPER) for arm in retry_arms),
+            *(count(known.retries.get(arm), Kind.PAPER) for arm in retry_arms),
             Cell("vendor", Kind.PAPER),
         ]
 

@@ -1,7 +1,7 @@
 """Figures, drawn only from what the runs hold, with the paper's values beside where its text gives them."""
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shelflife.lab import paper
@@ -44,6 +44,8 @@ class Figure(NamedTuple):
     kinds: tuple[Kind, ...]
     svg: bytes
     png: bytes
+    panels: tuple[tuple[str, bytes], ...]
+    """For a page of any width: each panel by itself, with whom it is of. All panels are of one size."""
 
 
 class _Plan(NamedTuple):
@@ -252,7 +254,7 @@ def _widened(ends: tuple[float, float]) -> tuple[float, float]:
 def _percent_axis(axes: "Axes", is_first_in_line: bool) -> None:
     axes.set_ylim(0, 112)
     axes.set_yticks((0, 50, 100), ("0", "50", "100 %") if is_first_in_line else ("", "", ""))
-    axes.tick_params(length=0)
+    axes.tick_params(length=0, pad=4.5)
     axes.grid(axis="y", color=INKS["rule"], lw=0.8)
     axes.set_axisbelow(True)
     for name, spine in axes.spines.items():
@@ -262,9 +264,6 @@ def _percent_axis(axes: "Axes", is_first_in_line: bool) -> None:
 
 def _drawn(plan: _Plan) -> Figure:
     import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure as Canvas
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     settings: dict[str, Any] = {
         "font.family": "sans-serif",
@@ -278,25 +277,36 @@ def _drawn(plan: _Plan) -> Figure:
         "svg.hashsalt": plan.key,
     }
     with mpl.rc_context(settings):  # type: ignore[arg-type]
-        line_count = -(-len(plan.subjects) // _PER_LINE)
-        column_count = min(_PER_LINE, max(len(plan.subjects), 2))
-        canvas = Canvas(
-            figsize=(column_count * _PANEL_WIDTH, line_count * _PANEL_HEIGHT + 0.1),
-            layout=ConstrainedLayoutEngine(h_pad=0.09, w_pad=0.06),
-        )
-        FigureCanvasAgg(canvas)
-        panels = canvas.subplots(line_count, column_count, squeeze=False).flat
-        for place, axes in enumerate(panels):
-            if place >= len(plan.subjects):
-                axes.set_visible(False)
-                continue
-            subject = plan.subjects[place]
-            plan.draw(axes, subject, place % _PER_LINE == 0)
-            axes.set_title(_shortened(subject.name), loc="left", size=8.5, weight="bold", pad=14)
-            axes.text(0, 1.03, subject.kind.value, transform=axes.transAxes, size=7, color=INKS["faint"])
-        svg, png = _saved(canvas, "svg"), _saved(canvas, "png")
+        whole = _canvas(plan, plan.subjects)
+        svg, png = _saved(whole, "svg"), _saved(whole, "png")
+        panels = tuple((one.name, _saved(_canvas(plan, [one]), "svg")) for one in plan.subjects)
     kinds = tuple(kind for kind in Kind if any(one.kind is kind for one in plan.subjects))
-    return Figure(plan.key, plan.title, plan.guide, kinds, svg, png)
+    return Figure(plan.key, plan.title, plan.guide, kinds, svg, png, panels)
+
+
+def _canvas(plan: _Plan, subjects: Sequence[Subject]) -> "Canvas":
+    """A panel for each of the subjects. A panel has the same size however many there are."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as Canvas
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    line_count = -(-len(subjects) // _PER_LINE)
+    column_count = min(_PER_LINE, len(subjects))
+    canvas = Canvas(
+        figsize=(column_count * _PANEL_WIDTH, line_count * _PANEL_HEIGHT + 0.1),
+        layout=ConstrainedLayoutEngine(h_pad=0.09, w_pad=0.06),
+    )
+    FigureCanvasAgg(canvas)
+    panels = canvas.subplots(line_count, column_count, squeeze=False).flat
+    for place, axes in enumerate(panels):
+        if place >= len(subjects):
+            axes.set_visible(False)
+            continue
+        subject = subjects[place]
+        plan.draw(axes, subject, place % _PER_LINE == 0)
+        axes.set_title(_shortened(subject.name), loc="left", size=8.5, weight="bold", pad=14)
+        axes.text(0, 1.03, subject.kind.value, transform=axes.transAxes, size=7, color=INKS["faint"])
+    return canvas
 
 
 def _shortened(name: str) -> str:

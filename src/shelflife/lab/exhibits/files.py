@@ -9,7 +9,8 @@ from pathlib import Path
 from shelflife.errors import ShelflifeError
 from shelflife.lab.exhibits.collection import Collection, exhibit_keys
 from shelflife.lab.exhibits.figures import figure_keys, figures_of
-from shelflife.lab.exhibits.markup import as_csv, as_latex, as_markdown
+from shelflife.lab.exhibits.latex import as_latex
+from shelflife.lab.exhibits.markup import as_csv, as_markdown
 from shelflife.lab.exhibits.report import report_html
 
 __all__ = ["ExhibitsError", "make_room", "write_all"]

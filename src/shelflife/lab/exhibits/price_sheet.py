@@ -116,7 +116,7 @@ def _played(runs: Runs, arm: str) -> Iterator[_Line]:
 
 
 def _merged(lines: Iterable[_Line]) -> Iterator[_Line]:
-    """Exact planners that come to the same on one line."""
+    """Deterministic planners that come to the same on one line."""
     by_content: dict[object, list[_Line]] = {}
     for line in lines:
         by_content.setdefault((line.kind, line.is_compared, line.cells), []).append(line)

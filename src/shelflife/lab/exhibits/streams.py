@@ -11,6 +11,7 @@ from shelflife.lab.exhibits.cells import (
     Exhibit,
     Kind,
     Row,
+    count,
     kind_of,
     kind_of_tokens,
     label,
@@ -73,10 +74,10 @@ def _row(stream: str, subject: Subject, arm: str, pool: Pool, *, is_first: bool)
         label(pool.completed or "")._replace(kind=kind),
         number(pool.percent(lambda run: FirstTry(run.episodes, run.first_try)), kind),
         number(None if compliance is None else compliance.percent, kind),
-        number(pool.mean(lambda run: run.retries), kind),
-        number(pool.mean(lambda run: run.evictions), kind),
+        count(pool.mean(lambda run: run.retries), kind),
+        count(pool.mean(lambda run: run.evictions), kind),
         number(pool.mean(lambda run: run.eviction_precision), kind, 2),
-        number(pool.mean(lambda run: run.restamps), kind),
+        count(pool.mean(lambda run: run.restamps), kind),
         number(pool.mean(lambda run: run.tokens.total), kind_of_tokens(pool.runs, kind), 0),
     )
     return Row(cells, kind, is_first)

@@ -174,7 +174,7 @@ DETERMINISTIC = frozenset(_PLAIN)
 
 
 def simulated_planner(name: str, seed: int, conditional_fields: frozenset[str]) -> SimulatedPlanner | None:
-    """A simulated planner by what it is called; None when it is called otherwise.
+    """A simulated planner by what it is called; None for a model, which has a slash in its name.
 
     - `compliant`, `compliant-last`, `conservative`, `forgetful`
     - `seeded:` with rates, as in `seeded:add=0.5,rewrite=0.9`
@@ -189,6 +189,11 @@ def simulated_planner(name: str, seed: int, conditional_fields: frozenset[str]) 
         if rest not in PRESETS:
             raise PlannerError(f"there is no preset {rest!r}; there are {', '.join(PRESETS)}")
         return SeededPlanner(name, PRESETS[rest], seed, conditional_fields, tuned_to=rest)
+    if "/" not in name:
+        simulated = [*_PLAIN, f"{_SEEDED}:RATES", *map(stand_in_for, PRESETS)]
+        raise PlannerError(
+            f"there is no planner {name!r}; there are {', '.join(simulated)}, and models as in vendor/model"
+        )
     return None
 
 

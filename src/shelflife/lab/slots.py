@@ -1,0 +1,63 @@
+"""Stale slots, worked out: the episodes right after what the API suggests for their task has changed."""
+
+from collections import Counter
+from contextlib import closing, suppress
+from typing import Any
+
+import msgspec
+
+from shelflife.errors import ShelflifeError
+from shelflife.lab.apis import APIS
+from shelflife.lab.scenarios import BEFORE_THE_FIRST, Drift, Scenario
+from shelflife.server import Provider
+
+__all__ = ["with_stale_slots"]
+
+_SLOTS_OF_A_CHANGE = 2
+"""As in the paper: the episode that meets the change, and the next of its family."""
+
+
+def with_stale_slots(scenario: Scenario) -> Scenario:
+    """A stream with the stale slots that it gives, or with those that follow from its drift."""
+    if scenario.stale_slots is not None:
+        return scenario
+    slots: list[int] = []
+    if scenario.drift:
+        with closing(APIS[scenario.api].provider()) as provider, suppress(ShelflifeError):
+            _note_slots(scenario, provider, slots)  # up to a drift that is refused: the run will tell
+    return msgspec.structs.replace(scenario, stale_slots=slots)
+
+
+def _note_slots(scenario: Scenario, provider: Provider, slots: list[int]) -> None:
+    """What was changed back before its family was met again has made nothing stale."""
+    operation = APIS[scenario.api].operation
+    met: dict[str, list[Any]] = {}
+    due: Counter[str] = Counter()
+    _drift_after(BEFORE_THE_FIRST, scenario, provider)
+    for index, name in enumerate(scenario.order):
+        family = scenario.families[name]
+        if family.in_class == scenario.governed:
+            found = provider.fixes_for(family.input, operation, provider.registry.state)
+            fixes = [(one.suggestion.type, one.suggestion.parameters) for one in found]
+            if met.setdefault(name, fixes) != fixes:
+                met[name], due[name] = fixes, _SLOTS_OF_A_CHANGE
+            if due[name]:
+                due[name] -= 1
+                slots.append(index)
+        _drift_after(index, scenario, provider)
+
+
+def _drift_after(index: int, scenario: Scenario, provider: Provider) -> None:
+    for drift in scenario.drift_after(index):
+        _apply(drift, provider)
+
+
+def _apply(drift: Drift, provider: Provider) -> None:
+    registry = provider.registry
+    if drift.table is None:
+        registry.reload_rules(add=drift.add_rules, remove=drift.remove_rules)
+    else:
+        given: dict[str, Any] = {"rows": drift.rows}
+        if drift.rows is None:
+            given = {"set": drift.set or {}, "remove": drift.remove}
+        registry.reload_table(drift.table, **given, version=drift.version)

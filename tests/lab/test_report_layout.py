@@ -1,0 +1,77 @@
+"""The report as people see it: nothing is cut at any width, figures are at one scale, and no line begins with a percent sign."""
+
+import html
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from shelflife.lab.exhibits import collection_of
+from shelflife.lab.exhibits.figures import figures_of
+from shelflife.lab.exhibits.report import report_html
+from shelflife.lab.scores import score_of
+from shelflife.lab.spec import Conduct
+from tests.lab.played_runs import as_if, recorded
+
+WIDTHS = [320, 360, 480, 600, 768, 900, 1024, 1152, 1280, 1440, 1600, 1920]
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+MODEL = "openai-api/local/qwen2.5-coder-1.5b-instruct-q4_k_m"
+
+LOOKED_AT = """
+<script>
+addEventListener("load", () => {
+  const seen = {};
+  for (const frame of document.querySelectorAll("iframe")) {
+    const page = frame.contentDocument;
+    const boxes = [page.documentElement, ...page.querySelectorAll(".box, .panels, td, th")];
+    seen[frame.width] = {
+      cut: boxes.filter((box) => box.scrollWidth > box.clientWidth + 1).map((box) => box.textContent.trim().slice(0, 60)),
+      tables: [...page.querySelectorAll("table")].filter((one) => getComputedStyle(one).display == "table").length,
+      scales: [...new Set([...page.querySelectorAll("figure svg")].map(
+        (one) => (one.getBoundingClientRect().width / one.viewBox.baseVal.width).toFixed(3)))],
+    };
+  }
+  document.title = JSON.stringify(seen);
+});
+</script>
+"""
+
+
+@pytest.fixture(scope="module")
+def page():
+    scores = [score_of(recorded("drifted", arm)) for arm in ("A0", "A1", "A2", "A2D", "exact")]
+    conducts = [Conduct(form="compact", fresh="feed", precondition=True), Conduct(fresh="check")]
+    scores += [score_of(recorded("drifted", "A2D", conduct)) for conduct in conducts]
+    scores += [score_of(recorded("injection", arm)) for arm in ("A0", "A2D")]
+    scores += [score_of(recorded(stream, "A2D")) for stream in ("rules", "recipes", "rotations-2")]
+    scores += [as_if(score, planner=planner) for score in scores for planner in (MODEL, "sim:gpt-5-mini")]
+    collection = collection_of(scores)
+    figures, _ = figures_of(collection.runs)
+    return report_html(collection, figures)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here")
+def test_nothing_is_cut_at_any_width_and_figures_are_at_one_scale(page, tmp_path):
+    frames = [f'<iframe width="{width}" height="900" srcdoc="{html.escape(page)}">' for width in WIDTHS]
+    (tmp_path / "frames.html").write_text(
+        "<!doctype html>" + "</iframe>".join([*frames, LOOKED_AT]), encoding="utf-8"
+    )
+    options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+    look = [CHROMIUM, *options, "--virtual-time-budget=10000", "--dump-dom"]
+    shown = subprocess.run(
+        [*look, (tmp_path / "frames.html").as_uri()], capture_output=True, text=True, check=True, timeout=100
+    )
+    [title] = re.findall(r"<title>(.*?)</title>", shown.stdout)[:1]
+    seen = json.loads(html.unescape(title))
+    assert {width: one["cut"] for width, one in seen.items()} == {str(width): [] for width in WIDTHS}
+    assert len({scale for one in seen.values() for scale in one["scales"]}) == 1
+    assert seen["320"]["tables"] == 0
+    assert seen["1280"]["tables"] == page.count("<table ")
+
+
+def test_no_line_of_the_report_is_broken_before_a_percent_sign(page):
+    said = re.sub(r"<style>.*?</style>|<svg .*?</svg>", "", page, flags=re.DOTALL)
+    assert "\N{NO-BREAK SPACE}%" in said
+    assert re.findall(r"\d\s*[ \n]%", said) == []
