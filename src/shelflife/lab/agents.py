@@ -21,6 +21,7 @@ from shelflife.client import (
     events,
     exchange,
 )
+from shelflife.client.strategies import table_tag
 from shelflife.client.trust import Trust
 from shelflife.integrations.following import Follower
 from shelflife.lab import prompting
@@ -262,6 +263,7 @@ class Agent:
                 attempted,
                 status=last.response.status_code,
                 shown=self._shown(sent[0].send.carried) if is_amended else attempted.shown,
+                used=[entry.id for entry in sent[0].send.carried],
                 carried=[entry.id for entry in last.send.carried],
                 mended=len(sent) - 1,
                 injected=[name for name, value in wants if last.send.request.get(name) == value],
@@ -289,8 +291,10 @@ class Agent:
             case events.Evicted(entry, reason) if reason.is_invalidation:
                 left = self._as_shown(entry)
                 return Evicted(episode=episode, reason=reason.name.lower(), entry=left, agent=agent)
-            case events.Restamped():
-                return Restamped(episode=episode, count=event.count, agent=agent)
+            case events.Restamped(root, table):
+                dependent = self._memory.store.tagged(root, table_tag(table))
+                kept = self._around.learned.kept(dependent, table, episode)
+                return Restamped(episode=episode, entries=kept, agent=agent)
             case events.Alerted():
                 return Alerted(episode=episode, noticed_by=event.noticed_by, agent=agent)
             case events.Distrusted():

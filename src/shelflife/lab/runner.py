@@ -94,8 +94,8 @@ def play(
                 for drift in scenario.drift_after(episode.index):
                     drifted = pushed(drift, around.http, server.admin_token)
                     server.settle(longest_until_heard_s)
-                    fixes = around.learned.vectors_now(server.provider)
-                    around.record(server.as_agents_know_it(msgspec.structs.replace(drifted, fixes=fixes)))
+                    judged = around.learned.judged_by(server.provider)
+                    around.record(server.as_agents_know_it(msgspec.structs.replace(drifted, judged=judged)))
                     _wait_until_heard(agents, around, longest_until_heard_s)
                 server.clock.go_on()
                 on_episode()

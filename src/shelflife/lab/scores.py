@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from shelflife.contract.values import same_json
 from shelflife.lab.paper import SPLIT_FIELDS
 from shelflife.lab.records import (
     Alerted,
@@ -159,7 +160,7 @@ class RunScore(msgspec.Struct, frozen=True, kw_only=True):
     """How often a request was refused because its remembered values had gone stale, and was mended without the planner."""
 
     stale_injections: int
-    """The first attempts into which a remembered fix went that was not true any more."""
+    """The first attempts whose request was sent with the value of a remembered fix that was not true any more."""
 
     stale_executions: int
     """The requests that the server carried out with the value of a remembered fix that was not true any more."""
@@ -184,12 +185,12 @@ class RunScore(msgspec.Struct, frozen=True, kw_only=True):
     """For each moment of drift, the evictions from then to the next."""
 
     eviction_precision: float | None
-    """The share of evictions that were right: the fix was stale, or rested on a table that the server would name no more.
-
-    None also where an entry does not say its rows: a coarse wire would call right what a finer one calls wrong.
-    """
+    """The share of evictions that were right: the fix was stale, or rested on a table that the server would name no more."""
 
     restamps: int
+    """The entries that were kept though a table of theirs had moved, or they had come to rest on another: once for each episode in
+    which the memory found that out."""
+
     alerts: list[int]
     """The episodes in which the memory noticed that rules had changed."""
 
@@ -261,7 +262,9 @@ def score_of(records: Sequence[Record]) -> RunScore:
         retries=_retries(ended),
         retries_by_agent=[_retries(_ended(records, agent)) for agent in range(conduct.agents)],
         mended=sum(one.mended for one in by_all),
-        stale_injections=sum(_has_stale(_used(one), one, drifts) for one in by_all),
+        stale_injections=sum(
+            _has_stale((entry for entry in one.shown if entry.id in one.used), one, drifts) for one in by_all
+        ),
         stale_executions=sum(
             _is_carried_out(one) and _has_stale(carried, one, drifts)
             for one, carried in _with_carried(by_all)
@@ -273,7 +276,14 @@ def score_of(records: Sequence[Record]) -> RunScore:
         evictions=len(evictions),
         evictions_by_event=_by_event(evictions, drifts),
         eviction_precision=_precision(evictions, drifts),
-        restamps=sum(record.count for record in records if isinstance(record, Restamped)),
+        restamps=len(
+            {
+                (record.episode, entry)
+                for record in records
+                if isinstance(record, Restamped)
+                for entry in record.entries
+            }
+        ),
         alerts=[record.episode for record in records if isinstance(record, Alerted)],
         compliance=100 * eligible_first_try / len(eligible) if start.is_remembering and eligible else None,
         eligible=len(eligible),
@@ -357,9 +367,9 @@ def _with_carried(attempts: Iterable[Attempted]) -> Iterator[tuple[Attempted, li
         yield one, [known[one.agent, one.episode, id] for id in one.carried]
 
 
-def _used(attempt: Attempted) -> list[Shown]:
+def _that_counts(attempt: Attempted) -> list[Shown]:
     """The remembered fixes that a first attempt was shown; of several values for the same, the one that went into the request."""
-    chosen = {_subject(entry): entry.id for entry in attempt.shown if entry.id in attempt.carried}
+    chosen = {_subject(entry): entry.id for entry in attempt.shown if entry.id in attempt.used}
     return [entry for entry in attempt.shown if chosen.get(_subject(entry), entry.id) == entry.id]
 
 
@@ -379,7 +389,7 @@ def _served(model: Model | None, attempts: Sequence[Attempted]) -> Model | None:
 
 
 def _precision(evictions: Sequence[Evicted], drifts: Sequence[Drifted]) -> float | None:
-    if not evictions or any(eviction.entry.rows is None for eviction in evictions):
+    if not evictions:
         return None
     return sum(_is_right(eviction, drifts) for eviction in evictions) / len(evictions)
 
@@ -410,8 +420,11 @@ def _by_event(evictions: Sequence[Evicted], drifts: Sequence[Drifted]) -> list[i
 def _vector(entry: Shown, episode: int, drifts: Sequence[Drifted]) -> Sequence[str] | None:
     """The tables that the server would have named with a remembered fix in an episode; None if it would not have given that fix."""
     since = (drift for drift in drifts if entry.learned_in <= drift.after < episode)
-    judged = [drift.fixes[entry.id] for drift in since if entry.id in drift.fixes]
-    return judged[-1] if judged else entry.tables
+    judged = [drift.judged[entry.id] for drift in since if entry.id in drift.judged]
+    if not judged:
+        return entry.tables
+    same = (fix for fix in judged[-1].fixes if fix.type == entry.type)
+    return next((fix.tables for fix in same if same_json(fix.parameters, entry.parameters)), None)
 
 
 def _is_true(entry: Shown, episode: int, drifts: Sequence[Drifted]) -> bool:
@@ -433,7 +446,7 @@ def _saving(
     valid = {
         one.episode
         for one in attempts
-        if one.episode in chances and one.shown and not _has_stale(_used(one), one, drifts)
+        if one.episode in chances and one.shown and not _has_stale(_that_counts(one), one, drifts)
     }
     return SavingFactors(chances=len(chances), valid=len(valid), complied=len(valid & first_try))
 

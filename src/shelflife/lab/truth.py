@@ -1,11 +1,11 @@
 """Whether remembered fixes are still true: what the server would say now to the very requests whose refusals taught them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from shelflife.client.entries import Entry
-from shelflife.contract.values import same_json
 from shelflife.contract.when import WHOLE_REQUEST
+from shelflife.lab.records import Given, Judged
 from shelflife.server import Provider
 
 __all__ = ["Learned"]
@@ -35,17 +35,32 @@ class Learned:
         """When an entry was learned; -1 where that is not known."""
         return self._episodes.get(entry.id, -1)
 
-    def vectors_now(self, provider: Provider) -> dict[str, list[str] | None]:
-        """For each entry, the tables that the server would name with the same fix now; None where it would not give that fix."""
-        provider.registry.catch_up()
-        return {id: self._vector(entry, provider) for id, entry in [*self._entries.items()]}
+    def kept(self, dependent: Iterable[Entry], table: str, episode: int) -> list[str]:
+        """The ids of the entries that a memory has kept in an episode, of all that depend on this table since.
 
-    def _vector(self, entry: Entry, provider: Provider) -> list[str] | None:
+        The table has moved, or some of the entries have come to depend on it: then it is only these.
+        """
+        older = [entry for entry in dependent if self.episode_of(entry) < episode]
+        grown = [entry for entry in older if table not in self._entries[entry.id].grounds.tables]
+        self._entries |= {entry.id: entry for entry in grown}
+        return [entry.id for entry in grown or older]
+
+    def judged_by(self, provider: Provider) -> dict[str, Judged]:
+        """For each entry, by its id, all that the server would give now in its place."""
+        provider.registry.catch_up()
+        return {id: self._judged(entry, provider) for id, entry in [*self._entries.items()]}
+
+    def _judged(self, entry: Entry, provider: Provider) -> Judged:
         request = self._requests[entry.place]
-        for violation in provider.fixes_for(request, self._operation, provider.registry.state):
-            given = violation.suggestion
-            if given.type == entry.type and same_json(
-                {**given.parameters, **self._wants}, {**entry.parameters, **self._wants}
-            ):
-                return sorted(given.depends_on)
-        return None
+        violations = provider.fixes_for(request, self._operation, provider.registry.state)
+        return Judged(
+            request,
+            [
+                Given(
+                    one.suggestion.type,
+                    {**one.suggestion.parameters, **self._wants},
+                    sorted(one.suggestion.depends_on),
+                )
+                for one in violations
+            ],
+        )
