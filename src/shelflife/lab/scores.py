@@ -152,6 +152,9 @@ class RunScore(msgspec.Struct, frozen=True, kw_only=True):
     episodes: int
     completed: int
     first_try: int
+    first_try_episodes: list[int]
+    """Which they were."""
+
     retries: int
     """Attempts beyond the first."""
 
@@ -180,6 +183,9 @@ class RunScore(msgspec.Struct, frozen=True, kw_only=True):
     distrusted: int | None
     """How often the memory found a reason not to believe the server; None where it needs no signature."""
 
+    drifted_after: list[int]
+    """The moments of drift, each by the episode before it."""
+
     evictions: int
     evictions_by_event: list[int]
     """For each moment of drift, the evictions from then to the next."""
@@ -198,6 +204,7 @@ class RunScore(msgspec.Struct, frozen=True, kw_only=True):
     """Percent of the eligible episodes that succeeded at the first attempt; None for an arm without memory."""
 
     eligible: int
+    eligible_episodes: list[int]
     eligible_first_try: int
     classes: dict[str, FirstTry]
     governed_scored: FirstTry
@@ -259,6 +266,7 @@ def score_of(records: Sequence[Record]) -> RunScore:
         episodes=len(ended),
         completed=sum(one.is_completed for one in ended.values()),
         first_try=len(first_try),
+        first_try_episodes=sorted(first_try),
         retries=_retries(ended),
         retries_by_agent=[_retries(_ended(records, agent)) for agent in range(conduct.agents)],
         mended=sum(one.mended for one in by_all),
@@ -273,6 +281,7 @@ def score_of(records: Sequence[Record]) -> RunScore:
         injected_by_answers=_injected(start, by_all, is_first=False),
         disclosed=next((_count(record) for record in records if isinstance(record, Disclosed)), None),
         distrusted=sum(isinstance(record, Distrusted) for record in records) if conduct.trust else None,
+        drifted_after=_moments(drifts),
         evictions=len(evictions),
         evictions_by_event=_by_event(evictions, drifts),
         eviction_precision=_precision(evictions, drifts),
@@ -287,6 +296,7 @@ def score_of(records: Sequence[Record]) -> RunScore:
         alerts=[record.episode for record in records if isinstance(record, Alerted)],
         compliance=100 * eligible_first_try / len(eligible) if start.is_remembering and eligible else None,
         eligible=len(eligible),
+        eligible_episodes=eligible,
         eligible_first_try=eligible_first_try,
         classes={name: _rate(_of(start, name), first_try) for name in dict.fromkeys(start.classes)},
         governed_scored=_rate(scored, first_try),
@@ -411,8 +421,12 @@ def _split(start: RunStarted, first_try: set[int], *, is_after: bool) -> FirstTr
     return _rate((index for index in indexes if (index > split.after) is is_after), first_try)
 
 
+def _moments(drifts: Sequence[Drifted]) -> list[int]:
+    return sorted({drift.after for drift in drifts})
+
+
 def _by_event(evictions: Sequence[Evicted], drifts: Sequence[Drifted]) -> list[int]:
-    moments = sorted({drift.after for drift in drifts})
+    moments = _moments(drifts)
     latest = [max((m for m in moments if m < eviction.episode), default=None) for eviction in evictions]
     return [latest.count(moment) for moment in moments]
 
