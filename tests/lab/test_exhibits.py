@@ -26,7 +26,7 @@ from shelflife.lab.grid import execute
 from shelflife.lab.intervals import difference_interval, mean_interval, rate_interval
 from shelflife.lab.records import Model
 from shelflife.lab.scores import FirstTry
-from shelflife.lab.spec import RunSpec
+from shelflife.lab.spec import Conduct, RunSpec
 from tests.lab.exhibit_lines import line
 from tests.lab.played_runs import as_if
 
@@ -163,6 +163,25 @@ def test_where_the_first_rotation_is_says_what_the_gap_comes_to(tmp_path):
         one["Eligible episodes: before the first"] for one in lines
     ]
     assert "other-streams" not in shown
+
+
+def test_the_papers_own_wire_stands_beside_what_a_fix_says_itself(tmp_path, scores):
+    specs = [
+        RunSpec("drifted", arm, "compliant", level=1, conduct=Conduct(match=match))
+        for match in ("family", "request")
+        for arm in ("A1", "A2D")
+    ]
+    collection = collection_of([*scores, *execute(specs, tmp_path).scores])
+    shown = {one.key: one for one in collection.exhibits}
+    assert "beyond" not in shown
+    by_row = {row.cells[0].text: line(shown["matching"], row.cells[0].text) for row in shown["matching"].rows}
+    assert {how: (row["Retries: A1"], row["Retries: A2D"]) for how, row in by_row.items()} == {
+        "tasks of its family": ("14.0", "7.0"),
+        "the identical request": ("26.0", "26.0"),
+        "what it says itself (Level 6)": ("14.0", "7.0"),
+        "published": ("14.0", "7.0"),
+    }
+    assert any("must have known both" in note for note in shown["matching"].notes)
 
 
 def test_rotations_say_plainly_that_retries_grow_and_in_the_paper_do_not(exhibits):

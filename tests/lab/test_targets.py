@@ -13,9 +13,9 @@ from tests.lab.played_runs import records_of
 
 
 @functools.cache
-def played(stream, arm, planner="compliant", consume="3", workers=1):
+def played(stream, arm, planner="compliant", consume="3", level=6, **conduct):
     by = simulated_planner(planner, 0, frozenset())
-    return score_of(records_of(by, stream, arm, consume=consume, conduct=Conduct(workers=workers)))
+    return score_of(records_of(by, stream, arm, consume=consume, level=level, conduct=Conduct(**conduct)))
 
 
 def first_tries(score):
@@ -104,6 +104,28 @@ def test_the_eligible_episodes_of_three_rotations():
     assert score.drifted_after == [11, 20, 29]
     assert score.eligible_episodes == [3, 6, 9, 18, 27]
     assert set(score.first_try_episodes).intersection(score.eligible_episodes) == {3, 6, 9}
+
+
+@pytest.mark.parametrize(
+    ("match", "retries", "evictions", "restamps", "misapplied"),
+    [
+        ("family", [27, 14, 9, 7], [0, 0, 4, 1], 3, 0),
+        ("request", [27, 26, 26, 26], [0, 0, 10, 4], 6, 0),
+        ("operation", [27, 33, 26, 26], [0, 0, 2, 1], 1, 35),
+        ("absent", [27, 33, 26, 26], [0, 0, 2, 1], 1, 24),
+    ],
+)
+def test_the_papers_own_wire_is_up_to_what_a_client_takes_a_fix_to_be_for(
+    match, retries, evictions, restamps, misapplied
+):
+    scores = [played("drifted", arm, level=1, match=match) for arm in ("A0", "A1", "A2", "A2D")]
+    assert [score.retries for score in scores] == retries
+    assert [score.evictions for score in scores] == evictions
+    assert (scores[-1].restamps, scores[-1].misapplied) == (restamps, misapplied)
+
+
+def test_what_a_fix_says_of_itself_is_never_misapplied():
+    assert {played(stream, "A1").misapplied for stream in ("drifted", "rules", "recipes")} == {0}
 
 
 def test_recipes_have_forty_eight_episodes_and_the_rotation_is_noticed_row_by_row():

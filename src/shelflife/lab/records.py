@@ -8,6 +8,8 @@ from typing import Any, BinaryIO, Final, Literal
 
 import msgspec
 
+from shelflife.client.entries import Entry
+from shelflife.contract.values import same_json
 from shelflife.errors import ShelflifeError
 from shelflife.lab.scenarios import Split
 from shelflife.lab.spec import RunSpec
@@ -134,6 +136,9 @@ class Attempted(msgspec.Struct, frozen=True, kw_only=True, tag="attempt"):
     carried: list[str] = []
     """The same when it was sent last."""
 
+    fitting: list[str] = []
+    """The ids of those that were used, and that the server would give to this very task."""
+
     mended: int = 0
     """How often the request was refused for stale remembered values, and was mended without the planner.
 
@@ -179,6 +184,10 @@ class Given(msgspec.Struct, frozen=True):
     parameters: dict[str, Any]
     tables: list[str]
     """Those that it would name with it."""
+
+    def is_same(self, other: "Entry | Shown") -> bool:
+        """Whether it is what is remembered."""
+        return self.type == other.type and same_json(self.parameters, other.parameters)
 
 
 class Judged(msgspec.Struct, frozen=True):

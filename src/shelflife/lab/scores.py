@@ -5,7 +5,6 @@ from typing import Any, Literal
 
 import msgspec
 
-from shelflife.contract.values import same_json
 from shelflife.lab.paper import SPLIT_FIELDS
 from shelflife.lab.records import (
     Alerted,
@@ -168,6 +167,10 @@ class RunScore(msgspec.Struct, frozen=True, kw_only=True):
     stale_executions: int
     """The requests that the server carried out with the value of a remembered fix that was not true any more."""
 
+    misapplied: int
+    """The first attempts whose request was sent with the value of a fix that another family of tasks had taught, and that the server
+    would not give to this one."""
+
     injected: int | None
     """The first requests of episodes that were carried out with a value that the server had slipped into a remembered fix.
 
@@ -270,13 +273,12 @@ def score_of(records: Sequence[Record]) -> RunScore:
         retries=_retries(ended),
         retries_by_agent=[_retries(_ended(records, agent)) for agent in range(conduct.agents)],
         mended=sum(one.mended for one in by_all),
-        stale_injections=sum(
-            _has_stale((entry for entry in one.shown if entry.id in one.used), one, drifts) for one in by_all
-        ),
+        stale_injections=sum(_has_stale(_sent_with(one), one, drifts) for one in by_all),
         stale_executions=sum(
             _is_carried_out(one) and _has_stale(carried, one, drifts)
             for one, carried in _with_carried(by_all)
         ),
+        misapplied=sum(_is_misapplied(one, start) for one in by_all),
         injected=_injected(start, by_all, is_first=True),
         injected_by_answers=_injected(start, by_all, is_first=False),
         disclosed=next((_count(record) for record in records if isinstance(record, Disclosed)), None),
@@ -377,6 +379,19 @@ def _with_carried(attempts: Iterable[Attempted]) -> Iterator[tuple[Attempted, li
         yield one, [known[one.agent, one.episode, id] for id in one.carried]
 
 
+def _sent_with(attempt: Attempted) -> list[Shown]:
+    """The remembered fixes that a first attempt was shown, and whose values went into its request."""
+    return [entry for entry in attempt.shown if entry.id in attempt.used]
+
+
+def _is_misapplied(attempt: Attempted, start: RunStarted) -> bool:
+    family = start.families[attempt.episode]
+    return any(
+        start.families[entry.learned_in] != family and entry.id not in attempt.fitting
+        for entry in _sent_with(attempt)
+    )
+
+
 def _that_counts(attempt: Attempted) -> list[Shown]:
     """The remembered fixes that a first attempt was shown; of several values for the same, the one that went into the request."""
     chosen = {_subject(entry): entry.id for entry in attempt.shown if entry.id in attempt.used}
@@ -437,8 +452,7 @@ def _vector(entry: Shown, episode: int, drifts: Sequence[Drifted]) -> Sequence[s
     judged = [drift.judged[entry.id] for drift in since if entry.id in drift.judged]
     if not judged:
         return entry.tables
-    same = (fix for fix in judged[-1].fixes if fix.type == entry.type)
-    return next((fix.tables for fix in same if same_json(fix.parameters, entry.parameters)), None)
+    return next((fix.tables for fix in judged[-1].fixes if fix.is_same(entry)), None)
 
 
 def _is_true(entry: Shown, episode: int, drifts: Sequence[Drifted]) -> bool:

@@ -15,7 +15,7 @@ from shelflife.lab.exhibits.compliance import (
     rotations,
     undrifted,
 )
-from shelflife.lab.exhibits.conducts import beyond_the_paper, under_attack
+from shelflife.lab.exhibits.conducts import beyond_the_paper, matching, under_attack
 from shelflife.lab.exhibits.costs import savings, tokens, wire
 from shelflife.lab.exhibits.coverage import coverage
 from shelflife.lab.exhibits.pools import Pool, Runs, Subject
@@ -28,7 +28,7 @@ __all__ = ["Collection", "LeftOut", "collection_of", "exhibit_keys"]
 _BY_RUNS = (
     *(ladder, savings, classes, price_sheet, tokens, hint_shapes, domains, rotations),
     *(rotation_schedules, undrifted, intervals, wire),
-    *(beyond_the_paper, under_attack),
+    *(matching, beyond_the_paper, under_attack),
 )
 _NEEDS = {
     price_sheet: "the rule stream",
@@ -36,6 +36,7 @@ _NEEDS = {
     rotation_schedules: "a stream of rotations by an exact planner at both A1 and A2D",
     undrifted: "the undrifted stream",
     intervals: "the drifted stream by a planner that has chance in it",
+    matching: "the drifted stream at Level 1",
     under_attack: "a stream with a hostile server",
     beyond_the_paper: "the silent stream, and none of another conduct than the paper's",
 }
