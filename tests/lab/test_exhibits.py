@@ -135,6 +135,11 @@ def test_the_report_counts_what_differs_from_the_paper(collection):
     assert ">54 of 56</dd>" in re.sub(r"\s+(?=<)|(?<=>)\s+", "", report_html(collection, []))
 
 
+def test_of_two_values_the_one_that_was_used_makes_a_chance_valid(exhibits):
+    last = line(exhibits["savings"], "compliant-last")
+    assert (last["Validity (%): A1"], last["= chances taken (%): A1"]) == ("95.2", "95.2")
+
+
 def test_both_domains_gain_in_the_class_whose_table_is_rotated(exhibits):
     ours, theirs = line(exhibits["domains"], "compliant"), line(exhibits["domains"], "claude-haiku-4-5")
     assert [ours[f"Recipes, celiac (%): {name}"] for name in ("A1", "A2D", "gain")] == [

@@ -48,7 +48,7 @@ class Learned:
 
         The table has moved, or some of the entries have come to depend on it: then it is only these.
         """
-        older = [entry for entry in dependent if self.episode_of(entry) < episode]
+        older = [one for one in dependent if one.id in self._entries and self.episode_of(one) < episode]
         grown = [entry for entry in older if table not in self._entries[entry.id].grounds.tables]
         self._entries |= {entry.id: entry for entry in grown}
         return [entry.id for entry in grown or older]
