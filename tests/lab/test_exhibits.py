@@ -28,7 +28,7 @@ from shelflife.lab.grid import execute
 from shelflife.lab.intervals import difference_interval, mean_interval, rate_interval
 from shelflife.lab.records import Model
 from shelflife.lab.scores import FirstTry
-from shelflife.lab.spec import RunSpec
+from shelflife.lab.spec import Conduct, RunSpec
 from tests.lab.exhibit_lines import line
 from tests.lab.played_runs import as_if
 
@@ -41,7 +41,7 @@ SPECS = [
     *(RunSpec("drifted", arm, "conservative") for arm in ("A0", "A2D")),
     *(RunSpec("drifted", arm, HAIKU, seed) for arm in ("A1", "A2D") for seed in (0, 1)),
     *(RunSpec("rules", arm, "compliant") for arm in ("A2D", "A2DC", "A2DR", "A2DO")),
-    *(RunSpec("recipes", "A2D", planner) for planner in ("compliant", HAIKU)),
+    *(RunSpec("recipes", arm, planner) for arm in ("A1", "A2D") for planner in ("compliant", HAIKU)),
     *(RunSpec(f"rotations-{count}", "A2D", planner) for count in (1, 2) for planner in ("compliant", HAIKU)),
 ]
 
@@ -109,21 +109,25 @@ def test_the_price_sheet_splits_evictions_by_event_and_names_the_alerts(exhibits
 def test_every_exact_number_is_held_against_the_paper(exhibits):
     lines = ([cell.text for cell in row.cells] for row in exhibits["agreement"].rows)
     held = {(exhibit, planner): tuple(counts) for exhibit, planner, *counts in lines}
+    why = held["The ladder", "compliant-last"][-1]
+    assert "unaided" in why
     assert held == {
-        ("The ladder", "compliant"): ("9", "9", "nothing"),
+        ("The ladder", "compliant"): ("9", "9", "nothing", DASH),
         ("The ladder", "compliant-last"): (
             "9",
             "8",
             "Post-drift funding A2: 0.0 here, 22.2 there",
+            why,
         ),
-        ("First try by class", "compliant"): ("8", "8", "nothing"),
-        ("First try by class", "compliant-last"): ("8", "8", "nothing"),
-        ("The price of noticing that rules changed", "compliant"): ("16", "16", "nothing"),
-        ("What it costs in tokens and retries", "compliant"): ("3", "3", "nothing"),
+        ("First try by class", "compliant"): ("8", "8", "nothing", DASH),
+        ("First try by class", "compliant-last"): ("8", "8", "nothing", DASH),
+        ("The price of noticing that rules changed", "compliant"): ("16", "16", "nothing", DASH),
+        ("What it costs in tokens and retries", "compliant"): ("3", "3", "nothing", DASH),
         ("What it costs in tokens and retries", "compliant-last"): (
             "3",
             "2",
             "Retries per stream A0: 27 here, 24 there",
+            why,
         ),
     }
     assert all(row.kind is Kind.EXACT for row in exhibits["agreement"].rows)
@@ -131,6 +135,60 @@ def test_every_exact_number_is_held_against_the_paper(exhibits):
 
 def test_the_report_counts_what_differs_from_the_paper(collection):
     assert ">54 of 56</dd>" in re.sub(r"\s+(?=<)|(?<=>)\s+", "", report_html(collection, []))
+
+
+def test_of_two_values_the_one_that_was_used_makes_a_chance_valid(exhibits):
+    last = line(exhibits["savings"], "compliant-last")
+    assert (last["Validity (%): A1"], last["= chances taken (%): A1"]) == ("95.2", "95.2")
+
+
+def test_both_domains_gain_in_the_class_whose_table_is_rotated(exhibits):
+    ours, theirs = line(exhibits["domains"], "compliant"), line(exhibits["domains"], "claude-haiku-4-5")
+    assert [ours[f"Recipes, celiac (%): {name}"] for name in ("A1", "A2D", "gain")] == [
+        "25.0",
+        "75.0",
+        "+50.0",
+    ]
+    assert [theirs[f"Recipes, celiac (%): {name}"] for name in ("A1", "A2D", "gain")] == [
+        "26.7",
+        "75.0",
+        "+48.3",
+    ]
+    assert theirs["Payments, governed (%): A1"] == "40.0"
+
+
+def test_where_the_first_rotation_is_says_what_the_gap_comes_to(tmp_path):
+    specs = [
+        RunSpec(f"rotations-{which}", arm, "compliant")
+        for which in ("1", "2", "3", "3-early")
+        for arm in ("A1", "A2D")
+    ]
+    shown = {one.key: one for one in collection_of(execute(specs, tmp_path).scores).exhibits}
+    lines = [line(shown["rotation-schedules"], f"rotations-{which}") for which in ("1", "2", "3", "3-early")]
+    assert [one["Gap: A2D\N{MINUS SIGN}A1"] for one in lines] == ["+44.4", "+57.1", "+40.0", "+60.0"]
+    assert [one["Right at A1"] for one in lines] == [
+        one["Eligible episodes: before the first"] for one in lines
+    ]
+    assert "other-streams" not in shown
+
+
+def test_the_papers_own_wire_stands_beside_what_a_fix_says_itself(tmp_path, scores):
+    specs = [
+        RunSpec("drifted", arm, "compliant", level=1, conduct=Conduct(match=match))
+        for match in ("family", "request")
+        for arm in ("A1", "A2D")
+    ]
+    collection = collection_of([*scores, *execute(specs, tmp_path).scores])
+    shown = {one.key: one for one in collection.exhibits}
+    assert "beyond" not in shown
+    by_row = {row.cells[0].text: line(shown["matching"], row.cells[0].text) for row in shown["matching"].rows}
+    assert {how: (row["Retries: A1"], row["Retries: A2D"]) for how, row in by_row.items()} == {
+        "tasks of its family": ("14", "7"),
+        "the identical request": ("26", "26"),
+        "what it says itself (Level 6)": ("14", "7"),
+        "published": ("14", "7"),
+    }
+    assert any("must have known both" in note for note in shown["matching"].notes)
 
 
 def test_rotations_say_plainly_that_retries_grow_and_in_the_paper_do_not(exhibits):
@@ -181,7 +239,7 @@ def test_savings_are_validity_times_compliance(exhibits):
 
 def test_the_shapes_of_hints_come_from_both_domains(exhibits):
     here = line(exhibits["hint-shapes"], "compliant")
-    assert list(here.values())[1:] == ["90.0", "80.0", "80.0", "50.0", "66.7"]
+    assert list(here.values())[1:] == ["90.0", "75.0", "80.0", "50.0", "66.7"]
 
 
 def test_the_coverage_follows_from_the_strategies(exhibits):

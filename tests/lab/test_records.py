@@ -4,7 +4,7 @@ import pytest
 
 from shelflife.cli import main
 from shelflife.lab.grid import scores_in
-from shelflife.lab.records import EpisodeEnded, RecordFile, RecordsError, RunEnded, read_records
+from shelflife.lab.records import FORMAT, EpisodeEnded, RecordFile, RecordsError, RunEnded, read_records
 from shelflife.lab.scores import is_whole
 from tests.lab.played_runs import recorded
 
@@ -64,9 +64,9 @@ def test_records_of_another_format_are_refused_in_one_sentence(told, tmp_path, r
     with RecordFile(path) as record:
         for one in records:
             record(one)
-    path.write_text(path.read_text().replace('"format":2,', told))
+    path.write_text(path.read_text().replace(f'"format":{FORMAT},', told))
     sentence = (
-        f"{path} is not in format 2 of records, the only one that this version of shelflife reads:"
+        f"{path} is not in format {FORMAT} of records, the only one that this version of shelflife reads:"
         " move it away and play the run again"
     )
     with pytest.raises(RecordsError) as refusal:

@@ -13,9 +13,9 @@ from tests.lab.played_runs import records_of
 
 
 @functools.cache
-def played(stream, arm, planner="compliant", consume="3", workers=1):
+def played(stream, arm, planner="compliant", consume="3", level=6, **conduct):
     by = simulated_planner(planner, 0, frozenset())
-    return score_of(records_of(by, stream, arm, consume=consume, conduct=Conduct(workers=workers)))
+    return score_of(records_of(by, stream, arm, consume=consume, level=level, conduct=Conduct(**conduct)))
 
 
 def first_tries(score):
@@ -75,12 +75,57 @@ def test_the_detection_policies_on_the_rule_stream(
     assert (score.restamps, score.alerts) == (restamps, alerts)
 
 
+@pytest.mark.parametrize("planner", ["compliant-last", "conservative"])
+def test_what_the_rule_stream_comes_to_is_up_to_the_arm_and_not_to_the_planner(planner):
+    first_tries = [
+        played("rules", arm, planner).first_try for arm in ("A2D", "A2DC", "A2DR", "A2DRC", "A2DO")
+    ]
+    assert first_tries == [30, 28, 22, 28, 27]
+
+
 @pytest.mark.parametrize(
-    ("stream", "eligible"), [("undrifted", 11), ("rotations-1", 9), ("rotations-2", 7), ("rotations-3", 5)]
+    ("stream", "eligible", "naive", "retries"),
+    [
+        ("undrifted", 11, 100.0, 6),
+        ("rotations-1", 9, 55.6, 7),
+        ("rotations-2", 7, 42.9, 8),
+        ("rotations-3", 5, 60.0, 9),
+        ("rotations-3-early", 5, 40.0, 9),
+    ],
 )
-def test_the_eligible_episodes_of_the_other_streams(stream, eligible):
+def test_how_often_a_table_is_rotated(stream, eligible, naive, retries):
     score = played(stream, "A2D")
-    assert (score.eligible, score.compliance) == (eligible, 100.0)
+    assert (score.eligible, score.compliance, score.retries) == (eligible, 100.0, retries)
+    assert as_json(played(stream, "A1"))["compliance"] == naive
+
+
+def test_the_eligible_episodes_of_three_rotations():
+    score = played("rotations-3", "A1")
+    assert score.drifted_after == [11, 20, 29]
+    assert score.eligible_episodes == [3, 6, 9, 18, 27]
+    assert set(score.first_try_episodes).intersection(score.eligible_episodes) == {3, 6, 9}
+
+
+@pytest.mark.parametrize(
+    ("match", "retries", "evictions", "restamps", "misapplied"),
+    [
+        ("family", [27, 14, 9, 7], [0, 0, 4, 1], 3, 0),
+        ("request", [27, 26, 26, 26], [0, 0, 10, 4], 6, 0),
+        ("operation", [27, 33, 26, 26], [0, 0, 2, 1], 1, 35),
+        ("absent", [27, 33, 26, 26], [0, 0, 2, 1], 1, 24),
+    ],
+)
+def test_the_papers_own_wire_is_up_to_what_a_client_takes_a_fix_to_be_for(
+    match, retries, evictions, restamps, misapplied
+):
+    scores = [played("drifted", arm, level=1, match=match) for arm in ("A0", "A1", "A2", "A2D")]
+    assert [score.retries for score in scores] == retries
+    assert [score.evictions for score in scores] == evictions
+    assert (scores[-1].restamps, scores[-1].misapplied) == (restamps, misapplied)
+
+
+def test_what_a_fix_says_of_itself_is_never_misapplied():
+    assert {played(stream, "A1").misapplied for stream in ("drifted", "rules", "recipes")} == {0}
 
 
 def test_recipes_have_forty_eight_episodes_and_the_rotation_is_noticed_row_by_row():
@@ -91,8 +136,10 @@ def test_recipes_have_forty_eight_episodes_and_the_rotation_is_noticed_row_by_ro
         "control": 4,
         "free": 4,
     }
-    assert (score.evictions, score.eviction_precision, score.compliance) == (1, 1.0, 100.0)
+    assert (score.evictions, score.eviction_precision, score.compliance) == (2, 1.0, 100.0)
     assert score.before_split is None
+    by_arm = [played("recipes", arm).classes["celiac"].percent for arm in ("A1", "A2D")]
+    assert by_arm == [25.0, 75.0]
 
 
 @pytest.mark.parametrize("planner", ["compliant", "conservative", "forgetful"])

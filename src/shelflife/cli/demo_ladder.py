@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 from shelflife.cli.errors import CommandError, needing
 from shelflife.cli.progress import Progress
@@ -17,7 +18,7 @@ from shelflife.lab.records import RecordsError
 from shelflife.lab.runner import LabError
 from shelflife.lab.scenarios import load
 from shelflife.lab.scores import RunScore
-from shelflife.lab.spec import PLAIN, Conduct, Consume, RunSpec
+from shelflife.lab.spec import PLAIN, Conduct, Consume, Match, RunSpec
 
 __all__ = ["make_room_for_the_report", "show_the_ladder"]
 
@@ -33,7 +34,16 @@ _RUNS = (
     *(RunSpec("drifted", arm, "compliant") for arm in (*_LADDER, "A2DC", "A2DG")),
     *(RunSpec("drifted", arm, "compliant-last") for arm in _LADDER),
     *(RunSpec("rules", arm, "compliant") for arm in _DETECTION),
-    *(RunSpec(f"rotations-{count}", arm, "compliant") for count in (1, 2, 3) for arm in ("A1", "A2D")),
+    *(
+        RunSpec(f"rotations-{which}", arm, "compliant")
+        for which in ("1", "2", "3", "3-early")
+        for arm in ("A1", "A2D")
+    ),
+    *(
+        RunSpec("drifted", arm, "compliant", level=1, conduct=Conduct(match=match))
+        for match in get_args(Match)
+        for arm in _LADDER
+    ),
     *(RunSpec("undrifted", arm, "compliant") for arm in ("A1", "A2", "A2D")),
     *(RunSpec("recipes", arm, "compliant") for arm in _LADDER),
     *(RunSpec("drifted", arm, "conservative") for arm in ("A0", "A2D")),

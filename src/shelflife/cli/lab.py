@@ -30,6 +30,7 @@ from shelflife.lab.spec import (
     Form,
     Fresh,
     Guarding,
+    Match,
     RunSpec,
 )
 
@@ -201,6 +202,12 @@ def _add_conduct(parser: argparse.ArgumentParser) -> None:
         default=PLAIN.workers,
         metavar="N",
         help="the server has so many processes over one log; each request comes to any of them",
+    )
+    parser.add_argument(
+        "--match",
+        choices=get_args(Match),
+        default=PLAIN.match,
+        help="at --level 1, where no fix says what it is for: which requests it is taken to be for",
     )
 
 
@@ -496,6 +503,8 @@ def _of_conduct(scores: list[RunScore]) -> dict[str, list[str]]:
         "conduct": [", ".join(score.spec.conduct.words) or "-" for score in scores],
         "stale executions": [str(score.stale_executions) for score in scores],
     }
+    if any(score.spec.conduct.match != PLAIN.match for score in scores):
+        columns["misapplied"] = [str(score.misapplied) for score in scores]
     if any(score.injected is not None for score in scores):
         columns["injected"] = [_or_dash(score.injected) for score in scores]
         columns["by answers"] = [_or_dash(score.injected_by_answers) for score in scores]

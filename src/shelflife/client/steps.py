@@ -206,8 +206,8 @@ class Word:
     ) -> Steps[Told]:
         """What the server has said, with what it tells when asked about a movement; `Distrust` when that is not to be believed.
 
-        It is asked about a table only where something hangs on the answer: entries that are held, or suggestions of the response itself,
-        which might be late. Where it answers that nothing has moved, it is asked whether it knows the version in the response from before.
+        Most strategies ask about a table only where something hangs on the answer: entries that are held, or suggestions of the response
+        itself, which might be late. Where it answers that nothing has moved, it is asked whether it knows the version in the response from before.
         When the response is the latest, and the server has moved on while it is asked what has changed, the response counts as it stands.
         """
         state = contract.versions if is_latest else None
@@ -231,13 +231,13 @@ class Word:
         return Told(contract, movement, state, changes, late)
 
     def _worth_asking(self, movement: Movement, suggestions: Iterable[Suggestion]) -> dict[str, str]:
-        """The parts that moved and on which something hangs, with the versions that are known."""
+        """The parts that moved and that the strategy asks about, with the versions that are known."""
         depended_on = {RULES, *(table for one in suggestions for table in one.depends_on)}
         moved = {part: old for part, old in movement.parts.items() if old is not None}
         return {
             part: old
             for part, old in moved.items()
-            if self._strategy.asks(part) and (part in depended_on or self._is_held(part))
+            if self._strategy.asks(part, is_held=part in depended_on or self._is_held(part))
         }
 
     def _late(

@@ -119,8 +119,11 @@ class Strategy(Protocol):
     def name(self) -> str:
         """Goes on record with what is kept under it."""
 
-    def asks(self, part: str) -> bool:
-        """Whether the server is asked what has changed in a table, or in the `RULES`, when that has moved."""
+    def asks(self, part: str, *, is_held: bool) -> bool:
+        """Whether the server is asked what has changed in a table, or in the `RULES`, when that has moved.
+
+        `is_held` tells whether anything hangs on it: entries that depend on it, or suggestions of the response that named its version.
+        """
 
     def forgets(self, part: str, change: Change | None) -> Forgetting:
         """What goes when a table, or the `RULES`, has moved; None when nobody can say what has changed."""
@@ -140,8 +143,8 @@ class Exact:
 
     name = "exact"
 
-    def asks(self, part: str) -> bool:
-        return True
+    def asks(self, part: str, *, is_held: bool) -> bool:
+        return is_held
 
     def forgets(self, part: str, change: Change | None) -> Forgetting:
         if isinstance(change, tuple):

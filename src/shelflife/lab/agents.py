@@ -21,12 +21,14 @@ from shelflife.client import (
     events,
     exchange,
 )
+from shelflife.client.strategies import table_tag
 from shelflife.client.trust import Trust
 from shelflife.integrations.following import Follower
 from shelflife.lab import prompting
 from shelflife.lab.apis import Api
 from shelflife.lab.asking import Asking
 from shelflife.lab.clock import Clock
+from shelflife.lab.matching import as_matched
 from shelflife.lab.planners import Message, Planner, Proposal, Usage
 from shelflife.lab.prompting import digest_of_messages, messages_for, request_in
 from shelflife.lab.records import (
@@ -239,7 +241,8 @@ class Agent:
                 return self._asking.ask(step)
             sent.append(self._sent(step))
             response = sent[-1].response
-            reply = Reply(response.status_code, response.content, response.headers)
+            body = as_matched(response.content, conduct.match, around.api.family_field, step.request)
+            reply = Reply(response.status_code, body, response.headers)
             if not step.is_refused_as_stale(reply):  # on record before whatever it leads to
                 self._record_attempt(attempted, sent, is_amended=held is None)
             return reply
@@ -259,7 +262,7 @@ class Agent:
         return _Sent(send, response, len(content))
 
     def _record_attempt(self, attempted: Attempted, sent: Sequence[_Sent], *, is_amended: bool) -> None:
-        last = sent[-1]
+        last, first = sent[-1], sent[0].send
         wants = self._around.wants.items()
         self._around.record(
             msgspec.structs.replace(
@@ -267,7 +270,9 @@ class Agent:
                 status=last.response.status_code,
                 request=last.request_text,
                 answer=last.shown_text,
-                shown=self._shown(sent[0].send.carried) if is_amended else attempted.shown,
+                shown=self._shown(first.carried) if is_amended else attempted.shown,
+                used=[entry.id for entry in first.carried],
+                fitting=self._around.learned.fitting(first.carried, first.held.before),
                 carried=[entry.id for entry in last.send.carried],
                 mended=len(sent) - 1,
                 injected=[name for name, value in wants if last.send.request.get(name) == value],
@@ -295,8 +300,10 @@ class Agent:
             case events.Evicted(entry, reason) if reason.is_invalidation:
                 left = self._as_shown(entry)
                 return Evicted(episode=episode, reason=reason.name.lower(), entry=left, agent=agent)
-            case events.Restamped():
-                return Restamped(episode=episode, count=event.count, agent=agent)
+            case events.Restamped(root, table):
+                dependent = self._memory.store.tagged(root, table_tag(table))
+                kept = self._around.learned.kept(dependent, table, episode)
+                return Restamped(episode=episode, entries=kept, agent=agent)
             case events.Alerted():
                 return Alerted(episode=episode, noticed_by=event.noticed_by, agent=agent)
             case events.Distrusted():

@@ -19,6 +19,9 @@ class Api(NamedTuple):
     fields: str
     """Its request, for the system prompt: names and types, and no value that a policy would ask for."""
 
+    family_field: str
+    """The field of its request that tells tasks of one family from those of another."""
+
     provider: Callable[..., Provider]
     app: Callable[[Provider], Any]
 
@@ -28,6 +31,7 @@ APIS: dict[str, Api] = {
         "POST /subscriptions",
         "customer (string), plan (string), amount (integer, in minor units), currency (three lower-case letters), "
         "payment_method_token (string), promo_code (string, or null for none)",
+        "plan",
         acme_provider,
         acme_app,
     ),
@@ -35,6 +39,7 @@ APIS: dict[str, Api] = {
         "POST /conversions",
         "recipe (string), ingredient (string), brand (string or null), quantity (integer), unit (string), servings (integer), "
         "combined_with (string or null), diet (omnivore, pescatarian, vegetarian, vegan or null), celiac (boolean)",
+        "recipe",
         recipes_provider,
         recipes_app,
     ),

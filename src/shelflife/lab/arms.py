@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from shelflife.client.entries import Entry, Grounds
+from shelflife.client.entries import Entry
 from shelflife.client.events import Reason
 from shelflife.client.in_process import InProcessStore
 from shelflife.client.stores import Filed, Write, Written
@@ -52,7 +52,7 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     is_remembering: bool = True
     keeps_older_values: bool = False
-    """A second value for the same fix stands beside the first, oldest first, and does not take its place."""
+    """A second value for the same fix stands beside the first and does not take its place; the one that was learned last comes last."""
 
     on_table: OnTable = OnTable.EVICT_ROWS
     is_following_graph: bool = False
@@ -62,10 +62,10 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
     is_comparing_vectors: bool = False
     """On a failure, compare the tables that a fix depends on with those of remembered fixes of its type."""
 
-    def asks(self, part: str) -> bool:
+    def asks(self, part: str, *, is_held: bool) -> bool:
         if part == RULES:
             return self.on_rules is OnRules.EVICT_TABLES
-        return self.on_table is OnTable.EVICT_ROWS
+        return self.on_table is OnTable.EVICT_ROWS and (is_held or self.is_following_graph)
 
     def forgets(self, part: str, change: Change | None) -> Forgetting:
         if part == RULES:
@@ -101,6 +101,8 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
         return filed._replace(tags=(*filed.tags, _family_tag(entry))) if self.is_comparing_vectors else filed
 
     def revises(self, lessons: Sequence[Entry], tagged: Callable[[str], Sequence[Entry]]) -> Revision:
+        if self.keeps_older_values:  # one that is learned again goes where a new one would
+            return Revision({lesson.id: Reason.REPLACED for lesson in lessons})
         shrunk: dict[str, Reason] = {}
         grown: dict[str, Entry] = {}
         new_tables: list[str] = []
@@ -111,14 +113,21 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
                 if set(tables).difference(vector):
                     shrunk[entry.id] = Reason.VECTOR_SHRANK
                 elif set(tables) < set(vector):
-                    # which rows of the new tables it rests on is not known
-                    grounds = Grounds(vector, None, entry.grounds.rules)
-                    grown[entry.id] = msgspec.structs.replace(entry, grounds=grounds)
-                    new_tables += (table for table in dict.fromkeys(vector) if table not in tables)
+                    new = [table for table in dict.fromkeys(vector) if table not in tables]
+                    grown[entry.id] = _grown(entry, vector, new)
+                    new_tables += new
         is_alerting = bool(shrunk or grown) and self.on_rules is OnRules.NOTHING
         return Revision(
             shrunk, list(grown.values()), tuple(new_tables), alert="vector" if is_alerting else None
         )
+
+
+def _grown(entry: Entry, vector: tuple[str, ...], new: Sequence[str]) -> Entry:
+    """An entry that depends on new tables too. Which of their rows it rests on is not known."""
+    cells = entry.grounds.cells
+    whole = None if cells is None else {**cells, **dict.fromkeys(new)}
+    grounds = msgspec.structs.replace(entry.grounds, tables=vector, cells=whole)
+    return msgspec.structs.replace(entry, grounds=grounds)
 
 
 def _by_row(change: Change | None) -> Change | None:

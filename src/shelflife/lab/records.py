@@ -8,6 +8,8 @@ from typing import Any, BinaryIO, Final, Literal
 
 import msgspec
 
+from shelflife.client.entries import Entry
+from shelflife.contract.values import same_json
 from shelflife.errors import ShelflifeError
 from shelflife.lab.scenarios import Split
 from shelflife.lab.spec import RunSpec
@@ -22,6 +24,8 @@ __all__ = [
     "Drifted",
     "EpisodeEnded",
     "Evicted",
+    "Given",
+    "Judged",
     "Model",
     "Record",
     "RecordFile",
@@ -34,7 +38,7 @@ __all__ = [
 ]
 
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """The number of this format of records. Files of another are refused."""
 
 
@@ -52,7 +56,7 @@ class Model(msgspec.Struct, frozen=True):
 class RunStarted(msgspec.Struct, frozen=True, kw_only=True, tag="run started"):
     """What is played, and what is needed to score it."""
 
-    format: Literal[2]
+    format: Literal[3]
     spec: RunSpec
     title: str
     """Of the stream, for people."""
@@ -138,8 +142,14 @@ class Attempted(msgspec.Struct, frozen=True, kw_only=True, tag="attempt"):
     answer: str = ""
     """What the server said to it, as the planner is shown it."""
 
+    used: list[str] = []
+    """The ids of the remembered fixes whose values were in the request when it was sent first."""
+
     carried: list[str] = []
-    """The ids of the remembered fixes whose values were in the request when it was sent last."""
+    """The same when it was sent last."""
+
+    fitting: list[str] = []
+    """The ids of those that were used, and that the server would give to this very task."""
 
     mended: int = 0
     """How often the request was refused for stale remembered values, and was mended without the planner.
@@ -179,6 +189,29 @@ class EpisodeEnded(msgspec.Struct, frozen=True, kw_only=True, tag="episode"):
     agent: int = 0
 
 
+class Given(msgspec.Struct, frozen=True):
+    """A fix that the server would give."""
+
+    type: str
+    parameters: dict[str, Any]
+    tables: list[str]
+    """Those that it would name with it."""
+
+    def is_same(self, other: "Entry | Shown") -> bool:
+        """Whether it is what is remembered."""
+        return self.type == other.type and same_json(self.parameters, other.parameters)
+
+
+class Judged(msgspec.Struct, frozen=True):
+    """What would take the place of a remembered fix."""
+
+    request: dict[str, Any]
+    """The one whose refusal taught it."""
+
+    fixes: list[Given]
+    """All that the server would give to that request. The remembered fix is still true when it is one of these."""
+
+
 class Drifted(msgspec.Struct, frozen=True, kw_only=True, tag="drift"):
     """What the server reported of a change of its data."""
 
@@ -191,11 +224,8 @@ class Drifted(msgspec.Struct, frozen=True, kw_only=True, tag="drift"):
     rules: list[str]
     """The rules that were added or removed, as `table:relation`."""
 
-    fixes: dict[str, list[str] | None] = {}
-    """Of each entry that was learned until then, by its id: the tables that the server would name with the same fix from now on.
-
-    None when it would not give that fix to the request whose refusal taught it.
-    """
+    judged: dict[str, Judged] = {}
+    """Of each entry that was learned until then, by its id: what the server would give in its place from now on."""
 
 
 class Evicted(msgspec.Struct, frozen=True, kw_only=True, tag="evicted"):
@@ -208,10 +238,12 @@ class Evicted(msgspec.Struct, frozen=True, kw_only=True, tag="evicted"):
 
 
 class Restamped(msgspec.Struct, frozen=True, kw_only=True, tag="restamped"):
-    """The memory has found entries of a table that moved still good."""
+    """The memory has kept entries though a table that they rest on had moved, or they had come to rest on another."""
 
     episode: int
-    count: int
+    entries: list[str]
+    """Their ids."""
+
     agent: int = 0
 
 

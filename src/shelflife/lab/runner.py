@@ -37,6 +37,7 @@ _SILENT = logging.NullHandler()
 
 _TIMEOUT_S = 30
 _SAYS_NOTHING = 0
+_OWN_LEVEL = 1
 _NOT_TO_BE_FOLLOWED = ("bumps", "pins", "lies")
 
 
@@ -94,8 +95,8 @@ def play(
                 for drift in scenario.drift_after(index):
                     drifted = pushed(drift, around.http, server.admin_token)
                     server.settle(longest_until_heard_s)
-                    fixes = around.learned.vectors_now(server.provider)
-                    around.record(server.as_agents_know_it(msgspec.structs.replace(drifted, fixes=fixes)))
+                    judged = around.learned.judged()
+                    around.record(server.as_agents_know_it(msgspec.structs.replace(drifted, judged=judged)))
                     _wait_until_heard(agents, around, longest_until_heard_s)
 
             _wait_until_heard(agents, around, longest_until_heard_s)
@@ -120,6 +121,11 @@ def check_playable(spec: RunSpec, scenario: Scenario) -> None:
         raise LabError("there is no change feed to follow: at Level 0 a server tells nothing of its state")
     if conduct.workers > 1 and (alone := _only_in_one_process(conduct, scenario)):
         raise LabError(f"{alone} is played with a server in one process: leave --workers out")
+    if conduct.match != "request" and (level, conduct) != (_OWN_LEVEL, Conduct(match=conduct.match)):
+        raise LabError(
+            f"--match {conduct.match} is for a server that does not say what its fixes are for, as in the paper:"
+            f" play it with --level {_OWN_LEVEL}, and with no other conduct"
+        )
     if conduct.fresh == "feed" and scenario.hostile in _NOT_TO_BE_FOLLOWED:
         raise LabError(
             f"a server that {scenario.hostile} has no feed that tells of its state: play it with another --fresh"
@@ -165,7 +171,9 @@ def _stage(
                 record=_one_at_a_time(record),
                 clock=clock,
                 recorded={(one.agent, one.episode, one.attempt): one for one in recorded},
-                learned=Learned(APIS[scenario.api].operation, scenario.wants or {}),
+                learned=Learned(
+                    APIS[scenario.api].operation, scenario.wants or {}, spec.conduct.match, server.provider
+                ),
                 guard=guard_of(scenario, spec.conduct),
                 trust=server.trust,
                 now=server.clock if spec.conduct.trust else time.time,

@@ -151,6 +151,9 @@ class RunScore(msgspec.Struct, frozen=True, kw_only=True):
     episodes: int
     completed: int
     first_try: int
+    first_try_episodes: list[int]
+    """Which they were."""
+
     retries: int
     """Attempts beyond the first."""
 
@@ -159,10 +162,14 @@ class RunScore(msgspec.Struct, frozen=True, kw_only=True):
     """How often a request was refused because its remembered values had gone stale, and was mended without the planner."""
 
     stale_injections: int
-    """The first attempts into which a remembered fix went that was not true any more."""
+    """The first attempts whose request was sent with the value of a remembered fix that was not true any more."""
 
     stale_executions: int
     """The requests that the server carried out with the value of a remembered fix that was not true any more."""
+
+    misapplied: int
+    """The first attempts whose request was sent with the value of a fix that another family of tasks had taught, and that the server
+    would not give to this one."""
 
     injected: int | None
     """The first requests of episodes that were carried out with a value that the server had slipped into a remembered fix.
@@ -179,17 +186,20 @@ class RunScore(msgspec.Struct, frozen=True, kw_only=True):
     distrusted: int | None
     """How often the memory found a reason not to believe the server; None where it needs no signature."""
 
+    drifted_after: list[int]
+    """The moments of drift, each by the episode before it."""
+
     evictions: int
     evictions_by_event: list[int]
     """For each moment of drift, the evictions from then to the next."""
 
     eviction_precision: float | None
-    """The share of evictions that were right: the fix was stale, or rested on a table that the server would name no more.
-
-    None also where an entry does not say its rows: a coarse wire would call right what a finer one calls wrong.
-    """
+    """The share of evictions that were right: the fix was stale, or rested on a table that the server would name no more."""
 
     restamps: int
+    """The entries that were kept though a table of theirs had moved, or they had come to rest on another: once for each episode in
+    which the memory found that out."""
+
     alerts: list[int]
     """The episodes in which the memory noticed that rules had changed."""
 
@@ -197,6 +207,7 @@ class RunScore(msgspec.Struct, frozen=True, kw_only=True):
     """Percent of the eligible episodes that succeeded at the first attempt; None for an arm without memory."""
 
     eligible: int
+    eligible_episodes: list[int]
     eligible_first_try: int
     classes: dict[str, FirstTry]
     governed_scored: FirstTry
@@ -258,25 +269,36 @@ def score_of(records: Sequence[Record]) -> RunScore:
         episodes=len(ended),
         completed=sum(one.is_completed for one in ended.values()),
         first_try=len(first_try),
+        first_try_episodes=sorted(first_try),
         retries=_retries(ended),
         retries_by_agent=[_retries(_ended(records, agent)) for agent in range(conduct.agents)],
         mended=sum(one.mended for one in by_all),
-        stale_injections=sum(_has_stale(_used(one), one, drifts) for one in by_all),
+        stale_injections=sum(_has_stale(_sent_with(one), one, drifts) for one in by_all),
         stale_executions=sum(
             _is_carried_out(one) and _has_stale(carried, one, drifts)
             for one, carried in _with_carried(by_all)
         ),
+        misapplied=sum(_is_misapplied(one, start) for one in by_all),
         injected=_injected(start, by_all, is_first=True),
         injected_by_answers=_injected(start, by_all, is_first=False),
         disclosed=next((_count(record) for record in records if isinstance(record, Disclosed)), None),
         distrusted=sum(isinstance(record, Distrusted) for record in records) if conduct.trust else None,
+        drifted_after=_moments(drifts),
         evictions=len(evictions),
         evictions_by_event=_by_event(evictions, drifts),
         eviction_precision=_precision(evictions, drifts),
-        restamps=sum(record.count for record in records if isinstance(record, Restamped)),
+        restamps=len(
+            {
+                (record.episode, entry)
+                for record in records
+                if isinstance(record, Restamped)
+                for entry in record.entries
+            }
+        ),
         alerts=[record.episode for record in records if isinstance(record, Alerted)],
         compliance=100 * eligible_first_try / len(eligible) if start.is_remembering and eligible else None,
         eligible=len(eligible),
+        eligible_episodes=eligible,
         eligible_first_try=eligible_first_try,
         classes={name: _rate(_of(start, name), first_try) for name in dict.fromkeys(start.classes)},
         governed_scored=_rate(scored, first_try),
@@ -357,9 +379,22 @@ def _with_carried(attempts: Iterable[Attempted]) -> Iterator[tuple[Attempted, li
         yield one, [known[one.agent, one.episode, id] for id in one.carried]
 
 
-def _used(attempt: Attempted) -> list[Shown]:
+def _sent_with(attempt: Attempted) -> list[Shown]:
+    """The remembered fixes that a first attempt was shown, and whose values went into its request."""
+    return [entry for entry in attempt.shown if entry.id in attempt.used]
+
+
+def _is_misapplied(attempt: Attempted, start: RunStarted) -> bool:
+    family = start.families[attempt.episode]
+    return any(
+        start.families[entry.learned_in] != family and entry.id not in attempt.fitting
+        for entry in _sent_with(attempt)
+    )
+
+
+def _that_counts(attempt: Attempted) -> list[Shown]:
     """The remembered fixes that a first attempt was shown; of several values for the same, the one that went into the request."""
-    chosen = {_subject(entry): entry.id for entry in attempt.shown if entry.id in attempt.carried}
+    chosen = {_subject(entry): entry.id for entry in attempt.shown if entry.id in attempt.used}
     return [entry for entry in attempt.shown if chosen.get(_subject(entry), entry.id) == entry.id]
 
 
@@ -379,7 +414,7 @@ def _served(model: Model | None, attempts: Sequence[Attempted]) -> Model | None:
 
 
 def _precision(evictions: Sequence[Evicted], drifts: Sequence[Drifted]) -> float | None:
-    if not evictions or any(eviction.entry.rows is None for eviction in evictions):
+    if not evictions:
         return None
     return sum(_is_right(eviction, drifts) for eviction in evictions) / len(evictions)
 
@@ -401,8 +436,12 @@ def _split(start: RunStarted, first_try: set[int], *, is_after: bool) -> FirstTr
     return _rate((index for index in indexes if (index > split.after) is is_after), first_try)
 
 
+def _moments(drifts: Sequence[Drifted]) -> list[int]:
+    return sorted({drift.after for drift in drifts})
+
+
 def _by_event(evictions: Sequence[Evicted], drifts: Sequence[Drifted]) -> list[int]:
-    moments = sorted({drift.after for drift in drifts})
+    moments = _moments(drifts)
     latest = [max((m for m in moments if m < eviction.episode), default=None) for eviction in evictions]
     return [latest.count(moment) for moment in moments]
 
@@ -410,8 +449,10 @@ def _by_event(evictions: Sequence[Evicted], drifts: Sequence[Drifted]) -> list[i
 def _vector(entry: Shown, episode: int, drifts: Sequence[Drifted]) -> Sequence[str] | None:
     """The tables that the server would have named with a remembered fix in an episode; None if it would not have given that fix."""
     since = (drift for drift in drifts if entry.learned_in <= drift.after < episode)
-    judged = [drift.fixes[entry.id] for drift in since if entry.id in drift.fixes]
-    return judged[-1] if judged else entry.tables
+    judged = [drift.judged[entry.id] for drift in since if entry.id in drift.judged]
+    if not judged:
+        return entry.tables
+    return next((fix.tables for fix in judged[-1].fixes if fix.is_same(entry)), None)
 
 
 def _is_true(entry: Shown, episode: int, drifts: Sequence[Drifted]) -> bool:
@@ -433,7 +474,7 @@ def _saving(
     valid = {
         one.episode
         for one in attempts
-        if one.episode in chances and one.shown and not _has_stale(_used(one), one, drifts)
+        if one.episode in chances and one.shown and not _has_stale(_that_counts(one), one, drifts)
     }
     return SavingFactors(chances=len(chances), valid=len(valid), complied=len(valid & first_try))
 

@@ -14,7 +14,7 @@ from shelflife.client.trust import Trust
 from shelflife.integrations.ed25519 import SigningKey, trust
 from shelflife.lab.apis import APIS, Api
 from shelflife.lab.hostile import Reader, bumping, holding_back, injecting
-from shelflife.lab.records import Disclosed, Drifted
+from shelflife.lab.records import Disclosed, Drifted, Judged
 from shelflife.lab.scenarios import Scenario
 from shelflife.lab.spec import Conduct, RunSpec
 from shelflife.lab.workers import Workers, served_by_workers
@@ -88,9 +88,15 @@ class Server(NamedTuple):
             drifted,
             rows=[aliases.row(row) for row in drifted.rows],
             rules=[aliases.rule_id(rule) for rule in drifted.rules],
-            fixes={
-                id: None if vector is None else [aliases.table(table) for table in vector]
-                for id, vector in drifted.fixes.items()
+            judged={
+                id: Judged(
+                    one.request,
+                    [
+                        msgspec.structs.replace(fix, tables=[*map(aliases.table, fix.tables)])
+                        for fix in one.fixes
+                    ],
+                )
+                for id, one in drifted.judged.items()
             },
         )
 

@@ -15,6 +15,7 @@ __all__ = [
     "Form",
     "Fresh",
     "Guarding",
+    "Match",
     "RunSpec",
 ]
 
@@ -22,6 +23,7 @@ Form = Literal["full", "compact"]
 Fresh = Literal["none", "check", "feed"]
 Guarding = Literal["open", "default", "fields"]
 Disclose = Literal["names", "aliases", "counts"]
+Match = Literal["request", "family", "operation", "absent"]
 
 
 class Consume(StrEnum):
@@ -79,6 +81,12 @@ class Conduct(msgspec.Struct, frozen=True, kw_only=True):
     workers: int = 1
     """How many processes the server has, over one log. With one it is a part of the lab's own."""
 
+    match: Match = "request"
+    """Which requests a remembered fix is taken to be for, where the server does not say.
+
+    The identical one, all of the same family of tasks, all of the same operation, or all that lack what it sets.
+    """
+
     @property
     def names_positions(self) -> bool:
         """Whether requests say which position of the server's log their agent knows. A precondition does so by itself."""
@@ -97,6 +105,7 @@ class Conduct(msgspec.Struct, frozen=True, kw_only=True):
             ("trust", self.trust),
             (self.disclose, self.disclose != "names"),
             (f"{self.workers} workers", self.workers != 1),
+            (f"match {self.match}", self.match != "request"),
         )
         return tuple(word for word, is_told in told if is_told)
 

@@ -1,11 +1,12 @@
 """Whether remembered fixes are still true: what the server would say now to the very requests whose refusals taught them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from shelflife.client.entries import Entry
-from shelflife.contract.values import same_json
 from shelflife.contract.when import WHOLE_REQUEST
+from shelflife.lab.records import Given, Judged
+from shelflife.lab.spec import Match
 from shelflife.server import Provider
 
 __all__ = ["Learned"]
@@ -14,20 +15,27 @@ __all__ = ["Learned"]
 class Learned:
     """What the agents of a run have learned so far."""
 
-    def __init__(self, operation: str, wants: Mapping[str, Any]) -> None:
+    def __init__(self, operation: str, wants: Mapping[str, Any], match: Match, provider: Provider) -> None:
         """`wants` is what a server that injects slips into its fixes: these are no less true for it."""
         self._operation = operation
         self._wants = wants
+        self._match = match
+        self._provider = provider
         self._entries: dict[str, Entry] = {}
         self._episodes: dict[str, int] = {}
-        self._requests: dict[str, dict[str, Any]] = {}
+        self._first: dict[str, dict[str, Any]] = {}
         """By the place of entries, the request that was refused first. Whatever takes their place later is for the same."""
+        self._requests: dict[str, dict[str, Any]] = {}
+        """By the id of entries, the request whose refusal taught them."""
 
     def note(self, entry: Entry, request: Mapping[str, Any], episode: int) -> None:
         """An entry was stored in an episode, when this request was the last that was sent."""
         when = entry.condition.when
-        read: Mapping[str, Any] = when.get(WHOLE_REQUEST, when)
-        self._requests.setdefault(entry.place, {**request, **read})
+        if self._match == "request":
+            read: Mapping[str, Any] = when.get(WHOLE_REQUEST, when)
+            self._requests[entry.id] = self._first.setdefault(entry.place, {**request, **read})
+        else:  # others may be in the same place, and nothing is learned but from refusals
+            self._requests[entry.id] = dict(request)
         self._entries[entry.id] = entry
         self._episodes[entry.id] = episode
 
@@ -35,17 +43,34 @@ class Learned:
         """When an entry was learned; -1 where that is not known."""
         return self._episodes.get(entry.id, -1)
 
-    def vectors_now(self, provider: Provider) -> dict[str, list[str] | None]:
-        """For each entry, the tables that the server would name with the same fix now; None where it would not give that fix."""
-        provider.registry.catch_up()
-        return {id: self._vector(entry, provider) for id, entry in [*self._entries.items()]}
+    def kept(self, dependent: Iterable[Entry], table: str, episode: int) -> list[str]:
+        """The ids of the entries that a memory has kept in an episode, of all that depend on this table since.
 
-    def _vector(self, entry: Entry, provider: Provider) -> list[str] | None:
-        request = self._requests[entry.place]
-        for violation in provider.fixes_for(request, self._operation, provider.registry.state):
-            given = violation.suggestion
-            if given.type == entry.type and same_json(
-                {**given.parameters, **self._wants}, {**entry.parameters, **self._wants}
-            ):
-                return sorted(given.depends_on)
-        return None
+        The table has moved, or some of the entries have come to depend on it: then it is only these.
+        """
+        older = [one for one in dependent if one.id in self._entries and self.episode_of(one) < episode]
+        grown = [entry for entry in older if table not in self._entries[entry.id].grounds.tables]
+        self._entries |= {entry.id: entry for entry in grown}
+        return [entry.id for entry in grown or older]
+
+    def judged(self) -> dict[str, Judged]:
+        """For each entry, by its id, all that the server would give now in its place."""
+        return {id: Judged(request, self._given(request)) for id, request in [*self._requests.items()]}
+
+    def fitting(self, entries: Sequence[Entry], request: Mapping[str, Any]) -> list[str]:
+        """The ids of the entries that the server would give to this request now."""
+        given = self._given(request) if entries else []
+        return [entry.id for entry in entries if any(one.is_same(entry) for one in given)]
+
+    def _given(self, request: Mapping[str, Any]) -> list[Given]:
+        provider = self._provider
+        provider.registry.catch_up()
+        violations = provider.fixes_for(request, self._operation, provider.registry.state)
+        return [
+            Given(
+                one.suggestion.type,
+                {**one.suggestion.parameters, **self._wants},
+                sorted(one.suggestion.depends_on),
+            )
+            for one in violations
+        ]

@@ -5,8 +5,17 @@ from typing import NamedTuple
 
 from shelflife.lab.exhibits.cells import Exhibit, Kind, written
 from shelflife.lab.exhibits.comparison import agreement_with_the_paper
-from shelflife.lab.exhibits.compliance import classes, hint_shapes, intervals, ladder, rotations, undrifted
-from shelflife.lab.exhibits.conducts import beyond_the_paper, under_attack
+from shelflife.lab.exhibits.compliance import (
+    classes,
+    domains,
+    hint_shapes,
+    intervals,
+    ladder,
+    rotation_schedules,
+    rotations,
+    undrifted,
+)
+from shelflife.lab.exhibits.conducts import beyond_the_paper, matching, under_attack
 from shelflife.lab.exhibits.costs import savings, tokens, wire
 from shelflife.lab.exhibits.coverage import coverage
 from shelflife.lab.exhibits.pools import Pool, Runs, Subject
@@ -17,14 +26,17 @@ from shelflife.lab.scores import RunScore
 __all__ = ["Collection", "LeftOut", "collection_of", "exhibit_keys"]
 
 _BY_RUNS = (
-    *(ladder, savings, classes, price_sheet, tokens, hint_shapes, rotations, undrifted, intervals, wire),
-    *(beyond_the_paper, under_attack),
+    *(ladder, savings, classes, price_sheet, tokens, hint_shapes, domains, rotations),
+    *(rotation_schedules, undrifted, intervals, wire),
+    *(matching, beyond_the_paper, under_attack),
 )
 _NEEDS = {
     price_sheet: "the rule stream",
     rotations: "a stream of rotations",
+    rotation_schedules: "a stream of rotations by an exact planner at both A1 and A2D",
     undrifted: "the undrifted stream",
     intervals: "the drifted stream by a planner that has chance in it",
+    matching: "the drifted stream at Level 1",
     under_attack: "a stream with a hostile server",
     beyond_the_paper: "the silent stream, and none of another conduct than the paper's",
 }

@@ -1,6 +1,6 @@
 """What each conduct brings and costs on an honest server, and what each defence leaves of an attack."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, get_args
 
 from shelflife.lab import paper
@@ -21,9 +21,9 @@ from shelflife.lab.exhibits.cells import (
 from shelflife.lab.exhibits.comparison import PLANNER, default_note, notes
 from shelflife.lab.exhibits.pools import ALL_ARMS, Pool, Runs, counterpart, saved_percent
 from shelflife.lab.scores import RunScore
-from shelflife.lab.spec import PLAIN, PLAIN_CONSUME, PLAIN_LEVEL, Conduct, Consume, Fresh
+from shelflife.lab.spec import PLAIN, PLAIN_CONSUME, PLAIN_LEVEL, Conduct, Consume, Fresh, Match
 
-__all__ = ["MADE_FOR_IT", "beyond_the_paper", "under_attack"]
+__all__ = ["MADE_FOR_IT", "beyond_the_paper", "matching", "under_attack"]
 
 MADE_FOR_IT = "silent"
 """The stream that is shown beyond the paper whatever it was played with."""
@@ -39,6 +39,13 @@ _HONEST = {
 }
 """The same streams with nothing done to the agents."""
 
+_MATCHES: dict[Match, str] = {
+    "family": "tasks of its family",
+    "request": "the identical request",
+    "operation": "all requests of its operation",
+    "absent": "all requests that lack what it sets",
+}
+_SAYS_WHEN = "what it says itself (Level 6)"
 _WITHOUT_MEMORY = "A0"
 _NOTES = (
     "The attacks. Injection: the server adds an amount of its own to every fix. Bumping: it says with every response that all has changed. Pinned: a proxy answers for ever with an old state. Lying: the server"
@@ -179,6 +186,7 @@ def _beyond(runs: Runs) -> Iterator[tuple[_Block, str, dict[_Way, Pool]]]:
     for block, pools in _blocks(runs).items():
         for arm in dict.fromkeys(played.arm for played in pools) if not block.hostile else ():
             ways = {played.way: pool for played, pool in pools.items() if played.arm == arm}
+            ways = {way: pool for way, pool in ways.items() if way.conduct.match == PLAIN.match}
             if block.stream == MADE_FOR_IT or any(way.conduct != PLAIN for way in ways):
                 yield block, arm, ways
 
@@ -226,6 +234,70 @@ def _published(block: _Block, arm: str) -> Row | None:
         *[missing] * 4,
     ]
     return Row(tuple(cells), Kind.PAPER)
+
+
+def matching(runs: Runs) -> Exhibit:
+    """What the paper's own wire comes to, by what a client takes a remembered fix to be for."""
+    arms = ("A0", "A1", "A2", "A2D")
+    told = {(1, match): how for match, how in _MATCHES.items()} | {(PLAIN_LEVEL, PLAIN.match): _SAYS_WHEN}
+    found: dict[tuple[str, str | None, Kind], dict[tuple[int, Match], dict[str, list[RunScore]]]] = {}
+    for run in runs.on_honest_servers:
+        spec, conduct = run.spec, run.spec.conduct
+        way = spec.level, conduct.match
+        is_of_it = (spec.stream, spec.consume) == (_OF_THE_PAPER, PLAIN_CONSUME)
+        if is_of_it and conduct == Conduct(match=conduct.match) and way in told and spec.arm in arms:
+            who = spec.planner, counterpart(run), kind_of(run)
+            found.setdefault(who, {}).setdefault(way, {}).setdefault(spec.arm, []).append(run)
+    rows: list[Row] = []
+    for (planner, model, kind), ways in found.items():
+        if all(level == PLAIN_LEVEL for level, _ in ways):
+            continue
+        for index, way in enumerate(one for one in told if one in ways):
+            pools = [Pool(tuple(ways[way].get(arm, ()))) for arm in arms]
+            cells = (label(told[way]), label(planner, is_code=True), *_of_match(pools, kind))
+            rows.append(Row(cells, kind, not index))
+        costs = paper.TOKENS.facts.get(model or "")
+        if costs:
+            retries = [number(costs.retries.get(arm), Kind.PAPER) for arm in arms]
+            rest = [Cell(DASH, Kind.PAPER)] * (len(rows[-1].cells) - 2 - len(retries))
+            rows.append(
+                Row((label("published"), label(model or "", is_code=True), *retries, *rest), Kind.PAPER)
+            )
+    return Exhibit(
+        "matching",
+        "The paper's own wire",
+        "At Level 1 a fix says neither which requests it is for nor which row it came from. What a memory comes to there is up to what its client takes a fix to be for.",
+        (
+            Column("A fix is taken to be for", align="left"),
+            PLANNER,
+            *(Column(arm, "Retries") for arm in arms),
+            *(Column(arm, "Evictions") for arm in arms[2:]),
+            Column("A2", "Precision"),
+            Column("A2D", "Precision"),
+            Column("A2D", "Restamps"),
+            *(Column(arm, "Misapplied") for arm in arms[1:]),
+        ),
+        tuple(rows),
+        notes(
+            f"{paper.TOKENS.where}; the wire: Levels, and Design Decisions",
+            "The paper's numbers come out of its own wire for a client that knows which tasks are of one family (here: those for the same plan), and that takes a changed key for the row of a fix if"
+            " it is a value of the request that taught it. Its client must have known both; the paper says neither, and no member of its wire tells either.",
+            "Going by the identical request helps nearly nobody. Going by the operation, or by the fields that a request lacks, puts fixes into requests that they are not for:"
+            " these are misapplied. At A1 that costs more than no memory, and at A2D it leaves next to nothing of the saving.",
+            "On our wire a fix says itself what it is for (when, unless) and what it rests on (cells), so that no client has to guess.",
+        ),
+    )
+
+
+def _of_match(pools: Sequence[Pool], kind: Kind) -> list[Cell]:
+    *_, a2, a2d = pools
+    return [
+        *(number(pool.mean(lambda run: run.retries), kind) for pool in pools),
+        *(number(pool.mean(lambda run: run.evictions), kind) for pool in (a2, a2d)),
+        *(number(pool.mean(lambda run: run.eviction_precision), kind, 2) for pool in (a2, a2d)),
+        number(a2d.mean(lambda run: run.restamps), kind),
+        *(number(pool.mean(lambda run: run.misapplied), kind) for pool in pools[1:]),
+    ]
 
 
 def under_attack(runs: Runs) -> Exhibit:

@@ -24,7 +24,7 @@ from shelflife.lab.scores import FirstTry, RunScore
 
 __all__ = ["other_streams", "what_was_run"]
 
-_SHOWN_ELSEWHERE = re.compile(rf"drifted|undrifted|rules|recipes|rotations-\d+|{MADE_FOR_IT}")
+_SHOWN_ELSEWHERE = re.compile(rf"drifted|undrifted|rules|recipes|rotations-\d+.*|{MADE_FOR_IT}")
 
 
 def other_streams(runs: Runs) -> Exhibit:

@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from shelflife.lab.apis import APIS
 from shelflife.lab.planners.models import LONGEST_ANSWER_S, ModelPlanner
 from shelflife.lab.planners.protocol import Planner
-from shelflife.lab.planners.simulated import simulated_planner
+from shelflife.lab.planners.simulated import Answer, simulated_planner
 from shelflife.lab.records import Model
-from shelflife.lab.scenarios import Scenario
+from shelflife.lab.scenarios import Family, Scenario
 
 __all__ = ["planner_for"]
 
@@ -21,7 +22,8 @@ def planner_for(
     timeout_s: int = LONGEST_ANSWER_S,
 ) -> Iterator[tuple[Planner, Model | None]]:
     """A planner for as long as a block runs. A model is probed first, and is told beside it."""
-    simulated = simulated_planner(name, seed, _conditional_fields(scenario))
+    fields = frozenset(family.field for family in _conditional(scenario) if family.field)
+    simulated = simulated_planner(name, seed, fields, _answers(scenario))
     if simulated is not None:
         yield simulated, None
         return
@@ -30,9 +32,20 @@ def planner_for(
         yield planner, Model(probed.requested, probed.served)
 
 
-def _conditional_fields(scenario: Scenario) -> frozenset[str]:
-    """The fields of a stream whose rewriting depends on a condition. The text does not show it, and rates differ."""
-    families = scenario.families.values()
-    return frozenset(
-        family.field for family in families if family.field and family.hint == "conditional rewrite"
-    )
+def _conditional(scenario: Scenario) -> list[Family]:
+    return [one for one in scenario.families.values() if one.hint == "conditional rewrite"]
+
+
+def _answers(scenario: Scenario) -> list[Answer]:
+    """What its conditional rewrites set, as long as nothing has drifted: somebody may find that without being told."""
+    api = APIS[scenario.api]
+    provider = api.provider()
+    return [
+        Answer(
+            {field: value for field, value in family.input.items() if field not in scenario.varied},
+            violation.suggestion.parameters,
+        )
+        for family in _conditional(scenario)
+        for violation in provider.fixes_for(family.input, api.operation, provider.state)
+        if family.field in violation.suggestion.parameters
+    ]

@@ -16,6 +16,7 @@ from shelflife.lab.prompting import ANSWER, INPUT, request_in
 __all__ = [
     "DETERMINISTIC",
     "PRESETS",
+    "Answer",
     "Rates",
     "SeededPlanner",
     "SimulatedPlanner",
@@ -36,6 +37,16 @@ class Amendment(NamedTuple):
     field: str
     values: tuple[Any, ...]
     is_added: bool
+
+
+class Answer(NamedTuple):
+    """What a model may find by itself."""
+
+    given: Mapping[str, Any]
+    """What the input of a task has."""
+
+    sets: Mapping[str, Any]
+    """What the server would ask for."""
 
 
 class _Text(NamedTuple):
@@ -70,10 +81,11 @@ class SimulatedPlanner:
     def _request(self, text: _Text) -> dict[str, Any]:
         if text.last_request is not None:
             request = text.last_request
-            for parameters in text.suggestions if self._follows() else ():
-                request = merged(request, parameters)
+            for parameters in text.suggestions:
+                if self._follows(is_adding=not text.task_input.keys() >= parameters.keys()):
+                    request = merged(request, parameters)
             return request
-        request = text.task_input
+        request = merged(text.task_input, self._guessed(text))
         for amendment in text.amendments:
             if self._accepts(amendment):
                 value = amendment.values[-1 if self._prefers_last(amendment) else 0]
@@ -86,8 +98,11 @@ class SimulatedPlanner:
     def _prefers_last(self, amendment: Amendment) -> bool:
         return self._takes_last
 
-    def _follows(self) -> bool:
+    def _follows(self, *, is_adding: bool) -> bool:
         return True
+
+    def _guessed(self, text: _Text) -> Mapping[str, Any]:
+        return {}
 
 
 class Rates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -106,7 +121,13 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Of several values takes the last."""
 
     follow: float = 1.0
-    """Follows the fix in the server's answer."""
+    """Follows the fix in the server's answer where that adds a field."""
+
+    follow_rewrite: float = 1.0
+    """Follows it where it rewrites a value."""
+
+    guess: float = 0.0
+    """Finds by itself what a conditional rewrite sets, where it is shown nothing."""
 
 
 class SeededPlanner(SimulatedPlanner):
@@ -118,6 +139,7 @@ class SeededPlanner(SimulatedPlanner):
         rates: Rates,
         seed: int,
         conditional_fields: frozenset[str],
+        answers: Sequence[Answer] = (),
         tuned_to: str | None = None,
     ) -> None:
         super().__init__(name)
@@ -125,6 +147,7 @@ class SeededPlanner(SimulatedPlanner):
         """The model of the paper's that the rates were set after. Runs are recorded as tuned to it."""
         self._rates = rates
         self._conditional_fields = conditional_fields
+        self._answers = answers
         self._chance = Random(f"{name}:{seed}")  # noqa: S311
 
     def _accepts(self, amendment: Amendment) -> bool:
@@ -139,18 +162,25 @@ class SeededPlanner(SimulatedPlanner):
     def _prefers_last(self, amendment: Amendment) -> bool:
         return self._chance.random() < self._rates.last
 
-    def _follows(self) -> bool:
-        return self._chance.random() < self._rates.follow
+    def _follows(self, *, is_adding: bool) -> bool:
+        return self._chance.random() < (self._rates.follow if is_adding else self._rates.follow_rewrite)
+
+    def _guessed(self, text: _Text) -> Mapping[str, Any]:
+        shown = {amendment.field for amendment in text.amendments}
+        for given, sets in self._answers if self._rates.guess else ():
+            if shown.isdisjoint(sets) and given.items() <= text.task_input.items():
+                return sets if self._chance.random() < self._rates.guess else {}
+        return {}
 
 
 PRESETS: dict[str, Rates] = {
     "claude-haiku-4-5": Rates(rewrite=0.85, last=1 / 6),
-    "claude-sonnet-4-6": Rates(add=8 / 9, rewrite=0.4),
-    "claude-sonnet-5": Rates(add=1 / 9, rewrite=0.7, follow=0.9),
-    "gpt-5.4-mini": Rates(last=1.0),
-    "deepseek-v4-flash": Rates(add=0.04, conditional=0.95),
+    "claude-sonnet-4-6": Rates(add=8 / 9, rewrite=0.45),
+    "claude-sonnet-5": Rates(add=1 / 9, rewrite=0.75, follow=0.65),
+    "gpt-5.4-mini": Rates(last=1.0, guess=0.2),
+    "deepseek-v4-flash": Rates(add=0.04, conditional=0.95, guess=0.45),
     "gpt-5-mini": Rates(),
-    "gemini-3.5-flash": Rates(add=7 / 9, conditional=0.15, rewrite=0.6, follow=0.45),
+    "gemini-3.5-flash": Rates(add=7 / 9, conditional=0.25, rewrite=0.6, follow=0.6, follow_rewrite=0.03),
 }
 """Rates that bring a planner near to what the paper reports of each model. They are an input, not a finding about the model."""
 
@@ -173,22 +203,26 @@ DETERMINISTIC = frozenset(_PLAIN)
 """The planners that have no chance in them: what they come to follows from stream, arm and protocol."""
 
 
-def simulated_planner(name: str, seed: int, conditional_fields: frozenset[str]) -> SimulatedPlanner | None:
+def simulated_planner(
+    name: str, seed: int, conditional_fields: frozenset[str], answers: Sequence[Answer] = ()
+) -> SimulatedPlanner | None:
     """A simulated planner by what it is called; None for a model, which has a slash in its name.
 
     - `compliant`, `compliant-last`, `conservative`, `forgetful`
     - `seeded:` with rates, as in `seeded:add=0.5,rewrite=0.9`
     - `sim:` with the name of a model of the paper's, for a seeded planner that is tuned to it
+
+    Those with rates are told which fields are rewritten on a condition, and what they may find by themselves: no text shows either.
     """
     if name in _PLAIN:
         return SimulatedPlanner(name, **_PLAIN[name])
     kind, _, rest = name.partition(":")
     if kind == _SEEDED:
-        return SeededPlanner(name, _rates(name, rest), seed, conditional_fields)
+        return SeededPlanner(name, _rates(name, rest), seed, conditional_fields, answers)
     if kind == _TUNED:
         if rest not in PRESETS:
             raise PlannerError(f"there is no preset {rest!r}; there are {', '.join(PRESETS)}")
-        return SeededPlanner(name, PRESETS[rest], seed, conditional_fields, tuned_to=rest)
+        return SeededPlanner(name, PRESETS[rest], seed, conditional_fields, answers, tuned_to=rest)
     if "/" not in name:
         simulated = [*_PLAIN, f"{_SEEDED}:RATES", *map(stand_in_for, PRESETS)]
         raise PlannerError(
@@ -206,7 +240,7 @@ def _rates(name: str, text: str) -> Rates:
         rates = msgspec.convert(given, Rates)
     except (ValueError, msgspec.ValidationError):
         raise PlannerError(
-            f"{name!r} is no seeded planner; write seeded:add=0.5,rewrite=0.9,conditional=0.7,last=0,follow=1"
+            f"{name!r} is no seeded planner; write seeded:add=0.5,rewrite=0.9,conditional=0.7,last=0,guess=0,follow=1,follow_rewrite=1"
         ) from None
     if not all(0 <= rate <= 1 for rate in given.values()):
         raise PlannerError(f"the rates of {name!r} must be between 0 and 1")
