@@ -8,6 +8,7 @@ from shelflife.lab.records import Attempted, Drifted
 from shelflife.lab.runner import play
 from shelflife.lab.scenarios import load, parse
 from shelflife.lab.scores import score_of
+from shelflife.lab.slots import with_stale_slots
 from shelflife.lab.spec import RunSpec
 from tests.lab.oracle import Oracle
 
@@ -73,9 +74,9 @@ STREAMS = {
 
 def stream(name):
     if name not in STREAMS:
-        return load(name)
+        return with_stale_slots(load(name))
     head = 'name = "mine"\ntitle = "t"\nlike = "undrifted"\n'
-    return parse(head + "\n".join(STREAMS[name]), "mine.toml")
+    return with_stale_slots(parse(head + "\n".join(STREAMS[name]), "mine.toml"))
 
 
 def played(scenario, arm, planner="compliant"):

@@ -13,8 +13,8 @@ from shelflife.server import Provider
 
 __all__ = ["with_stale_slots"]
 
-_SLOTS_OF_A_CHANGE = 2
-"""As in the paper: the episode that meets the change, and the next of its family."""
+_SLOTS_OF_A_DRIFT = 2
+"""As in the paper: the first episodes whose family it concerns."""
 
 
 def with_stale_slots(scenario: Scenario) -> Scenario:
@@ -32,19 +32,31 @@ def _note_slots(scenario: Scenario, provider: Provider, slots: list[int]) -> Non
     """What was changed back before its family was met again has made nothing stale."""
     operation = APIS[scenario.api].operation
     met: dict[str, list[Any]] = {}
-    due: Counter[str] = Counter()
+    """What was suggested when a family was met last."""
+    changed_after: dict[str, int] = {}
+    """The drift that has changed what is suggested now."""
+    taken: Counter[int] = Counter()
+
+    def suggested(name: str) -> list[Any]:
+        found = provider.fixes_for(scenario.families[name].input, operation, provider.registry.state)
+        return [(one.suggestion.type, one.suggestion.parameters) for one in found]
+
     _drift_after(BEFORE_THE_FIRST, scenario, provider)
     for index, name in enumerate(scenario.order):
-        family = scenario.families[name]
-        if family.in_class == scenario.governed:
-            found = provider.fixes_for(family.input, operation, provider.registry.state)
-            fixes = [(one.suggestion.type, one.suggestion.parameters) for one in found]
-            if met.setdefault(name, fixes) != fixes:
-                met[name], due[name] = fixes, _SLOTS_OF_A_CHANGE
-            if due[name]:
-                due[name] -= 1
+        if scenario.families[name].in_class == scenario.governed:
+            met[name] = suggested(name)
+            drift = changed_after.get(name)
+            if drift is not None and taken[drift] < _SLOTS_OF_A_DRIFT:
+                taken[drift] += 1
                 slots.append(index)
+        before = {name: suggested(name) for name in met} if scenario.drift_after(index) else {}
         _drift_after(index, scenario, provider)
+        for other, fixes in before.items():
+            if (now := suggested(other)) == fixes:
+                continue
+            changed_after[other] = index
+            if now == met[other]:
+                del changed_after[other]
 
 
 def _drift_after(index: int, scenario: Scenario, provider: Provider) -> None:

@@ -110,7 +110,7 @@ def _event(record: Record) -> str | None:
         case Evicted():
             return f"memory: dropped ({record.reason})\n{_fix(record.entry)}"
         case Restamped():
-            return f"memory: found {record.count} of a table that moved still good"
+            return f"memory: kept {len(record.entries)} though a table that they rest on had moved"
         case Alerted():
             return f"memory: noticed by the {record.noticed_by} that rules changed"
         case Distrusted():

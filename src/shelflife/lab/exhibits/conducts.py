@@ -258,7 +258,7 @@ def matching(runs: Runs) -> Exhibit:
             rows.append(Row(cells, kind, not index))
         costs = paper.TOKENS.facts.get(model or "")
         if costs:
-            retries = [number(costs.retries.get(arm), Kind.PAPER) for arm in arms]
+            retries = [count(costs.retries.get(arm), Kind.PAPER) for arm in arms]
             rest = [Cell(DASH, Kind.PAPER)] * (len(rows[-1].cells) - 2 - len(retries))
             rows.append(
                 Row((label("published"), label(model or "", is_code=True), *retries, *rest), Kind.PAPER)
@@ -292,11 +292,11 @@ def matching(runs: Runs) -> Exhibit:
 def _of_match(pools: Sequence[Pool], kind: Kind) -> list[Cell]:
     *_, a2, a2d = pools
     return [
-        *(number(pool.mean(lambda run: run.retries), kind) for pool in pools),
-        *(number(pool.mean(lambda run: run.evictions), kind) for pool in (a2, a2d)),
+        *(count(pool.mean(lambda run: run.retries), kind) for pool in pools),
+        *(count(pool.mean(lambda run: run.evictions), kind) for pool in (a2, a2d)),
         *(number(pool.mean(lambda run: run.eviction_precision), kind, 2) for pool in (a2, a2d)),
-        number(a2d.mean(lambda run: run.restamps), kind),
-        *(number(pool.mean(lambda run: run.misapplied), kind) for pool in pools[1:]),
+        count(a2d.mean(lambda run: run.restamps), kind),
+        *(count(pool.mean(lambda run: run.misapplied), kind) for pool in pools[1:]),
     ]
 
 
