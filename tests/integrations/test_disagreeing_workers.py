@@ -7,7 +7,7 @@ import httpx2
 import pytest
 
 from shelflife.client import Guard, Memory
-from shelflife.client.events import LogLost
+from shelflife.client.events import Ignored, LogLost
 from shelflife.integrations.httpx2 import MemoryTransport
 from shelflife.server import Provider, fix
 from shelflife.testing import serving
@@ -70,7 +70,7 @@ def test_a_worker_with_older_code_is_given_what_it_asks_for(tmp_path, conditiona
     assert warning.startswith("this process runs other policies than the log has, and tells no positions")
 
 
-def test_a_refusal_that_names_no_state_says_nothing_where_no_position_is_known():
+def test_from_a_refusal_that_names_no_state_nothing_is_learned_and_that_is_told():
     def silent(request):
         wanted = json.loads(request.content)
         suggestion = {"type": "USE", "parameters": {"code": "x"}, "cache_hint": "cacheable", "table": "codes"}
@@ -81,7 +81,9 @@ def test_a_refusal_that_names_no_state_says_nothing_where_no_position_is_known()
     transport = MemoryTransport(Memory(on_event=events.append), httpx2.MockTransport(silent), guard=Guard())
     with httpx2.Client(transport=transport) as client:
         assert client.post("http://shop/s", json={"plan": "a"}).status_code == 422
-    assert events == []
+        assert client.post("http://shop/s", json={"plan": "a"}).status_code == 422
+    why = "the reply suggests something, and does not say of which state of the server that is"
+    assert events == [Ignored("http://shop:80", why)] * 2
 
 
 @pytest.mark.spec("11.30")

@@ -80,5 +80,6 @@ def test_a_fix_that_was_found_by_an_enum_goes_when_its_cell_or_rule_does(code_of
             move(provider)
             assert client.post("/s", json={"plan": "other"}).status_code == 200
             answers = [client.post("/s", json={"plan": "growth"}) for _ in range(2)]
-    assert [answer.status_code for answer in answers] == [422, 200]
+    # What rests on a rule that has changed is asked about before it is used; a cell that has changed takes its fix along.
+    assert [answer.status_code for answer in answers] == ([200, 200] if move is untie else [422, 200])
     assert answers[1].json()["got"]["promo"] == "WINTER"

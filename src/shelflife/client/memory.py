@@ -7,13 +7,13 @@ from collections.abc import Callable
 from functools import partial
 from os import PathLike
 
-from shelflife.client.asking import AnyAsk, Ask, Exchange, Fields, Steps, driven, driven_async
+from shelflife.client.asking import AnyAsk, Ask, Exchange, Fields, driven, driven_async
 from shelflife.client.entries import Entry, Knowledge, Root, root_at
 from shelflife.client.events import Event, Reason
 from shelflife.client.explaining import Explained, explained
 from shelflife.client.guard import Amended, Guard, amend
 from shelflife.client.in_process import InProcessStore
-from shelflife.client.observing import NOTHING, About, Observing
+from shelflife.client.observing import Observing
 from shelflife.client.positions import Place, new_mark
 from shelflife.client.revalidating import Revalidating
 from shelflife.client.shelf import Shelf, Usable
@@ -65,6 +65,10 @@ class Memory:
         self._shelf = Shelf(self.store, strategy, trust, self._telling, clock)
         self._observing = Observing(self._shelf, Writing(self._shelf, capacity, most_evictions, clock), clock)
         self._revalidating = Revalidating(self._shelf, self._observing)
+        self.observing = self._observing.observing
+        """What `observe` does, as steps, for whoever answers its questions in a way of their own. The root is as `root_of` spells it."""
+        self.revalidating = self._revalidating.revalidating
+        """What `revalidate` does, in the same way."""
         self.root_of = self._shelf.root_of
         """Where the contract lives that a URL is under, as far as replies have told: the origin, or a path on it."""
 
@@ -72,22 +76,6 @@ class Memory:
     def statistics(self) -> Statistics:
         """Counts since this memory was made."""
         return self._telling.statistics
-
-    def observing(self, exchange: Exchange, about: About = NOTHING) -> Steps[list[Event]]:
-        """What `observe` does, as steps, for whoever answers its questions in a way of their own."""
-        return (yield from self._observing.observing(exchange._replace(root=root_at(exchange.root)), about))
-
-    def revalidating(
-        self,
-        root: Root,
-        operation: str,
-        request: Fields,
-        guard: Guard | None,
-        asked_as: str | None = None,
-    ) -> Steps[list[Event]]:
-        """What `revalidate` does, in the same way."""
-        steps = self._revalidating.revalidating(root_at(root), operation, request, guard, asked_as)
-        return (yield from steps)
 
     def recall(self, root: Root, operation: str, request: Fields) -> list[Entry]:
         """The fixes that hold for this request and may be used now, oldest first.
@@ -115,15 +103,16 @@ class Memory:
         """
         found: list[Explained] = []
         with self._telling.failing("read"):
-            found.extend(explained(self._shelf, root, operation, request, guard or Guard()))
+            found.extend(explained(self._shelf, root_at(root), operation, request, guard or Guard()))
         return found
 
     def observe(self, exchange: Exchange, ask: Ask | None = None) -> list[Event]:
         """Learn from a reply: drop what it shows to be stale, keep the fixes it gives. Returns what happened."""
-        return driven(self.observing(exchange), ask or self._ask)
+        return driven(self.observing(exchange._replace(root=root_at(exchange.root))), ask or self._ask)
 
     async def observe_async(self, exchange: Exchange, ask: AnyAsk | None = None) -> list[Event]:
         """The same, awaiting `ask` when it is async. The store is used directly: its verbs take microseconds."""
+        exchange = exchange._replace(root=root_at(exchange.root))
         return await driven_async(self.observing(exchange), ask or self._ask)
 
     def revalidate(
@@ -134,7 +123,7 @@ class Memory:
         What it gives again can be recalled; what it does not give again goes. Without an answer it stays suspect. The same goes for what
         the request will find once it is amended, as far as the guard allows. Returns what happened.
         """
-        return driven(self.revalidating(root, operation, request, guard), ask or self._ask)
+        return driven(self.revalidating(root_at(root), operation, request, guard), ask or self._ask)
 
     async def revalidate_async(
         self,
@@ -145,7 +134,8 @@ class Memory:
         guard: Guard | None = None,
     ) -> list[Event]:
         """The same, awaiting `ask` when it is async."""
-        return await driven_async(self.revalidating(root, operation, request, guard), ask or self._ask)
+        steps = self.revalidating(root_at(root), operation, request, guard)
+        return await driven_async(steps, ask or self._ask)
 
     def refresh(self, root: Root, ask: Ask | None = None) -> list[Event]:
         """Ask a server whether what is known of it still holds, as before an episode. Returns what happened.

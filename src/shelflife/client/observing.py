@@ -33,7 +33,6 @@ from shelflife.contract import BadMessage
 from shelflife.contract.names import shown
 from shelflife.contract.positions import NOWHERE, ROOT_HEADER, Account
 from shelflife.contract.preconditions import verdict_in
-from shelflife.contract.values import is_carried
 from shelflife.contract.versions import Versions
 from shelflife.forks import Forked, mind_forks
 
@@ -53,7 +52,6 @@ _MOST_LOSSES = 3
 _NO_SUCH_ENDPOINT = (400, 404, 405)
 _NO_CONTRACT = "a reply has said that a contract lives there, and none answers"
 _OF_NO_STATE = "the reply suggests something, and does not say of which state of the server that is"
-_NOT_CARRIED = "nothing is learned for a request that has something in it which JSON cannot carry"
 _TOO_MANY = "too many others are writing to the memory at the same time"
 
 
@@ -169,8 +167,6 @@ class Observing(Forked):
         """What follows from a contract, whatever comes of asking about it."""
         root = exchange.root
         faults: list[Event] = [Ignored(root, fault) for fault in contract.faults]
-        if contract.suggestions and not is_carried(exchange.operation, exchange.request):
-            faults.append(Ignored(root, _NOT_CARRIED))
         is_ordered = contract.account is not None or self._shelf.is_placed(root)
         by = self._by_position if is_ordered else self._by_versions
         return (yield from self._dealt_with(root, partial(by, exchange, contract, about), faults))

@@ -27,10 +27,10 @@ from shelflife.contract.values import DEEPEST_VALUE, fault_in
 from shelflife.contract.versions import Versions
 
 __all__ = [
+    "JSON_TYPE",
     "OF_NO_STATE",
     "Contract",
     "is_in_body",
-    "is_json",
     "read_account",
     "read_changes",
     "read_contract",
@@ -93,6 +93,9 @@ class _Where(msgspec.Struct):
 
 
 _NONE = Contract()
+JSON_TYPE = re.compile(r"(?i)\s*(application/json|[^;]*\+json)\s*(;|\Z)")
+"""The media type of one JSON value. Streams of them, and of events, are left alone."""
+
 OF_NO_STATE = Contract()
 """That of a refusal with suggestions whose server does not say of which state they are."""
 
@@ -109,11 +112,11 @@ def read_contract(
     """
     headers = reply.headers
     in_headers = _from_headers(headers)
-    if is_json(headers) and not reply.whole and in_headers == _NONE:
+    if _is_json(headers) and not reply.whole and in_headers == _NONE:
         raise BadMessage("the body of the response could not be read to its end")
     if "content-type" not in headers and reply.body.lstrip()[:1] == b"{" and in_headers == _NONE:
         raise BadMessage("the reply does not say what its body is: give its headers with it")
-    is_object = is_json(headers) and reply.whole and reply.body.lstrip()[:1] == b"{"
+    is_object = _is_json(headers) and reply.whole and reply.body.lstrip()[:1] == b"{"
     if not is_object or _is_left_alone(in_headers, operation):
         return None if in_headers == _NONE else in_headers
     envelope = _decoded(reply.body, _Envelope, "the contract of the response")
@@ -126,18 +129,16 @@ def read_contract(
     return msgspec.structs.replace(contract, versions=versions, account=account)
 
 
-def is_json(headers: Mapping[str, str]) -> bool:
-    """Whether a body is one JSON value; streams of them, and of events, are left alone."""
-    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
-    return media_type == "application/json" or media_type.endswith("+json")
-
-
 def is_in_body(headers: Mapping[str, str], operation: str) -> bool:
     """Whether the contract of a response may be in its body. Else its headers, by lower-case name, say all there is of it."""
     try:
-        return is_json(headers) and not _is_left_alone(_from_headers(headers), operation)
+        return _is_json(headers) and not _is_left_alone(_from_headers(headers), operation)
     except BadMessage:
         return False
+
+
+def _is_json(headers: Mapping[str, str]) -> bool:
+    return JSON_TYPE.match(headers.get("content-type", "")) is not None
 
 
 def _is_left_alone(in_headers: Contract, operation: str) -> bool:

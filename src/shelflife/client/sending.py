@@ -21,7 +21,7 @@ from shelflife.client.asking import (
     driven,
     driven_async,
 )
-from shelflife.client.entries import Entry, Root
+from shelflife.client.entries import Entry, Root, root_at
 from shelflife.client.guard import Amended, Guard
 from shelflife.client.memory import Memory
 from shelflife.contract.cells import united
@@ -130,6 +130,7 @@ async def exchange_async(memory: Memory, call: Call, answer: AnyAnswering[Send |
 def sending(memory: Memory, call: Call) -> Generator[Send | Question, Reply | None, Reply | None]:
     """All that is done about a call. Whatever goes wrong with the memory is logged: the server may have carried the request out."""
     reply = None
+    call = call._replace(root=root_at(call.root))
     for again_count in range(_MOST_SENT_AGAIN + 1):
         is_last = again_count == _MOST_SENT_AGAIN
         guard = None if call.held is not None or is_last else call.guard

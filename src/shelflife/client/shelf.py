@@ -359,14 +359,11 @@ class Shelf:
 
     def _held(self, root: Root, operation: str, request: Fields) -> list[Entry]:
         """The entries that hold for this request, whether they may be used or not."""
-        if not is_carried(operation, request):
-            return []
         try:
-            places = [
-                place_of(root, operation, {path: value_at(request, path) for path in shape})
-                for shape in self.store.shapes(root, operation)
-            ]
-            found = self.store.at(places) if places else []
+            shapes = [*self.store.shapes(root, operation)]
+            is_to_be_found = bool(shapes) and is_carried(operation, request)
+            values = [{path: value_at(request, path) for path in shape} for shape in shapes if is_to_be_found]
+            found = self.store.at([place_of(root, operation, one) for one in values]) if values else []
         except StoreError as error:
             self.telling.store_failed(error, "read")
             return []

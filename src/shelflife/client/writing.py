@@ -42,6 +42,7 @@ MOST_SHAPES = 64
 MOST_AT_A_PLACE = 64
 """Each costs every request that finds it a look. It is as many as one response may suggest."""
 
+_NOT_CARRIED = "nothing is learned for a request that has something in it which JSON cannot carry"
 _UNSURE = "a rule that they rest on has changed, or the policy that gave them"
 _MOVED_ON = "the server is at another state than the one that gave them"
 _AN_HOUR_S = 3600.0
@@ -87,6 +88,9 @@ class Lessons(NamedTuple):
     outrun: list[Entry]
     """As suspects: fixes of the state that the response names, where the server has moved on from that."""
 
+    left_out: Sequence[str] = ()
+    """Why others are not learned."""
+
 
 def what_is_taught(
     exchange: Exchange, contract: Contract, disposal: Disposal, *, learned_at: float, strategy: str
@@ -100,8 +104,8 @@ def what_is_taught(
     cacheable = [
         one for one in contract.suggestions if one.cache_hint == "cacheable" and disposal.is_teaching
     ]
-    if not cacheable or not is_carried(exchange.operation, exchange.request):
-        return Lessons([], [])
+    if cacheable and not is_carried(exchange.operation, exchange.request):
+        return Lessons([], [], (_NOT_CARRIED,))
     for suggestion in cacheable:
         entry = Entry.from_suggestion(
             suggestion,
@@ -178,7 +182,8 @@ class Writing:
         )
         if known.revision and disposal.knowledge.strategy != known.knowledge.strategy:
             disposal.dropped |= dict.fromkeys(EVERYTHING, Reason.ANOTHER_STRATEGY)
-        taught, left_out = self._as_far_as_there_is_room(exchange, taught)
+        taught = self._as_far_as_there_is_room(exchange, taught)
+        left_out: list[Event] = [Ignored(root, why) for why in taught.left_out]
         lessons, outrun = taught.known, self._untaken(taught, disposal)
         revision = self._strategy.revises(lessons, lambda tag: self._staying(root, tag, disposal))
         drop, drop_ids = disposal.dropped, {**revision.dropped, **_unconfirmed(checked, lessons)}
@@ -261,20 +266,26 @@ class Writing:
                 if count > 0:
                     yield Restamped(root, table, count)
 
-    def _as_far_as_there_is_room(self, exchange: Exchange, taught: Lessons) -> tuple[Lessons, list[Event]]:
-        """What is taught, but for what no recall is to look through; and that this was left out."""
-        if not any(taught):
-            return taught, []
-        root, operation = exchange.root, exchange.operation
-        held = self._store.at([*{entry.place for entries in taught for entry in entries}])
-        room = _Room(self._store.shapes(root, operation), map(self._strategy.files, held))
-        admitted = Lessons(
-            *([entry for entry in entries if room.takes(self._strategy.files(entry))] for entries in taught)
+    def _as_far_as_there_is_room(self, exchange: Exchange, taught: Lessons) -> Lessons:
+        """What is taught, but for what no recall is to look through."""
+        entries = [*taught.known, *taught.outrun]
+        if not entries:
+            return taught
+        operation = exchange.operation
+        shapes = [*self._store.shapes(exchange.root, operation)]
+        held = self._store.at([*{entry.place for entry in entries}]) if shapes else []
+        if len(shapes) + len(entries) <= MOST_SHAPES and len(held) + len(entries) <= MOST_AT_A_PLACE:
+            return taught  # whatever they are
+        room = _Room(shapes, map(self._strategy.files, held))
+        known, outrun = (
+            [entry for entry in some if room.takes(self._strategy.files(entry))]
+            for some in (taught.known, taught.outrun)
         )
-        return admitted, [
-            Ignored(root, f"there are too many fixes for {operation}, and {count} left out: {why}")
+        why = [
+            f"there are too many fixes for {operation}, and {count} left out: {why}"
             for why, count in room.refused.items()
         ]
+        return Lessons(known, outrun, why)
 
     def _untaken(self, lessons: Lessons, disposal: Disposal) -> list[Entry]:
         """What the server has moved on from, where nothing else is and stays the answer to the same."""

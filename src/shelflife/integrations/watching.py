@@ -19,7 +19,7 @@ import zlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from decimal import Decimal
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any, Generic, Self, TypeVar
 
 import msgspec
@@ -28,7 +28,7 @@ from shelflife.client.asking import Patience, Question, Reply
 from shelflife.client.entries import Entry, digest_of, origin_of
 from shelflife.client.guard import Guard
 from shelflife.client.memory import Memory
-from shelflife.client.reading import is_in_body, is_json
+from shelflife.client.reading import JSON_TYPE, is_in_body
 from shelflife.client.sending import Call, Send, sending
 from shelflife.contract.values import members_once
 
@@ -226,7 +226,10 @@ class _Step:
         self._request = request
         self._transport = transport
         self.calls = calls
-        self._patience = Patience()
+
+    @cached_property
+    def _patience(self) -> Patience:
+        return Patience()  # most steps ask nothing
 
     async def go_on(self, reply: Reply | None = None) -> None:
         """Do what the memory wants to have done: to the end, or until the caller has to read the response first."""
@@ -258,14 +261,14 @@ class _Step:
             _log.debug("%s goes out with %s, and %s in its headers", self._operation, written, send.headers)
         response = self.response = await self.calls.send(self._transport, request)
         response.extensions["shelflife_sent"] = request
-        reply = Reply(response.status_code, b"", response.headers)
-        if send.is_refused_as_stale(reply):  # so it is sent again, and nobody else reads this
-            return _with_body(reply, await self._refusal(request))
-        if not is_in_body(reply.headers, self._operation):
-            return reply
+        reply = partial(_reply, response.status_code, response.headers)
+        if response.status_code == 412 and send.is_refused_as_stale(reply(None)):
+            return reply(await self._refusal(request))  # it is sent again, and nobody else reads this
+        if not is_in_body(response.headers, self._operation):
+            return reply(b"")
         if response.is_stream_consumed:  # somebody underneath has read it, and the library keeps what it was
-            return _with_body(reply, _short(response.content, _LARGEST_WATCHED))
-        response.stream = _watched_in(_library_of(response))(response.stream, reply, self)
+            return reply(_short(response.content, _LARGEST_WATCHED))
+        response.stream = _watched_in(_library_of(response))(response, self)
         return None
 
     async def _refusal(self, request: Any) -> bytes | None:
@@ -378,7 +381,7 @@ def _content(request: Any) -> bytes | None:
 
 
 def _fields(request: Any) -> dict[str, Any] | None:
-    content = _content(request) if is_json(request.headers) else None
+    content = _content(request) if JSON_TYPE.match(request.headers.get("content-type", "")) else None
     if not content or len(content) > _LARGEST_WATCHED:
         return None
     with suppress(ValueError, RecursionError):
@@ -436,9 +439,9 @@ class _Watched:
     A caller who leaves before that is not held up: what was not read teaches nothing, and leaves the server in doubt.
     """
 
-    def __init__(self, stream: Any, reply: Reply, step: _Step) -> None:
-        self._stream = stream
-        self._reply = reply
+    def __init__(self, response: Any, step: _Step) -> None:
+        self._stream = response.stream
+        self._status, self._headers = response.status_code, response.headers
         self._step: _Step | None = step
         self._head = bytearray()
         self._is_short = True
@@ -474,19 +477,19 @@ class _Watched:
             self._head, self._is_short = bytearray(), False
 
     def _body(self) -> bytes | None:
-        return _decoded(bytes(self._head), self._reply.headers, _LARGEST_WATCHED) if self._is_short else None
+        return _decoded(bytes(self._head), self._headers, _LARGEST_WATCHED) if self._is_short else None
 
     async def _end(self) -> None:
         if self._step is not None:
             await self._step.calls.close(self._stream)  # the connection may be needed for a question
             step, self._step = self._step, None
-            await step.go_on(_with_body(self._reply, self._body()))
+            await step.go_on(_reply(self._status, self._headers, self._body()))
 
     def _leave(self) -> None:
         step, self._step = self._step, None
         if step is not None:
             body = self._body()
-            step.leave(_with_body(self._reply, body if body and _is_whole(body) else None))
+            step.leave(_reply(self._status, self._headers, body if body and _is_whole(body) else None))
 
 
 @cache
@@ -495,9 +498,9 @@ def _watched_in(library: Any) -> Any:
     return type("_Watched", (_Watched, library.SyncByteStream, library.AsyncByteStream), {})
 
 
-def _with_body(reply: Reply, body: bytes | None) -> Reply:
-    """A reply with the body that could be read of it, if any."""
-    return msgspec.structs.replace(reply, body=body or b"", whole=body is not None)
+def _reply(status: int, headers: Mapping[str, str], body: bytes | None) -> Reply:
+    """What came back, with the body that could be read of it, if any."""
+    return Reply(status, body or b"", headers, body is not None)
 
 
 def _short(content: bytes, largest: int) -> bytes | None:
