@@ -282,8 +282,13 @@ def test_why_finds_the_contract_that_a_path_is_under(tmp_path, capsys):
     with closing(SqliteStore(path)) as store:
         put(store, entry(root=root, operation="POST /v1/x"), tags=["all"], root=root)
         store.write(ORIGIN, 0, Write(Knowledge(strategy="exact", roots=("/v1",))))
-    for address in ("https://a.example", "https://a.example/v1"):
-        _, out, _ = run(capsys, "why", str(path), address, 'POST /v1/x {"plan": "basic"}', "--json")
+    asked = [
+        ("https://a.example", "/v1/x"),
+        ("https://a.example/v1", "/v1/x"),
+        ("https://a.example/v1", "/x"),
+    ]
+    for address, below in asked:
+        _, out, _ = run(capsys, "why", str(path), address, f'POST {below} {{"plan": "basic"}}', "--json")
         told = json.loads(out)
         assert (told["root"], [one["is_used"] for one in told["fixes"]]) == (root, [True])
 

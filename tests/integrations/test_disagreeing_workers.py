@@ -5,6 +5,7 @@ import logging
 
 import httpx2
 import pytest
+from fastapi import FastAPI
 
 from shelflife.client import Guard, Memory
 from shelflife.client.events import Ignored, LogLost
@@ -53,19 +54,32 @@ class Agent:
         self._http.close()
 
 
+def below(prefix, app):
+    """The app, mounted below a path."""
+    if not prefix:
+        return app
+    whole = FastAPI()
+    whole.mount(prefix, app)
+    return whole
+
+
 @pytest.mark.spec("11.34")
+@pytest.mark.parametrize("prefix", ["", "/v1"])
 @pytest.mark.parametrize("conditional", [False, True])
-def test_a_worker_with_older_code_is_given_what_it_asks_for(tmp_path, conditional, caplog):
+def test_a_worker_with_older_code_is_given_what_it_asks_for(tmp_path, conditional, prefix, caplog):
     caplog.set_level(logging.WARNING, "shelflife")
     log = tmp_path / "state.db"
     with (
-        serving(shop("1", log=log)) as old,
-        serving(shop("2", log=log)) as new,
+        serving(below(prefix, shop("1", log=log))) as old,
+        serving(below(prefix, shop("2", log=log))) as new,
         Agent(Memory(), conditional=conditional) as agent,
     ):
-        assert agent.attempts(new) == 2
-        assert [agent.attempts(old) for _ in range(3)] == [2, 2, 2]
-        assert [agent.attempts(new) for _ in range(2)] == [2, 1]  # one that settles the doubt
+        httpx2.post(
+            f"{old}{prefix}/s", json={"plan": "a"}, headers=SHOP
+        )  # a mounted app starts with a request
+        assert agent.attempts(new + prefix) == 2
+        assert [agent.attempts(old + prefix) for _ in range(3)] == [2, 2, 2]
+        assert [agent.attempts(new + prefix) for _ in range(2)] == [2, 1]  # one that settles the doubt
     [warning] = [one.message for one in caplog.records if "other policies" in one.message]
     assert warning.startswith("this process runs other policies than the log has, and tells no positions")
 

@@ -142,12 +142,21 @@ def _show(options: argparse.Namespace) -> None:
         print(f"{name:<11} {_printable(value) if isinstance(value, str) else json.dumps(value)}")
 
 
+def _as_filed(store: SqliteStore, root: str, operation: str) -> str:
+    """An operation below a path of its server: transports file it by the whole path, and its server knows the rest."""
+    method, _, path = operation.partition(" ")
+    whole = f"{method} {urlsplit(root).path}{path}"
+    filed = {entry.operation for entry in store.entries() if entry.root == root}
+    return whole if operation not in filed and whole in filed else operation
+
+
 def _why(options: argparse.Namespace) -> None:
     operation, request = _request(options)
     with _opened(options.file, read_only=True) as store:
         memory = Memory(store)
         _, _, path = operation.partition(" ")
         root = options.root if urlsplit(options.root).path else memory.root_of(options.root + path)
+        operation = _as_filed(store, root, operation)
         found = memory.why(root, operation, request)
         known = _known(store.known(root).knowledge)
         roots = Counter(entry.root for entry in store.entries())

@@ -16,8 +16,9 @@ from shelflife.client.observing import NOTHING, About, Observing
 from shelflife.client.shelf import Shelf
 from shelflife.client.steps import body_of
 from shelflife.contract import AskFixes
+from shelflife.contract.merging import merged
 from shelflife.contract.positions import AT_HEADER
-from shelflife.contract.when import WHOLE_REQUEST
+from shelflife.contract.when import names_in
 
 __all__ = ["Revalidating"]
 
@@ -142,15 +143,14 @@ def _renewals(events: Iterable[Event]) -> Iterator[tuple[str, dict[str, Any]]]:
             entries = (event.entry,)
         elif isinstance(event, Suspected):
             entries = event.entries
-        for entry in entries:
-            request = _request_of(entry)
-            if request is not None:
-                yield entry.operation, request
+        yield from ((entry.operation, _request_of(entry)) for entry in entries)
 
 
-def _request_of(entry: Entry) -> dict[str, Any] | None:
-    when = entry.condition.when
-    request = when.get(WHOLE_REQUEST) if WHOLE_REQUEST in when else when
-    if not isinstance(request, dict) or any("/" in path for path in request):
-        return None
-    return {field: value for field, value in request.items() if value is not None}
+def _request_of(entry: Entry) -> dict[str, Any]:
+    request: dict[str, Any] = {}
+    for path, value in entry.condition.when.items():
+        patch = value
+        for name in reversed(names_in(path)):
+            patch = {name: patch}
+        request = merged(request, patch)
+    return request

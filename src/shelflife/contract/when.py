@@ -5,7 +5,7 @@ from typing import Any
 
 from shelflife.contract.values import same_json
 
-__all__ = ["WHOLE_REQUEST", "as_read", "field_path", "holds", "mismatch", "read_at", "value_at"]
+__all__ = ["WHOLE_REQUEST", "as_read", "field_path", "holds", "mismatch", "names_in", "read_at", "value_at"]
 
 WHOLE_REQUEST = ""
 """The pointer to the request as a whole."""
@@ -15,6 +15,11 @@ def field_path(parent: str, name: str) -> str:
     """The pointer to a field: JSON Pointer (RFC 6901) without the leading slash."""
     escaped = name.replace("~", "~0").replace("/", "~1")
     return f"{parent}/{escaped}" if parent else escaped
+
+
+def names_in(path: str) -> list[str]:
+    """The names of the fields that a pointer leads through."""
+    return [step.replace("~1", "/").replace("~0", "~") for step in path.split("/")] if path else []
 
 
 def as_read(value: Any) -> Any:
@@ -61,8 +66,8 @@ def _has(request: Mapping[str, Any], path: str, value: Any) -> bool:
 def value_at(request: Mapping[str, Any], path: str) -> Any:
     """The value that the pointer leads to; None when there is none."""
     value: Any = request
-    for step in path.split("/") if path else ():
+    for name in names_in(path):
         if not isinstance(value, Mapping):
             return None
-        value = value.get(step.replace("~1", "/").replace("~0", "~"))
+        value = value.get(name)
     return value

@@ -147,6 +147,9 @@ class UnderContract:
         face, stamp = provider.face(state, headers), Stamp(b"", [], is_compact=named is not None)
         if provider.level and has_log and (named is None or provider.speaks_for(state)):
             stamp = self._stamp(face, named, scope)
+        root = "" if named is None else provider.root_of(scope.get("root_path", ""))
+        if root:  # also of a process that tells no position: its client must know which contract that is of
+            stamp = msgspec.structs.replace(stamp, beside=[*stamp.beside, (ROOT_HEADER, root)])
         return Pin(state, face, stamp, lambda: self._find_operation(scope, path), precondition, has_log)
 
     def _stamp(self, face: Face, named: Named | None, scope: Scope) -> Stamp:
@@ -157,8 +160,6 @@ class UnderContract:
             beside += [("Vary", face.vary)] if face.vary else []
         elif named is not None:
             stamp = face.stamp_at(named, with_versions=self._provider.wire.tells_versions)
-        if named is not None and (root := self._provider.root_of(scope.get("root_path", ""))):
-            beside.append((ROOT_HEADER, root))
         return msgspec.structs.replace(stamp, beside=[*stamp.beside, *beside]) if beside else stamp
 
     def _warn_of_what_went_unheard(self, pin: Pin, response: "_Response") -> None:

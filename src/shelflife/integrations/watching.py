@@ -425,7 +425,9 @@ def _to_send(request: Any, send: Send) -> Any:
         return request
     own = [header for header in request.headers.multi_items() if header[0].lower() not in replaced]
     headers, extensions = [*own, *send.headers.items()], dict(request.extensions)
-    return type(request)(request.method, request.url, headers=headers, extensions=extensions, **body)
+    sent = type(request)(request.method, request.url, headers=headers, extensions=extensions, **body)
+    _content(sent)  # whoever looks at what was sent finds its body
+    return sent
 
 
 def _library_of(message: Any) -> Any:
