@@ -115,6 +115,20 @@ def test_after_a_failed_write_the_agent_does_not_wait_for_another_at_once(clock)
     assert store.tried.count("write") == 2
 
 
+def test_once_anything_could_be_written_everything_is_tried_again(clock):
+    events, store = [], Failing()
+    memory = Memory(store, on_event=events.append, clock=clock)
+    memory.observe(said(rejection()))
+    store.verbs.add("write")
+    memory.observe(said(rejection(when={"a": 1})))
+    store.verbs.clear()
+    memory.forget(ORIGIN)
+    for number in range(3):
+        memory.observe(said(rejection(when={"a": number})))
+    # the first of them settles the doubt that the failure has left
+    assert [type(event) for event in events] == [Stored, StoreFailed, Evicted, Stored, Stored]
+
+
 def test_what_cannot_be_noted_as_used_is_found_all_the_same():
     store = Failing("used")
     memory = Memory(store)

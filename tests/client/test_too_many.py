@@ -11,6 +11,7 @@ from shelflife.client.guard import amend
 from shelflife.client.shelf import Shelf
 from shelflife.client.telling import Telling
 from shelflife.client.writing import MOST_AT_A_PLACE, MOST_SHAPES
+from shelflife.contract import when
 from shelflife.integrations.fastapi import install
 from shelflife.integrations.httpx2 import MemoryTransport
 from shelflife.server import Provider, fix
@@ -210,3 +211,29 @@ def test_how_many_evictions_were_right_is_counted_for_a_server_whatever_another_
     )
     telling.tell([Stored(entry(value="P2"))])
     assert telling.statistics.confirmed == 1
+
+
+@pytest.mark.parametrize(
+    "conditions",
+    [
+        {"unless": {"a": list(range(257))}},
+        {"when": {f"f{number}": number for number in range(257)}},
+        {"when": {"b": 1}, "unless": {f"f{number}": [number] for number in range(256)}},
+    ],
+)
+def test_a_fix_that_would_take_long_to_hold_to_a_request_is_left_out(conditions):
+    memory = Memory()
+    assert told(memory.observe(said(rejection(**conditions)))) == [
+        "a suggestion was left out: the suggestion F is too large"
+    ]
+    assert memory.statistics.stored == 0
+
+
+def test_a_large_field_of_a_request_is_read_once_for_all_fixes_that_look_at_it(monkeypatch):
+    memory, read = Memory(), []
+    memory.observe(flood(MOST_AT_A_PLACE, unless={"items": ["x"]}))
+    plain = when.as_read
+    monkeypatch.setattr(when, "as_read", lambda value: read.append(value is items) or plain(value))
+    items = [{"sku": f"s{number}"} for number in range(1000)]
+    assert len(memory.recall(ROOT, OPERATION, {"items": items})) == MOST_AT_A_PLACE
+    assert sum(read) == 1

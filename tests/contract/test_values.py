@@ -8,10 +8,11 @@ from types import MappingProxyType
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import assume, example, given
 
 from shelflife.contract.names import shown
-from shelflife.contract.values import DEEPEST_VALUE, Fault, fault_in
+from shelflife.contract.values import DEEPEST_VALUE, Fault, fault_in, same_json
+from shelflife.contract.when import as_read, holds
 from shelflife.server.policies import fault_of_request
 from tests.contract.odd_values import odd
 
@@ -107,6 +108,18 @@ def test_what_has_no_fault_is_the_same_at_both_ends_of_the_wire(value):
     assert fault is None
     assert msgspec.json.decode(carried) == json.loads(carried) == value
     assert msgspec.json.decode(msgspec.json.encode(value)) == value
+
+
+@given(odd, odd)
+@example(1, 1.0)
+@example(True, 1)
+@example([0], [False])
+@example({"a": -0.0}, {"a": 0.0})
+def test_a_condition_holds_for_the_same_json_and_no_other(one, other):
+    assume(fault_in([one, other], DEEPEST_VALUE) is None)
+    is_same = same_json(as_read(one), as_read(other))
+    assert holds({"f": one}, {"f": other}) is is_same
+    assert holds({}, {"f": other}, {"f": [one]}) is not is_same
 
 
 def test_whatever_cannot_be_printed_is_shown_by_its_type():

@@ -4,7 +4,7 @@ import hashlib
 import unicodedata
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -15,7 +15,7 @@ from shelflife.contract import Suggestion
 from shelflife.contract.cells import Cells, rows_of_cells
 from shelflife.contract.names import shown
 from shelflife.contract.versions import Versions
-from shelflife.contract.when import WHOLE_REQUEST, as_read, holds, mismatch, value_at
+from shelflife.contract.when import WHOLE_REQUEST, as_read, mismatch, read_at, value_at
 
 __all__ = [
     "Condition",
@@ -193,13 +193,13 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Whether it may be used now, where the same entry had to be revalidated before."""
         return not self.is_suspect and (before.is_suspect or before.generation != self.generation)
 
-    def applies_to(self, request: Mapping[str, Any]) -> bool:
-        """Whether it holds for this request."""
-        return holds(self.condition.when, request, self.condition.unless)
+    def applies_to(self, said: Callable[[str], Any]) -> bool:
+        """Whether it holds for a request, of which `read_at` tells this."""
+        return mismatch(self.condition.when, said, self.condition.unless) is None
 
     def mismatch(self, request: Mapping[str, Any]) -> str | None:
         """Why it does not hold for this request, in a sentence; None when it does."""
-        path = mismatch(self.condition.when, request, self.condition.unless)
+        path = mismatch(self.condition.when, partial(read_at, request), self.condition.unless)
         if path is None:
             return None
         if path == WHOLE_REQUEST:

@@ -3,6 +3,7 @@
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -11,7 +12,7 @@ import msgspec
 from shelflife.client.entries import Entry
 from shelflife.client.events import Applied, Refused
 from shelflife.contract.merging import merged
-from shelflife.contract.when import field_path
+from shelflife.contract.when import WHOLE_REQUEST, field_path, read_at
 
 __all__ = ["Amended", "Guard", "amend"]
 
@@ -172,17 +173,25 @@ def amend(
             refused += (Refused(entry, _TOO_LONG_A_CHAIN) for entry in fresh)
             break
         claims = _claims((*(done.entry for done in applied), *fresh))
+        set_just_now: set[str] = set()
         for entry in fresh:
             why = guard.refusal(entry) or _contradiction(entry, claims)
-            if why is None and not entry.applies_to(amended):
+            is_recalled_for_it = set_just_now.isdisjoint(_fields_of(entry))
+            if why is None and not (is_recalled_for_it or entry.applies_to(partial(read_at, amended))):
                 continue
             settled.add(entry.id)
             if why is not None:
                 refused.append(Refused(entry, why))
             else:
                 amended = merged(amended, entry.parameters)
+                set_just_now.update({WHOLE_REQUEST}, (field_path("", name) for name in entry.parameters))
                 applied.append(Applied(entry, entry.parameters))
     return Amended(amended, applied, refused)
+
+
+def _fields_of(entry: Entry) -> Iterator[str]:
+    """The fields of a request on which it depends whether an entry holds."""
+    return (path.partition("/")[0] for path in (*entry.condition.when, *entry.condition.unless))
 
 
 _Claims = Mapping[str, set[bytes]]

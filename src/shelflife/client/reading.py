@@ -44,6 +44,7 @@ _LARGEST_SUGGESTION = 16 * 1024
 _MOST_SUGGESTIONS = 64
 _MOST_TABLES = 10_000
 _MOST_READS = 1_000
+_MOST_CONDITIONS = 256
 _MOST_CHANGES = 10_000
 _CACHED = ("GET", "HEAD")
 _MALFORMED_POSITION = "the position is malformed"
@@ -328,7 +329,8 @@ def _read_suggestion(raw: bytes, request: Mapping[str, Any] | None) -> Suggestio
     check_suggestion_names(suggestion.type, (*tables, *rules))
     parameters, when, unless = suggestion.parameters, suggestion.when or {}, suggestion.unless or {}
     sizes = map(len, (parameters, when, unless, suggestion.rows or (), rules, tables))
-    if max(size_of(cells), *sizes) > _MOST_READS:
+    condition_count = len(when) + sum(map(len, unless.values()))
+    if max(size_of(cells), *sizes) > _MOST_READS or condition_count > _MOST_CONDITIONS:
         raise BadMessage(f"the suggestion {suggestion.type} is too large")
     values = [parameters, *when.values(), *chain.from_iterable(unless.values())]
     if fault_in(values, DEEPEST_VALUE + 1):

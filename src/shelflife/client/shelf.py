@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache, partial
 from urllib.parse import urlsplit
 
 import msgspec
@@ -15,7 +16,7 @@ from shelflife.client.stores import Known, Store, StoreError, Write, Written
 from shelflife.client.strategies import SUSPECT, Strategy, table_tag
 from shelflife.client.telling import Telling
 from shelflife.contract.values import is_carried
-from shelflife.contract.when import value_at
+from shelflife.contract.when import read_at, value_at
 from shelflife.forks import Locking
 
 __all__ = ["Doubts", "Revalidate", "Shelf", "Standing", "Usable", "Withheld", "standing_of"]
@@ -368,4 +369,5 @@ class Shelf:
             self.telling.store_failed(error, "read")
             return []
         self.telling.store_works("read")
-        return [entry for entry in found if entry.applies_to(request)]
+        said = cache(partial(read_at, request))
+        return [entry for entry in found if entry.applies_to(said)]

@@ -94,6 +94,8 @@ class Telling(Locking):
         """The store could be read, or written. One that cannot be written may still be read."""
         if doing == "write" or self._failing == "read":
             self._failing = ""
+        if doing == "write":
+            self._write_failed_at = -math.inf
 
     def store_failed(self, error: StoreError, doing: str) -> None:
         """Say so, once until it works again."""

@@ -1,6 +1,7 @@
 """`when` and `unless`: the request fields, with their values, under which a fix holds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from shelflife.contract.values import same_json
@@ -38,18 +39,24 @@ def holds(
     when: Mapping[str, Any], request: Mapping[str, Any], unless: Mapping[str, Sequence[Any]] | None = None
 ) -> bool:
     """Whether a fix that was learned under these conditions applies to this request."""
-    return mismatch(when, request, unless) is None
+    return mismatch(when, partial(read_at, request), unless) is None
 
 
 def mismatch(
-    when: Mapping[str, Any], request: Mapping[str, Any], unless: Mapping[str, Sequence[Any]] | None = None
+    when: Mapping[str, Any],
+    said: Callable[[str], Any],
+    unless: Mapping[str, Sequence[Any]] | None = None,
 ) -> str | None:
-    """The field for which a fix that was learned under these conditions does not apply to this request; None when it does."""
+    """The field for which a fix that was learned under these conditions does not apply to a request; None when it does.
+
+    `said` is what `read_at` tells of the request. Whoever holds many fixes to one request need not read it anew for each.
+    """
     for path, value in when.items():
-        if not _has(request, path, value):
+        if not _is(said(path), value):
             return path
     for path, values in (unless or {}).items():
-        if any(_has(request, path, value) for value in values):
+        found = said(path)
+        if any(_is(found, value) for value in values):
             return path
     return None
 
@@ -59,8 +66,11 @@ def read_at(request: Mapping[str, Any], path: str) -> Any:
     return as_read(value_at(request, path))
 
 
-def _has(request: Mapping[str, Any], path: str, value: Any) -> bool:
-    return same_json(read_at(request, path), as_read(value))
+def _is(said: Any, value: Any) -> bool:
+    read = as_read(value)
+    return said == read and same_json(
+        said, read
+    )  # what is the same JSON is equal, and that is found out sooner
 
 
 def value_at(request: Mapping[str, Any], path: str) -> Any:
