@@ -11,6 +11,7 @@ __all__ = [
     "BadSetting",
     "LogError",
     "MalformedRequest",
+    "Overtaken",
     "PolicyFailed",
     "ReloadRefused",
     "ServerError",
@@ -71,6 +72,13 @@ class VersionTaken(ReloadRefused):
 
 class LogError(ServerError):
     """The log cannot be read or written; nothing has changed."""
+
+
+class Overtaken(LogError):
+    """Somebody else has changed a table while it was read from its source; nothing has changed."""
+
+    def __init__(self, table: str) -> None:
+        super().__init__(f"others have changed the table {table} while it was read; try again")
 
 
 class MalformedRequest(ServerError):

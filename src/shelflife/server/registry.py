@@ -15,7 +15,15 @@ from shelflife.contract.messages import ReloadReport, RulesReport
 from shelflife.contract.names import check_version, shown
 from shelflife.forks import Forked, mind_forks
 from shelflife.server.delta import Delta, Row
-from shelflife.server.errors import BadRule, LogError, ReloadRefused, UnknownTable, UsageError, VersionTaken
+from shelflife.server.errors import (
+    BadRule,
+    LogError,
+    Overtaken,
+    ReloadRefused,
+    UnknownTable,
+    UsageError,
+    VersionTaken,
+)
 from shelflife.server.graph import downstream
 from shelflife.server.log import (
     Change,
@@ -127,13 +135,14 @@ class Registry(Forked):
         set: Mapping[str, Any] | None = None,
         remove: Iterable[str] = (),
         version: str | None = None,
-        is_declared: bool = False,
+        seen: Table | None = None,
     ) -> ReloadReport:
         """Give a table its whole new `rows`, or `set` some rows and `remove` some keys.
 
         Without a `version` the table has the one that is minted for its content. Identical content is no change. With a
-        `version` the table bears it from now on, even when no row changed. Rows that are declared count as those of the
-        code: at the next start only what the code then has otherwise is set anew.
+        `version` the table bears it from now on, even when no row changed. Rows that were read from a source, when the
+        table was as `seen`, count as those of the code: at the next start only what the code then has otherwise is set
+        anew. If somebody else has changed the table since, they may have read something newer: then it is `Overtaken`.
         """
         remove = list(remove)
         if (rows is None) == (set is None and not remove):
@@ -146,6 +155,8 @@ class Registry(Forked):
             table = state.tables.get(name)
             if table is None:
                 raise UnknownTable(name)
+            if seen is not None and table is not seen:  # its version may have come again meanwhile
+                raise Overtaken(name)
             delta = (
                 clean_delta(name, table.rows, rows)
                 if rows is not None
@@ -153,7 +164,7 @@ class Registry(Forked):
             )
             change = _table_change(state, table, delta, version)
             is_change = change.version != change.old_version
-            if is_change and is_declared and self.is_shared:
+            if is_change and seen is not None and self.is_shared:
                 declared[name] = _digests_of(table.rows.after(delta))
             return Change(tables={name: change}) if is_change else None, _report(name, change)
 
