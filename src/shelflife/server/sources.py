@@ -12,7 +12,7 @@ from typing import Any
 from shelflife.contract.names import shown
 from shelflife.contract.values import members_once
 from shelflife.server.delta import Row
-from shelflife.server.errors import SourceError
+from shelflife.server.errors import BadSetting, SourceError
 from shelflife.server.refreshing import TableSource
 from shelflife.server.tables import key_of
 
@@ -65,10 +65,16 @@ def csv_file(path: str | Path, *, key: str) -> TableSource:
 def sql_query(database: Any, query: Any, *, key: str) -> TableSource:
     """A table that a query gives; `key` is the column that holds the keys.
 
-    `database` is a SQLAlchemy engine or connection, a DB-API connection, or a function that opens a connection, which
-    is closed after each reading. The query is a text, or for SQLAlchemy a select, whose values have the types of their
-    columns. An async engine must be one that nothing else uses, because it is read in an event loop of its own.
+    `database` is a SQLAlchemy engine, or a function that opens a DB-API connection. Each reading has a connection of
+    its own, because it may be in any thread. The query is a text, or for SQLAlchemy a select, whose values have the
+    types of their columns. An async engine must be one that nothing else uses, because it is read in an event loop of
+    its own.
     """
+    if hasattr(database, "close") or not (hasattr(database, "connect") or callable(database)):
+        raise BadSetting(
+            "sql_query takes an engine, or a function that opens a connection, as in lambda: sqlite3.connect('shop.db'):"
+            f" each reading needs one of its own, and not this {type(database).__name__}"
+        )
 
     def table_of(columns: list[str], records: list[Any]) -> Mapping[str, Row]:
         return _keyed(_named(columns, records, "the query"), key, "the query")
@@ -83,7 +89,7 @@ def sql_query(database: Any, query: Any, *, key: str) -> TableSource:
     async def read_async() -> Mapping[str, Row]:
         try:
             async with database.connect() as connection:
-                answer = await connection.run_sync(_queried, query)
+                answer = await connection.run_sync(_answered, query)
         except Exception as error:
             raise _failed(error) from error
         finally:
@@ -98,20 +104,17 @@ def _failed(error: Exception) -> SourceError:
 
 
 def _queried(database: Any, query: Any) -> tuple[list[str], list[Any]]:
-    if hasattr(database, "cursor"):
-        cursor = database.cursor()
-        try:
-            cursor.execute(query)
-            return [column[0] for column in cursor.description], cursor.fetchall()
-        finally:
-            cursor.close()
     if hasattr(database, "connect"):
         with database.connect() as connection:
-            return _queried(connection, query)
-    if not hasattr(database, "exec_driver_sql"):
-        with closing(database()) as opened:
-            return _queried(opened, query)
-    result = database.exec_driver_sql(query) if isinstance(query, str) else database.execute(query)
+            return _answered(connection, query)
+    with closing(database()) as connection, closing(connection.cursor()) as cursor:
+        cursor.execute(query)
+        return [column[0] for column in cursor.description], cursor.fetchall()
+
+
+def _answered(connection: Any, query: Any) -> tuple[list[str], list[Any]]:
+    """What a query gives by a connection of SQLAlchemy."""
+    result = connection.exec_driver_sql(query) if isinstance(query, str) else connection.execute(query)
     return list(result.keys()), result.fetchall()
 
 
