@@ -102,7 +102,7 @@ class Registry(Forked):
         self.state = self._log.open(first, told).among(self._names)
         """The current state. Take it once per request, and never set it."""
         if self.is_shared:
-            self._change(lambda state: (_redeclared(state, first, told, self._log.declared()), None), told)
+            self._redeclare(first, told)
         mind_forks(self)
 
     def on_change(self, told: Callable[[], None]) -> None:
@@ -174,16 +174,8 @@ class Registry(Forked):
         """One more table. Where the log has it already, as from another worker, it is declared anew."""
         if version is not None:
             _check_given(version)
-        table = _table_of(name, rows, version)
-        told = {name: _digests_of(table.rows)}
-
-        def adding(state: State) -> tuple[Change | None, None]:
-            known = self._log.declared().get(name, {})
-            change = _redeclared_table(state, table, told[name], known)
-            is_change = change.version != change.old_version
-            is_told = is_change or known != told[name]
-            return Change(tables={name: change} if is_change else {}) if is_told else None, None
-
+        first = State.at_first({name: _table_of(name, rows, version)}, RuleSet(()))
+        told = {name: _digests_of(first.tables[name].rows)}
         with self._changing:
             if name in self._names:
                 raise ReloadRefused(f"there is a table called {name} already; reload it")
@@ -192,7 +184,7 @@ class Registry(Forked):
             try:
                 if isinstance(whole := self._log.read(-1, ""), State):  # with what others have in it
                     self._make_current(whole.among(self._names))
-                self._change(adding, told)
+                self._redeclare(first, told)
             except BaseException:
                 self._names, self.state = names, state
                 raise
@@ -285,6 +277,9 @@ class Registry(Forked):
                     return report
         raise LogError("too many others are changing the tables at the same time; try again")
 
+    def _redeclare(self, first: State, told: Declared) -> None:
+        self._change(lambda state: (_redeclared(state, first, told, self._log.declared()), None), told)
+
     def _make_current(self, state: State) -> None:
         self.state = state
         self._tell()
@@ -321,7 +316,7 @@ def _redeclared(state: State, declared: State, told: Declared, known: Declared) 
         if change.version != change.old_version:
             tables[name] = change
     rules, old, new = None, state.rules, declared.rules
-    gone = known.get(_RULES, {}).keys() - told[_RULES].keys()
+    gone = known.get(_RULES, {}).keys() - told.get(_RULES, {}).keys()
     elsewhere = tuple(rule for rule in state.rules_elsewhere if rule.id in gone)
     if _RULES in anew and (new != old or elsewhere):  # their columns were looked for in declared rows
         rules = RulesChange(new.added_since(old), (*old.added_since(new), *elsewhere))
