@@ -28,7 +28,7 @@ from shelflife.server.errors import (
     UnknownTable,
     VersionTaken,
 )
-from shelflife.server.faces import Face, face_of
+from shelflife.server.faces import Face
 from shelflife.server.feedback import JSON, Answer, error_answer, refusal_answer
 from shelflife.server.graph import graph_of
 from shelflife.server.policies import Rejected, fault_of_request
@@ -291,8 +291,7 @@ class AdminEndpoints(Endpoints):
             raise _CallRefused(400, "ask with row=table:key, or with row=table")
         if table not in state.tables:
             raise UnknownTable(table)
-        face = face_of(state, provider.level)
-        return Answer(200, JSON, _encode(provider.given_fixes.resting_on(table, key, state, face)))
+        return Answer(200, JSON, _encode(provider.told_fixes.resting_on(table, key, state)))
 
     def _graph(self, call: EndpointCall) -> Answer:
         state = self.provider.state

@@ -34,7 +34,7 @@ from shelflife.server.policies import (
 from shelflife.server.reads import Tables
 from shelflife.server.refreshing import Refresher, TableSource, read_source
 from shelflife.server.registry import Registry
-from shelflife.server.resting import GivenFixes
+from shelflife.server.resting import ToldFixes
 from shelflife.server.signing import Signing
 from shelflife.server.sqlite_log import SqliteLog
 from shelflife.server.state import State
@@ -106,7 +106,7 @@ class Provider:
         )
         self.pinned: ContextVar[Pin | None] = ContextVar("shelflife_pin", default=None)
         """What the request at hand sees; set by the middleware."""
-        self.given_fixes = GivenFixes()
+        self.told_fixes = ToldFixes()
         """What was told to clients of late, for operators who want to know what rests on a row."""
         self.apps = Apps(self.policies)
         """The apps that it is installed in."""
@@ -157,7 +157,7 @@ class Provider:
         if self.is_ready:
             return
         self.apps.hold_policies_to_routes()
-        self.registry.declare_policies(self.policies.fingerprints)
+        self.registry.declare_policies(self.policies.look())
         self.registry.follow()
         self._refresher.start()
         is_new_here = self._ready_in != os.getpid()
@@ -189,7 +189,7 @@ class Provider:
 
     def speaks_for(self, state: State) -> bool:
         """Whether the policies that run here are those of a state. Else whatever they say is of no position in the log."""
-        does_speak = state.policies == self.policies.fingerprints
+        does_speak = state.policies == self.policies.look()
         if not does_speak and self._ready_in == os.getpid():
             self.apps.warn_once(
                 "this process runs other policies than the log has, and tells no positions: other code was started after it;"
@@ -258,7 +258,7 @@ class Provider:
         for policy in self.policies.concerning(operation):
             with suppress(MalformedRequest, PolicyFailed):
                 violations += evaluate([policy], request, state)
-        self.given_fixes.note(violations, state)
+        self.told_fixes.note(violations, state)
         return violations
 
     def check(self, request: Any, operation: str | None = None) -> None:
@@ -319,5 +319,5 @@ class Provider:
             views = self._views = (state, Tables(state))
         found = evaluate(self.policies.concerning(operation), given.fields, state, views[1], given.said)
         if found:
-            self.given_fixes.note(found, state)
+            self.told_fixes.note(found, state)
         return found

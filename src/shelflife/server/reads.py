@@ -402,9 +402,8 @@ class Tables(_View):
         view = self._views.get(table)
         if view is None:
             if table not in self._state.tables:
-                self.report_untracked(
-                    f"whether there is a table {name}"
-                )  # no version tells of one that is not there
+                # no version tells of one that is not there
+                self.report_untracked(f"whether there is a table {name}")
                 raise KeyError(f"there is no table called {name}")
             view = self._views[table] = TableView(self, table, self._state.tables[table])
         return view
