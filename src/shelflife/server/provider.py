@@ -265,10 +265,10 @@ class Provider:
         """Raise `Rejected` when the request violates a policy. It is answered for an app that does not handle it.
 
         Call it when it is clear who is asking, and before anything is done. The request is a mapping, or a pydantic
-        model, dataclass or msgspec struct. Of a model, policies see what the handler goes on with, by the names on the wire: a
-        field that was not sent has its default. What a fix says of the request is true of what was sent. The operation is that of the request at hand; give it only where the app's
-        routes cannot be seen. The first check of a request also judges its precondition, and raises
-        `PreconditionFailed`.
+        model, dataclass or msgspec struct. Of a model, policies see what the handler goes on with, by the names on the
+        wire: a field that was not sent has its default. What a fix says of the request is true of what was sent. The
+        operation is that of the request at hand; give it only where the app's routes cannot be seen. The first check of
+        a request also judges its precondition, and raises `PreconditionFailed`.
         """
         pin = self.pin
         if pin is None:
