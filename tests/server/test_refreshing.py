@@ -308,7 +308,7 @@ def test_a_table_that_others_change_whenever_it_is_read_stays_as_they_leave_it(s
     provider = Provider({"plans": source})
     prices = iter(range(100, 200))
     source.meanwhile = lambda: provider.registry.reload_table("plans", {"basic": {"price": next(prices)}})
-    with pytest.raises(LogError, match="others have changed the table plans while it was read; try again"):
+    with pytest.raises(LogError, match="others have changed the table plans whenever it was read; try again"):
         provider.refresh("plans")
     assert price(provider) == 102
     source.meanwhile = None

@@ -175,7 +175,7 @@ def test_a_file_that_is_not_utf_8_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("query", "sentence"),
     [
-        ("select nonsense", "the query for a table failed"),
+        ("select nonsense", "the source of table plans failed: OperationalError: no such column: nonsense"),
         ("select 1 as id, 2 as a, 3 as a", "two columns of the same name"),
         ("select 1 as a", "without the key column id"),
         ("select null as id", "has the key None"),
@@ -183,7 +183,7 @@ def test_a_file_that_is_not_utf_8_is_refused(tmp_path):
 )
 def test_a_query_that_gives_no_table_is_refused(database, query, sentence):
     with pytest.raises(SourceError, match=sentence):
-        sql_query(lambda: sqlite3.connect(database), query, key="id")()
+        Provider({"plans": sql_query(lambda: sqlite3.connect(database), query, key="id")})
 
 
 METADATA = sqlalchemy.MetaData()
@@ -246,5 +246,5 @@ def test_an_async_engine_is_read_again_and_again(offers):
         return provider.refresh("offers").changed
 
     assert asyncio.run(inside()) == ()
-    with pytest.raises(SourceError, match="the query for a table failed"):
+    with pytest.raises(SourceError, match="the source of table offers failed: OperationalError: "):
         Provider({"offers": sql_query(engine, "select nonsense", key="id")})

@@ -75,10 +75,7 @@ class LogError(ServerError):
 
 
 class Overtaken(LogError):
-    """Somebody else has changed a table while it was read from its source; nothing has changed."""
-
-    def __init__(self, table: str) -> None:
-        super().__init__(f"others have changed the table {table} while it was read; try again")
+    """Others have changed the tables at the same time, and were faster; nothing has changed."""
 
 
 class MalformedRequest(ServerError):

@@ -3,11 +3,11 @@
 import asyncio
 import inspect
 import logging
-import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from threading import Event, Thread
 from typing import Any, NamedTuple
 
 from shelflife.contract.messages import ReloadReport
@@ -49,7 +49,7 @@ def every(seconds: float, source: TableSource) -> Scheduled:
     """
     if not 0 < seconds <= _LONGEST_PERIOD_S:
         raise BadSetting(
-            f"a table is refreshed every so many seconds, up to {_LONGEST_PERIOD_S}, and not every {seconds}"
+            f"a table is refreshed every so many seconds, a month at most, and not every {seconds}"
         )
     return Scheduled(source, seconds)
 
@@ -92,9 +92,7 @@ class Refresher(Forked):
         """Know those of the tables that were given as sources."""
         self._sources |= {table: source for table, source in given.items() if callable(source)}
 
-    def refresh(
-        self, table: str, version: str | None = None, ending: threading.Event | None = None
-    ) -> ReloadReport:
+    def refresh(self, table: str, version: str | None = None, ending: Event | None = None) -> ReloadReport:
         """Read a table again, and reload it; but not when `ending` was set meanwhile.
 
         When others have changed the table while it was read, what they have read may be newer: then it is read anew.
@@ -112,7 +110,7 @@ class Refresher(Forked):
                 raise SourceError(f"the table {table} was read too late: its app has ended")
             with suppress(Overtaken):
                 return registry.reload_table(table, rows, version=version, seen=seen)
-        raise Overtaken(table)
+        raise Overtaken(f"others have changed the table {table} whenever it was read; try again")
 
     def start(self) -> None:
         """Begin with those that are scheduled, unless they have begun in this process."""
@@ -120,7 +118,7 @@ class Refresher(Forked):
             if isinstance(source, Scheduled) and table not in self._threads:
                 given = (table, source.period_s, self._ending)
                 name = f"shelflife-refresh-{table}"
-                self._threads[table] = threading.Thread(target=self._run, args=given, name=name, daemon=True)
+                self._threads[table] = Thread(target=self._run, args=given, name=name, daemon=True)
                 self._threads[table].start()
 
     def stop(self) -> None:
@@ -134,22 +132,18 @@ class Refresher(Forked):
 
     def after_fork_in_child(self) -> None:
         """No thread is there any more, and one may have been in the middle of looking whether it is to end."""
-        self._threads: dict[str, threading.Thread] = {}
-        self._ending = threading.Event()
+        self._threads: dict[str, Thread] = {}
+        self._ending = Event()
 
-    def _run(self, table: str, period_s: float, ending: threading.Event) -> None:
+    def _run(self, table: str, period_s: float, ending: Event) -> None:
         is_failing = False
         while not ending.wait(period_s):
             try:
                 self.refresh(table, ending=ending)
             except BaseException as error:  # noqa: BLE001 - whatever it is, nobody else would find out
                 if not is_failing and not ending.is_set():
-                    _log.warning(
-                        "the table %s stays as it is, and is tried again every %g s: %s",
-                        table,
-                        period_s,
-                        str(error) or repr(error),
-                    )
+                    sentence = "the table %s stays as it is, and is tried again every %g s: %s"
+                    _log.warning(sentence, table, period_s, str(error) or repr(error))
                 is_failing = True
             else:
                 if is_failing:

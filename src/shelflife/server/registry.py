@@ -15,15 +15,7 @@ from shelflife.contract.messages import ReloadReport, RulesReport
 from shelflife.contract.names import check_version, shown
 from shelflife.forks import Forked, mind_forks
 from shelflife.server.delta import Delta, Row
-from shelflife.server.errors import (
-    BadRule,
-    LogError,
-    Overtaken,
-    ReloadRefused,
-    UnknownTable,
-    UsageError,
-    VersionTaken,
-)
+from shelflife.server.errors import BadRule, Overtaken, ReloadRefused, UnknownTable, UsageError, VersionTaken
 from shelflife.server.graph import downstream
 from shelflife.server.log import (
     Change,
@@ -156,7 +148,7 @@ class Registry(Forked):
             if table is None:
                 raise UnknownTable(name)
             if seen is not None and table is not seen:  # its version may have come again meanwhile
-                raise Overtaken(name)
+                raise Overtaken(f"others have changed the table {name} since it was read")
             delta = (
                 clean_delta(name, table.rows, rows)
                 if rows is not None
@@ -275,7 +267,7 @@ class Registry(Forked):
                 if self._log.append(entry, after, declared):
                     self._make_current(after)
                     return report
-        raise LogError("too many others are changing the tables at the same time; try again")
+        raise Overtaken("too many others are changing the tables at the same time; try again")
 
     def _redeclare(self, first: State, told: Declared) -> None:
         self._change(lambda state: (_redeclared(state, first, told, self._log.declared()), None), told)

@@ -20,7 +20,7 @@ _MOST_FIXES = 4096
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 _Ground = tuple[str | None, ...]
-"""Something that a fix can rest on: a column, a row or a table, a rule or the code of a policy. None stands for anything there."""
+"""What a fix can rest on: a column, a row, a table, a rule or the code of a policy. None stands for anything there."""
 
 _RULES, _POLICIES = ":rules", ":policies"
 """Stand in the place of a table; none is called that."""
@@ -78,17 +78,14 @@ def _grounds(policy: str, fix: Suggestion) -> Iterator[_Ground]:
 def _moved_by(change: Change) -> Iterator[_Ground]:
     for table, one in change.tables.items():
         diff = one.delta.diff
-        if diff:
-            yield (table, None)
-        if diff.added or diff.removed:
-            yield from ((table, key) for key in (ALL_KEYS, *diff.added, *diff.removed))
+        for key in (*diff.added, *diff.removed):
+            yield from ((table, None), (table, ALL_KEYS), (table, key))
         for key, columns in diff.columns.items():
-            yield from ((table, key, column) for column in (None, *columns))
-    if change.rules is not None:
-        yield from ((_RULES, rule.id) for rule in (*change.rules.added, *change.rules.removed))
-    if change.policies is not None:
-        before, after = change.policies.before, change.policies.after
-        yield from ((_POLICIES, policy) for policy, _ in before.items() ^ after.items())
+            yield from ((table, None), (table, key, None), *((table, key, column) for column in columns))
+    if (rules := change.rules) is not None:
+        yield from ((_RULES, rule.id) for rule in (*rules.added, *rules.removed))
+    if (policies := change.policies) is not None:
+        yield from ((_POLICIES, id) for id, _ in policies.before.items() ^ policies.after.items())
 
 
 def _has_read(cells: Cells, table: str, key: str | None) -> bool:

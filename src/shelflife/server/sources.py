@@ -71,51 +71,32 @@ def sql_query(database: Any, query: Any, *, key: str) -> TableSource:
     its own.
     """
     if hasattr(database, "close") or not (hasattr(database, "connect") or callable(database)):
-        raise BadSetting(
-            "sql_query takes an engine, or a function that opens a connection, as in lambda: sqlite3.connect('shop.db'):"
-            f" each reading needs one of its own, and not this {type(database).__name__}"
-        )
+        raise BadSetting("sql_query takes an engine, or a function that opens a connection for each reading")
 
-    def table_of(columns: list[str], records: list[Any]) -> Mapping[str, Row]:
-        return _keyed(_named(columns, records, "the query"), key, "the query")
+    def table_of(columns: Iterable[str], records: Iterable[Any]) -> Mapping[str, Row]:
+        return _keyed(_named([*columns], records, "the query"), key, "the query")
+
+    def asked(connection: Any) -> Mapping[str, Row]:
+        result = connection.exec_driver_sql(query) if isinstance(query, str) else connection.execute(query)
+        return table_of(result.keys(), result)
 
     def read() -> Mapping[str, Row]:
-        try:
-            answer = _queried(database, query)
-        except Exception as error:
-            raise _failed(error) from error
-        return table_of(*answer)
+        if hasattr(database, "connect"):
+            with database.connect() as connection:
+                return asked(connection)
+        with closing(database()) as connection, closing(connection.cursor()) as cursor:
+            cursor.execute(query)
+            return table_of((column[0] for column in cursor.description), cursor.fetchall())
 
     async def read_async() -> Mapping[str, Row]:
         try:
             async with database.connect() as connection:
-                answer = await connection.run_sync(_answered, query)
-        except Exception as error:
-            raise _failed(error) from error
+                rows: Mapping[str, Row] = await connection.run_sync(asked)
+                return rows
         finally:
             await database.dispose()  # its connections belong to an event loop that ends here
-        return table_of(*answer)
 
     return read_async if hasattr(database, "sync_engine") else read
-
-
-def _failed(error: Exception) -> SourceError:
-    return SourceError(f"the query for a table failed: {error}")
-
-
-def _queried(database: Any, query: Any) -> tuple[list[str], list[Any]]:
-    if hasattr(database, "connect"):
-        with database.connect() as connection:
-            return _answered(connection, query)
-    with closing(database()) as connection, closing(connection.cursor()) as cursor:
-        cursor.execute(query)
-        return [column[0] for column in cursor.description], cursor.fetchall()
-
-
-def _answered(connection: Any, query: Any) -> tuple[list[str], list[Any]]:
-    """What a query gives by a connection of SQLAlchemy."""
-    result = connection.exec_driver_sql(query) if isinstance(query, str) else connection.execute(query)
-    return list(result.keys()), result.fetchall()
 
 
 def _table_in(content: Any, place: str, section: str | None, key: str | None) -> Mapping[str, Row]:
