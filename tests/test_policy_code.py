@@ -272,7 +272,12 @@ def test_a_method_is_advised_on_too(caplog):
 def test_a_policy_with_a_version_of_its_own_is_not_looked_at(caplog):
     caplog.set_level(logging.INFO, "shelflife")
     provider = Provider({"plans": {}}, strict_policies=True)
-    provider.policy(version="1")(lambda request, tables: fix("A", f=time.time() == request["f"]))
+
+    @provider.policy(version="1")
+    def compares_with_the_clock(request, tables):
+        return fix("A", f=1) if request.get("at") == time.time() else None
+
+    assert comparisons_in(compares_with_the_clock)
     [fingerprint] = provider.policies.look().values()
     assert (fingerprint, caplog.records) == ("version 1", [])
 

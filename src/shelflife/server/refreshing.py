@@ -48,9 +48,7 @@ def every(seconds: float, source: TableSource) -> Scheduled:
     Only a change is logged.
     """
     if not 0 < seconds <= _LONGEST_PERIOD_S:
-        raise BadSetting(
-            f"a table is refreshed every so many seconds, a month at most, and not every {seconds}"
-        )
+        raise BadSetting(f"a table is refreshed every so many seconds, a month at most, not every {seconds}")
     return Scheduled(source, seconds)
 
 
