@@ -4,6 +4,7 @@ import ast
 import functools
 import logging
 import textwrap
+import time
 
 import pytest
 
@@ -254,7 +255,7 @@ def test_the_log_has_each_hint_once_for_a_policy(caplog):
     other = Provider({"plans": {}})
     other.policy(compares)
     for one in (provider, provider, other):
-        assert one.policies.fingerprints
+        assert one.policies.look()
     [record] = caplog.records
     assert (record.name, record.levelname) == ("shelflife", "INFO")
     assert record.getMessage() == "the policy compares: " + comparisons_in(compares)[0]
@@ -264,15 +265,28 @@ def test_a_method_is_advised_on_too(caplog):
     caplog.set_level(logging.INFO, "shelflife")
     provider = Provider({"plans": {}})
     provider.policy(Shop().own)
-    assert provider.policies.fingerprints
+    assert provider.policies.look()
     assert [record.args[0] for record in caplog.records] == ["own"]
+
+
+def test_a_policy_with_a_version_of_its_own_is_not_looked_at(caplog):
+    caplog.set_level(logging.INFO, "shelflife")
+    provider = Provider({"plans": {}}, strict_policies=True)
+
+    @provider.policy(version="1")
+    def compares_with_the_clock(request, tables):
+        return fix("A", f=1) if request.get("at") == time.time() else None
+
+    assert comparisons_in(compares_with_the_clock)
+    [fingerprint] = provider.policies.look().values()
+    assert (fingerprint, caplog.records) == ("version 1", [])
 
 
 def test_nothing_is_read_or_said_where_nobody_listens(caplog):
     caplog.set_level(logging.WARNING, "shelflife")
     provider = Provider({"plans": {}})
     provider.policy(lambda request, tables: fix("A", f=1) if request["f"] == 1 else None)
-    assert provider.policies.fingerprints
+    assert provider.policies.look()
     assert caplog.records == []
 
 

@@ -14,6 +14,7 @@ ShelflifeError
 │   │   ├── UnknownTable      there is no such table
 │   │   └── VersionTaken      the version already stands for other content
 │   ├── LogError              the log cannot be read or written; nothing has changed
+│   │   └── Overtaken         others have changed the tables at the same time, and were faster
 │   ├── MalformedRequest      a request holds what JSON cannot carry: the client's mistake
 │   ├── PolicyFailed          a policy raised, or returned what is no fix: the provider's bug
 │   └── _CallRefused          an endpoint of the contract answers with an error

@@ -253,9 +253,8 @@ class _Walk:
         yield from attributes
         if issubclass(type(kind), EnumMeta):
             yield vars(thing).get("_name_")
-        elif (
-            not is_open and not content
-        ):  # a function that is not written in Python, or what cannot be looked into
+        elif not is_open and not content:
+            # a function that is not written in Python, or what cannot be looked into
             for name in ("__module__", "__qualname__", "__name__", "__self__"):
                 yield from _kept(thing, name)
 

@@ -391,7 +391,7 @@ def test_a_fix_is_revalidated_when_the_policy_that_gave_it_has_changed():
     kinds = {entry.type: entry.grounds.policy for entry in agent.memory.store.entries()}
     assert kinds.keys() == {"USE_CODE", "USE_PLAN"}
     assert all(kinds.values())
-    policies = provider.policies.fingerprints
+    policies = provider.policies.look()
     [changed] = [name for name in policies if "plans_are_known" in name]
     provider.registry.declare_policies(policies | {changed: "2"})
     account = provider.face(provider.state, {}).account(Named.from_header(agent.memory.at(ORIGIN)))

@@ -221,7 +221,7 @@ def test_a_client_is_told_which_policies_say_something_else_now():
         return None
 
     with calling(fastapi_with(provider, "/x")) as client:
-        at, now = known_position(client), provider.policies.fingerprints
+        at, now = known_position(client), provider.policies.look()
         [changed] = [name for name in now if "another" in name]
         provider.registry.declare_policies(now | {changed: "1"})
         provider.registry.declare_policies(now)

@@ -311,7 +311,7 @@ def test_a_position_of_another_client_is_foreign_wherever_it_is_named(sees_diffs
 @pytest.mark.spec("14.1", "14.3")
 def test_a_suggestion_beside_a_position_is_in_aliases():
     provider, app = shop(Disclosure(secret=SECRET, client=by_token))
-    [code, _] = provider.policies.fingerprints
+    [code, _] = provider.policies.look()
     with calling(app) as client:
         by = []
         for token in ("ada", "bob"):

@@ -230,7 +230,7 @@ def test_a_precondition_is_judged_by_policies(client, provider, gateway):
     told = client.post("/subscriptions", json=GOVERNED, headers={"Contract-At": "*"}).json()
     [suggestion] = told["recovery_feedback"]["suggestions"]
     gave_it, at = suggestion["by"][:3], told["at"]
-    fingerprints = provider.policies.fingerprints
+    fingerprints = provider.policies.look()
     [name] = [one for one in fingerprints if provider.face(provider.state, {}).words.policy(one) == gave_it]
     other = next(one for one in fingerprints if one != name)
     by_it = resting_on(client, at=at, policies=(gave_it,))

@@ -23,6 +23,7 @@ from shelflife.server import (
     Provider,
     Rejected,
     ReloadLimits,
+    ReloadRefused,
     Rule,
     Signing,
     State,
@@ -414,7 +415,7 @@ def test_a_source_is_read_again_on_refresh():
     contents = [{"basic": {"promo": "P1"}}, {"basic": {"promo": "P2"}}]
     provider = Provider({"plans": lambda: contents.pop(0), "fixed": {}})
     assert provider.refresh("plans").changed == ("basic",)
-    with pytest.raises(UsageError, match="fixed was not given as a source"):
+    with pytest.raises(ReloadRefused, match="fixed was not given as a source"):
         provider.refresh("fixed")
     with pytest.raises(UnknownTable, match="no table called 'plants'"):
         provider.refresh("plants")

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import os
+import signal
 import threading
 import time
 from contextlib import closing
@@ -10,10 +12,12 @@ import pytest
 
 from shelflife.server import (
     BadSetting,
+    LogError,
     Provider,
     ReloadRefused,
     Rule,
     SourceError,
+    SqliteLog,
     UnknownTable,
     every,
     fix,
@@ -37,12 +41,16 @@ class Source:
         self.rows = rows
         self.count = 0
         self.error = None
+        self.meanwhile = None
 
     def __call__(self):
         self.count += 1
         if self.error:
             raise self.error
-        return dict(self.rows)
+        rows, meanwhile = dict(self.rows), self.meanwhile
+        if meanwhile:
+            meanwhile()
+        return rows
 
     async def later(self):
         await asyncio.sleep(0)
@@ -149,8 +157,8 @@ def test_a_slow_source_holds_up_neither_another_nor_the_end_of_an_app(source, mo
     gate.set()
 
 
-@pytest.mark.parametrize("seconds", [0, -1, float("nan")])
-def test_a_period_is_a_positive_number(source, seconds):
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), 1e10, float("inf")])
+def test_a_period_is_a_positive_number_and_a_month_at_most(source, seconds):
     with pytest.raises(BadSetting, match="every so many seconds"):
         every(seconds, source)
 
@@ -179,16 +187,12 @@ def test_what_another_worker_has_read_later_is_not_undone(source, tmp_path):
         closing(Provider({"plans": source}, log=tmp_path / "log.db")) as slow,
         closing(Provider({"plans": source}, log=tmp_path / "log.db")) as quick,
     ):
-        readings = [{"basic": {"price": 2}}, {"basic": {"price": 3}}]
 
-        def read_while_another_is_quicker():
-            rows = readings.pop(0)
-            if readings:
-                source.rows = {"basic": {"price": 3}}
-                quick.refresh("plans")
-            return rows
+        def another_is_quicker():
+            source.meanwhile, source.rows = None, {"basic": {"price": 3}}
+            quick.refresh("plans")
 
-        slow._sources["plans"] = read_while_another_is_quicker
+        source.meanwhile, source.rows = another_is_quicker, {"basic": {"price": 2}}
         assert slow.refresh("plans").changed == ()
         assert price(slow) == 3
 
@@ -263,3 +267,106 @@ def test_a_table_that_one_worker_has_added_is_seen_by_another_that_adds_it_too(t
         assert {*other.registry.state.tables["promos"].rows} == {"A", "B"}
     with closing(Provider({"plans": {}, "promos": {"A": {"percent": 7}}}, log=path)) as later:
         assert later.registry.state.tables["promos"].rows["A"] == {"percent": 7}
+
+
+def test_what_another_worker_reloads_just_before_is_not_undone(source, tmp_path):
+    log = SqliteLog(tmp_path / "log.db")
+    append, others = log.append, []
+
+    def late(*entry):
+        while others:  # this one has read and decided; now the source moves on, and another is quicker
+            source.rows = {"basic": {"price": 3}}
+            others.pop().refresh("plans")
+        return append(*entry)
+
+    log.append = late
+    with (
+        closing(Provider({"plans": source}, log=log)) as one,
+        closing(Provider({"plans": source}, log=tmp_path / "log.db")) as other,
+    ):
+        source.rows = {"basic": {"price": 2}}
+        others.append(other)
+        assert one.refresh("plans").changed == ()
+        other.registry.catch_up()
+        assert price(one) == price(other) == 3
+
+
+def test_a_version_that_came_again_while_a_source_was_read_does_not_hide_the_change(source):
+    provider = Provider({"plans": source})
+
+    def others_go_on_and_back():
+        source.meanwhile, source.rows = None, {"basic": {"price": 1}}
+        for price in (2, 1):
+            provider.registry.reload_table("plans", {"basic": {"price": price}})
+
+    source.meanwhile, source.rows = others_go_on_and_back, {"basic": {"price": 2}}
+    assert provider.refresh("plans").changed == ()
+    assert price(provider) == 1
+
+
+def test_a_table_that_others_change_whenever_it_is_read_stays_as_they_leave_it(source):
+    provider = Provider({"plans": source})
+    prices = iter(range(100, 200))
+    source.meanwhile = lambda: provider.registry.reload_table("plans", {"basic": {"price": next(prices)}})
+    with pytest.raises(LogError, match="others have changed the table plans whenever it was read; try again"):
+        provider.refresh("plans")
+    assert price(provider) == 102
+    source.meanwhile = None
+    assert provider.refresh("plans").changed == ("basic",)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes cannot be forked here")
+def test_a_child_that_was_forked_during_a_refresh_refreshes_by_itself(source):
+    reading, gate = threading.Event(), threading.Event()
+
+    def wait():
+        reading.set()
+        gate.wait(10)
+
+    provider = Provider({"plans": every(NOW_AND_THEN_S, source)})
+    source.meanwhile = wait
+    refreshing = threading.Thread(target=provider.refresh, args=("plans",))
+    refreshing.start()
+    assert reading.wait(10)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)
+        source.meanwhile, source.rows = None, {"basic": {"price": 2}}
+        provider.refresh("plans")
+        provider.begin_life()
+        source.rows = {"basic": {"price": 3}}
+        until(lambda: price(provider) == 3)
+        provider.end_life()
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    gate.set()
+    refreshing.join()
+    assert status == 0
+
+
+def test_what_is_read_after_the_end_of_an_app_is_left_alone(source, monkeypatch, tmp_path, caplog):
+    monkeypatch.setattr("shelflife.server.refreshing._LONGEST_END_S", 0.05)
+    reading, gate = threading.Event(), threading.Event()
+
+    def wait():
+        reading.set()
+        gate.wait(10)
+
+    provider = Provider({"plans": every(NOW_AND_THEN_S, source)}, log=tmp_path / "log.db")
+    source.meanwhile, source.rows = wait, {"basic": {"price": 2}}
+    provider.begin_life()
+    assert reading.wait(10)
+    [thread] = [one for one in threading.enumerate() if one.name == "shelflife-refresh-plans"]
+    provider.end_life()
+    gate.set()
+    thread.join(10)
+    assert (source.count, price(provider), caplog.messages) == (2, 1, [])
+
+
+@pytest.mark.parametrize("error", [SystemExit(), asyncio.CancelledError(), KeyboardInterrupt("stop")])
+def test_nothing_that_a_source_raises_ends_the_schedule_unheard(provided, source, caplog, error):
+    source.error = error
+    until(lambda: caplog.messages)
+    assert caplog.messages[0].startswith("the table plans stays as it is, and is tried again every 0.01 s: ")
+    source.rows, source.error = {"basic": {"price": 2}}, None
+    until(lambda: price(provided) == 2)

@@ -1,7 +1,12 @@
-"""What rests on a row: told to operators, from the fixes that were given."""
+"""What rests on a row: told to operators, from the fixes that were told."""
+
+import itertools
+import random
+import time
 
 import pytest
 
+from shelflife.contract.preconditions import Precondition
 from shelflife.server import Provider, Rule, fix
 from shelflife.server.faces import face_of
 from shelflife.server.resting import _MOST_FIXES
@@ -42,7 +47,7 @@ def provider():
 def resting(provider, table, key=None):
     """The number of fixes and what was read, by the short name of the policy."""
     state = provider.registry.state
-    told = provider.given_fixes.resting_on(table, key, state, face_of(state, provider.level))
+    told = provider.told_fixes.resting_on(table, key, state)
     policies = {id.rpartition(".")[2]: (one.fixes, one.columns) for id, one in told.policies.items()}
     assert told.fixes == sum(fixes for fixes, _ in policies.values())
     return policies
@@ -117,3 +122,97 @@ def test_only_the_latest_fixes_are_kept(provider):
     for number in range(_MOST_FIXES + 1):
         provider.violations({"carrier": f"none {number}"})
     assert resting(provider, "carriers") == {"carrier_is_there": (_MOST_FIXES, ())}
+
+
+READERS = {
+    "one_cell": lambda tables: tables.carriers["DHL"]["price"],
+    "whether_it_is_there": lambda tables: "UPS" in tables.carriers,
+    "which_are_there": lambda tables: len(tables.carriers),
+    "a_row": lambda tables: dict(tables.carriers["DHL"]),
+    "a_walk": lambda tables: [row["zone"] for row in tables.carriers.values()],
+    "along_a_rule": lambda tables: tables.carriers["DHL"].follow("serves")["is_open"],
+    "a_table": lambda tables: sum(len(row) for row in tables.many.values()),
+}
+
+
+def changes(seed, provider):
+    """Changes that leave nothing as it was before."""
+    draw, registry, new = random.Random(seed), provider.registry, itertools.count(100)
+
+    def set_a_cell():
+        rows, key = registry.rows("carriers"), draw.choice(["DHL", "UPS", "FEDEX"])
+        column = draw.choice(["price", "note", "weight"])
+        if key in rows:
+            registry.reload_table("carriers", set={key: {**rows[key], column: next(new)}})
+
+    def set_one_of_many():
+        registry.reload_table("many", set={draw.choice(["0", "70", "x"]): {"n": next(new)}})
+
+    kinds = [
+        *[set_a_cell] * 6,
+        set_one_of_many,
+        lambda: registry.reload_table("carriers", set={f"{next(new)}": {"zone": "US"}}),
+        lambda: "UPS" in registry.rows("carriers") and registry.reload_table("carriers", remove=["UPS"]),
+        lambda: registry.reload_table("zones", set={"EU": {"is_open": next(new)}}),
+        lambda: TIE in registry.state.rules and registry.reload_rules(remove=[TIE]),
+        lambda: registry.declare_policies(
+            {**registry.state.policies, draw.choice(sorted(READERS)): f"{next(new)}"}
+        ),
+    ]
+    return (draw.choice(kinds) for _ in range(12))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_fix_counts_exactly_as_long_as_a_request_that_rests_on_it_would_be_let_through(seed):
+    many = {f"{number}": {"n": number} for number in range(80)}
+    provider = Provider({**TABLES, "many": many}, [TIE])
+    for name, read in READERS.items():
+
+        def policy(request, tables, read=read, name=name):
+            return fix("F", read=[name, read(tables)])
+
+        policy.__qualname__ = name
+        provider.policy(policy)
+    provider.be_ready()
+    state = provider.registry.state
+    told, at = provider.violations({}), str(face_of(state, provider.level).position)
+    assert len(told) == len(READERS)
+    counts = []
+    for change in changes(seed, provider):
+        change()
+        state = provider.registry.state
+        face = face_of(state, provider.level)
+        stand = {
+            policy.id
+            for policy, suggestion in told
+            if face.meets(
+                Precondition(
+                    at=at,
+                    cells=suggestion.cells,
+                    rules=suggestion.rules or (),
+                    policies=(face.words.policy(policy.id),),
+                )
+            )
+        }
+        seen = [provider.told_fixes.resting_on(table, None, state).policies for table in state.tables]
+        assert {id for policies in seen for id in policies} == stand
+        counts.append(len(stand))
+    assert counts[-1] < len(READERS)
+
+
+def test_fixes_of_a_log_that_was_replaced_do_not_count(provider):
+    provider.violations({"carrier": "DHL"})
+    other = Provider(TABLES, [TIE])
+    assert provider.told_fixes.resting_on("carriers", None, other.registry.state).fixes == 0
+
+
+def test_many_fixes_over_a_long_log_are_counted_at_once(provider):
+    for number in range(1000):
+        provider.violations({"carrier": "DHL", "price": 0, "zone": 0})
+        rows = {f"{row}": {"is_open": number} for row in range(30)}
+        provider.registry.reload_table("zones", set=rows)
+        for each in range(4):
+            provider.violations({"carrier": f"{number} {each}"})
+    begun_at = time.perf_counter()
+    assert resting(provider, "carriers")["carrier_is_there"] == (4000, ())
+    assert time.perf_counter() - begun_at < 1

@@ -168,7 +168,7 @@ def test_what_cannot_be_found_out_is_not_signed(tmp_path, key):
     def another(request, tables):
         return fix("NEVER") if request.get("never") else None
 
-    new.registry.declare_policies(new.policies.fingerprints)
+    new.registry.declare_policies(new.policies.look())
     refused = asked(old, "from=*&nonce=n")
     assert (refused.status, dict(refused.headers)["Retry-After"]) == (503, "5")
     for each in (old, new):

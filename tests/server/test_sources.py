@@ -4,11 +4,23 @@ import asyncio
 import datetime
 import decimal
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 import sqlalchemy
+import sqlalchemy.orm
 
-from shelflife.server import Provider, Registry, SourceError, csv_file, json_file, sql_query, toml_file
+from shelflife.server import (
+    BadSetting,
+    Provider,
+    Registry,
+    SourceError,
+    csv_file,
+    json_file,
+    sql_query,
+    toml_file,
+)
 
 
 @pytest.fixture
@@ -69,10 +81,21 @@ def database(tmp_path):
 QUERY = "select id, code, amount as \"limit\" from plans where code like 'P%'"
 
 
-def test_a_query_through_a_db_api_connection(database):
-    connection = sqlite3.connect(database)
-    assert sql_query(connection, QUERY, key="id")() == EXPECTED
-    connection.close()
+def test_a_query_is_read_again_in_another_thread_and_sees_what_was_written_meanwhile(database):
+    provider = Provider({"plans": sql_query(lambda: sqlite3.connect(database), QUERY, key="id")})
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute("update plans set amount = 6 where id = 'basic'")
+    with ThreadPoolExecutor(1) as elsewhere:
+        assert elsewhere.submit(provider.refresh, "plans").result().changed == ("basic",)
+
+
+def test_what_is_open_already_or_opens_nothing_is_refused_in_one_sentence(database):
+    engine = sqlalchemy.create_engine(f"sqlite:///{database}")
+    with closing(sqlite3.connect(database)) as connection, engine.connect() as of_engine:
+        for given in (connection, of_engine, sqlalchemy.orm.Session(of_engine), "shop.db", None):
+            with pytest.raises(BadSetting, match="takes an engine, or a function that opens a connection"):
+                sql_query(given, QUERY, key="id")
+    engine.dispose()
 
 
 def test_a_query_through_a_function_that_opens_a_connection_which_is_closed_again(database):
@@ -90,15 +113,12 @@ def test_a_query_through_a_function_that_opens_a_connection_which_is_closed_agai
 def test_a_query_through_sqlalchemy(database):
     engine = sqlalchemy.create_engine(f"sqlite:///{database}")
     assert sql_query(engine, QUERY, key="id")() == EXPECTED
-    with engine.connect() as connection:
-        assert sql_query(connection, QUERY, key="id")() == EXPECTED
     engine.dispose()
 
 
 def test_whole_numbers_are_keys_too(database):
-    connection = sqlite3.connect(database)
-    assert list(sql_query(connection, "select 7 as id, 1.5 as x", key="id")()) == ["7"]
-    connection.close()
+    source = sql_query(lambda: sqlite3.connect(database), "select 7 as id, 1.5 as x", key="id")
+    assert list(source()) == ["7"]
 
 
 @pytest.mark.parametrize(
@@ -155,17 +175,15 @@ def test_a_file_that_is_not_utf_8_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("query", "sentence"),
     [
-        ("select nonsense", "the query for a table failed"),
+        ("select nonsense", "the source of table plans failed: OperationalError: no such column: nonsense"),
         ("select 1 as id, 2 as a, 3 as a", "two columns of the same name"),
         ("select 1 as a", "without the key column id"),
         ("select null as id", "has the key None"),
     ],
 )
 def test_a_query_that_gives_no_table_is_refused(database, query, sentence):
-    connection = sqlite3.connect(database)
     with pytest.raises(SourceError, match=sentence):
-        sql_query(connection, query, key="id")()
-    connection.close()
+        Provider({"plans": sql_query(lambda: sqlite3.connect(database), query, key="id")})
 
 
 METADATA = sqlalchemy.MetaData()
@@ -206,8 +224,6 @@ def offers(tmp_path):
 @pytest.mark.parametrize("query", [sqlalchemy.select(OFFERS), OFFERS.select().where(OFFERS.c.is_open)])
 def test_a_select_gives_values_of_the_types_of_its_columns(offers, query):
     assert rows_of(sql_query(offers, query, key="id")) == {"x": AS_JSON}
-    with offers.connect() as connection:
-        assert rows_of(sql_query(connection, query, key="id")) == {"x": AS_JSON}
 
 
 def test_a_text_of_sqlalchemy_is_a_query_too(offers):
@@ -230,5 +246,5 @@ def test_an_async_engine_is_read_again_and_again(offers):
         return provider.refresh("offers").changed
 
     assert asyncio.run(inside()) == ()
-    with pytest.raises(SourceError, match="the query for a table failed"):
+    with pytest.raises(SourceError, match="the source of table offers failed: OperationalError: "):
         Provider({"offers": sql_query(engine, "select nonsense", key="id")})

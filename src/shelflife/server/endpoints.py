@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qs
 
@@ -25,10 +26,9 @@ from shelflife.server.errors import (
     ServerError,
     SourceError,
     UnknownTable,
-    UsageError,
     VersionTaken,
 )
-from shelflife.server.faces import Face, face_of
+from shelflife.server.faces import Face
 from shelflife.server.feedback import JSON, Answer, error_answer, refusal_answer
 from shelflife.server.graph import graph_of
 from shelflife.server.policies import Rejected, fault_of_request
@@ -63,7 +63,6 @@ _CONSTANT = re.compile(rb"NaN|Infinity")
 _STATUSES = {BadMessage: 400, UnknownTable: 404, VersionTaken: 409, SourceError: 502, LogError: 503}
 _encode = msgspec.json.Encoder().encode
 _Sent = TypeVar("_Sent", bound=msgspec.Struct)
-_Report = TypeVar("_Report", ReloadReport, RulesReport)
 
 
 class EndpointCall(NamedTuple):
@@ -255,30 +254,22 @@ class AdminEndpoints(Endpoints):
 
     def _reload_table(self, call: EndpointCall) -> Answer:
         message = read_message(call.body, ReloadTable)
-        reload, whole = self.provider.registry.reload_table, message.rows is not msgspec.UNSET
-        rows, some = (message.rows or {}, None) if whole else (None, message.set or {})
-        removed, version = message.remove or (), message.version
-        report = self._reloaded(
-            lambda: reload(message.table, rows, set=some, remove=removed, version=version)
-        )
-        return Answer(200, JSON, _encode(self.provider.wire.report(report)))
+        is_whole = message.rows is not msgspec.UNSET
+        rows, some = (message.rows or {}, None) if is_whole else (None, message.set or {})
+        reload = partial(self.provider.registry.reload_table, message.table, rows, version=message.version)
+        return self._reloaded(partial(reload, set=some, remove=message.remove or ()))
 
     def _refresh_table(self, call: EndpointCall) -> Answer:
         message = read_message(call.body, RefreshTable)
-        try:
-            report = self._reloaded(lambda: self.provider.refresh(message.table, message.version))
-        except UsageError as error:
-            raise ReloadRefused(str(error)) from None
-        return Answer(200, JSON, _encode(self.provider.wire.report(report)))
+        return self._reloaded(partial(self.provider.refresh, message.table, message.version))
 
     def _reload_rules(self, call: EndpointCall) -> Answer:
         message = read_message(call.body, ReloadRules)
-        reload, rules = self.provider.registry.reload_rules, message.rules or ()
+        rules, reload = message.rules or (), self.provider.registry.reload_rules
         given = None if message.rules is msgspec.UNSET else rules
-        report = self._reloaded(lambda: reload(given, add=message.add or (), remove=message.remove or ()))
-        return Answer(200, JSON, _encode(report))
+        return self._reloaded(partial(reload, given, add=message.add or (), remove=message.remove or ()))
 
-    def _reloaded(self, reload: Callable[[], _Report]) -> _Report:
+    def _reloaded(self, reload: Callable[[], ReloadReport | RulesReport]) -> Answer:
         """The report of a reload. It counts when it changes something. One too many is refused before it begins."""
         budget, is_change = self.provider.reload_budget, False
         if budget is not None and (wait_s := math.ceil(budget.wait_s())):
@@ -287,7 +278,8 @@ class AdminEndpoints(Endpoints):
         try:
             report = reload()
             is_change = report.old_version != report.new_version
-            return report
+            shown = self.provider.wire.report(report) if isinstance(report, ReloadReport) else report
+            return Answer(200, JSON, _encode(shown))
         finally:
             if budget is not None and not is_change:
                 budget.give_back()
@@ -299,8 +291,7 @@ class AdminEndpoints(Endpoints):
             raise _CallRefused(400, "ask with row=table:key, or with row=table")
         if table not in state.tables:
             raise UnknownTable(table)
-        face = face_of(state, provider.level)
-        return Answer(200, JSON, _encode(provider.given_fixes.resting_on(table, key, state, face)))
+        return Answer(200, JSON, _encode(provider.told_fixes.resting_on(table, key, state)))
 
     def _graph(self, call: EndpointCall) -> Answer:
         state = self.provider.state

@@ -11,6 +11,7 @@ __all__ = [
     "BadSetting",
     "LogError",
     "MalformedRequest",
+    "Overtaken",
     "PolicyFailed",
     "ReloadRefused",
     "ServerError",
@@ -71,6 +72,10 @@ class VersionTaken(ReloadRefused):
 
 class LogError(ServerError):
     """The log cannot be read or written; nothing has changed."""
+
+
+class Overtaken(LogError):
+    """Others have changed the tables at the same time, and were faster; nothing has changed."""
 
 
 class MalformedRequest(ServerError):

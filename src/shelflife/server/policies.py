@@ -124,13 +124,11 @@ class Policy:
 
 
 class Policies:
-    """The policies of a provider, by the operation that they are for."""
+    """The policies of a provider."""
 
     def __init__(self, *, are_strict: bool = False) -> None:
         self._are_strict = are_strict
         self._all: list[Policy] = []
-        self._for_every_operation: tuple[Policy, ...] = ()
-        self._by_operation: dict[str, tuple[Policy, ...]] = {}
         self.operations = Operations()
         """The operations that some policy is for."""
         self._fingerprints: dict[str, str] | None = None
@@ -142,29 +140,31 @@ class Policies:
         self.operations = Operations(one.operation for one in self._all if one.operation is not None)
         self._fingerprints = None
 
-    @property
-    def fingerprints(self) -> dict[str, str]:
-        """Names the code of each, by what it is called. Looked at when all of it is there: a policy may call what is defined after it."""
+    def look(self) -> dict[str, str]:
+        """Look at their code, if nobody has since one was added. Gives what names the code of each, by what it is called.
+
+        It is looked at when all of it is there, because a policy may call what is defined after it; and before any of
+        it runs, so that what a policy keeps is noticed.
+        """
         if self._fingerprints is None:
             self._all = [self._looked_at(one) for one in self._all]
-            self._for_every_operation = tuple(one for one in self._all if one.operation is None)
-            self._by_operation = {
-                operation.name: tuple(
-                    one for one in self._all if one.operation is None or one.operation.name == operation.name
-                )
-                for operation in self.operations
-            }
             self._fingerprints = {
                 one.id: f"version {one.version}" if one.code is None else one.code.fingerprint
                 for one in self._all
             }
         return self._fingerprints
 
+    def concerning(self, operation: str | None) -> list[Policy]:
+        """Those for every operation and for this one."""
+        self.look()
+        return [one for one in self._all if one.operation is None or one.operation.name == operation]
+
     def _looked_at(self, policy: Policy) -> Policy:
         """A policy with what its code shows. The log is told what it reads that is not tracked, or without need."""
-        if policy.version is None and policy.code is None:
-            policy = replace(policy, code=PolicyCode(policy.function))
-        for read in policy.code.untracked if policy.code else ():
+        if policy.version is not None or policy.code is not None:
+            return policy
+        code = PolicyCode(policy.function)
+        for read in code.untracked:
             sentence = f"{read}, and no version tells when that changes: {_REMEDY}"
             if self._are_strict:
                 raise UsageError(f"the policy {policy.name}: {sentence}")
@@ -172,15 +172,7 @@ class Policies:
         if _log.isEnabledFor(logging.INFO):  # the source is read only where somebody would see it
             for hint in comparisons_in(policy.function):
                 policy.tell_once(logging.INFO, hint)
-        return policy
-
-    def concerning(self, operation: str | None) -> tuple[Policy, ...]:
-        """Those for every operation and for this one."""
-        if (
-            self._fingerprints is None
-        ):  # they are looked at before they run, so that what one keeps is noticed
-            _ = self.fingerprints
-        return self._by_operation.get(operation or "", self._for_every_operation)
+        return replace(policy, code=code)
 
 
 class Violation(NamedTuple):

@@ -3,7 +3,6 @@
 import logging
 import os
 import re
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
@@ -15,7 +14,7 @@ from shelflife.contract.messages import ReloadReport
 from shelflife.server.apps import Apps
 from shelflife.server.delta import Row
 from shelflife.server.disclosure import Disclosure
-from shelflife.server.errors import BadSetting, MalformedRequest, PolicyFailed, UnknownTable, UsageError
+from shelflife.server.errors import BadSetting, MalformedRequest, PolicyFailed, UsageError
 from shelflife.server.faces import Face, face_of
 from shelflife.server.feed import Feed
 from shelflife.server.given import Given
@@ -35,7 +34,7 @@ from shelflife.server.policies import (
 from shelflife.server.reads import Tables
 from shelflife.server.refreshing import Refresher, TableSource, read_source
 from shelflife.server.registry import Registry
-from shelflife.server.resting import GivenFixes
+from shelflife.server.resting import ToldFixes
 from shelflife.server.signing import Signing
 from shelflife.server.sqlite_log import SqliteLog
 from shelflife.server.state import State
@@ -49,9 +48,6 @@ _ROOT = re.compile(r"(https?://[^/\s]+)?(/[\x21-\x7e]*)?")
 _WIRE = WireFormat()
 _LIMITS = ReloadLimits()
 _KINDS = {"wire": WireFormat, "limits": ReloadLimits, "signing": Signing, "disclosure": Disclosure}
-
-_MOST_READINGS = 3
-"""So often at most a source is read for one refresh, because somebody else was faster."""
 
 
 class Provider:
@@ -90,11 +86,7 @@ class Provider:
         self.level = Level(wire.level)
         """What goes on the wire."""
         self.reload_budget = None if limits.per_minute is None else ReloadBudget(limits.per_minute)
-        self._sources: dict[str, TableSource] = {}
-        self._refreshing: dict[str, threading.Lock] = {}
-        rows_by_table = {name: _rows_of(name, rows) for name, rows in tables.items()}
-        for name, rows in tables.items():
-            self._note_source(name, rows)
+        rows_by_table = {name: read_source(name, given) for name, given in tables.items()}
         shared_log = SqliteLog(log) if isinstance(log, str | Path) else log
         self._lives = 0
         try:
@@ -107,14 +99,14 @@ class Provider:
         self._views = (self.registry.state, Tables(self.registry.state))
         """What policies see of a state at first. It is not kept in the state, because the cycle would keep
         that alive."""
-        self._refresher = Refresher(self.refresh)
+        self._refresher = Refresher(self.registry, tables)
         self.feed = Feed(
             self.registry,
             lambda state, headers: self.face(state, headers) if self.speaks_for(state) else None,
         )
         self.pinned: ContextVar[Pin | None] = ContextVar("shelflife_pin", default=None)
         """What the request at hand sees; set by the middleware."""
-        self.given_fixes = GivenFixes()
+        self.told_fixes = ToldFixes()
         """What was told to clients of late, for operators who want to know what rests on a row."""
         self.apps = Apps(self.policies)
         """The apps that it is installed in."""
@@ -165,9 +157,9 @@ class Provider:
         if self.is_ready:
             return
         self.apps.hold_policies_to_routes()
-        self.registry.declare_policies(self.policies.fingerprints)
+        self.registry.declare_policies(self.policies.look())
         self.registry.follow()
-        self._refresher.start(self._sources)
+        self._refresher.start()
         is_new_here = self._ready_in != os.getpid()
         if is_new_here and not self.registry.is_shared and (count := worker_count()) > 1:
             _log.warning(
@@ -197,7 +189,7 @@ class Provider:
 
     def speaks_for(self, state: State) -> bool:
         """Whether the policies that run here are those of a state. Else whatever they say is of no position in the log."""
-        does_speak = state.policies == self.policies.fingerprints
+        does_speak = state.policies == self.policies.look()
         if not does_speak and self._ready_in == os.getpid():
             self.apps.warn_once(
                 "this process runs other policies than the log has, and tells no positions: other code was started after it;"
@@ -266,17 +258,17 @@ class Provider:
         for policy in self.policies.concerning(operation):
             with suppress(MalformedRequest, PolicyFailed):
                 violations += evaluate([policy], request, state)
-        self.given_fixes.note(violations, state)
+        self.told_fixes.note(violations, state)
         return violations
 
     def check(self, request: Any, operation: str | None = None) -> None:
         """Raise `Rejected` when the request violates a policy. It is answered for an app that does not handle it.
 
         Call it when it is clear who is asking, and before anything is done. The request is a mapping, or a pydantic
-        model, dataclass or msgspec struct. Of a model, policies see what the handler goes on with, by the names on the wire: a
-        field that was not sent has its default. What a fix says of the request is true of what was sent. The operation is that of the request at hand; give it only where the app's
-        routes cannot be seen. The first check of a request also judges its precondition, and raises
-        `PreconditionFailed`.
+        model, dataclass or msgspec struct. Of a model, policies see what the handler goes on with, by the names on the
+        wire: a field that was not sent has its default. What a fix says of the request is true of what was sent. The
+        operation is that of the request at hand; give it only where the app's routes cannot be seen. The first check of
+        a request also judges its precondition, and raises `PreconditionFailed`.
         """
         pin = self.pin
         if pin is None:
@@ -299,27 +291,14 @@ class Provider:
         self, table: str, rows: Mapping[str, Row] | TableSource, version: str | None = None
     ) -> None:
         """One more table, while the app runs. Whoever shares the log sees it when it has added it too."""
-        self.registry.add_table(table, _rows_of(table, rows), version)
-        self._note_source(table, rows)
+        self.registry.add_table(table, read_source(table, rows), version)
+        self._refresher.add({table: rows})
         if self._ready_in == os.getpid():
-            self._refresher.start(self._sources)
+            self._refresher.start()
 
     def refresh(self, table: str, version: str | None = None) -> ReloadReport:
         """Read a table again from its source, and reload it."""
-        registry = self.registry
-        if table not in registry.state.tables:
-            raise UnknownTable(table)
-        if table not in self._sources:
-            raise UsageError(f"the table {table} was not given as a source that can be read again")
-        with self._refreshing[table]:
-            for _ in range(_MOST_READINGS):
-                registry.catch_up()
-                before = registry.state.tables[table].version
-                rows = read_source(table, self._sources[table])
-                registry.catch_up()
-                if registry.state.tables[table].version == before:
-                    break  # else another worker may have read something newer meanwhile
-            return registry.reload_table(table, rows, version=version, is_declared=True)
+        return self._refresher.refresh(table, version)
 
     def _check(self, request: Any, operation: str | None, state: State, pin: Pin | None) -> None:
         given = Given(request, b"" if pin is None else pin.body)
@@ -334,19 +313,11 @@ class Provider:
         if violations := self._violations(given, concerned, state):
             raise Rejected(violations, state)
 
-    def _note_source(self, table: str, given: Mapping[str, Row] | TableSource) -> None:
-        if callable(given):
-            self._sources[table], self._refreshing[table] = given, threading.Lock()
-
     def _violations(self, given: Given, operation: str | None, state: State) -> list[Violation]:
         views = self._views
         if views[0] is not state:
             views = self._views = (state, Tables(state))
         found = evaluate(self.policies.concerning(operation), given.fields, state, views[1], given.said)
         if found:
-            self.given_fixes.note(found, state)
+            self.told_fixes.note(found, state)
         return found
-
-
-def _rows_of(table: str, given: Mapping[str, Row] | TableSource) -> Mapping[str, Row]:
-    return read_source(table, given) if callable(given) else given

@@ -1,7 +1,7 @@
 """What a policy sees, and the record of what it looked at.
 
-A policy is a pure function of the values that these views hand out, so the record is complete: when nothing in it
-has changed, the policy would say the same again. The first look at a request is through the same views without a
+Of a policy that is a function of the values that these views hand out, and of nothing else, the record is complete:
+when nothing in it has changed, the policy would say the same again. The first look at a request is through the same views without a
 record, because most requests are good. Only a policy that has found something runs again under a record. Views hand
 out copies of lists and objects, in sorted order. So neither a policy's mistake nor the way a value came about can leak
 into a result.
@@ -402,9 +402,8 @@ class Tables(_View):
         view = self._views.get(table)
         if view is None:
             if table not in self._state.tables:
-                self.report_untracked(
-                    f"whether there is a table {name}"
-                )  # no version tells of one that is not there
+                # no version tells of one that is not there
+                self.report_untracked(f"whether there is a table {name}")
                 raise KeyError(f"there is no table called {name}")
             view = self._views[table] = TableView(self, table, self._state.tables[table])
         return view

@@ -3,20 +3,30 @@
 import asyncio
 import inspect
 import logging
-import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from threading import Event, Thread
 from typing import Any, NamedTuple
 
+from shelflife.contract.messages import ReloadReport
+from shelflife.forks import Forked, mind_forks
 from shelflife.server.delta import Row
-from shelflife.server.errors import BadSetting, SourceError
+from shelflife.server.errors import BadSetting, Overtaken, ReloadRefused, SourceError, UnknownTable
+from shelflife.server.registry import Registry
 
 __all__ = ["Refresher", "Scheduled", "TableSource", "every", "read_source"]
 
 _log = logging.getLogger("shelflife")
 _LONGEST_END_S = 5.0
 """So long at most a source that is being read holds up the end of an app."""
+
+_LONGEST_PERIOD_S = 31 * 24 * 3600
+"""No system can wait without end. Whoever needs no schedule gives the source alone."""
+
+_MOST_READINGS = 3
+"""So often at most a source is read for one refresh, because somebody else was faster."""
 
 TableSource = Callable[[], Mapping[str, Row] | Awaitable[Mapping[str, Row]]]
 """Reads a table from where it lives. It may be async: then it runs in an event loop of its own."""
@@ -33,16 +43,21 @@ class Scheduled(NamedTuple):
 
 
 def every(seconds: float, source: TableSource) -> Scheduled:
-    """Have a source read again every so many seconds, while an app runs. Each worker process does so; only a change is logged."""
-    if not seconds > 0:
-        raise BadSetting(f"a table is refreshed every so many seconds, and not every {seconds}")
+    """Have a source read again every so many seconds, a month at most, while an app runs. Each worker process does so.
+
+    Only a change is logged.
+    """
+    if not 0 < seconds <= _LONGEST_PERIOD_S:
+        raise BadSetting(f"a table is refreshed every so many seconds, a month at most, not every {seconds}")
     return Scheduled(source, seconds)
 
 
-def read_source(table: str, source: TableSource) -> Mapping[str, Row]:
-    """What a source gives; `SourceError` when it fails."""
+def read_source(table: str, given: Mapping[str, Row] | TableSource) -> Mapping[str, Row]:
+    """The rows of a table that was given as such, or as a source; `SourceError` when that fails."""
+    if not callable(given):
+        return given
     try:
-        rows: Any = source()
+        rows: Any = given()
         if inspect.isawaitable(rows):
             with ThreadPoolExecutor(1) as elsewhere:  # here an event loop may be running
                 rows = elsewhere.submit(asyncio.run, _result_of(rows)).result()
@@ -58,45 +73,75 @@ async def _result_of(awaitable: Awaitable[Any]) -> Any:
     return await awaitable
 
 
-class Refresher:
-    """Refreshes tables when it is time, each in a thread of its own, so that a slow source holds up no other."""
+class Refresher(Forked):
+    """Reads tables again from their sources: when somebody asks, or when it is time.
 
-    def __init__(self, refresh: Callable[[str], object]) -> None:
-        self._refresh = refresh
-        self._threads: dict[str, threading.Thread] = {}
-        self._ending = threading.Event()
+    What is scheduled has a thread for each table, so that a slow source holds up no other.
+    """
 
-    def start(self, sources: Mapping[str, TableSource]) -> None:
+    def __init__(self, registry: Registry, given: Mapping[str, Mapping[str, Row] | TableSource]) -> None:
+        self._registry = registry
+        self._sources: dict[str, TableSource] = {}
+        self.add(given)
+        self.after_fork_in_child()
+        mind_forks(self)
+
+    def add(self, given: Mapping[str, Mapping[str, Row] | TableSource]) -> None:
+        """Know those of the tables that were given as sources."""
+        self._sources |= {table: source for table, source in given.items() if callable(source)}
+
+    def refresh(self, table: str, version: str | None = None, ending: Event | None = None) -> ReloadReport:
+        """Read a table again, and reload it; but not when `ending` was set meanwhile.
+
+        When others have changed the table while it was read, what they have read may be newer: then it is read anew.
+        """
+        registry = self._registry
+        if table not in registry.state.tables:
+            raise UnknownTable(table)
+        if table not in self._sources:
+            raise ReloadRefused(f"the table {table} was not given as a source that can be read again")
+        for _ in range(_MOST_READINGS):
+            registry.catch_up()
+            seen = registry.state.tables[table]
+            rows = read_source(table, self._sources[table])
+            if ending is not None and ending.is_set():
+                raise SourceError(f"the table {table} was read too late: its app has ended")
+            with suppress(Overtaken):
+                return registry.reload_table(table, rows, version=version, seen=seen)
+        raise Overtaken(f"others have changed the table {table} whenever it was read; try again")
+
+    def start(self) -> None:
         """Begin with those that are scheduled, unless they have begun in this process."""
-        for table, source in sources.items():
-            begun = self._threads.get(table)
-            if isinstance(source, Scheduled) and not (begun and begun.is_alive()):
+        for table, source in self._sources.items():
+            if isinstance(source, Scheduled) and table not in self._threads:
                 given = (table, source.period_s, self._ending)
                 name = f"shelflife-refresh-{table}"
-                self._threads[table] = threading.Thread(target=self._run, args=given, name=name, daemon=True)
+                self._threads[table] = Thread(target=self._run, args=given, name=name, daemon=True)
                 self._threads[table].start()
 
     def stop(self) -> None:
-        """End them all. One that is in the middle of reading is waited for, but not for long."""
+        """Refresh nothing more by itself. A source that is being read is waited for, but not for long: what it gives
+        after that is left alone."""
         self._ending.set()
         until = time.monotonic() + _LONGEST_END_S
         for thread in self._threads.values():
             thread.join(max(0.0, until - time.monotonic()))
-        self._threads, self._ending = {}, threading.Event()
+        self.after_fork_in_child()
 
-    def _run(self, table: str, period_s: float, ending: threading.Event) -> None:
+    def after_fork_in_child(self) -> None:
+        """No thread is there any more, and one may have been in the middle of looking whether it is to end."""
+        self._threads: dict[str, Thread] = {}
+        self._ending = Event()
+
+    def _run(self, table: str, period_s: float, ending: Event) -> None:
         is_failing = False
         while not ending.wait(period_s):
             try:
-                self._refresh(table)
-            except Exception as error:  # noqa: BLE001 - whatever it is, nobody else would find out
-                if not is_failing:
-                    _log.warning(
-                        "the table %s stays as it is, and is tried again every %g s: %s",
-                        table,
-                        period_s,
-                        error,
-                    )
+                self.refresh(table, ending=ending)
+            except BaseException as error:  # noqa: BLE001 - whatever it is, nobody else would find out
+                if not is_failing and not ending.is_set():
+                    sentence = "the table %s stays as it is, and is tried again every %g s: %s"
+                    _log.warning(sentence, table, period_s, str(error) or repr(error))
                 is_failing = True
             else:
                 if is_failing:

@@ -15,7 +15,7 @@ from shelflife.contract.messages import ReloadReport, RulesReport
 from shelflife.contract.names import check_version, shown
 from shelflife.forks import Forked, mind_forks
 from shelflife.server.delta import Delta, Row
-from shelflife.server.errors import BadRule, LogError, ReloadRefused, UnknownTable, UsageError, VersionTaken
+from shelflife.server.errors import BadRule, Overtaken, ReloadRefused, UnknownTable, UsageError, VersionTaken
 from shelflife.server.graph import downstream
 from shelflife.server.log import (
     Change,
@@ -94,7 +94,7 @@ class Registry(Forked):
         self.state = self._log.open(first, told).among(self._names)
         """The current state. Take it once per request, and never set it."""
         if self.is_shared:
-            self._change(lambda state: (_redeclared(state, first, told, self._log.declared()), None), told)
+            self._redeclare(first, told)
         mind_forks(self)
 
     def on_change(self, told: Callable[[], None]) -> None:
@@ -127,13 +127,14 @@ class Registry(Forked):
         set: Mapping[str, Any] | None = None,
         remove: Iterable[str] = (),
         version: str | None = None,
-        is_declared: bool = False,
+        seen: Table | None = None,
     ) -> ReloadReport:
         """Give a table its whole new `rows`, or `set` some rows and `remove` some keys.
 
         Without a `version` the table has the one that is minted for its content. Identical content is no change. With a
-        `version` the table bears it from now on, even when no row changed. Rows that are declared count as those of the
-        code: at the next start only what the code then has otherwise is set anew.
+        `version` the table bears it from now on, even when no row changed. Rows that were read from a source, when the
+        table was as `seen`, count as those of the code: at the next start only what the code then has otherwise is set
+        anew. If somebody else has changed the table since, they may have read something newer: then it is `Overtaken`.
         """
         remove = list(remove)
         if (rows is None) == (set is None and not remove):
@@ -146,6 +147,8 @@ class Registry(Forked):
             table = state.tables.get(name)
             if table is None:
                 raise UnknownTable(name)
+            if seen is not None and table is not seen:  # its version may have come again meanwhile
+                raise Overtaken(f"others have changed the table {name} since it was read")
             delta = (
                 clean_delta(name, table.rows, rows)
                 if rows is not None
@@ -153,7 +156,7 @@ class Registry(Forked):
             )
             change = _table_change(state, table, delta, version)
             is_change = change.version != change.old_version
-            if is_change and is_declared and self.is_shared:
+            if is_change and seen is not None and self.is_shared:
                 declared[name] = _digests_of(table.rows.after(delta))
             return Change(tables={name: change}) if is_change else None, _report(name, change)
 
@@ -163,16 +166,8 @@ class Registry(Forked):
         """One more table. Where the log has it already, as from another worker, it is declared anew."""
         if version is not None:
             _check_given(version)
-        table = _table_of(name, rows, version)
-        told = {name: _digests_of(table.rows)}
-
-        def adding(state: State) -> tuple[Change | None, None]:
-            known = self._log.declared().get(name, {})
-            change = _redeclared_table(state, table, told[name], known)
-            is_change = change.version != change.old_version
-            is_told = is_change or known != told[name]
-            return Change(tables={name: change} if is_change else {}) if is_told else None, None
-
+        first = State.at_first({name: _table_of(name, rows, version)}, RuleSet(()))
+        told = {name: _digests_of(first.tables[name].rows)}
         with self._changing:
             if name in self._names:
                 raise ReloadRefused(f"there is a table called {name} already; reload it")
@@ -181,7 +176,7 @@ class Registry(Forked):
             try:
                 if isinstance(whole := self._log.read(-1, ""), State):  # with what others have in it
                     self._make_current(whole.among(self._names))
-                self._change(adding, told)
+                self._redeclare(first, told)
             except BaseException:
                 self._names, self.state = names, state
                 raise
@@ -272,7 +267,10 @@ class Registry(Forked):
                 if self._log.append(entry, after, declared):
                     self._make_current(after)
                     return report
-        raise LogError("too many others are changing the tables at the same time; try again")
+        raise Overtaken("too many others are changing the tables at the same time; try again")
+
+    def _redeclare(self, first: State, told: Declared) -> None:
+        self._change(lambda state: (_redeclared(state, first, told, self._log.declared()), None), told)
 
     def _make_current(self, state: State) -> None:
         self.state = state
@@ -310,7 +308,7 @@ def _redeclared(state: State, declared: State, told: Declared, known: Declared) 
         if change.version != change.old_version:
             tables[name] = change
     rules, old, new = None, state.rules, declared.rules
-    gone = known.get(_RULES, {}).keys() - told[_RULES].keys()
+    gone = known.get(_RULES, {}).keys() - told.get(_RULES, {}).keys()
     elsewhere = tuple(rule for rule in state.rules_elsewhere if rule.id in gone)
     if _RULES in anew and (new != old or elsewhere):  # their columns were looked for in declared rows
         rules = RulesChange(new.added_since(old), (*old.added_since(new), *elsewhere))

@@ -1,9 +1,8 @@
-"""What rests on a row: the policies that have read it for a fix, and how many of the fixes that were given still stand."""
+"""What rests on a row: the policies that have read it for a fix, and how many of the fixes that were told still stand."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import NamedTuple
 
 import msgspec
 
@@ -11,66 +10,82 @@ from shelflife.contract import Suggestion
 from shelflife.contract.cells import ALL_KEYS, Cells, united
 from shelflife.contract.messages import PolicyResting, Resting
 from shelflife.contract.names import node_id
-from shelflife.contract.positions import Position
-from shelflife.contract.preconditions import Precondition
-from shelflife.server.faces import Face
-from shelflife.server.log import check_over
+from shelflife.server.log import Change
 from shelflife.server.policies import Violation
 from shelflife.server.state import State
 
-__all__ = ["GivenFixes"]
+__all__ = ["ToldFixes"]
 
 _MOST_FIXES = 4096
 _encode = msgspec.json.Encoder(order="sorted").encode
 
+_Ground = tuple[str | None, ...]
+"""What a fix can rest on: a column, a row, a table, a rule or the code of a policy. None stands for anything there."""
 
-class _Fix(NamedTuple):
-    """A fix that was given."""
-
-    policy: str
-    grounds: Suggestion
-    number: int
-    digest: str
-    """Where in the log that was."""
+_RULES, _POLICIES = ":rules", ":policies"
+"""Stand in the place of a table; none is called that."""
 
 
-class GivenFixes:
-    """The latest fixes that this process has given. The same fix counts once, however often it was given."""
+class ToldFixes:
+    """The latest fixes that this process has told. The same fix counts once, however often it was told."""
 
     def __init__(self) -> None:
-        self._fixes: dict[bytes, _Fix] = {}
+        self._fixes: dict[bytes, tuple[str, Suggestion, tuple[int, str]]] = {}
+        """Each with its policy, and with the place in the log that it is of."""
 
     def note(self, violations: Iterable[Violation], state: State) -> None:
-        """Fixes are given that come of a state. Threads need not wait for each other: each step is done at once or not at all."""
+        """Fixes are told that come of a state. Threads need not wait for each other: each step is done at once or not at all."""
         for policy, fix in violations:
             if fix.cells:
                 told = _encode((policy.id, fix.type, fix.parameters, fix.when, fix.unless or {}))
                 name = hashlib.blake2b(told, digest_size=16).digest()
                 self._fixes.pop(name, None)
-                self._fixes[name] = _Fix(policy.id, fix, state.number, state.digest)
+                self._fixes[name] = policy.id, fix, (state.number, state.digest)
         while len(self._fixes) > _MOST_FIXES:
             with suppress(KeyError, RuntimeError):
                 del self._fixes[next(iter(self._fixes))]
 
-    def resting_on(self, table: str, key: str | None, state: State, face: Face) -> Resting:
-        """What rests on a row, or on anything in a table. Fixes whose grounds have moved are forgotten."""
+    def resting_on(self, table: str, key: str | None, state: State) -> Resting:
+        """What rests on a row, or on anything in a table. Fixes whose grounds have moved are forgotten.
+
+        The work follows the length of the log's tail and the number of fixes, and not their product.
+        """
+        moved_at = {ground: entry.number for entry in state.tail for ground in _moved_by(entry.change)}
+        places = {(entry.number - 1, entry.previous) for entry in state.tail} | {(state.number, state.digest)}
         read: dict[str, list[Cells]] = {}
-        for name, fix in list(self._fixes.items()):
-            cells = fix.grounds.cells or {}
-            if not _has_read(cells, table, key):
-                continue
-            at = str(Position(fix.number, check_over(state.log_id, fix.digest)))
-            rules, policies = fix.grounds.rules or (), (face.words.policy(fix.policy),)
-            if face.meets(Precondition(at=at, cells=cells, rules=rules, policies=policies)):
-                read.setdefault(fix.policy, []).append(cells)
-            else:
+        for name, (policy, fix, place) in list(self._fixes.items()):
+            if place not in places or any(moved_at.get(one, 0) > place[0] for one in _grounds(policy, fix)):
                 self._fixes.pop(name, None)
+            elif fix.cells and _has_read(fix.cells, table, key):
+                read.setdefault(policy, []).append(fix.cells)
         policies_resting = {
             policy: PolicyResting(fixes=len(every), columns=_columns_in(united(every), table, key))
             for policy, every in sorted(read.items())
         }
         row = table if key is None else node_id(table, key)
         return Resting(row=row, fixes=sum(map(len, read.values())), policies=policies_resting)
+
+
+def _grounds(policy: str, fix: Suggestion) -> Iterator[_Ground]:
+    yield (_POLICIES, policy)
+    yield from ((_RULES, rule) for rule in fix.rules or ())
+    for table, rows in (fix.cells or {}).items():
+        for key, columns in ({None: ()} if rows is None else rows).items():
+            yield (table, key)
+            yield from ((table, key, column) for column in ((None,) if columns is None else columns))
+
+
+def _moved_by(change: Change) -> Iterator[_Ground]:
+    for table, one in change.tables.items():
+        diff = one.delta.diff
+        for key in (*diff.added, *diff.removed):
+            yield from ((table, None), (table, ALL_KEYS), (table, key))
+        for key, columns in diff.columns.items():
+            yield from ((table, None), (table, key, None), *((table, key, column) for column in columns))
+    if (rules := change.rules) is not None:
+        yield from ((_RULES, rule.id) for rule in (*rules.added, *rules.removed))
+    if (policies := change.policies) is not None:
+        yield from ((_POLICIES, id) for id, _ in policies.before.items() ^ policies.after.items())
 
 
 def _has_read(cells: Cells, table: str, key: str | None) -> bool:

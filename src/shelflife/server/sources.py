@@ -12,7 +12,7 @@ from typing import Any
 from shelflife.contract.names import shown
 from shelflife.contract.values import members_once
 from shelflife.server.delta import Row
-from shelflife.server.errors import SourceError
+from shelflife.server.errors import BadSetting, SourceError
 from shelflife.server.refreshing import TableSource
 from shelflife.server.tables import key_of
 
@@ -65,54 +65,38 @@ def csv_file(path: str | Path, *, key: str) -> TableSource:
 def sql_query(database: Any, query: Any, *, key: str) -> TableSource:
     """A table that a query gives; `key` is the column that holds the keys.
 
-    `database` is a SQLAlchemy engine or connection, a DB-API connection, or a function that opens a connection, which
-    is closed after each reading. The query is a text, or for SQLAlchemy a select, whose values have the types of their
-    columns. An async engine must be one that nothing else uses, because it is read in an event loop of its own.
+    `database` is a SQLAlchemy engine, or a function that opens a DB-API connection. Each reading has a connection of
+    its own, because it may be in any thread. The query is a text, or for SQLAlchemy a select, whose values have the
+    types of their columns. An async engine must be one that nothing else uses, because it is read in an event loop of
+    its own.
     """
+    if hasattr(database, "close") or not (hasattr(database, "connect") or callable(database)):
+        raise BadSetting("sql_query takes an engine, or a function that opens a connection for each reading")
 
-    def table_of(columns: list[str], records: list[Any]) -> Mapping[str, Row]:
-        return _keyed(_named(columns, records, "the query"), key, "the query")
+    def table_of(columns: Iterable[str], records: Iterable[Any]) -> Mapping[str, Row]:
+        return _keyed(_named([*columns], records, "the query"), key, "the query")
+
+    def asked(connection: Any) -> Mapping[str, Row]:
+        result = connection.exec_driver_sql(query) if isinstance(query, str) else connection.execute(query)
+        return table_of(result.keys(), result)
 
     def read() -> Mapping[str, Row]:
-        try:
-            answer = _queried(database, query)
-        except Exception as error:
-            raise _failed(error) from error
-        return table_of(*answer)
+        if hasattr(database, "connect"):
+            with database.connect() as connection:
+                return asked(connection)
+        with closing(database()) as connection, closing(connection.cursor()) as cursor:
+            cursor.execute(query)
+            return table_of((column[0] for column in cursor.description), cursor.fetchall())
 
     async def read_async() -> Mapping[str, Row]:
         try:
             async with database.connect() as connection:
-                answer = await connection.run_sync(_queried, query)
-        except Exception as error:
-            raise _failed(error) from error
+                rows: Mapping[str, Row] = await connection.run_sync(asked)
+                return rows
         finally:
             await database.dispose()  # its connections belong to an event loop that ends here
-        return table_of(*answer)
 
     return read_async if hasattr(database, "sync_engine") else read
-
-
-def _failed(error: Exception) -> SourceError:
-    return SourceError(f"the query for a table failed: {error}")
-
-
-def _queried(database: Any, query: Any) -> tuple[list[str], list[Any]]:
-    if hasattr(database, "cursor"):
-        cursor = database.cursor()
-        try:
-            cursor.execute(query)
-            return [column[0] for column in cursor.description], cursor.fetchall()
-        finally:
-            cursor.close()
-    if hasattr(database, "connect"):
-        with database.connect() as connection:
-            return _queried(connection, query)
-    if not hasattr(database, "exec_driver_sql"):
-        with closing(database()) as opened:
-            return _queried(opened, query)
-    result = database.exec_driver_sql(query) if isinstance(query, str) else database.execute(query)
-    return list(result.keys()), result.fetchall()
 
 
 def _table_in(content: Any, place: str, section: str | None, key: str | None) -> Mapping[str, Row]:
