@@ -1,6 +1,8 @@
 """What an operator asks a running API, over real HTTP: by the admin endpoints, and by `shelflife table`."""
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from fastapi import Depends, FastAPI, HTTPException
@@ -33,6 +35,9 @@ class Shop:
         install(self.app, self.provider)
 
     def read(self):
+        return self.read_now()
+
+    def read_now(self):
         if self.rows is None:
             raise OSError("no route to the database")
         return self.rows
@@ -83,6 +88,30 @@ def test_a_refresh_that_is_wrong_is_refused_in_one_sentence(shop, client, body, 
     assert refused.status_code == status
     assert sentence in refused.json()["error"]
     assert shop.provider.state is before
+
+
+def test_calls_that_wait_for_a_slow_source_do_not_pile_up(shop, client):
+    """They would take all threads that the contract's endpoints have."""
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def slow():
+        begun.set()
+        goes_on.wait(30)
+        return {"growth": {"code": "B"}}
+
+    shop.read_now = slow
+    with ThreadPoolExecutor(1) as elsewhere:
+        first = elsewhere.submit(refresh, client, table="codes")
+        assert begun.wait(30)
+        others = [refresh(client, table="codes") for _ in range(40)]
+        state = client.get("/admin/graph")
+        goes_on.set()
+        assert first.result().json()["changed"] == ["growth"]
+    assert {(one.status_code, one.json()["error"]) for one in others} == {
+        (503, "the table 'codes' is being read already; try again later")
+    }
+    assert state.status_code == 200
+    assert refresh(client, table="codes").status_code == 200
 
 
 @pytest.mark.spec("7.15")

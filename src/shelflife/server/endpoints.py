@@ -237,6 +237,7 @@ class AdminEndpoints(Endpoints):
 
     def __init__(self, provider: Provider) -> None:
         super().__init__(provider, provider.limits.most_bytes, "; send a change instead")
+        self._being_read: set[str] = set()
         if provider.admin_token is not None:
             self.by_path[RELOAD_TABLE_PATH] = Endpoint(("POST",), self._reload_table)
             self.by_path[REFRESH_TABLE_PATH] = Endpoint(("POST",), self._refresh_table)
@@ -260,8 +261,17 @@ class AdminEndpoints(Endpoints):
         return self._reloaded(partial(reload, set=some, remove=message.remove or ()))
 
     def _refresh_table(self, call: EndpointCall) -> Answer:
-        message = read_message(call.body, RefreshTable)
-        return self._reloaded(partial(self.provider.refresh, message.table, message.version))
+        message, being_read = read_message(call.body, RefreshTable), self._being_read
+        if (
+            message.table in being_read
+        ):  # else calls that wait for a slow source would take all threads there are
+            sentence = f"the table {shown(message.table)} is being read already; try again later"
+            raise _CallRefused(503, sentence, Retry_After="5")
+        being_read.add(message.table)
+        try:
+            return self._reloaded(partial(self.provider.refresh, message.table, message.version))
+        finally:
+            being_read.discard(message.table)
 
     def _reload_rules(self, call: EndpointCall) -> Answer:
         message = read_message(call.body, ReloadRules)
