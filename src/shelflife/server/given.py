@@ -116,10 +116,8 @@ class _Said(NamedTuple):
     sent: dict[str, Any]
 
     def conditions(self, when: When, unless: Unless, parameters: Mapping[str, Any]) -> tuple[When, Unless]:
-        said: When = {}
+        said: When = {at: value for path in when for at, value in self._place(path).spellings.items()}
         never: dict[str, list[Any]] = {}
-        for path in when:
-            said |= self._place(path).spellings
         for path, values in unless.items():
             place = self._place(path)
             for value in values:

@@ -112,7 +112,8 @@ def _of_pydantic(schema: Any) -> Reading:
     settings = {setting.removeprefix("str_"): value for setting, value in config.items()}
     for name, field in known.items() if isinstance(known, dict) else ((one["name"], one) for one in known):
         alias = field.get("validation_alias", []) if config.get("validate_by_alias", True) else []
-        paths = [[alias]] if isinstance(alias, str) else alias
+        alias = [alias] if isinstance(alias, str) else alias
+        paths = alias if all(isinstance(one, list) for one in alias) else [alias]
         own = [path[0] for path in paths if len(path) == 1]
         if not own or config.get("validate_by_name") or config.get("populate_by_name"):
             own.append(name)
