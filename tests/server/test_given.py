@@ -28,6 +28,7 @@ from shelflife.server.given import Given
 from tests.server.request_models import (
     Capped,
     Chosen,
+    Data,
     EmptyIsNothing,
     Legacy,
     Priced,
@@ -303,6 +304,7 @@ def test_a_model_with_code_that_sees_what_was_sent_is_never_kept(caplog):
         (Capped, "seats", {"plan": "basic"}, {"plan": "pro"}),
         (Priced, "total", {"seats": 2, "total": 5}, {"seats": 7, "total": 5}),
         (Span, "seats", {"seats": 1, "weight": 2}, {"seats": 1, "weight": 0}),
+        (Data, "seats", {"seats": 1, "plan": "pro"}, {"seats": 1, "plan": "a"}),
         (Shown, "seats", {"seats": 1, "plan": "a"}, {"seats": 1, "plan": "b"}),
     ],
 )
@@ -327,7 +329,7 @@ def test_a_model_with_a_validator_inside_of_another_counts_whole():
     assert conditions(policy, Holder, {"inner": inner, "plan": "a"}) == ({"inner": inner}, {})
 
 
-@pytest.mark.spec("4.4")
+@pytest.mark.spec("4.4", "4.15")
 def test_a_null_that_is_not_the_same_as_nothing_is_never_told(caplog):
     class Way(BaseModel):
         way: str | None = "post"
@@ -371,6 +373,7 @@ def counting():
 SECRET = {"password": "hunter2", "plan": "a"}
 
 
+@pytest.mark.spec("4.15")
 @pytest.mark.parametrize(
     ("policy", "model", "sent"),
     [
