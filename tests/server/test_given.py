@@ -392,6 +392,11 @@ def test_no_secret_is_told(policy, model, sent, caplog):
     assert "never kept" in caplog.text
 
 
+def test_nobody_is_warned_of_a_fix_that_rests_on_no_table(caplog):
+    assert is_never_kept(lambda request, tables: fix("F", seen=request["password"]), Login, SECRET)
+    assert "never kept" not in caplog.text
+
+
 def test_what_stands_beside_a_secret_is_told():
     def of_login(request, tables):
         return fix("F", seen=request["login"]["plan"], code=tables.codes["x"]["code"])

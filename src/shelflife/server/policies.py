@@ -285,10 +285,11 @@ def _suggestion(
         is_steady = False
     if reads.untracked is None:
         _judge_steadiness(policy, reads, is_steady)
-    told = said(reads.when, reads.unless, parameters) if said else (reads.when, reads.unless)
-    if reads.untracked is None and isinstance(told, str):
+    is_tracked = reads.untracked is None and bool(reads.tables)
+    told = said(reads.when, reads.unless, parameters) if said and is_tracked else (reads.when, reads.unless)
+    if isinstance(told, str):
         policy.tell_once(logging.WARNING, f"{told}, so such a fix of it is never kept")
-    if reads.untracked is not None or isinstance(told, str) or not reads.tables:
+    if isinstance(told, str) or not is_tracked:
         return Suggestion(type=found.type, parameters=parameters, cache_hint="recompute")
     cells, (when, unless) = reads.cells, told
     if has_odd_number(unless):
