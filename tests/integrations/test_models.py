@@ -13,6 +13,7 @@ from fastapi import Body, FastAPI
 from litestar import Litestar, post
 from litestar.params import JSONBody
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from shelflife.client import Guard, Memory
 from shelflife.integrations.fastapi import install
@@ -49,6 +50,16 @@ class ParcelData:
     id: uuid.UUID | None = None
     express: bool = True
     promoCode: str | None = None  # noqa: N815
+
+
+@pydantic_dataclass
+class ParcelOfPydantic:
+    weight: float = 1
+    price: decimal.Decimal | None = None
+    due: datetime.datetime | None = None
+    id: uuid.UUID | None = None
+    express: bool = True
+    promo_code: str | None = Field(None, alias="promoCode")
 
 
 def shop():
@@ -95,7 +106,7 @@ def litestar_app(kind: Any):
 APPS = [
     pytest.param(make, kind, id=f"{make.__name__}-{kind.__name__}")
     for make, kinds in (
-        (fastapi_app, (Parcel, ParcelData)),
+        (fastapi_app, (Parcel, ParcelData, ParcelOfPydantic)),
         (litestar_app, (Parcel, ParcelStruct, ParcelData)),
     )
     for kind in kinds

@@ -7,7 +7,6 @@ into conditions on the body, before a client is told of them.
 
 from collections.abc import Mapping
 from decimal import Decimal
-from itertools import takewhile
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,16 +16,8 @@ from shelflife.contract.merging import merged
 from shelflife.contract.names import shown
 from shelflife.contract.values import DEEPEST_VALUE, fault_in
 from shelflife.contract.when import WHOLE_REQUEST, as_read, field_path, read_at
-from shelflife.server.errors import MalformedRequest, UsageError
-from shelflife.server.models import (
-    field_called,
-    is_default,
-    is_kept,
-    member,
-    read_as,
-    seen_of,
-    validators_of,
-)
+from shelflife.server.errors import MalformedRequest, ServerError, UsageError
+from shelflife.server.models import Field, nulled, read_as, reading_of, seen_of
 
 __all__ = ["Given"]
 
@@ -66,8 +57,8 @@ class Given:
                 return Given(again, msgspec.json.encode(before))
         return Given(merged(self.fields, was))
 
-    def said(self, when: When, unless: Unless, parameters: Mapping[str, Any]) -> tuple[When, Unless]:
-        """What policies have read, as conditions on what was sent. The fix that comes of it has these parameters."""
+    def said(self, when: When, unless: Unless, parameters: Mapping[str, Any]) -> tuple[When, Unless] | str:
+        """What policies have read, as conditions on what was sent, or why it cannot be said. The fix has these parameters."""
         sent = self._sent()
         if sent is not None and fault_in(sent, DEEPEST_VALUE) is not None:
             sent = None
@@ -76,7 +67,10 @@ class Given:
         again = None if sent is None else read_as(type(self._request), sent)
         if sent is None or again is None:  # it was made by hand, or from something else than the body
             sent, again = seen_of(self._request, None, only_set=True), self._request
-        return _Said(self.fields, again, sent).conditions(when, unless, parameters)
+        try:
+            return _Said(self.fields, again, seen_of(again, sent), sent).conditions(when, unless, parameters)
+        except ServerError as why:
+            return str(why)
 
     def _sent(self) -> dict[str, Any] | None:
         """The object that is in the body."""
@@ -103,87 +97,82 @@ class _Place(NamedTuple):
     used: str = ""
     """The one that counts; empty when nothing is said."""
 
-    is_kept: bool = False
-    """Whether no two things that may be there are read as the same."""
+    field: Field | None = None
+    """How it is read; None when this is about something around it."""
 
 
-class _Said:
+class _Said(NamedTuple):
     """What a client has sent, beside what it was read as."""
 
-    def __init__(self, fields: Mapping[str, Any], again: Any, sent: dict[str, Any]) -> None:
-        self._fields = fields
-        self._again = again
-        self._read = seen_of(again, sent)
-        self._sent = sent
-        self._whole = _Place({WHOLE_REQUEST: as_read(sent)})
+    fields: Mapping[str, Any]
+    """What policies see."""
+
+    again: Any
+    """What was sent, as the model reads it."""
+
+    read: Mapping[str, Any]
+    """What policies would see of that."""
+
+    sent: dict[str, Any]
 
     def conditions(self, when: When, unless: Unless, parameters: Mapping[str, Any]) -> tuple[When, Unless]:
-        said: When = {}
+        said: When = {at: value for path in when for at, value in self._place(path).spellings.items()}
         never: dict[str, list[Any]] = {}
-        for path, value in when.items():
-            place = self._place(path)
-            said |= {path: value} if place is None else place.spellings
         for path, values in unless.items():
             place = self._place(path)
             for value in values:
-                others = [path] if place is None else self._others(place, path, value, parameters)
+                others = _others(place, path, value, parameters)
                 for other in others:
                     never.setdefault(other, []).append(value)
-                if place is not None and not others:
-                    said |= place.spellings
+                said |= {} if others else place.spellings
         if WHOLE_REQUEST in said:
             return {WHOLE_REQUEST: said[WHOLE_REQUEST]}, {}
         return said, {path: tuple(values) for path, values in never.items() if path not in said}
 
-    def _others(self, place: _Place, path: str, value: Any, parameters: Mapping[str, Any]) -> list[str]:
-        """Where a value must not be for the fix to hold, all others being as good; empty when that cannot be said.
+    def _place(self, path: str) -> _Place:
+        """Where the client says what policies see under a path."""
+        seen, kind = read_at(self.read, path), self.again.__class__
+        if not same_json(read_at(self.fields, path), seen):  # the handler has put it there
+            return _Place({path: read_at(self.fields, path)})
+        steps = [one.replace("~1", "/").replace("~0", "~") for one in path.split("/") if path]
+        place = self._below(self.again, "", steps) or _Place({WHOLE_REQUEST: as_read(self.sent)})
+        tops = {one.partition("/")[0] for one in place.spellings} - {WHOLE_REQUEST}
+        if not tops and "Secret" in str(reading_of(kind).fields):
+            raise ServerError("it rests on all of a request that holds a secret")
+        for other in nulled(self.again, self.sent, tops):
+            again = read_as(kind, other)
+            if again is not None and not same_json(read_at(seen_of(again, other), path), seen):
+                raise ServerError(f"to {kind.__name__} a null is something else than nothing")
+        return place
 
-        Where other things are read as the same value, the fix holds for all but one only if it does no more than set that.
-        """
-        if value is None:
-            return [place.used] if place.used else []
-        is_alone = place.is_kept or same_json(parameters, {path: value})
-        if WHOLE_REQUEST in place.spellings or not is_alone:
-            return []
-        is_there = any(same_json(said, as_read(value)) for said in place.spellings.values())
-        return [] if is_there else list(place.spellings)
-
-    def _place(self, path: str) -> _Place | None:
-        """Where the client says what policies see under a path; None where the handler has put that there."""
-        if not same_json(read_at(self._fields, path), read_at(self._read, path)):
+    def _below(self, holder: Any, above: str, steps: list[str]) -> _Place | None:
+        """Where the client says a field of a model; None when that cannot be told from the rest of the model."""
+        field = reading_of(holder.__class__).by_itself(steps[0]) if steps else None
+        if field is None:
             return None
-        if path == WHOLE_REQUEST:
-            return self._whole
-        holder, above, at, is_shaped = self._again, "", "", False
-        places: When = {}
-        for step in (one.replace("~1", "/").replace("~0", "~") for one in path.split("/")):
-            kind = type(holder)
-            modes = validators_of(kind)
-            if modes - {"after"}:
-                return self._whole
-            is_shaped = is_shaped or bool(modes)
-            name, spellings = field_called(holder, step)
-            at = field_path(at, step)
-            named = {self._below(above, one): one for one in spellings}
-            there = {place: read_at(self._sent, place) for place in named}
-            used = next((place for place in there if there[place] is not None), "")
-            is_silent = read_at(self._read, at) is None
-            if used or is_silent:
-                places.pop(above, None)  # some other reading says that the object is there
-            places |= there
-            if not used:
-                is_said = is_silent or is_default(holder, name)
-                return _Place(places, "", at == path and is_kept(kind, name)) if is_said else self._whole
-            holder, above = member(holder, name), used
-            if hasattr(holder, "get_secret_value"):
-                return None  # nobody is to be told of it
-            if not all(isinstance(one, str) for one in named[used]):
-                return _Place(places)
-        if is_shaped and not same_json(read_at(self._read, path), places[used]):
-            return self._whole
-        return _Place(places, used, is_kept(kind, name))
+        held = getattr(holder, field.name, None)
+        there = {at: read_at(self.sent, at) for at in (field_path(above, one) for one in field.spellings)}
+        used = next((at for at in there if there[at] is not None), "")
+        inner = self._below(held, used, steps[1:]) if used and field.schema["type"] == "model" else None
+        if inner is not None:
+            there.pop(used)
+            return inner._replace(spellings=there | inner.spellings)
+        if why := field.fault(is_sent=bool(used)):
+            raise ServerError(f"it reads {field.name}, which {why}")
+        if above and not used and held is not None:
+            return None  # a default, as long as the model is there
+        return _Place(there, used, field if len(steps) == 1 else None)
 
-    def _below(self, above: str, spelling: tuple[Any, ...]) -> str:
-        for name in takewhile(lambda one: isinstance(one, str), spelling):
-            above = field_path(above, name)
-        return above
+
+def _others(place: _Place, path: str, value: Any, parameters: Mapping[str, Any]) -> list[str]:
+    """Where a value must not be for the fix to hold, all others being as good; empty when that cannot be said.
+
+    Where other things are read as the same value, the fix holds for all but one only if it does no more than set that.
+    """
+    is_only = place.field is not None and place.field.is_only(value)
+    if value is None:
+        return [place.used] if place.used and is_only else []
+    if WHOLE_REQUEST in place.spellings or not (is_only or same_json(parameters, {path: value})):
+        return []
+    is_there = any(same_json(said, as_read(value)) for said in place.spellings.values())
+    return [] if is_there else list(place.spellings)

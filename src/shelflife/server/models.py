@@ -1,34 +1,162 @@
-"""What is known of the models of requests: pydantic's, dataclasses, attrs classes and msgspec's structs."""
+"""What is known of the models of requests: pydantic's models and dataclasses, dataclasses, and msgspec's structs."""
 
 import dataclasses
-import inspect
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any, get_type_hints
+from typing import Any, NamedTuple
 
 import msgspec
 
-__all__ = ["field_called", "is_default", "is_kept", "member", "read_as", "seen_of", "validators_of"]
+from shelflife.server.errors import ServerError
 
-Spelling = tuple[Any, ...]
-"""The names that lead to a field where a client says it. A number among them is a place in a list."""
+__all__ = ["Field", "nulled", "read_as", "reading_of", "seen_of"]
 
+_AROUND_FIELDS = ("definitions", "definition-ref", "model", "dataclass", "function-after")
+"""What pydantic has around the fields of a model when no code sees them as they were sent."""
+
+_AROUND_A_VALUE = ("model-field", "dataclass-field", "default", "nullable", "definition-ref")
+_RESTS_ON_OTHERS = ("'with-info'", "'is_field_serializer': True", "Validator(")
+"""In what is known of a field: a function that sees other fields too, or a validator that only pydantic would run."""
+
+_ODD_FACTORY = re.compile(r"default_factory'?(=|: )(?!<class|<dataclasses._MISSING|None|NODEFAULT)")
 _OTHER_TEXTS = ("strip_whitespace", "to_lower", "to_upper", "coerce_numbers_to_str")
 """By which a field of pydantic reads one text as another."""
 
-_PLAIN_FACTORIES = (None, list, dict, set, tuple, str, int, float, bool)
 _SCALARS = frozenset({str, int, bool, type(None)})
 """Of which there is nothing to look for in what was sent."""
 
-_ABSENT = inspect.Parameter.empty
+
+class Field(NamedTuple):
+    """How a model reads a field."""
+
+    name: str
+    """In the code."""
+
+    spellings: tuple[str, ...]
+    """What a client may call it, in the order in which they are looked for. The first is its name on the wire."""
+
+    text: str = ""
+    """All that is known of it."""
+
+    schema: Mapping[str, Any] = {"type": ""}
+    """What it holds when it is neither null nor absent, in the words of pydantic's schemas."""
+
+    default: Any = None
+    """Or what makes it."""
+
+    def fault(self, *, is_sent: bool) -> str:
+        """Why nobody can be told of what it holds; empty when there is no reason."""
+        if "Secret" in self.text:
+            return "holds a secret"
+        is_odd = _ODD_FACTORY.search(str(self.schema) if is_sent else self.text)
+        return "has a default that may be another next time" if is_odd else ""
+
+    def is_only(self, value: Any) -> bool:
+        """Whether nothing else that may be sent is read as this value; for None, nothing at all that is not null."""
+        if value is None:
+            return "'function" not in self.text
+        is_text = self.schema["type"] == "str" and not any(self.schema.get(one) for one in _OTHER_TEXTS)
+        is_choice = all(isinstance(one, str) for one in self.schema.get("expected", (None,)))
+        return (is_text or is_choice) and not callable(self.default) and self.default != value
+
+
+class Reading(NamedTuple):
+    """How a kind of model reads what is sent."""
+
+    fields: Mapping[str, Field] = {}
+    computed: frozenset[str] = frozenset()
+    """What policies see that is no field."""
+
+    is_apart: bool = False
+    """Whether each field is read by itself."""
+
+    is_raw: bool = True
+    """Whether code of its own may see what was sent before it is read."""
+
+    def by_itself(self, wire: str) -> Field | None:
+        """The field that is called like this on the wire, if it rests on what is sent for it and on nothing else."""
+        called = (field for field in self.fields.values() if field.spellings[0] == wire)
+        field = next(called, Field(wire, (wire,)))
+        is_shaped = wire in self.computed or any(mark in field.text for mark in _RESTS_ON_OTHERS)
+        return field if self.is_apart and not is_shaped else None
+
+
+@lru_cache(maxsize=256)
+def reading_of(kind: type) -> Reading:
+    if hasattr(kind, "__pydantic_core_schema__"):
+        return _of_pydantic(kind.__pydantic_core_schema__)
+    fields, is_struct = {}, issubclass(kind, msgspec.Struct)
+    known = msgspec.structs.fields(kind) if is_struct else getattr(kind, "__dataclass_fields__", {}).values()
+    for one in known:
+        is_model = hasattr(one.type, "__struct_fields__") or hasattr(one.type, "__dataclass_fields__")
+        held = {"type": "model" if is_model else "str" if one.type in (str, str | None) else ""}
+        default = one.default_factory if callable(one.default_factory) else one.default
+        fields[one.name] = Field(one.name, (getattr(one, "encode_name", one.name),), str(one), held, default)
+    return Reading(fields, is_apart=not hasattr(kind, "__post_init__"), is_raw=not fields)
+
+
+def _of_pydantic(schema: Any) -> Reading:
+    shared = {one["ref"]: one for one in schema.get("definitions", ())}
+    is_apart, is_raw, config = True, False, dict[str, Any]()
+    while schema["type"] not in ("model-fields", "dataclass-args"):
+        is_raw = is_raw or schema["type"] not in _AROUND_FIELDS or bool(schema.get("custom_init"))
+        is_after = schema["type"] == "function-after" or schema.get("post_init") or "serialization" in schema
+        is_apart, config = is_apart and not is_after, schema.get("config", config)
+        schema = schema.get("schema") or shared.get(schema.get("schema_ref"))
+        if schema is None:
+            return Reading()
+    fields, known = {}, schema["fields"]
+    computed = frozenset(one["property_name"] for one in schema["computed_fields"])
+    settings = {setting.removeprefix("str_"): value for setting, value in config.items()}
+    for name, field in known.items() if isinstance(known, dict) else ((one["name"], one) for one in known):
+        alias = field.get("validation_alias", []) if config.get("validate_by_alias", True) else []
+        alias = [alias] if isinstance(alias, str) else alias
+        paths = alias if all(isinstance(one, list) for one in alias) else [alias]
+        own = [path[0] for path in paths if len(path) == 1]
+        if not own or config.get("validate_by_name") or config.get("populate_by_name"):
+            own.append(name)
+        is_apart = is_apart and all(len(path) == 1 for path in paths)
+        text = str(field) + (str(shared) if "'definition-ref'" in str(field) else "")
+        default = None
+        while field["type"] in _AROUND_A_VALUE:
+            default = field.get("default", field.get("default_factory", default))
+            field = shared[field["schema_ref"]] if "schema_ref" in field else field["schema"]
+        names = tuple(dict.fromkeys([*own, *(path[0] for path in paths)]))
+        fields[name] = Field(name, names, text, {**settings, **field}, default)
+    return Reading(fields, computed, is_apart and not is_raw, is_raw)
+
+
+def nulled(held: Any, said: Any, only: Collection[str] = ()) -> Iterator[Any]:
+    """What else a client may send that counts as the same: with a null more, or with a null less.
+
+    `only` names the fields that are of interest. Raises `ServerError` when it is not known where a null may count.
+    """
+    if isinstance(said, list):
+        is_alike = isinstance(held, list | tuple) and len(held) == len(said)
+        for n, pair in enumerate(zip(held if is_alike else [None] * len(said), said, strict=True)):
+            yield from ([*said[:n], other, *said[n + 1 :]] for other in nulled(*pair))
+    elif isinstance(said, dict):
+        reading, is_dict = reading_of(held.__class__), isinstance(held, dict)
+        if reading.is_raw and not is_dict:
+            raise ServerError(
+                f"{type(held).__name__} has code that sees what was sent, and a null may count for it"
+            )
+        fields = [Field(name, (name,)) for name in said] if is_dict else reading.fields.values()
+        for name, at in [(one.name, at) for one in fields for at in one.spellings if not only or at in only]:
+            if said.get(at) is None:
+                yield {one: said[one] for one in said if one != at} if at in said else said | {at: None}
+            else:
+                inner = held.get(name) if is_dict else getattr(held, name, None)
+                yield from (said | {at: other} for other in nulled(inner, said[at]))
 
 
 def read_as(kind: type, sent: Mapping[str, Any]) -> Any:
     """What a body is read as; None when it cannot be."""
     try:
-        if hasattr(kind, "model_validate"):
-            return kind.model_validate(sent)
+        if hasattr(kind, "__pydantic_validator__"):
+            return kind.__pydantic_validator__.validate_python(sent)
         return msgspec.convert(sent, kind, strict=False)
     except Exception:  # noqa: BLE001 - validators may raise anything
         return None
@@ -36,8 +164,9 @@ def read_as(kind: type, sent: Mapping[str, Any]) -> Any:
 
 def seen_of(model: Any, sent: Any, *, only_set: bool = False) -> Any:
     """What a model holds, as JSON, by the names on the wire. Numbers are as the client wrote them, where they are the same."""
-    if hasattr(model, "model_dump"):
-        return _seen(model, model.model_dump(mode="json", by_alias=False, exclude_unset=only_set), sent)
+    if hasattr(model, "__pydantic_serializer__"):
+        dump = model.__pydantic_serializer__.to_python
+        return _seen(model, dump(model, mode="json", by_alias=False, exclude_unset=only_set), sent)
     try:
         tree = _tree_of(model)
     except TypeError:
@@ -56,111 +185,18 @@ def _tree_of(value: Any) -> Any:
 
 def _seen(value: Any, dumped: Any, sent: Any) -> Any:
     if isinstance(value, float | Decimal):
-        is_same = type(sent) in (int, float) and _is_number(value, sent)
+        is_same = type(sent) in (int, float) and float(value) == sent
         return sent if is_same else str(dumped) if isinstance(dumped, Decimal) else dumped
     if isinstance(dumped, dict):
-        kind: Any = type(value)
-        held = value if kind is dict else getattr(value, "__dict__", {})
-        names, shown = _wire_names(kind), {}
+        held = value if type(value) is dict else getattr(value, "__dict__", {})
+        fields, told, shown = reading_of(value.__class__).fields, sent if isinstance(sent, dict) else {}, {}
         for name, inner in dumped.items():
-            wire, spellings = names.get(name) or (name, ((name,),))
-            one = held.get(name, inner)
-            if type(one) in _SCALARS:  # most are, and pay for no call
-                shown[wire] = inner
-            else:
-                said = next(
-                    (found for path in spellings if (found := _said_at(sent, path)) is not None), None
-                )
-                shown[wire] = _seen(one, inner, said)
+            names = fields[name].spellings if name in fields else (name,)
+            one, said = held.get(name, inner), (told[own] for own in names if told.get(own) is not None)
+            # most are scalars, and pay for no call
+            shown[names[0]] = inner if type(one) in _SCALARS else _seen(one, inner, next(said, None))
         return shown
     if isinstance(dumped, list) and isinstance(value, list | tuple):
-        said = sent if isinstance(sent, list) and len(sent) == len(dumped) else [None] * len(dumped)
-        return [_seen(*three) for three in zip(value, dumped, said, strict=True)]
+        parts = sent if isinstance(sent, list) and len(sent) == len(dumped) else [None] * len(dumped)
+        return [_seen(*three) for three in zip(value, dumped, parts, strict=True)]
     return dumped
-
-
-def _is_number(value: float | Decimal, sent: float) -> bool:
-    try:
-        return float(value) == float(sent)
-    except OverflowError:
-        return False
-
-
-def _said_at(sent: Any, path: Spelling) -> Any:
-    for step in path:
-        sent = sent.get(step) if isinstance(sent, Mapping) else None
-    return sent
-
-
-def member(holder: Any, name: str, default: Any = None) -> Any:
-    """A field of a model, or a member of a dictionary."""
-    return holder.get(name, default) if isinstance(holder, Mapping) else getattr(holder, name, default)
-
-
-@lru_cache(maxsize=256)
-def _wire_names(kind: type) -> Mapping[str, tuple[str, tuple[Spelling, ...]]]:
-    """Of each field of a pydantic model, by its name in the code: what it is called on the wire, and every spelling."""
-    config: Mapping[str, Any] = getattr(kind, "model_config", {})
-    by_name = config.get("populate_by_name") or config.get("validate_by_name")
-    names = {}
-    for name, field in getattr(kind, "model_fields", {}).items():
-        alias = field.validation_alias if config.get("validate_by_alias", True) else None
-        choices = [] if alias is None else getattr(alias, "choices", [alias])
-        spellings = [(one,) if isinstance(one, str) else tuple(one.path) for one in choices]
-        if by_name or not spellings:
-            spellings.append((name,))
-        wire = next((one[0] for one in spellings if len(one) == 1), name)
-        names[name] = (wire, tuple(spellings))
-    return names
-
-
-def field_called(holder: Any, wire: str) -> tuple[str, tuple[Spelling, ...]]:
-    """The name in the code of a field that is called like this on the wire, and every spelling of it, the first first."""
-    kind: Any = type(holder)
-    for name, (own, spellings) in _wire_names(kind).items():
-        if own == wire:
-            return name, spellings
-    if isinstance(holder, msgspec.Struct):
-        fields = msgspec.structs.fields(holder)
-        return next((one.name for one in fields if one.encode_name == wire), wire), ((wire,),)
-    return wire, ((wire,),)
-
-
-def is_default(holder: Any, name: str) -> bool:
-    """Whether a field has the value that it always has when nobody sends one."""
-    if hasattr(holder, "model_fields_set"):
-        field = type(holder).model_fields.get(name)
-        is_unset = field is not None and name not in holder.model_fields_set
-        return is_unset and field.default_factory in _PLAIN_FACTORIES
-    if not hasattr(holder, name):
-        return False
-    default = inspect.signature(type(holder)).parameters.get(name)
-    return default is not None and default.default is not _ABSENT and default.default == getattr(holder, name)
-
-
-def validators_of(kind: type) -> set[str]:
-    """When validators of a whole model run that may change any field: before, after or around it."""
-    decorators = getattr(kind, "__pydantic_decorators__", None)
-    modes = {one.info.mode for one in decorators.model_validators.values()} if decorators else set()
-    runs_after = getattr(kind, "__pydantic_post_init__", None) or hasattr(kind, "__post_init__")
-    return modes | {"after"} if runs_after else modes
-
-
-def is_kept(kind: type, name: str) -> bool:
-    """Whether a field holds texts alone, each as it was sent. Then no two values that are sent are read as the same."""
-    schema: Any = getattr(kind, "__pydantic_core_schema__", None)
-    if schema is None or not hasattr(kind, "model_config"):
-        try:
-            return get_type_hints(kind).get(name) in (str, str | None)
-        except (NameError, TypeError):
-            return False
-    config = {setting.removeprefix("str_") for setting, value in kind.model_config.items() if value}
-    while "schema" in schema and "fields" not in schema:
-        schema = schema["schema"]
-    field = schema.get("fields", {}).get(name, {"type": ""})
-    while field["type"] in ("model-field", "default", "nullable"):
-        field = field["schema"]
-    if field["type"] == "literal":
-        return all(isinstance(one, str) for one in field["expected"])
-    is_other = not config.isdisjoint(_OTHER_TEXTS) or any(field.get(one) for one in _OTHER_TEXTS)
-    return field["type"] == "str" and not is_other

@@ -60,9 +60,10 @@ def fix(type: str, parameters: Mapping[str, Any] | None = None, /, **fields: Any
 PolicyFunction = Callable[[Request, Tables], Fix | None]
 Said = Callable[
     [dict[str, Any], dict[str, tuple[Any, ...]], dict[str, Any]],
-    tuple[dict[str, Any], dict[str, tuple[Any, ...]]],
+    tuple[dict[str, Any], dict[str, tuple[Any, ...]]] | str,
 ]
-"""Turns what was read of a request, as `when` and `unless`, into what its client has said. The last are the fix's parameters."""
+"""Turns what was read of a request, as `when` and `unless`, into what its client has said, or says why it cannot. The last are the
+fix's parameters."""
 
 
 _told: WeakKeyDictionary[PolicyFunction, set[str]] = WeakKeyDictionary()
@@ -276,11 +277,13 @@ def _suggestion(
         is_steady = False
     if reads.untracked is None:
         _judge_steadiness(policy, reads, is_steady)
-    if reads.untracked is not None or not reads.tables:
+    is_tracked = reads.untracked is None and bool(reads.tables)
+    told = said(reads.when, reads.unless, parameters) if said and is_tracked else (reads.when, reads.unless)
+    if isinstance(told, str):
+        policy.tell_once(logging.WARNING, f"{told}, so such a fix of it is never kept")
+    if isinstance(told, str) or not is_tracked:
         return Suggestion(type=found.type, parameters=parameters, cache_hint="recompute")
-    cells, when, unless = reads.cells, reads.when, reads.unless
-    if said is not None:
-        when, unless = said(when, unless, parameters)
+    cells, (when, unless) = reads.cells, told
     if has_odd_number(unless):
         raise ValueError("a field is compared with a number that JSON cannot carry")
     suggestion = Suggestion(

@@ -1,0 +1,101 @@
+"""No fix is recalled for a request that would get another, however a model reads it."""
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from shelflife.contract.when import holds
+from shelflife.server import fix
+from tests.server.request_models import KINDS, suggested
+
+NAMES = ("plan", "promoCode", "express", "weight", "seats", "ship", "ships", "code", "total", "nobody")
+SHIPS = st.fixed_dictionaries(
+    {},
+    optional={
+        "zip": st.sampled_from(["1", "2", None]),
+        "code": st.sampled_from(["1", "A", None]),
+        "seats": st.sampled_from([1, 2, None]),
+        "plan": st.sampled_from(["PRO", "A"]),
+        "ship": st.sampled_from([{}, {"zip": None}, {"weight": 5}, None]),
+    },
+)
+VALUES = {
+    "plan": st.sampled_from(["pro", "PRO", "basic", "", None]),
+    "tariff": st.sampled_from(["pro", None]),
+    "promoCode": st.sampled_from(["A", "B", None]),
+    "promo_code": st.sampled_from(["A", "B", None]),
+    "code": st.sampled_from(["A", "1", "", None]),
+    "express": st.sampled_from([True, False, "true", "no", 1]),
+    "weight": st.sampled_from([12, 12.0, "12", 5, None]),
+    "seats": st.sampled_from([1, 1.0, "1", 2, 9, None]),
+    "total": st.sampled_from([2, 4, None]),
+    "ship": st.none() | SHIPS,
+    "ships": st.lists(SHIPS, max_size=2),
+    "nobody": st.sampled_from([1, None]),
+}
+
+
+def looking(steps):
+    """A policy that takes these looks at a request, and whose fix tells what it has seen."""
+
+    def policy(request, tables):
+        seen = []
+        for how, name, value in steps:
+            at = request.get("ship", {}) if how.startswith("ship") else request
+            if how == "all":
+                seen.append(repr(request))
+            elif how.endswith("get"):
+                seen.append(repr(at.get(name)))
+            elif how.endswith("in"):
+                seen.append(name in at)
+            else:
+                seen.append(at.equals(name, value) if at else "no ship")
+        return fix("F", seen=str(seen), code=tables.codes["x"]["code"])
+
+    return policy
+
+
+requests = st.fixed_dictionaries({}, optional=VALUES)
+looks = st.lists(
+    st.tuples(
+        st.sampled_from(["get", "in", "equals", "ship get", "ship in", "ship equals", "all"]),
+        st.sampled_from((*NAMES, "zip")),
+        st.sampled_from(["PRO", "A", True, 12, 12.0, 1, "1"]),
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+def with_nulls(sent):
+    """What counts as the same, with one null more or less."""
+    for name in VALUES:
+        if sent.get(name) is None:
+            yield {**sent, name: None}
+            yield {other: value for other, value in sent.items() if other != name}
+
+
+@pytest.mark.spec("4.6")
+@settings(max_examples=200, deadline=None)
+@given(kind=st.sampled_from(KINDS), sent=requests, others=st.lists(requests, max_size=12), steps=looks)
+def test_a_fix_holds_for_the_request_that_was_sent_and_for_no_request_that_would_get_another(
+    kind, sent, others, steps
+):
+    policy = looking(steps)
+    try:
+        suggestion = suggested(policy, kind, sent)
+    except (ValidationError, msgspec.ValidationError):
+        return
+    if suggestion.cache_hint == "recompute":
+        return
+    assert holds(suggestion.when, sent, suggestion.unless or {})
+    changed = ({**sent, name: other[name]} for other in others for name in other)
+    for other in (*others, *changed, *with_nulls(sent)):
+        if holds(suggestion.when, other, suggestion.unless or {}):
+            try:
+                again = suggested(policy, kind, other)
+            except (ValidationError, msgspec.ValidationError):
+                continue  # no policy sees it
+            assert again.parameters == suggestion.parameters
