@@ -9,6 +9,7 @@ from shelflife.extras import needing
 from shelflife.integrations.fastapi_schema import endpoints_described, show_contract
 from shelflife.integrations.starlette import AppRoutes, Guards, Handler, guards_of_its_own, is_of_framework
 from shelflife.server import Provider, UsageError
+from shelflife.server.operations import body_type
 
 with needing("server"):
     from fastapi import FastAPI, params, routing
@@ -76,6 +77,13 @@ class _FastAPIRoutes(AppRoutes):
         own = ("a router of its own kind",) if _has_router_of_its_own_kind(route) else ()
         for part in routing.iter_route_contexts([route]):
             yield part, part.original_route, own
+
+    def _body_of(self, route: Any) -> type | None:
+        parts: list[Any] = getattr(getattr(route, "dependant", None), "body_params", [])
+        if len(parts) != 1:
+            return None if parts else dict
+        asked_for = parts[0].field_info
+        return None if getattr(asked_for, "embed", None) else body_type(asked_for.annotation)
 
     def _standing(self, route: Any, declared: Route, guards: Guards) -> tuple[Guards, bool, bool]:
         contract = next(iter(self.own), None)

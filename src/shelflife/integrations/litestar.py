@@ -20,7 +20,7 @@ from shelflife.integrations.under_contract import (
 from shelflife.server import MalformedRequest, PolicyFailed, Provider
 from shelflife.server.endpoints import AdminEndpoints, ContractEndpoints
 from shelflife.server.feedback import Answer
-from shelflife.server.operations import Operation, Operations
+from shelflife.server.operations import Operation, Operations, body_type
 from shelflife.server.policies import Refusal
 
 with needing("litestar"):
@@ -145,7 +145,16 @@ class ContractPlugin(InitPlugin, ReceiveRoutePlugin):
             is_shown=is_shown and method != "OPTIONS",
             is_stamped=is_shown and is_innermost and passed.keys() <= standing.keys(),
             endpoint=handler,
+            body=_body_of(handler),
         )
+
+
+def _body_of(handler: HTTPRouteHandler) -> type | None:
+    """What the body of a request is read as before it is checked, as far as that can be seen."""
+    asked_for = handler.parsed_data_field
+    if asked_for is None:
+        return dict
+    return None if handler.resolve_data_dto() else body_type(asked_for.annotation)
 
 
 def _may_be_answered_for(handler: HTTPRouteHandler) -> bool:

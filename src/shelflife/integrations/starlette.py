@@ -156,6 +156,10 @@ class AppRoutes:
         is_contract_guarded = not self._remedy
         return guards, route.include_in_schema, not (guards or is_contract_guarded)
 
+    def _body_of(self, route: Any) -> type | None:
+        """What the body of a request is read as before it is checked, as far as that can be seen."""
+        return dict
+
     def _walk(
         self, routes: Iterable[BaseRoute], prefix: str = "", guards: Guards = ()
     ) -> Iterator[Operation | str]:
@@ -189,6 +193,7 @@ class AppRoutes:
                 is_stamped=is_shown and is_stamped,
                 notes_runs=self._notes_runs,
                 endpoint=route.endpoint,
+                body=self._body_of(route),
             )
 
     def _walk_mounted(

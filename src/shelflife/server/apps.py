@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Collection
 
 from shelflife.server.errors import UsageError
-from shelflife.server.operations import Operations, operation_name
+from shelflife.server.operations import Operation, Operations, operation_name
 from shelflife.server.pins import Pin
 from shelflife.server.policies import Policies
 
@@ -43,7 +43,7 @@ class Apps:
 
     def disclosed_fixes(
         self, list_operations: Callable[[], Operations], names: Collection[str] | None
-    ) -> Callable[[str], str | None]:
+    ) -> Callable[[str], Operation | None]:
         """Turns what a client asks for into an operation whose fixes are told to whoever may ask the contract; else None.
 
         These are the ones that are named, which must be there like the operations of policies, or else the ones that
@@ -54,7 +54,7 @@ class Apps:
         self._disclosed = Operations.union([self._disclosed, named])
         self.are_held = False
 
-        def disclosed(asked: str) -> str | None:
+        def disclosed(asked: str) -> Operation | None:
             operations = list_operations()
             operation = operations.find_named(asked)
             if operation is None:
@@ -64,7 +64,7 @@ class Apps:
             else:
                 is_open = not operation.is_guarded and operation.is_shown
                 is_told = is_open and (operations.are_all_open or self._is_checked(operation.name))
-            return operation.name if is_told else None
+            return operation if is_told else None
 
         return disclosed
 

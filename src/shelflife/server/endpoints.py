@@ -31,6 +31,7 @@ from shelflife.server.errors import (
 from shelflife.server.faces import Face
 from shelflife.server.feedback import JSON, Answer, error_answer, refusal_answer
 from shelflife.server.graph import graph_of
+from shelflife.server.operations import Operation
 from shelflife.server.policies import Rejected, fault_of_request
 from shelflife.server.provider import Provider
 from shelflife.server.signing import signed
@@ -146,7 +147,7 @@ class Endpoints:
 class ContractEndpoints(Endpoints):
     """What clients may ask. These are routes of the app, so the app decides who may ask."""
 
-    def __init__(self, provider: Provider, disclosed: Callable[[str], str | None]) -> None:
+    def __init__(self, provider: Provider, disclosed: Callable[[str], Operation | None]) -> None:
         """`disclosed` turns what a client asks for into an operation whose fixes may be told; else None."""
         super().__init__(provider, _LARGEST_QUESTION)
         self._disclosed = disclosed
@@ -201,10 +202,9 @@ class ContractEndpoints(Endpoints):
 
     def _fixes(self, call: EndpointCall) -> Answer:
         asked = read_message(call.body, AskFixes)
-        operation = self._disclosed(asked.operation)
-        if operation is None:
+        provider, stamp, operation = self.provider, None, self._disclosed(asked.operation)
+        if operation is None or (kind := provider.read_as(operation)) is None:
             raise _CallRefused(404, "fixes of this operation are told only to clients that make the request")
-        provider, stamp = self.provider, None
         named = Named.from_header(call.headers.get(AT_HEADER.lower(), ""))
         if named is None:
             state = provider.state
@@ -212,7 +212,7 @@ class ContractEndpoints(Endpoints):
         else:
             state, face = self._at_the_end(call)
             stamp = face.stamp_at(named, with_versions=provider.wire.tells_versions)
-        rejected = Rejected(provider.fixes_for(asked.request, operation, state), state)
+        rejected = Rejected(provider.fixes_for(asked.request, operation.name, state, kind), state)
         return refusal_answer(provider.wire, JSON, rejected, face, stamp, status=200)
 
     def _at_the_end(self, call: EndpointCall) -> tuple[State, Face]:

@@ -5,7 +5,7 @@ what was sent in its own way: `"true"` as true, nothing as a default, one field 
 into conditions on the body, before a client is told of them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from shelflife.contract import same_json
 from shelflife.contract.merging import merged
 from shelflife.contract.names import shown
 from shelflife.contract.values import DEEPEST_VALUE, fault_in
-from shelflife.contract.when import WHOLE_REQUEST, as_read, field_path, read_at
+from shelflife.contract.when import WHOLE_REQUEST, as_read, field_path, holds, read_at
 from shelflife.server.errors import MalformedRequest, ServerError, UsageError
 from shelflife.server.models import Field, nulled, read_as, reading_of, seen_of
 
@@ -30,12 +30,21 @@ _OF_JSON = (str, int, float, bool, dict, list, tuple, type(None))
 class Given:
     """A request as a check is given it."""
 
-    __slots__ = ("_body", "_request", "fields")
+    __slots__ = ("_body", "_is_read_by_a_model", "_request", "fields")
 
-    def __init__(self, request: Any, body: bytes | bytearray = b"") -> None:
-        """`body` is what the client has sent, as far as that is known."""
+    def __init__(
+        self,
+        request: Any,
+        body: bytes | bytearray | None = None,
+        is_read_by_a_model: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`body` is what the client has sent; None where nobody has: the request is as it is given.
+
+        A dictionary may have been made from a model that has read the body: then nobody can say what a field rests on.
+        """
         self._request = request
         self._body = body
+        self._is_read_by_a_model = is_read_by_a_model
         self.fields: Mapping[str, Any] = request
         """What policies see."""
         if type(request) is dict:
@@ -49,28 +58,52 @@ class Given:
 
     def without(self, was: Mapping[str, Any]) -> "Given":
         """The same as it was before a memory has put something into it."""
-        sent, kind = None if isinstance(self._request, Mapping) else self._sent(), type(self._request)
-        again = None if sent is None else read_as(kind, sent)
-        if sent is not None and again is not None and same_json(seen_of(again, sent), self.fields):
-            before = merged(sent, was)
-            if (again := read_as(kind, before)) is not None:
-                return Given(again, msgspec.json.encode(before))
-        return Given(merged(self.fields, was))
+        body = None if self._body is None else msgspec.json.encode(merged(self._sent() or {}, was))
+        again = (
+            None
+            if body is None or self.kind in (None, dict)
+            else read_as(type(self._request), msgspec.json.decode(body))
+        )
+        return Given(merged(self.fields, was) if again is None else again, body, self._is_read_by_a_model)
+
+    @property
+    def kind(self) -> type | None:
+        """What the body is read as to give this: a model, or a dictionary; None when it is not in the body alone."""
+        sent, kind = self._sent(), type(self._request)
+        if sent is None:
+            return None
+        if isinstance(self._request, Mapping):
+            fields = {
+                name: _as_sent(value, field_path("", name), sent) for name, value in self.fields.items()
+            }
+            is_body = same_json(as_read(fields), as_read(sent)) and not self._is_read_by_a_model()
+            return dict if is_body else None
+        again = read_as(kind, sent)
+        return kind if again is not None and same_json(seen_of(again, sent), self.fields) else None
 
     def said(self, when: When, unless: Unless, parameters: Mapping[str, Any]) -> tuple[When, Unless] | str:
         """What policies have read, as conditions on what was sent, or why it cannot be said. The fix has these parameters."""
-        sent = self._sent()
-        if sent is not None and fault_in(sent, DEEPEST_VALUE) is not None:
-            sent = None
-        if isinstance(self._request, Mapping):
-            return {path: _as_sent(value, path, sent) for path, value in when.items()}, unless
-        again = None if sent is None else read_as(type(self._request), sent)
-        if sent is None or again is None:  # it was made by hand, or from something else than the body
-            sent, again = seen_of(self._request, None, only_set=True), self._request
+        sent, request = self._sent(), self._request
+        if isinstance(request, Mapping):
+            if self._body is None:
+                return when, unless
+            never = {} if self._is_read_by_a_model() else unless
+            read = when | {path: read_at(request, path) for path in unless.keys() - never.keys()}
+            return _of_a_dictionary(request, sent or {}, read, never)
+        again = None if sent is None else read_as(type(request), sent)
+        if self._body is None:
+            sent, again = seen_of(request, None, only_set=True), request
+        elif sent is None or self.kind is None:
+            # It is only a part of the body, or the handler has changed it: nobody can say what of the body it rests on.
+            return {path: read_at(self.fields, path) for path in (*when, *unless)}, {}
         try:
             return _Said(self.fields, again, seen_of(again, sent), sent).conditions(when, unless, parameters)
         except ServerError as why:
             return str(why)
+
+    def has(self, when: When) -> bool:
+        """Whether the client has sent what a condition says. Else that is about what the handler has put there."""
+        return self._body is None or holds(when, self._sent() or {})
 
     def _sent(self) -> dict[str, Any] | None:
         """The object that is in the body."""
@@ -78,7 +111,23 @@ class Given:
             sent = msgspec.json.decode(self._body) if self._body else None
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None
-        return sent if isinstance(sent, dict) else None
+        is_carried = isinstance(sent, dict) and fault_in(sent, DEEPEST_VALUE) is None
+        return sent if is_carried else None
+
+
+def _of_a_dictionary(
+    fields: Mapping[str, Any], sent: Mapping[str, Any], when: When, unless: Unless
+) -> tuple[When, Unless]:
+    """Conditions on what was sent. What the handler has put there itself counts with its value, also where it is only compared."""
+    said = {path: _as_sent(value, path, sent) for path, value in when.items()}
+    never: Unless = {}
+    for path, values in unless.items():
+        here = _as_sent(read_at(fields, path), path, sent)
+        if same_json(here, read_at(sent, path)):
+            never[path] = values
+        else:
+            said[path] = here
+    return said, never
 
 
 def _as_sent(value: Any, path: str, sent: Mapping[str, Any] | None) -> Any:

@@ -1,8 +1,9 @@
 """What is known of the models of requests: pydantic's models and dataclasses, dataclasses, and msgspec's structs."""
 
-import dataclasses
 import re
+import sys
 from collections.abc import Collection, Iterator, Mapping
+from copy import copy
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ import msgspec
 
 from shelflife.server.errors import ServerError
 
-__all__ = ["Field", "nulled", "read_as", "reading_of", "seen_of"]
+__all__ = ["Field", "nulled", "read_as", "read_partly", "reading_of", "seen_of"]
 
 _AROUND_FIELDS = ("definitions", "definition-ref", "model", "dataclass", "function-after")
 """What pydantic has around the fields of a model when no code sees them as they were sent."""
@@ -162,41 +163,68 @@ def read_as(kind: type, sent: Mapping[str, Any]) -> Any:
         return None
 
 
+def read_partly(kind: type, sent: Mapping[str, Any]) -> Any:
+    """The same for a body of which some fields may be unknown: those of a pydantic model are None then."""
+    model = read_as(kind, sent)
+    if model is None and hasattr(kind, "model_fields"):
+        model = read_as(_lenient(kind), sent)
+    return model
+
+
+@lru_cache(maxsize=256)
+def _lenient(kind: Any) -> type:
+    """A model that asks for no field."""
+    from pydantic import create_model  # it is there, for the model is one of its own
+
+    fields = {name: copy(field) for name, field in kind.model_fields.items() if field.is_required()}
+    for field in fields.values():
+        field.default = None
+    asked: dict[str, Any] = {name: (field.annotation, field) for name, field in fields.items()}
+    lenient: type = create_model(kind.__name__, __base__=kind, **asked)
+    return lenient
+
+
 def seen_of(model: Any, sent: Any, *, only_set: bool = False) -> Any:
-    """What a model holds, as JSON, by the names on the wire. Numbers are as the client wrote them, where they are the same."""
-    if hasattr(model, "__pydantic_serializer__"):
-        dump = model.__pydantic_serializer__.to_python
-        return _seen(model, dump(model, mode="json", by_alias=False, exclude_unset=only_set), sent)
-    try:
-        tree = _tree_of(model)
-    except TypeError:
-        return None
-    return _seen(tree, tree, sent)
+    """What the attributes of a model are, as JSON, by the names on the wire. Numbers are as the client wrote them, where they are the same.
+
+    That is what a handler goes on with, whatever the model would write. With `only_set` what was left to a default is left out.
+    """
+    reading, told = reading_of(model.__class__), sent if isinstance(sent, dict) else {}
+    if not reading.fields:
+        return _seen(getattr(model, "root", None), sent) if hasattr(model, "root") else _as_json(model)
+    only = model.__pydantic_fields_set__ if only_set and hasattr(model, "__pydantic_fields_set__") else None
+    seen: dict[str, Any] = {}
+    for name, field in reading.fields.items():
+        if only is None or name in only:
+            said = next((told[own] for own in field.spellings if told.get(own) is not None), None)
+            seen[field.spellings[0]] = _seen(getattr(model, name, None), said)
+    for name in reading.computed:
+        seen.setdefault(name, _seen(getattr(model, name), None))
+    for name, value in (getattr(model, "__pydantic_extra__", None) or {}).items():
+        seen.setdefault(name, _seen(value, told.get(name)))
+    return seen
 
 
-def _tree_of(value: Any) -> Any:
-    """A value as JSON, but for decimal numbers. A default of a dataclass that msgspec has read is not in its dictionary."""
-    if dataclasses.is_dataclass(value):
-        return {one.name: _tree_of(getattr(value, one.name)) for one in dataclasses.fields(value)}
-    if isinstance(value, list | tuple):
-        return [_tree_of(one) for one in value]
-    return msgspec.to_builtins(value, builtin_types=(Decimal,))
-
-
-def _seen(value: Any, dumped: Any, sent: Any) -> Any:
+def _seen(value: Any, sent: Any) -> Any:
+    if type(value) in _SCALARS:
+        return value
     if isinstance(value, float | Decimal):
         is_same = type(sent) in (int, float) and float(value) == sent
-        return sent if is_same else str(dumped) if isinstance(dumped, Decimal) else dumped
-    if isinstance(dumped, dict):
-        held = value if type(value) is dict else getattr(value, "__dict__", {})
-        fields, told, shown = reading_of(value.__class__).fields, sent if isinstance(sent, dict) else {}, {}
-        for name, inner in dumped.items():
-            names = fields[name].spellings if name in fields else (name,)
-            one, said = held.get(name, inner), (told[own] for own in names if told.get(own) is not None)
-            # most are scalars, and pay for no call
-            shown[names[0]] = inner if type(one) in _SCALARS else _seen(one, inner, next(said, None))
-        return shown
-    if isinstance(dumped, list) and isinstance(value, list | tuple):
-        parts = sent if isinstance(sent, list) and len(sent) == len(dumped) else [None] * len(dumped)
-        return [_seen(*three) for three in zip(value, dumped, parts, strict=True)]
-    return dumped
+        return sent if is_same else str(value) if isinstance(value, Decimal) else value
+    if isinstance(value, list | tuple):
+        parts = sent if isinstance(sent, list) and len(sent) == len(value) else [None] * len(value)
+        return [_seen(*pair) for pair in zip(value, parts, strict=True)]
+    if isinstance(value, Mapping):
+        told = sent if isinstance(sent, dict) else {}
+        return {str(_as_json(name)): _seen(one, told.get(name)) for name, one in value.items()}
+    return seen_of(value, sent) if reading_of(value.__class__).fields else _as_json(value)
+
+
+def _as_json(value: Any) -> Any:
+    """Something that is no model and no container; None when JSON has no word for it."""
+    if "pydantic_core" in sys.modules:
+        return sys.modules["pydantic_core"].to_jsonable_python(value, serialize_unknown=True)
+    try:
+        return msgspec.to_builtins(value)
+    except TypeError:
+        return None

@@ -3,6 +3,7 @@
 The operation of a request decides which policies count. So one that cannot be told is None, and never passed over.
 """
 
+import dataclasses
 import re
 from collections.abc import Collection, Iterable, Iterator
 from difflib import get_close_matches
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 from shelflife.contract.names import shown
 from shelflife.server.errors import UsageError
 
-__all__ = ["Operation", "Operations", "operation_name"]
+__all__ = ["Operation", "Operations", "body_type", "operation_name"]
 
 _NAME = re.compile(r"[A-Z]+ /\S*")
 _PARAMETER = re.compile(r"\{([^{}:]+)(?::([^{}]*))?\}")
@@ -52,6 +53,9 @@ class Operation(NamedTuple):
     endpoint: Any = None
     """What the app calls for it, where that is known."""
 
+    body: type | None = dict
+    """What its body is read as before it is checked, as far as that is known: a model, or a dictionary. None when it is neither."""
+
     @classmethod
     def of_route(
         cls, method: str, template: str, path: re.Pattern[str] | None = None, **known: Any
@@ -67,7 +71,9 @@ class Operation(NamedTuple):
     def merged_with(self, other: "Operation") -> "Operation":
         """One operation for two routes of one name, as of two hosts. What one of them demands counts for
         both."""
-        return self._replace(guards=(*other.guards, *self.guards), is_shown=self.is_shown and other.is_shown)
+        body = self.body if self.body is other.body else None
+        is_shown = self.is_shown and other.is_shown
+        return self._replace(guards=(*other.guards, *self.guards), is_shown=is_shown, body=body)
 
     @property
     def is_guarded(self) -> bool:
@@ -169,6 +175,15 @@ class Operations:
 
     def _exactly(self, method: str, path: str) -> Operation | None:
         return self._by_name.get(f"{'GET' if method == 'HEAD' else method} {path}")
+
+
+def body_type(annotation: Any) -> type | None:
+    """What a handler that asks for this is given of a body that is a JSON object; None when that cannot be told."""
+    if annotation is Any or getattr(annotation, "__origin__", annotation) is dict:
+        return dict
+    is_model = dataclasses.is_dataclass(annotation) or hasattr(annotation, "__struct_fields__")
+    is_model = is_model or hasattr(annotation, "__pydantic_validator__")
+    return annotation if is_model and isinstance(annotation, type) else None
 
 
 def _spelled(text: str) -> str:

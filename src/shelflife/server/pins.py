@@ -11,7 +11,7 @@ from shelflife.server.state import State
 
 __all__ = ["Listening", "Pin"]
 
-_LONGEST_KEPT = 256 * 1024
+_LONGEST_KEPT = 1024 * 1024
 """How much of a body is kept. What was cut off is no JSON, and cannot be taken for the whole."""
 
 Listening = tuple[Mapping[str, str], str]
@@ -68,6 +68,11 @@ class Pin:
 
     listening: Listening | None = None
     """Set by the endpoint of the feed, which begins once the app is done."""
+
+    def is_read_by_a_model(self) -> bool:
+        """Whether the handler asks for something else than the JSON object that is in the body."""
+        operation = self.find_operation()
+        return operation is not None and operation.body is not dict
 
     def hear(self, message: Mapping[str, Any]) -> None:
         """Keep what the client sends, unless that is so much that no policy is about it."""

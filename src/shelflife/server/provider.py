@@ -9,6 +9,8 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, overload
 
+import msgspec
+
 from shelflife.contract import Rule
 from shelflife.contract.messages import ReloadReport
 from shelflife.server.apps import Apps
@@ -20,6 +22,8 @@ from shelflife.server.feed import Feed
 from shelflife.server.given import Given
 from shelflife.server.limits import ReloadBudget, ReloadLimits
 from shelflife.server.log import Log
+from shelflife.server.models import read_partly
+from shelflife.server.operations import Operation
 from shelflife.server.pins import Pin
 from shelflife.server.policies import (
     Policies,
@@ -110,6 +114,8 @@ class Provider:
         """What was told to clients of late, for operators who want to know what rests on a row."""
         self.apps = Apps(self.policies)
         """The apps that it is installed in."""
+        self._kinds: dict[str, type | None] = {}
+        """By operation: what bodies of requests that were refused are read as."""
         self._ready_in = 0
         """The process in which it is ready."""
 
@@ -245,19 +251,32 @@ class Provider:
         Inside of one it counts as a check, for an app that answers by itself: call it when it is clear who is asking.
         """
         pin = self.pin
-        given = Given(request, b"" if pin is None else pin.body)
+        given = Given(request) if pin is None else Given(request, pin.body, pin.is_read_by_a_model)
         found = self._violations(given, self.apps.operation_of(operation, pin), self.state)
         if pin is not None:
             pin.has_checked, pin.has_violations = True, pin.has_violations or bool(found)
         return found
 
-    def fixes_for(self, request: Mapping[str, Any], operation: str, state: State) -> list[Violation]:
+    def read_as(self, operation: Operation) -> type | None:
+        """What bodies for an operation are read as before they are checked: as refused ones were, or else as its handler says.
+
+        None when a check was given what is not in the body alone: only the handler knows that.
+        """
+        return self._kinds.get(operation.name, operation.body)
+
+    def fixes_for(
+        self, request: Mapping[str, Any], operation: str, state: State, kind: type = dict
+    ) -> list[Violation]:
         """What would be suggested for a request of which some fields may be unknown. A policy that needs
-        those says nothing."""
+        those says nothing. `kind` is what the request is read as."""
         violations: list[Violation] = []
+        model = None if kind is dict else read_partly(kind, request)
+        if kind is not dict and model is None:
+            return violations
+        given = Given(request) if model is None else Given(model, msgspec.json.encode(request))
         for policy in self.policies.concerning(operation):
             with suppress(MalformedRequest, PolicyFailed):
-                violations += evaluate([policy], request, state)
+                violations += evaluate([policy], given.fields, state, None, given.said)
         self.told_fixes.note(violations, state)
         return violations
 
@@ -301,7 +320,7 @@ class Provider:
         return self._refresher.refresh(table, version)
 
     def _check(self, request: Any, operation: str | None, state: State, pin: Pin | None) -> None:
-        given = Given(request, b"" if pin is None else pin.body)
+        given = Given(request) if pin is None else Given(request, pin.body, pin.is_read_by_a_model)
         concerned = self.apps.operation_of(operation, pin)
         if pin is not None and pin.precondition is not None and pin.verdict is None:
             pin.verdict = "met" if pin.is_at_the_end and pin.face.meets(pin.precondition) else "failed"
@@ -320,4 +339,8 @@ class Provider:
         found = evaluate(self.policies.concerning(operation), given.fields, state, views[1], given.said)
         if found:
             self.told_fixes.note(found, state)
+            found = [one._replace(is_as_sent=given.has(one.suggestion.when or {})) for one in found]
+            if (pin := self.pin) is not None and (known := pin.find_operation()) is not None:
+                # Once it was something else than the body, it may be that again.
+                self._kinds[known.name] = given.kind if self._kinds.get(known.name, dict) else None
         return found
