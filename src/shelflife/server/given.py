@@ -30,21 +30,21 @@ _OF_JSON = (str, int, float, bool, dict, list, tuple, type(None))
 class Given:
     """A request as a check is given it."""
 
-    __slots__ = ("_body", "_is_read_by_a_model", "_request", "fields")
+    __slots__ = ("_asked_for", "_body", "_request", "fields")
 
     def __init__(
         self,
         request: Any,
         body: bytes | bytearray | None = None,
-        is_read_by_a_model: Callable[[], bool] = lambda: False,
+        asked_for: Callable[[], type | None] = lambda: dict,
     ) -> None:
         """`body` is what the client has sent; None where nobody has: the request is as it is given.
 
-        A dictionary may have been made from a model that has read the body: then nobody can say what a field rests on.
+        `asked_for` tells what the handler has the body read as: a model, or a dictionary as it is; None when it is something else.
         """
         self._request = request
         self._body = body
-        self._is_read_by_a_model = is_read_by_a_model
+        self._asked_for = asked_for
         self.fields: Mapping[str, Any] = request
         """What policies see."""
         if type(request) is dict:
@@ -64,37 +64,39 @@ class Given:
             if body is None or self.kind in (None, dict)
             else read_as(type(self._request), msgspec.json.decode(body))
         )
-        return Given(merged(self.fields, was) if again is None else again, body, self._is_read_by_a_model)
+        return Given(merged(self.fields, was) if again is None else again, body, self._asked_for)
 
     @property
     def kind(self) -> type | None:
         """What the body is read as to give this: a model, or a dictionary; None when it is not in the body alone."""
-        sent, kind = self._sent(), type(self._request)
-        if sent is None:
+        sent, kind, asked_for = self._sent(), type(self._request), self._asked_for()
+        if sent is None or asked_for not in (dict, kind):
             return None
         if isinstance(self._request, Mapping):
             fields = {
                 name: _as_sent(value, field_path("", name), sent) for name, value in self.fields.items()
             }
-            is_body = same_json(as_read(fields), as_read(sent)) and not self._is_read_by_a_model()
-            return dict if is_body else None
+            return dict if same_json(as_read(fields), as_read(sent)) else None
         again = read_as(kind, sent)
         return kind if again is not None and same_json(seen_of(again, sent), self.fields) else None
 
     def said(self, when: When, unless: Unless, parameters: Mapping[str, Any]) -> tuple[When, Unless] | str:
         """What policies have read, as conditions on what was sent, or why it cannot be said. The fix has these parameters."""
-        sent, request = self._sent(), self._request
+        sent, request, asked_for = self._sent(), self._request, self._asked_for()
+        if asked_for is None or (asked_for not in (dict, type(request)) and not isinstance(request, Mapping)):
+            return "its handler may read a body in several ways, or only a part of it"
         if isinstance(request, Mapping):
             if self._body is None:
                 return when, unless
-            never = {} if self._is_read_by_a_model() else unless
+            # A dictionary that was made from a model may have a default where nothing was sent.
+            never = unless if asked_for is dict else {}
             read = when | {path: read_at(request, path) for path in unless.keys() - never.keys()}
             return _of_a_dictionary(request, sent or {}, read, never)
         again = None if sent is None else read_as(type(request), sent)
         if self._body is None:
             sent, again = seen_of(request, None, only_set=True), request
         elif sent is None or self.kind is None:
-            # It is only a part of the body, or the handler has changed it: nobody can say what of the body it rests on.
+            # The handler has changed it, or has it from elsewhere.
             return {path: read_at(self.fields, path) for path in (*when, *unless)}, {}
         try:
             return _Said(self.fields, again, seen_of(again, sent), sent).conditions(when, unless, parameters)

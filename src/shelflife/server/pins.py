@@ -69,10 +69,10 @@ class Pin:
     listening: Listening | None = None
     """Set by the endpoint of the feed, which begins once the app is done."""
 
-    def is_read_by_a_model(self) -> bool:
-        """Whether the handler asks for something else than the JSON object that is in the body."""
+    def asked_for(self) -> type | None:
+        """What the handler has the body read as, as far as that is known."""
         operation = self.find_operation()
-        return operation is not None and operation.body is not dict
+        return dict if operation is None else operation.body
 
     def hear(self, message: Mapping[str, Any]) -> None:
         """Keep what the client sends, unless that is so much that no policy is about it."""

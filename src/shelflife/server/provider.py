@@ -251,7 +251,7 @@ class Provider:
         Inside of one it counts as a check, for an app that answers by itself: call it when it is clear who is asking.
         """
         pin = self.pin
-        given = Given(request) if pin is None else Given(request, pin.body, pin.is_read_by_a_model)
+        given = Given(request) if pin is None else Given(request, pin.body, pin.asked_for)
         found = self._violations(given, self.apps.operation_of(operation, pin), self.state)
         if pin is not None:
             pin.has_checked, pin.has_violations = True, pin.has_violations or bool(found)
@@ -320,7 +320,7 @@ class Provider:
         return self._refresher.refresh(table, version)
 
     def _check(self, request: Any, operation: str | None, state: State, pin: Pin | None) -> None:
-        given = Given(request) if pin is None else Given(request, pin.body, pin.is_read_by_a_model)
+        given = Given(request) if pin is None else Given(request, pin.body, pin.asked_for)
         concerned = self.apps.operation_of(operation, pin)
         if pin is not None and pin.precondition is not None and pin.verdict is None:
             pin.verdict = "met" if pin.is_at_the_end and pin.face.meets(pin.precondition) else "failed"
