@@ -151,3 +151,13 @@ def test_a_policy_of_the_reference_api_holds():
         via="code",
     )
     check_record(POLICIES[0], tables, {"plan": "growth", "promo_code": "OLD"}, [recognised])
+
+
+def test_a_policy_that_reads_the_clock_has_no_complete_record():
+    def of_today(request, tables):
+        """It says the same as long as the day does."""
+        row = tables.codes.get(request.get("plan"))
+        return fix("USE", code=row["code"]) if row and time.time() > 0 else None
+
+    with pytest.raises(AssertionError, match=r"reads what no version vouches for: .*the clock"):
+        check_record(of_today, TABLES, WANTED)

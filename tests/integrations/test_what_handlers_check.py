@@ -118,6 +118,7 @@ def bodies(check):
     return [{"wanted": one} for one in whole] if check is by_part else whole
 
 
+@pytest.mark.spec("4.14", "4.15", "4.16", "12.7")
 @pytest.mark.parametrize("compact", [True, False])
 @pytest.mark.parametrize(
     "check", [by_model, by_dump, with_a_path, with_a_model_of_the_path, by_part, by_kind]
@@ -149,6 +150,7 @@ def test_no_request_carries_what_its_own_route_would_not_ask_for(check, compact)
                     memory.refresh(address, asked)
 
 
+@pytest.mark.spec("4.16")
 @pytest.mark.parametrize("compact", [True, False])
 def test_a_fix_that_rests_on_a_value_of_the_path_is_found_where_that_is_in_the_body(compact):
     _, app = served(with_a_path)
@@ -162,6 +164,7 @@ def test_a_fix_that_rests_on_a_value_of_the_path_is_found_where_that_is_in_the_b
     assert (statuses, said) == ([422, 422], [200, 200])
 
 
+@pytest.mark.spec("12.10")
 def test_fixes_are_told_in_advance_only_where_the_body_is_all_that_is_checked():
     for check, expected in (
         (by_model, 200),

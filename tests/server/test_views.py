@@ -203,8 +203,24 @@ def test_every_special_method_of_a_view_is_on_record_or_refused():
 
 
 def test_every_special_method_of_the_tables_is_on_record_or_tells_nothing_of_them():
-    known = {"__getattr__", "__getitem__", *OF_IDENTITY, *SAYS_NOTHING, *CHANGING, *COPYING, *ORDERING}
+    known = {
+        "__contains__",
+        "__getattr__",
+        "__getitem__",
+        *OF_IDENTITY,
+        *SAYS_NOTHING,
+        *CHANGING,
+        *COPYING,
+        *ORDERING,
+    }
     assert special_methods(Tables) - known == set()
+
+
+@pytest.mark.parametrize(("name", "is_there"), [("plans", True), ("none", False), (0, False)])
+def test_that_a_table_is_not_there_is_told_as_untracked(name, is_there):
+    reads = Reads()
+    assert (name in Tables(Registry({"plans": PLANS}).state, reads)) is is_there
+    assert reads.untracked == (None if is_there else f"whether there is a table {name}")
 
 
 OF_IDENTITY = {"__eq__", "__ne__", "__hash__", "__repr__", "__str__", "__format__"}

@@ -174,13 +174,11 @@ def read_partly(kind: type, sent: Mapping[str, Any]) -> Any:
 @lru_cache(maxsize=256)
 def _lenient(kind: Any) -> type:
     """A model that asks for no field."""
-    from pydantic import create_model  # it is there, for the model is one of its own
-
     fields = {name: copy(field) for name, field in kind.model_fields.items() if field.is_required()}
     for field in fields.values():
         field.default = None
     asked: dict[str, Any] = {name: (field.annotation, field) for name, field in fields.items()}
-    lenient: type = create_model(kind.__name__, __base__=kind, **asked)
+    lenient: type = sys.modules["pydantic"].create_model(kind.__name__, __base__=kind, **asked)
     return lenient
 
 

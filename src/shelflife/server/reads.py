@@ -397,6 +397,12 @@ class Tables(_View):
             self.__dict__[view._name] = view  # found there next time, without a call
         return view
 
+    def __contains__(self, name: object) -> bool:
+        is_there = _name(name) in self._state.tables
+        if not is_there:
+            self.report_untracked(f"whether there is a table {name}")
+        return is_there
+
     def __getitem__(self, name: str) -> TableView:
         table = _name(name) or ""  # which is the name of no table
         view = self._views.get(table)

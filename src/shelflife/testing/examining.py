@@ -86,6 +86,8 @@ def check_record(
     changed, the policy must say the same. The changes depend on the `seed` alone. Take tables of a few rows, and a
     request that the policy refuses. A fix that is not to be kept needs no record.
     """
+    if complaints := PolicyCode(policy).untracked:
+        raise AssertionError(f"the policy reads what no version vouches for: {'; '.join(complaints)}")
     expected = examine(policy, tables, request, rules := tuple(rules)).suggestion
     if expected is None:
         raise ValueError("the policy has nothing to say about this request, so there is no record to check")
