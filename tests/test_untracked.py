@@ -3,6 +3,7 @@
 import importlib
 import logging
 import sys
+import time
 
 import pytest
 
@@ -12,8 +13,8 @@ from shelflife.policy_code import PolicyCode
 from shelflife.server import Provider, UsageError, fix
 
 IMPORTS = """
-import contextvars, datetime, functools, http, ipaddress, json, logging, os, random, re, secrets, socket
-import sqlite3, time, urllib.parse, urllib.request, uuid
+import contextvars, datetime, functools, http, ipaddress, itertools, json, logging, os, pathlib, random, re
+import secrets, socket, sqlite3, subprocess, time, urllib.parse, urllib.request, uuid
 from datetime import date, timedelta, timezone
 from datetime import datetime as moment
 from decimal import Decimal
@@ -21,6 +22,7 @@ from os import environ, getenv
 from random import choice
 from time import time as now
 import httpx
+NUMBERS, EACH = itertools.count(), (number for number in range(9))
 """
 POLICY = "def policy(request, tables):\n    return "
 LINE = IMPORTS.count("\n") + 2
@@ -61,8 +63,31 @@ READS = {
     "urllib.request.urlopen('http://a')": "the network",
     "httpx.get('http://a')": "the network",
     "open('rates.json')": "a file",
+    "pathlib.Path('rates.json').read_text()": "a file",
+    "os.path.exists('rates.json')": "a file",
+    "subprocess.check_output(['date'])": "another program",
+    "time.strftime('%H')": "the clock",
+    "time.localtime()": "the clock",
+    "hash('a')": "what is another in each process",
+    "id(tables)": "what is another in each process",
     "sqlite3.connect('rates.db')": "a database",
 }
+
+
+@pytest.mark.parametrize(("name", "kind"), [("NUMBERS", "itertools.count"), ("EACH", "builtins.generator")])
+def test_what_changes_as_it_is_read_is_named(untracked, name, kind):
+    assert untracked(f"{POLICY}next({name})") == [f"it reads what changes as it is read (by a {kind})"]
+
+
+def test_a_fix_of_a_policy_that_reads_the_clock_is_not_to_be_kept():
+    provider = Provider({"codes": {"a": {"code": "A"}}})
+
+    @provider.policy
+    def of_the_hour(request, tables):
+        return fix("USE", code=tables.codes["a"]["code"]) if time.time() > 0 else None
+
+    [violation] = provider.violations({})
+    assert violation.suggestion.cache_hint == "recompute"
 
 
 @pytest.mark.parametrize("expression", READS)

@@ -32,6 +32,7 @@ _NO_SOURCE = (OSError, RecursionError, StopIteration, SyntaxError, TypeError, Va
 _UNTRACKED = {
     "the clock": (
         "time.time time.time_ns time.monotonic time.monotonic_ns time.perf_counter time.perf_counter_ns"
+        " time.localtime time.gmtime time.strftime time.ctime time.asctime"
         " datetime.datetime.now datetime.datetime.today datetime.datetime.utcnow datetime.date.today"
     ),
     "a random value": (
@@ -42,7 +43,12 @@ _UNTRACKED = {
     "the network": (
         "socket _socket http.client urllib.request urllib3 requests httpx httpx2 aiohttp websockets grpc boto3 redis"
     ),
-    "a file": "io.open _io.open os.listdir os.scandir",
+    "a file": (
+        "io.open _io.open pathlib.Path os.listdir os.scandir os.stat posix.listdir posix.scandir posix.stat nt.stat"
+        " genericpath.exists genericpath.getmtime genericpath.getsize genericpath.isdir genericpath.isfile"
+    ),
+    "another program": "subprocess os.popen os.system posix.system",
+    "what is another in each process": "builtins.hash builtins.id",
     "a database": "sqlite3 _sqlite3 psycopg psycopg2 pymysql pymongo asyncpg sqlalchemy.engine sqlalchemy.orm.session",
     "a context variable": "_contextvars.ContextVar contextvars.ContextVar _thread._local threading.local",
 }
@@ -273,6 +279,8 @@ def _untracked(sources: list[_Source], things: Iterable[object]) -> Iterator[str
                 yield f"{source.place(node)} reads {text}, which {changed_by[text]} changes"
     for thing in things:
         kind = None if _is(thing, *_CODE) else _kind_of(_dotted(thing))
+        if kind is None and _is(thing, Iterator):
+            kind = "what changes as it is read"
         if kind is not None and kind not in told:
             told.add(kind)
             yield f"it reads {kind} (by a {_dotted(thing)})"

@@ -328,6 +328,8 @@ def _judge_steadiness(policy: Policy, reads: Reads, is_steady: bool) -> None:
             f"{reads.untracked}, so its fixes are never kept: it reads something that is neither in the request nor"
             f" in the tables; {_REMEDY}",
         )
+    elif policy.code is not None and policy.code.untracked:
+        reads.untracked = policy.code.untracked[0]  # which was told when the app has started
 
 
 def _object_of(value: Any) -> Any:
