@@ -193,8 +193,12 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Whether it may be used now, where the same entry had to be revalidated before."""
         return not self.is_suspect and (before.is_suspect or before.generation != self.generation)
 
-    def applies_to(self, said: Callable[[str], Any]) -> bool:
-        """Whether it holds for a request, of which `read_at` tells this."""
+    def applies_to(self, request: Mapping[str, Any]) -> bool:
+        """Whether it holds for this request."""
+        return self.fits(partial(read_at, request))
+
+    def fits(self, said: Callable[[str], Any]) -> bool:
+        """The same for whoever holds many to one request, of which `read_at` tells this."""
         return mismatch(self.condition.when, said, self.condition.unless) is None
 
     def mismatch(self, request: Mapping[str, Any]) -> str | None:

@@ -3,7 +3,6 @@
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +11,7 @@ import msgspec
 from shelflife.client.entries import Entry
 from shelflife.client.events import Applied, Refused
 from shelflife.contract.merging import merged
-from shelflife.contract.when import WHOLE_REQUEST, field_path, read_at
+from shelflife.contract.when import WHOLE_REQUEST, field_path
 
 __all__ = ["Amended", "Guard", "amend"]
 
@@ -177,7 +176,7 @@ def amend(
         for entry in fresh:
             why = guard.refusal(entry) or _contradiction(entry, claims)
             is_recalled_for_it = set_just_now.isdisjoint(_fields_of(entry))
-            if why is None and not (is_recalled_for_it or entry.applies_to(partial(read_at, amended))):
+            if why is None and not (is_recalled_for_it or entry.applies_to(amended)):
                 continue
             settled.add(entry.id)
             if why is not None:

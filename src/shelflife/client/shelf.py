@@ -370,4 +370,4 @@ class Shelf:
             return []
         self.telling.store_works("read")
         said = cache(partial(read_at, request))
-        return [entry for entry in found if entry.applies_to(said)]
+        return [entry for entry in found if entry.fits(said)]
