@@ -216,7 +216,7 @@ HOSTILE_OBJECTS = {
     "a generator": lambda: (one for one in ()),
     "code": lambda: over(1).__code__,
     "a function without a home": lambda: eval("lambda: wanted", {}),
-    "a module that is no module": lambda: sys.modules,
+    "a module that is no module": lambda: dict([*sys.modules.items()][:50]),
 }
 
 

@@ -147,7 +147,7 @@ class UnderContract:
         face, stamp = provider.face(state, headers), Stamp(b"", [], is_compact=named is not None)
         if provider.level and has_log and (named is None or provider.speaks_for(state)):
             stamp = self._stamp(face, named, scope)
-        root = "" if named is None else provider.root_of(scope.get("root_path", ""))
+        root = provider.root_of(scope.get("root_path", "")) if named is not None and has_log else ""
         if root:  # also of a process that tells no position: its client must know which contract that is of
             stamp = msgspec.structs.replace(stamp, beside=[*stamp.beside, (ROOT_HEADER, root)])
         return Pin(state, face, stamp, lambda: self._find_operation(scope, path), precondition, has_log)

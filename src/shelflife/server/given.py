@@ -24,6 +24,7 @@ __all__ = ["Given"]
 When = dict[str, Any]
 Unless = dict[str, tuple[Any, ...]]
 
+_MOST_NULLS = 64
 _OF_JSON = (str, int, float, bool, dict, list, tuple, type(None))
 
 
@@ -72,13 +73,16 @@ class Given:
         sent, kind, asked_for = self._sent(), type(self._request), self._asked_for()
         if sent is None or asked_for not in (dict, kind):
             return None
-        if isinstance(self._request, Mapping):
-            fields = {
-                name: _as_sent(value, field_path("", name), sent) for name, value in self.fields.items()
-            }
-            return dict if same_json(as_read(fields), as_read(sent)) else None
-        again = read_as(kind, sent)
-        return kind if again is not None and same_json(seen_of(again, sent), self.fields) else None
+        try:
+            if isinstance(self._request, Mapping):
+                fields = {
+                    name: _as_sent(value, field_path("", name), sent) for name, value in self.fields.items()
+                }
+                return dict if same_json(as_read(fields), as_read(sent)) else None
+            again = read_as(kind, sent)
+            return kind if again is not None and same_json(seen_of(again, sent), self.fields) else None
+        except Exception:  # noqa: BLE001 - whatever a handler has put there, that is not in the body
+            return None
 
     def said(self, when: When, unless: Unless, parameters: Mapping[str, Any]) -> tuple[When, Unless] | str:
         """What policies have read, as conditions on what was sent, or why it cannot be said. The fix has these parameters."""
@@ -88,16 +92,16 @@ class Given:
         if isinstance(request, Mapping):
             if self._body is None:
                 return when, unless
-            # A dictionary that was made from a model may have a default where nothing was sent.
-            never = unless if asked_for is dict else {}
-            read = when | {path: read_at(request, path) for path in unless.keys() - never.keys()}
-            return _of_a_dictionary(request, sent or {}, read, never)
+            if asked_for is not dict:
+                return (
+                    "its handler makes a dictionary of a model, and nobody can say what was sent for a field"
+                )
+            return _of_a_dictionary(request, sent or {}, when, unless)
         again = None if sent is None else read_as(type(request), sent)
         if self._body is None:
             sent, again = seen_of(request, None, only_set=True), request
         elif sent is None or self.kind is None:
-            # The handler has changed it, or has it from elsewhere.
-            return {path: read_at(self.fields, path) for path in (*when, *unless)}, {}
+            return "its handler has changed what was sent, or a model reads that otherwise each time"
         try:
             return _Said(self.fields, again, seen_of(again, sent), sent).conditions(when, unless, parameters)
         except ServerError as why:
@@ -190,7 +194,9 @@ class _Said(NamedTuple):
         tops = {one.partition("/")[0] for one in place.spellings} - {WHOLE_REQUEST}
         if not tops and "Secret" in str(reading_of(kind).fields):
             raise ServerError("it rests on all of a request that holds a secret")
-        for other in nulled(self.again, self.sent, tops):
+        for count, other in enumerate(nulled(self.again, self.sent, tops)):
+            if count == _MOST_NULLS:
+                raise ServerError("it rests on more than anybody can try with nulls")
             again = read_as(kind, other)
             if again is not None and not same_json(read_at(seen_of(again, other), path), seen):
                 raise ServerError(f"to {kind.__name__} a null is something else than nothing")

@@ -188,8 +188,10 @@ def seen_of(model: Any, sent: Any, *, only_set: bool = False) -> Any:
     That is what a handler goes on with, whatever the model would write. With `only_set` what was left to a default is left out.
     """
     reading, told = reading_of(model.__class__), sent if isinstance(sent, dict) else {}
+    if "root" in getattr(model.__class__, "model_fields", ()):
+        return _seen(model.root, sent)
     if not reading.fields:
-        return _seen(getattr(model, "root", None), sent) if hasattr(model, "root") else _as_json(model)
+        return _as_json(model)
     only = model.__pydantic_fields_set__ if only_set and hasattr(model, "__pydantic_fields_set__") else None
     seen: dict[str, Any] = {}
     for name, field in reading.fields.items():
