@@ -1,6 +1,6 @@
 """What a handler gives to a check, and what a memory makes of it: nothing is sent that the route itself would not ask for."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import httpx2
 import msgspec
@@ -8,7 +8,7 @@ import pytest
 from fastapi import Body, FastAPI
 from litestar import Litestar, post
 from litestar.params import JSONBody
-from pydantic import BaseModel, ConfigDict, Field, field_serializer
+from pydantic import BaseModel, ConfigDict, Field, RootModel, field_serializer, field_validator
 
 from shelflife.client import Guard, Memory, Reply
 from shelflife.integrations.fastapi import install
@@ -258,3 +258,55 @@ def served_as(kind):
 def test_policies_see_what_the_handler_goes_on_with_whatever_the_model_would_write(kind, body):
     with serving(served_as(kind)) as address:
         assert httpx2.post(f"{address}/quotes", json=body).status_code == 422
+
+
+def refusing(kind, given=lambda wanted: wanted):
+    """An app that refuses every request of which a policy has read the lane."""
+    provider, app = Provider({"lanes": LANES}), FastAPI()
+    install(app, provider)
+
+    @provider.policy
+    def never(request, tables):
+        return fix("STOP", lane=tables.lanes["NL-DE"]["service"]) if request.get("lane") else None
+
+    @app.post("/quotes")
+    def quote(wanted: kind) -> dict[str, bool]:
+        provider.check(given(wanted))
+        return {"done": True}
+
+    return app
+
+
+def test_policies_see_what_is_inside_of_a_root_model():
+    with serving(refusing(RootModel[Quote])) as address:
+        assert httpx2.post(f"{address}/quotes", json={"lane": "NL-US"}).status_code == 422
+
+
+def test_a_refusal_stays_one_whatever_a_handler_has_added():
+    with serving(
+        refusing(dict, lambda wanted: {**wanted, "user": Quote(lane="x"), "any": object()})
+    ) as address:
+        assert httpx2.post(f"{address}/quotes", json={"lane": "NL-US"}).status_code == 422
+
+
+class Stop(BaseModel):
+    lane: str | None = None
+    note: str | None = None
+
+
+class Tour(BaseModel):
+    lane: list[Stop]
+    reads: ClassVar[list[int]] = []
+
+    @field_validator("lane")
+    @classmethod
+    def counted(cls, lane: list[Stop]) -> list[Stop]:
+        cls.reads.append(len(lane))
+        return lane
+
+
+def test_a_long_body_is_not_read_again_for_each_of_its_fields():
+    with serving(refusing(Tour)) as address:
+        refused = httpx2.post(f"{address}/quotes", json={"lane": [{"lane": "a"}] * 300})
+    assert refused.json()["recovery_feedback"]["suggestions"][0]["cache_hint"] == "recompute"
+    assert len(Tour.reads) < 100
