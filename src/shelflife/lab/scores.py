@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from shelflife.lab.judging import eligible_by_width, is_true, precision, precision_by
 from shelflife.lab.paper import SPLIT_FIELDS
 from shelflife.lab.records import (
     Alerted,
@@ -23,8 +24,19 @@ from shelflife.lab.records import (
     Shown,
 )
 from shelflife.lab.spec import RunSpec
+from shelflife.lab.wire import contract_fields_in
 
-__all__ = ["FirstTry", "RunScore", "SavingFactors", "Tokens", "Wire", "as_json", "is_whole", "score_of"]
+__all__ = [
+    "FieldBytes",
+    "FirstTry",
+    "RunScore",
+    "SavingFactors",
+    "Tokens",
+    "Wire",
+    "as_json",
+    "is_whole",
+    "score_of",
+]
 
 _CARRIED_OUT = 2
 """Of a status, its hundreds."""
@@ -54,6 +66,13 @@ class Tokens(msgspec.Struct, frozen=True):
         return self.prompt + self.completion
 
 
+class FieldBytes(msgspec.Struct, frozen=True):
+    """How often a member of the contract stood in responses, and what it took: its name, the colon and its value."""
+
+    times: int
+    bytes: int
+
+
 class Wire(msgspec.Struct, frozen=True, kw_only=True):
     """What went over the wire between agent and server."""
 
@@ -62,6 +81,15 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     """Of responses: their bodies, and the contract's headers."""
 
     contract_bytes: int
+    carrying: int
+    """The responses that had anything of the contract."""
+
+    most_contract_bytes: int
+    """Of one response."""
+
+    fields: dict[str, FieldBytes]
+    """The members of the contract in the bodies of responses, without the position."""
+
     request_bytes: int
     contract_request_bytes: int
     """Of the contract's headers of requests, which come to the bytes of their bodies."""
@@ -150,6 +178,9 @@ class RunScore(msgspec.Struct, frozen=True, kw_only=True):
 
     episodes: int
     completed: int
+    uncompleted: dict[str, int]
+    """By class, the episodes that were given up."""
+
     first_try: int
     first_try_episodes: list[int]
     """Which they were."""
@@ -196,6 +227,9 @@ class RunScore(msgspec.Struct, frozen=True, kw_only=True):
     eviction_precision: float | None
     """The share of evictions that were right: the fix was stale, or rested on a table that the server would name no more."""
 
+    precision_by: dict[str, float | None]
+    """The same by other definitions of a right eviction: by `value`, which is the one above, by `row`, by `table` and by `count`."""
+
     restamps: int
     """The entries that were kept though a table of theirs had moved, or they had come to rest on another: once for each episode in
     which the memory found that out."""
@@ -205,6 +239,9 @@ class RunScore(msgspec.Struct, frozen=True, kw_only=True):
 
     compliance: float | None
     """Percent of the eligible episodes that succeeded at the first attempt; None for an arm without memory."""
+
+    compliance_by_width: dict[int, FirstTry] | None
+    """The same by how many episodes after each drift are left out as stale slots; None for an arm without memory."""
 
     eligible: int
     eligible_episodes: list[int]
@@ -268,6 +305,10 @@ def score_of(records: Sequence[Record]) -> RunScore:
         digest=start.digest,
         episodes=len(ended),
         completed=sum(one.is_completed for one in ended.values()),
+        uncompleted={
+            name: sum(not ended[index].is_completed for index in _of(start, name))
+            for name in dict.fromkeys(start.classes)
+        },
         first_try=len(first_try),
         first_try_episodes=sorted(first_try),
         retries=_retries(ended),
@@ -286,7 +327,8 @@ def score_of(records: Sequence[Record]) -> RunScore:
         drifted_after=_moments(drifts),
         evictions=len(evictions),
         evictions_by_event=_by_event(evictions, drifts),
-        eviction_precision=_precision(evictions, drifts),
+        eviction_precision=precision(evictions, drifts),
+        precision_by=precision_by(evictions, drifts),
         restamps=len(
             {
                 (record.episode, entry)
@@ -297,6 +339,7 @@ def score_of(records: Sequence[Record]) -> RunScore:
         ),
         alerts=[record.episode for record in records if isinstance(record, Alerted)],
         compliance=100 * eligible_first_try / len(eligible) if start.is_remembering and eligible else None,
+        compliance_by_width=_by_width(start, drifts, first_try) if start.is_remembering else None,
         eligible=len(eligible),
         eligible_episodes=eligible,
         eligible_first_try=eligible_first_try,
@@ -327,6 +370,9 @@ def _wire(attempts: Sequence[Attempted], asked: Sequence[Asked]) -> Wire:
         responses=sum(one.mended + 1 for one in attempts if one.status is not None),
         bytes=sum(one.response_bytes for one in attempts),
         contract_bytes=sum(one.contract_bytes for one in attempts),
+        carrying=sum(one.mended + 1 for one in attempts if one.contract_bytes),
+        most_contract_bytes=max((one.contract_bytes for one in attempts if not one.mended), default=0),
+        fields=_fields(attempts),
         request_bytes=sum(one.request_bytes for one in attempts),
         contract_request_bytes=sum(one.contract_request_bytes for one in attempts),
         other_header_bytes=sum(one.other_header_bytes for one in attempts),
@@ -334,6 +380,14 @@ def _wire(attempts: Sequence[Attempted], asked: Sequence[Asked]) -> Wire:
         question_bytes=sum(record.question_bytes for record in asked),
         question_whole_bytes=sum(record.whole_bytes for record in asked),
     )
+
+
+def _fields(attempts: Sequence[Attempted]) -> dict[str, FieldBytes]:
+    sizes: dict[str, list[int]] = {}
+    for one in attempts:
+        for name, size in contract_fields_in(one.answer):
+            sizes.setdefault(name, []).append(size)
+    return {name: FieldBytes(len(found), sum(found)) for name, found in sizes.items()}
 
 
 def _ended(records: Sequence[Record], agent: int) -> dict[int, EpisodeEnded]:
@@ -403,7 +457,7 @@ def _subject(entry: Shown) -> tuple[str, ...]:
 
 
 def _has_stale(entries: Iterable[Shown], attempt: Attempted, drifts: Sequence[Drifted]) -> bool:
-    return not all(_is_true(entry, attempt.episode, drifts) for entry in entries)
+    return not all(is_true(entry, attempt.episode, drifts) for entry in entries)
 
 
 def _served(model: Model | None, attempts: Sequence[Attempted]) -> Model | None:
@@ -413,12 +467,6 @@ def _served(model: Model | None, attempts: Sequence[Attempted]) -> Model | None:
     return Model(model.requested, ", ".join(served) or None)
 
 
-def _precision(evictions: Sequence[Evicted], drifts: Sequence[Drifted]) -> float | None:
-    if not evictions:
-        return None
-    return sum(_is_right(eviction, drifts) for eviction in evictions) / len(evictions)
-
-
 def _of(start: RunStarted, in_class: str) -> list[int]:
     return [index for index, name in enumerate(start.classes) if name == in_class]
 
@@ -426,6 +474,11 @@ def _of(start: RunStarted, in_class: str) -> list[int]:
 def _rate(indexes: Iterable[int], first_try: set[int]) -> FirstTry:
     chosen = set(indexes)
     return FirstTry(len(chosen), len(chosen & first_try))
+
+
+def _by_width(start: RunStarted, drifts: Sequence[Drifted], first_try: set[int]) -> dict[int, FirstTry]:
+    by_width = eligible_by_width(start, _moments(drifts))
+    return {width: _rate(episodes, first_try) for width, episodes in by_width.items()}
 
 
 def _split(start: RunStarted, first_try: set[int], *, is_after: bool) -> FirstTry | None:
@@ -444,26 +497,6 @@ def _by_event(evictions: Sequence[Evicted], drifts: Sequence[Drifted]) -> list[i
     moments = _moments(drifts)
     latest = [max((m for m in moments if m < eviction.episode), default=None) for eviction in evictions]
     return [latest.count(moment) for moment in moments]
-
-
-def _vector(entry: Shown, episode: int, drifts: Sequence[Drifted]) -> Sequence[str] | None:
-    """The tables that the server would have named with a remembered fix in an episode; None if it would not have given that fix."""
-    since = (drift for drift in drifts if entry.learned_in <= drift.after < episode)
-    judged = [drift.judged[entry.id] for drift in since if entry.id in drift.judged]
-    if not judged:
-        return entry.tables
-    return next((fix.tables for fix in judged[-1].fixes if fix.is_same(entry)), None)
-
-
-def _is_true(entry: Shown, episode: int, drifts: Sequence[Drifted]) -> bool:
-    """Whether the server would still have given a remembered fix in an episode."""
-    return _vector(entry, episode, drifts) is not None
-
-
-def _is_right(eviction: Evicted, drifts: Sequence[Drifted]) -> bool:
-    """Whether an entry was rightly dropped: it was stale, or names a table that the server would name no more."""
-    vector = _vector(eviction.entry, eviction.episode, drifts)
-    return vector is None or bool({*eviction.entry.tables}.difference(vector))
 
 
 def _saving(
@@ -491,4 +524,7 @@ def as_json(score: RunScore) -> dict[str, Any]:
     for name, digits in (("compliance", 1), ("eviction_precision", 2)):
         if built[name] is not None:
             built[name] = round(built[name], digits)
+    built["precision_by"] = {
+        name: None if value is None else round(value, 2) for name, value in built["precision_by"].items()
+    }
     return built
