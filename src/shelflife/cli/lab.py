@@ -76,7 +76,8 @@ def _add_run(verbs: "Verbs") -> None:
         "--consume",
         choices=[one.value for one in Consume],
         default=PLAIN_CONSUME.value,
-        help="how a remembered fix reaches the request: listed, as an amended input, or written in by the client",
+        help="how a remembered fix reaches the request: listed with or without the sentence that has it merged (2, 1),"
+        " as an amended input, or written in by the client",
     )
     run.add_argument(
         "--level", type=int, choices=[0, 1, 4, 5, 6], default=PLAIN_LEVEL, help="of the server's wire"
@@ -207,7 +208,7 @@ def _add_conduct(parser: argparse.ArgumentParser) -> None:
         "--match",
         choices=get_args(Match),
         default=PLAIN.match,
-        help="at --level 1, where no fix says what it is for: which requests it is taken to be for",
+        help="at --level 1 or 4, with the paper's members alone, no fix says what it is for: which requests it is taken to be for",
     )
 
 

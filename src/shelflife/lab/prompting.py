@@ -33,16 +33,16 @@ def messages_for(
     api: Api, episode: Episode, consume: Consume, entries: Sequence[Entry], before: Sequence[Turn]
 ) -> list[Message]:
     """The conversation of an episode up to the next reply."""
-    return conversation(system_prompt(api), _task(episode, consume, entries), before)
+    return conversation(system_prompt(api, consume), _task(episode, consume, entries), before)
 
 
-def system_prompt(api: Api) -> str:
-    """What a planner is told before any task."""
-    return (
+def system_prompt(api: Api, consume: Consume) -> str:
+    """What a planner is told before any task. From Level 2 on, that suggestions are to be merged verbatim."""
+    base = (
         f"You make requests to an HTTP API. The operation is {api.operation}, with a JSON body of these fields: {api.fields}.\n"
-        "Reply with the JSON body of the next request: one JSON object, and nothing else.\n"
-        f"{MERGE_INSTRUCTION}"
+        "Reply with the JSON body of the next request: one JSON object, and nothing else."
     )
+    return base if consume is Consume.LEVEL_1 else f"{base}\n{MERGE_INSTRUCTION}"
 
 
 def conversation(system: str, task: str, before: Sequence[Turn]) -> list[Message]:
@@ -58,7 +58,7 @@ def conversation(system: str, task: str, before: Sequence[Turn]) -> list[Message
 def _task(episode: Episode, consume: Consume, entries: Sequence[Entry]) -> str:
     plain = f"{INPUT}{msgspec.json.encode(episode.input).decode()}\n"
     match consume:
-        case Consume.LEVEL_2:
+        case Consume.LEVEL_1 | Consume.LEVEL_2:
             shown = "\n".join(part for part in (plain, memory_block(entries)) if part)
         case Consume.LEVEL_3:
             shown = amended_input(episode.input, entries) or plain
