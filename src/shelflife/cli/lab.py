@@ -93,7 +93,8 @@ def _add_grid(verbs: "Verbs") -> None:
     grid = verbs.add_parser(
         "grid",
         help="play the whole evaluation of the paper, simulated",
-        description="Play the paper's 250 runs with simulated planners that are tuned to its models.",
+        description="Play the paper's 250 runs with simulated planners that are tuned to its models, and those that need"
+        " neither a model nor chance.",
     )
     _add_playing(grid, worker_count=os.cpu_count() or 1, kept=f"{_GRID_RECORDS} by default")
     grid.set_defaults(run=_grid)
@@ -274,9 +275,9 @@ def _has_model(specs: list[RunSpec]) -> bool:
 
 def _grid(options: argparse.Namespace) -> None:
     with _lab():
-        from shelflife.lab.grid import paper_grid
+        from shelflife.lab.grid import further_runs, paper_grid
     out = options.out or _GRID_RECORDS
-    outcome = _played(paper_grid(), out, options.jobs)
+    outcome = _played([*paper_grid(), *further_runs()], out, options.jobs)
     if outcome.scores:
         _print_extent(outcome.scores)
     print(f"records are in {out}; make the report with: shelflife lab report {out}")
@@ -285,8 +286,13 @@ def _grid(options: argparse.Namespace) -> None:
 
 def _print_extent(scores: list[RunScore]) -> None:
     spent = [score.spent for score in scores]
-    episode_count = sum(score.episodes for score in scores)
-    print(f"{counted(len(scores), 'run')}, {episode_count:,} episodes (simulated, tuned to the paper)")
+    tuned = [score for score in scores if score.tuned_to]
+    for played, kind in (
+        (tuned, "simulated, tuned to the paper"),
+        ([score for score in scores if not score.tuned_to], "deterministic"),
+    ):
+        episode_count = sum(score.episodes for score in played)
+        print(f"{counted(len(played), 'run')}, {episode_count:,} episodes ({kind})")
     parts = {
         "server": sum(one.server_s for one in spent),
         "memory": sum(one.memory_s for one in spent),

@@ -16,19 +16,23 @@ from shelflife.lab.exhibits.compliance import (
     undrifted,
 )
 from shelflife.lab.exhibits.conducts import beyond_the_paper, matching, under_attack
+from shelflife.lab.exhibits.controls import uncompleted, untouched
 from shelflife.lab.exhibits.costs import savings, tokens, wire
 from shelflife.lab.exhibits.coverage import coverage
+from shelflife.lab.exhibits.levels import consumption, vectors
 from shelflife.lab.exhibits.pools import Pool, Runs, Subject
 from shelflife.lab.exhibits.price_sheet import price_sheet
+from shelflife.lab.exhibits.sensitivity import precisions, slot_widths
 from shelflife.lab.exhibits.streams import other_streams, what_was_run
+from shelflife.lab.exhibits.wire_fields import wire_fields
 from shelflife.lab.scores import RunScore
 
 __all__ = ["Collection", "LeftOut", "collection_of", "exhibit_keys"]
 
 _BY_RUNS = (
-    *(ladder, savings, classes, price_sheet, tokens, hint_shapes, domains, rotations),
-    *(rotation_schedules, undrifted, intervals, wire),
-    *(matching, beyond_the_paper, under_attack),
+    *(ladder, precisions, slot_widths, savings, classes, untouched, price_sheet, tokens, hint_shapes),
+    *(domains, rotations, rotation_schedules, undrifted, uncompleted, intervals, wire, wire_fields),
+    *(matching, consumption, vectors, beyond_the_paper, under_attack),
 )
 _NEEDS = {
     price_sheet: "the rule stream",
@@ -37,6 +41,11 @@ _NEEDS = {
     undrifted: "the undrifted stream",
     intervals: "the drifted stream by a planner that has chance in it",
     matching: "the drifted stream at Level 1",
+    precisions: "a stream whose tables drift by an arm that evicts",
+    uncompleted: "any stream in the paper's conduct",
+    consumption: "the drifted stream or recipes with one planner that was shown its fixes in two ways",
+    vectors: "one stream at both Level 1 and Level 4 with --match family",
+    wire_fields: "a server that says what its fixes rest on",
     under_attack: "a stream with a hostile server",
     beyond_the_paper: "the silent stream, and none of another conduct than the paper's",
 }
