@@ -45,7 +45,7 @@ _NEEDS = {
     uncompleted: "any stream in the paper's conduct",
     consumption: "the drifted stream or recipes with one planner that was shown its fixes in two ways",
     vectors: "one stream at both Level 1 and Level 4 with --match family",
-    wire_fields: "a server that says what its fixes rest on",
+    wire_fields: "Level 1 with --match family, or a level above it",
     under_attack: "a stream with a hostile server",
     beyond_the_paper: "the silent stream, and none of another conduct than the paper's",
 }

@@ -79,8 +79,10 @@ def consumption(runs: Runs) -> Exhibit:
     )
 
 
-def _place(stream: str, planner: str, arm: str, kind: Kind) -> tuple[bool, str, str, int]:
-    return stream != _PAYMENTS, kind.value, planner, ALL_ARMS.index(arm)
+def _place(stream: str, planner: str, arm: str, kind: Kind) -> tuple[bool, str, int, str, int]:
+    """Payments first, and in a stream what was measured."""
+    is_measured = kind is Kind.MEASURED
+    return stream != _PAYMENTS, stream, -is_measured, planner, ALL_ARMS.index(arm)
 
 
 def _of_ways(pools: dict[Consume, Pool], kind: Kind) -> Iterator[list[Cell]]:

@@ -40,13 +40,19 @@ class Subject(NamedTuple):
         return ", ".join(parts)
 
     @property
-    def rank(self) -> tuple[int, int, str, str, int]:
+    def is_as_in_the_paper(self) -> bool:
+        """Whether fixes reach it as they reach the paper's models."""
+        return (self.consume, self.level) == (PLAIN_CONSUME, PLAIN_LEVEL)
+
+    @property
+    def rank(self) -> tuple[int, int, str, bool, str, int]:
         """Where it stands in an exhibit."""
         models = list(LADDER.facts)
         place = models.index(self.counterpart) if self.counterpart in models else len(models)
         if self.kind is Kind.EXACT:
             place = 0
-        return (_FIRST.index(self.kind), place, self.planner, self.consume, self.level)
+        is_other = not self.is_as_in_the_paper
+        return (_FIRST.index(self.kind), place, self.planner, is_other, self.consume, self.level)
 
 
 class Pool(NamedTuple):

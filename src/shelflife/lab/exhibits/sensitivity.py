@@ -21,7 +21,6 @@ from shelflife.lab.exhibits.comparison import PLANNER, default_note, notes, rows
 from shelflife.lab.exhibits.pools import Pool, Runs, Subject, groups
 from shelflife.lab.judging import SLOT_WIDTHS
 from shelflife.lab.scores import FirstTry, RunScore
-from shelflife.lab.spec import PLAIN_CONSUME, PLAIN_LEVEL
 
 __all__ = ["precisions", "slot_widths"]
 
@@ -48,7 +47,8 @@ def slot_widths(runs: Runs) -> Exhibit:
             return None
         missing = Cell(DASH, Kind.PAPER)
         a1, a2d = (number(known.compliance.get(arm), Kind.PAPER) for arm in arms)
-        wider = Cell("higher", Kind.PAPER) if known.compliance["A1"] < 100 else missing
+        can_rise = known.compliance["A1"] not in (0, 100)
+        wider = Cell("higher", Kind.PAPER) if can_rise else missing
         return [
             *(missing, missing, a1, wider),
             *(missing, missing, a2d, missing),
@@ -72,7 +72,9 @@ def slot_widths(runs: Runs) -> Exhibit:
                 for width in SLOT_WIDTHS
             ),
         ),
-        rows_beside_the_paper(runs.subjects(_STREAM), here, published),
+        rows_beside_the_paper(
+            [one for one in runs.subjects(_STREAM) if one.is_as_in_the_paper], here, published
+        ),
         notes(
             "Measurement Hygiene; the numbers: Table tab:ladder",
             "The paper's text leaves out the first governed episode after each rotation, and its denominators (nine of eleven) say two. It says that widening the slot by one episode raises"
@@ -156,12 +158,7 @@ def _usual_restamps() -> str:
 
 
 def _lines(runs: Runs, stream: str, arm: str) -> Iterator[_Line]:
-    as_in_the_paper = [
-        subject
-        for subject in runs.subjects(stream)
-        if (subject.consume, subject.level) == (PLAIN_CONSUME, PLAIN_LEVEL)
-    ]
-    for group in groups(as_in_the_paper):
+    for group in groups([one for one in runs.subjects(stream) if one.is_as_in_the_paper]):
         pools = {subject: pool for subject in group if (pool := runs.pool(subject, stream, arm)).runs}
         played = [run for pool in pools.values() for run in pool.runs]
         if not any(run.precision_by["table"] is not None for run in played):

@@ -24,17 +24,22 @@ __all__ = ["wire_fields"]
 
 _OWN_LEVEL = 1
 _STAMPS, _HINT, _TABLE = "table_versions", "cache_hint", "table"
-_FIRST_OF_VECTORS = 4
+_FIRST_OF_OURS = 4
+"""From this level on suggestions have members beside the paper's."""
+
+_AS_THE_PAPERS_CLIENT = Conduct(match="family")
+"""With which the paper's numbers come out of its own wire: so the responses are of the same sorts as the paper's."""
+
 _WHY = {
-    "Responses: of them with contract": "at Level 1 and above every response of ours carries the stamps, and seven in ten of the paper's carry anything of the contract",
-    "Mean response: bytes": "the server's own texts: a subscription that was made is told here in as many words as Stripe has for one",
-    "Mean response: contract": "in the paper three responses in ten carry nothing, and of the others not all have the dictionary",
-    "Mean response: (%)": "both of the above: more responses carry the contract, and they are longer",
-    "Carrying ones: mean": "most of ours are successes, with the stamps and no suggestion; the dictionary has all tables of the API, each with its version",
-    "Carrying ones: most": "the dictionary and the two fields of a suggestion, with the names that our tables have; a request that meets two policies has two suggestions",
-    "table_versions: of all bytes (%)": "it comes with every response of ours; at 190 bytes each, 11.7 % of the paper's bytes are about 1,700 responses of 3,387",
-    "table_versions: bytes each": "the names of our tables, and versions that the server mints after a drift",
-    "Fields of a suggestion: of all bytes (%)": "they come with refusals alone, and a memory leaves few of those; our refusals are also shorter than our successes",
+    "Responses: of them with contract": "every response of ours carries the stamps, and in the paper seven in ten carry anything of the contract",
+    "Mean response: bytes": "the texts of another server; ours tells of a subscription that was made in as many words as Stripe does",
+    "Mean response: contract": "as above: in the paper three responses in ten carry nothing",
+    "Mean response: (%)": "every response carries the contract, and the rest of it is of another length",
+    "Carrying ones: mean": "all of ours have the dictionary, and by its own numbers about {with_stamps:,} of the paper's {carrying:,}",
+    "Carrying ones: most": "the dictionary and two fields of a suggestion, with the names that our tables have and the versions that our server mints",
+    "table_versions: of all bytes (%)": "it comes with every response of ours, and by its own numbers with about {with_stamps:,} of the paper's {responses:,}",
+    "table_versions: bytes each": "the names of our tables, and the versions that our server mints after a drift",
+    "Fields of a suggestion: of all bytes (%)": "they come with refusals, which by its own numbers are about {with_hints:,} of the paper's {responses:,}: its models fail more often than a planner that does as it is shown",
     "Fields of a suggestion: cache_hint": "another value",
     "Fields of a suggestion: table": "the names of the tables that our fixes come from",
 }
@@ -46,9 +51,8 @@ def wire_fields(runs: Runs) -> Exhibit:
     by_wire: dict[tuple[int, bool, Kind], dict[str, list[RunScore]]] = {}
     for run in runs.on_honest_servers:
         level, conduct = run.spec.level, run.spec.conduct
-        if level >= _OWN_LEVEL and conduct == Conduct(match=conduct.match) and run.wire.responses:
-            # at Level 1 there is nothing beside the paper's members to leave out
-            is_the_papers = level < _FIRST_OF_VECTORS or conduct.match != PLAIN.match
+        is_the_papers = conduct == _AS_THE_PAPERS_CLIENT
+        if run.wire.responses and (is_the_papers or (conduct == PLAIN and level >= _FIRST_OF_OURS)):
             key = level, is_the_papers, kind_of(run)
             by_wire.setdefault(key, {}).setdefault(run.spec.stream, []).append(run)
     rows: list[Row] = []
@@ -165,7 +169,21 @@ def _published() -> Row:
 
 def _why(ours: Row | None) -> Iterator[str]:
     """For each number of ours at the paper's level that is another, why."""
+    told = _worked_out()
     for column, here, there in zip(_COLUMNS, ours.cells, _published().cells, strict=True) if ours else ():
         name = f"{column.group}: {column.name}"
         if name in _WHY and here.text != there.text:
-            yield f"{name}, {here.text} here and {there.text} there: {_WHY[name]}."
+            yield f"{name}, {here.text} here and {there.text} there: {_WHY[name].format(**told)}."
+
+
+def _worked_out() -> dict[str, int]:
+    """How many of the paper's responses had what, in hundreds: the share of a field in all bytes, over what it takes each time."""
+    cost, fields = paper.WIRE.facts, paper.WIRE_FIELDS.facts
+    one_percent = cost.responses * cost.mean_bytes / 100
+    hint_and_table = fields.hint_bytes + fields.table_bytes
+    return {
+        "responses": cost.responses,
+        "carrying": fields.carrying,
+        "with_stamps": 100 * round(fields.versions_percent * one_percent / fields.versions_bytes / 100),
+        "with_hints": 100 * round(fields.suggestion_percent * one_percent / hint_and_table / 100),
+    }
