@@ -114,6 +114,7 @@ def _add_preflight(verbs: "Verbs") -> None:
     )
     preflight.add_argument("--seed", type=int, default=0, help="of a seeded planner")
     _add_model(preflight)
+    preflight.add_argument("--out", type=Path, metavar="DIR", help="keep what is found here, for the report")
     preflight.add_argument("--json", action="store_true", help="print the findings for programs")
     preflight.set_defaults(run=_preflight)
 
@@ -308,7 +309,7 @@ def _print_extent(scores: list[RunScore]) -> None:
 def _preflight(options: argparse.Namespace) -> None:
     with _lab():
         from shelflife.lab.planners.naming import planner_for
-        from shelflife.lab.preflight import calls_of, preflight
+        from shelflife.lab.preflight import calls_of, keep_preflight, preflight
     scenario = load("undrifted")
     try:
         with (
@@ -319,7 +320,9 @@ def _preflight(options: argparse.Namespace) -> None:
             Progress(calls_of(options.trials), "calls") as progress,
         ):
             found = preflight(planner, trials=options.trials, on_call=progress.advance)
-    except PlannerError as error:
+        if options.out is not None:
+            keep_preflight(found, options.out)
+    except (PlannerError, RecordsError) as error:
         raise CommandError(str(error)) from error
     except KeyboardInterrupt:
         print("\nshelflife: interrupted: a preflight keeps nothing, and begins anew", file=sys.stderr)
@@ -350,6 +353,7 @@ def _report(options: argparse.Namespace) -> None:
     with _lab():
         from shelflife.lab.exhibits import ExhibitsError, collection_of, write_all
         from shelflife.lab.grid import scores_in
+        from shelflife.lab.preflight import preflights_in
     if not options.records.is_dir():
         raise CommandError(f"there is no folder {options.records}")
     try:
@@ -358,7 +362,7 @@ def _report(options: argparse.Namespace) -> None:
             raise CommandError(
                 f"there is no whole run in {options.records}; make some with: shelflife lab run"
             )
-        collection = collection_of(scores)
+        collection = collection_of(scores, preflights_in(options.records))
         with _lab():
             report, *rest = write_all(collection, options.out or options.records)
     except (ExhibitsError, RecordsError) as error:

@@ -21,7 +21,15 @@ from shelflife.lab.planners import PlannerError
 from shelflife.lab.planners.models import LONGEST_ANSWER_S
 from shelflife.lab.planners.naming import planner_for
 from shelflife.lab.planners.simulated import stand_in_for
-from shelflife.lab.records import Attempted, Record, RecordFile, RecordsError, RunStarted, read_records
+from shelflife.lab.records import (
+    Attempted,
+    Record,
+    RecordFile,
+    RecordsError,
+    RunStarted,
+    for_a_file,
+    read_records,
+)
 from shelflife.lab.runner import LabError, check_playable, play, strategy_of
 from shelflife.lab.scenarios import Scenario, load
 from shelflife.lab.scores import RunScore, is_whole, score_of
@@ -177,7 +185,7 @@ def file_name_of(spec: RunSpec, scenario: Scenario, base_url: str | None = None)
         f"seed-{spec.seed}",
         *spec.conduct.words,
     )
-    named = "--".join(_for_a_file(part) for part in parts)[:_LONGEST_NAME]
+    named = "--".join(for_a_file(part) for part in parts)[:_LONGEST_NAME]
     return f"{named}--{digest_of(parts, scenario, base_url)[:8]}.jsonl"
 
 
@@ -288,10 +296,6 @@ def last_run_in(path: Path) -> list[Record]:
     records = read_records(path)
     begun = [index for index, record in enumerate(records) if isinstance(record, RunStarted)]
     return records[begun[-1] :] if begun else []
-
-
-def _for_a_file(text: str) -> str:
-    return "".join(char if char.isascii() and (char.isalnum() or char in "._=-") else "_" for char in text)
 
 
 def paper_grid() -> list[RunSpec]:
