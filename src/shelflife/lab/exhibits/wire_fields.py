@@ -15,7 +15,7 @@ from shelflife.lab.exhibits.cells import (
     number,
     written,
 )
-from shelflife.lab.exhibits.comparison import notes
+from shelflife.lab.exhibits.comparison import PLANNER, notes
 from shelflife.lab.exhibits.pools import Runs
 from shelflife.lab.scores import RunScore
 from shelflife.lab.spec import PLAIN, Conduct
@@ -65,12 +65,15 @@ def wire_fields(runs: Runs) -> Exhibit:
                 **_known(lines),
             }
         for index, (stream, played) in enumerate(lines.items()):
-            whose = "the paper's" if is_the_papers else "all of ours"
-            names = (label(str(level)), label(whose), label(stream, is_code=" " not in stream))
+            names = (
+                _who(played),
+                label(_wire(level, is_the_papers)),
+                label(stream, is_code=" " not in stream),
+            )
             rows.append(Row((*names, *_of_fields(played, kind)), kind, not index))
             if level == _OWN_LEVEL and kind is Kind.EXACT and index == 0:
                 at_the_papers_level = rows[-1]
-        if level == _OWN_LEVEL:
+        if level == _OWN_LEVEL and kind is Kind.EXACT:
             rows.append(_published())
     if rows and at_the_papers_level is None:
         rows.append(_published()._replace(is_first_of_block=True))
@@ -89,8 +92,8 @@ def wire_fields(runs: Runs) -> Exhibit:
 
 
 _COLUMNS = (
-    Column("Level", align="left"),
-    Column("Members", align="left"),
+    PLANNER,
+    Column("Wire", align="left"),
     Column("Stream", align="left"),
     Column("counted", "Responses"),
     Column("of them with contract", "Responses"),
@@ -110,6 +113,16 @@ _COLUMNS = (
 
 def _place(level: int, is_the_papers: bool, kind: Kind) -> tuple[int, bool, int]:
     return level, not is_the_papers, [*Kind].index(kind)
+
+
+def _who(played: Sequence[RunScore]) -> Cell:
+    names = sorted({run.spec.planner for run in played})
+    return label(names[0], is_code=True) if len(names) == 1 else label(f"{len(names)} planners")
+
+
+def _wire(level: int, is_the_papers: bool) -> str:
+    is_all = level < _FIRST_OF_OURS or not is_the_papers
+    return f"Level {level}" if is_all else f"Level {level}, the paper's members"
 
 
 def _known(lines: dict[str, list[RunScore]]) -> dict[str, list[RunScore]]:
@@ -163,7 +176,7 @@ def _published() -> Row:
         written(fields.table_bytes, 0),
         DASH,
     )
-    names = (label(str(_OWN_LEVEL)), label("the paper's"), label("7 models, all streams"))
+    names = (label("7 models"), label(_wire(_OWN_LEVEL, is_the_papers=True)), label("all streams"))
     return Row((*names, *(Cell(text, Kind.PAPER) for text in texts)), Kind.PAPER)
 
 
