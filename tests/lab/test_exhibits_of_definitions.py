@@ -118,6 +118,18 @@ def test_every_byte_that_differs_from_the_papers_says_why_and_no_other(exhibits)
     assert line(shown, "Level 1")["Fields of a suggestion: cache_hint"] == "24"
 
 
+def test_the_paper_is_consistent_with_itself():
+    for model, row in paper.LADDER.facts.items():
+        assert row.gain == pytest.approx(row.compliance["A2D"] - row.compliance["A1"], abs=0.11)
+        assert row.funding_post["A2D"] == paper.CLASSES.facts[model].funding_post["A2D"]
+        costs = paper.TOKENS.facts[model]
+        assert costs.gain == pytest.approx(costs.saving["A2D"] - costs.saving["A1"], abs=0.11)
+    for model, shapes in paper.HINT_SHAPES.facts.items():
+        assert shapes.add == paper.CLASSES.facts[model].governed["A2D"]
+    wire = paper.WIRE.facts
+    assert wire.contract_percent == pytest.approx(100 * wire.mean_contract_bytes / wire.mean_bytes, abs=0.06)
+
+
 def test_the_papers_numbers_of_the_wire_agree_with_each_other():
     cost, fields = paper.WIRE.facts, paper.WIRE_FIELDS.facts
     whole = cost.responses * cost.mean_bytes
