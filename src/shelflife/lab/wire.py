@@ -1,10 +1,12 @@
 """What the contract costs on the wire."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import httpx2
 import msgspec
+
+if TYPE_CHECKING:  # scores need no client
+    import httpx2
 
 __all__ = [
     "contract_bytes_in",
@@ -30,7 +32,7 @@ def contract_header_bytes(headers: Mapping[str, str]) -> int:
     )
 
 
-def other_header_bytes(response: httpx2.Response) -> int:
+def other_header_bytes(response: "httpx2.Response") -> int:
     """The bytes of an exchange that are neither bodies nor the contract's headers, as HTTP/1.1 has them."""
     request = response.request
     lines = (
@@ -46,7 +48,7 @@ def other_header_bytes(response: httpx2.Response) -> int:
     )
 
 
-def head_bytes(response: httpx2.Response) -> int:
+def head_bytes(response: "httpx2.Response") -> int:
     """How many bytes of an exchange are no bodies: start lines and all headers, both ways."""
     contract = (contract_header_bytes(message.headers) for message in (response.request, response))
     return other_header_bytes(response) + sum(contract)
