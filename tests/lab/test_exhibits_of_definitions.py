@@ -13,6 +13,7 @@ from shelflife.lab.exhibits.preflights import preflights_shown
 from shelflife.lab.grid import execute
 from shelflife.lab.planners.simulated import simulated_planner
 from shelflife.lab.preflight import keep_preflight, preflight, preflights_in
+from shelflife.lab.records import Model
 from shelflife.lab.spec import Conduct, RunSpec
 from tests.lab.exhibit_lines import line
 from tests.lab.played_runs import as_if
@@ -169,6 +170,17 @@ def test_a_measured_step_is_told_as_one(scores):
     shown = next(one for one in collection_of(runs).exhibits if one.key == "consumption")
     assert [row.kind for row in shown.rows] == [Kind.MEASURED, Kind.MEASURED, Kind.PAPER]
     assert line(shown, "2: listed, to be merged verbatim")["Compliance: step"] == "+55.6"
+
+
+def test_it_is_told_how_many_models_were_those_that_were_asked_for(scores):
+    models = [Model("vendor/m", "m"), Model("vendor/m", "m-2"), Model("vendor/m", None)]
+    asked = [
+        msgspec.structs.replace(as_if(scores[0], seed=seed), planner_kind="model", model=model)
+        for seed, model in enumerate(models)
+    ]
+    run = next(one for one in collection_of(asked).exhibits if one.key == "runs")
+    assert "Of 3 runs with a model 1 were served by the one that was asked for" in run.notes[0]
+    assert not any("with a model" in note for note in collection_of(scores).exhibits[-1].notes)
 
 
 def test_level_4_is_held_against_level_1_with_everything_else_as_it_was(exhibits):

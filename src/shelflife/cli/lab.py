@@ -83,6 +83,7 @@ def _add_run(verbs: "Verbs") -> None:
         "--level", type=int, choices=[0, 1, 4, 5, 6], default=PLAIN_LEVEL, help="of the server's wire"
     )
     _add_conduct(run)
+    _add_defences(run)
     _add_model(run)
     run.add_argument("--json", action="store_true", help="print the scores for programs")
     _add_playing(run, worker_count=1, kept=f"those of a model go to {_MODEL_RECORDS} by default")
@@ -176,6 +177,22 @@ def _add_conduct(parser: argparse.ArgumentParser) -> None:
         help="so many play each episode in turn, over one memory",
     )
     parser.add_argument(
+        "--workers",
+        type=_positive,
+        default=PLAIN.workers,
+        metavar="N",
+        help="the server has so many processes over one log; each request comes to any of them",
+    )
+    parser.add_argument(
+        "--match",
+        choices=get_args(Match),
+        default=PLAIN.match,
+        help="at --level 1 or 4, with the paper's members alone, no fix says what it is for: which requests it is taken to be for",
+    )
+
+
+def _add_defences(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
         "--guard",
         choices=get_args(Guarding),
         default=PLAIN.guard,
@@ -198,19 +215,6 @@ def _add_conduct(parser: argparse.ArgumentParser) -> None:
         choices=get_args(Disclose),
         default=PLAIN.disclose,
         help="what the server shows of its tables: names and keys, aliases, or aliases and no diffs",
-    )
-    parser.add_argument(
-        "--workers",
-        type=_positive,
-        default=PLAIN.workers,
-        metavar="N",
-        help="the server has so many processes over one log; each request comes to any of them",
-    )
-    parser.add_argument(
-        "--match",
-        choices=get_args(Match),
-        default=PLAIN.match,
-        help="at --level 1 or 4, with the paper's members alone, no fix says what it is for: which requests it is taken to be for",
     )
 
 

@@ -1,7 +1,7 @@
 """What a run came to, from its records alone. What is not there is None, never zero."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -282,79 +282,144 @@ def is_whole(records: Sequence[Record]) -> bool:
 
 def score_of(records: Sequence[Record]) -> RunScore:
     """The score of a whole run."""
-    start = next(record for record in records if isinstance(record, RunStarted))
-    spent = next(record for record in reversed(records) if isinstance(record, RunEnded))
-    conduct = start.spec.conduct
-    by_all = [record for record in records if isinstance(record, Attempted)]
-    attempts = [one for one in by_all if one.agent == 0]
-    asked = [record for record in records if isinstance(record, Asked) and record.agent == 0]
-    ended = _ended(records, 0)
-    evictions = [record for record in records if isinstance(record, Evicted)]
-    drifts = [record for record in records if isinstance(record, Drifted)]
-    first_try = {index for index, one in ended.items() if one.is_completed and one.attempts == 1}
-    scored = [index for index in _of(start, start.governed) if index not in start.stale_slots]
-    eligible = [index for index in start.eligible if index in ended]
-    eligible_first_try = len(first_try.intersection(eligible))
+    run = _Run.from_records(records)
     return RunScore(
-        spec=start.spec,
-        title=start.title,
-        planner_kind=start.planner_kind,
-        tuned_to=start.tuned_to,
-        model=_served(start.model, attempts),
-        hostile=start.hostile,
-        digest=start.digest,
-        episodes=len(ended),
-        completed=sum(one.is_completed for one in ended.values()),
-        uncompleted={
+        **_what_was_played(run),
+        **_how_it_went(run),
+        **_what_went_stale(run),
+        **_what_was_forgotten(run),
+        **_how_often_at_once(run),
+        tokens=_tokens(run.attempts),
+        wire=_wire(run.attempts, run.asked),
+        saving=_saving(run.start, run.attempts, run.first_try, run.drifts),
+    )
+
+
+class _Run(NamedTuple):
+    """The records of a run, by what they tell. Where several agents play, all but two sorts are those of the first."""
+
+    records: Sequence[Record]
+    start: RunStarted
+    spent: RunEnded
+    by_all: list[Attempted]
+    """The attempts of all agents."""
+
+    attempts: list[Attempted]
+    asked: list[Asked]
+    ended: dict[int, EpisodeEnded]
+    evictions: list[Evicted]
+    """Of the memory that all agents share."""
+
+    drifts: list[Drifted]
+    first_try: set[int]
+
+    @classmethod
+    def from_records(cls, records: Sequence[Record]) -> "_Run":
+        by_all = [record for record in records if isinstance(record, Attempted)]
+        ended = _ended(records, 0)
+        return cls(
+            records,
+            next(record for record in records if isinstance(record, RunStarted)),
+            next(record for record in reversed(records) if isinstance(record, RunEnded)),
+            by_all,
+            [one for one in by_all if one.agent == 0],
+            [record for record in records if isinstance(record, Asked) and record.agent == 0],
+            ended,
+            [record for record in records if isinstance(record, Evicted)],
+            [record for record in records if isinstance(record, Drifted)],
+            {index for index, one in ended.items() if one.is_completed and one.attempts == 1},
+        )
+
+
+def _what_was_played(run: _Run) -> dict[str, Any]:
+    start = run.start
+    return {
+        "spec": start.spec,
+        "title": start.title,
+        "planner_kind": start.planner_kind,
+        "tuned_to": start.tuned_to,
+        "model": _served(start.model, run.attempts),
+        "hostile": start.hostile,
+        "digest": start.digest,
+        "hints": start.hints,
+        "started_at": start.started_at,
+        "version": start.version,
+        "spent": run.spent,
+    }
+
+
+def _how_it_went(run: _Run) -> dict[str, Any]:
+    start, ended = run.start, run.ended
+    agents = range(start.spec.conduct.agents)
+    return {
+        "episodes": len(ended),
+        "completed": sum(one.is_completed for one in ended.values()),
+        "uncompleted": {
             name: sum(not ended[index].is_completed for index in _of(start, name))
             for name in dict.fromkeys(start.classes)
         },
-        first_try=len(first_try),
-        first_try_episodes=sorted(first_try),
-        retries=_retries(ended),
-        retries_by_agent=[_retries(_ended(records, agent)) for agent in range(conduct.agents)],
-        mended=sum(one.mended for one in by_all),
-        stale_injections=sum(_has_stale(_sent_with(one), one, drifts) for one in by_all),
-        stale_executions=sum(
+        "first_try": len(run.first_try),
+        "first_try_episodes": sorted(run.first_try),
+        "retries": _retries(ended),
+        "retries_by_agent": [_retries(_ended(run.records, agent)) for agent in agents],
+        "mended": sum(one.mended for one in run.by_all),
+    }
+
+
+def _what_went_stale(run: _Run) -> dict[str, Any]:
+    start, by_all, drifts = run.start, run.by_all, run.drifts
+    disclosed = (_count(record) for record in run.records if isinstance(record, Disclosed))
+    distrusted = sum(isinstance(record, Distrusted) for record in run.records)
+    return {
+        "stale_injections": sum(_has_stale(_sent_with(one), one, drifts) for one in by_all),
+        "stale_executions": sum(
             _is_carried_out(one) and _has_stale(carried, one, drifts)
             for one, carried in _with_carried(by_all)
         ),
-        misapplied=sum(_is_misapplied(one, start) for one in by_all),
-        injected=_injected(start, by_all, is_first=True),
-        injected_by_answers=_injected(start, by_all, is_first=False),
-        disclosed=next((_count(record) for record in records if isinstance(record, Disclosed)), None),
-        distrusted=sum(isinstance(record, Distrusted) for record in records) if conduct.trust else None,
-        drifted_after=_moments(drifts),
-        evictions=len(evictions),
-        evictions_by_event=_by_event(evictions, drifts),
-        eviction_precision=precision(evictions, drifts),
-        precision_by=precision_by(evictions, drifts),
-        restamps=len(
-            {
-                (record.episode, entry)
-                for record in records
-                if isinstance(record, Restamped)
-                for entry in record.entries
-            }
-        ),
-        alerts=[record.episode for record in records if isinstance(record, Alerted)],
-        compliance=100 * eligible_first_try / len(eligible) if start.is_remembering and eligible else None,
-        compliance_by_width=_by_width(start, drifts, first_try) if start.is_remembering else None,
-        eligible=len(eligible),
-        eligible_episodes=eligible,
-        eligible_first_try=eligible_first_try,
-        classes={name: _rate(_of(start, name), first_try) for name in dict.fromkeys(start.classes)},
-        governed_scored=_rate(scored, first_try),
-        before_split=_split(start, first_try, is_after=False),
-        after_split=_split(start, first_try, is_after=True),
-        hints=start.hints,
-        tokens=_tokens(attempts),
-        wire=_wire(attempts, asked),
-        saving=_saving(start, attempts, first_try, drifts),
-        started_at=start.started_at,
-        version=start.version,
-        spent=spent,
-    )
+        "misapplied": sum(_is_misapplied(one, start) for one in by_all),
+        "injected": _injected(start, by_all, is_first=True),
+        "injected_by_answers": _injected(start, by_all, is_first=False),
+        "disclosed": next(disclosed, None),
+        "distrusted": distrusted if start.spec.conduct.trust else None,
+    }
+
+
+def _what_was_forgotten(run: _Run) -> dict[str, Any]:
+    evictions, drifts = run.evictions, run.drifts
+    restamped = {
+        (record.episode, entry)
+        for record in run.records
+        if isinstance(record, Restamped)
+        for entry in record.entries
+    }
+    return {
+        "drifted_after": _moments(drifts),
+        "evictions": len(evictions),
+        "evictions_by_event": _by_event(evictions, drifts),
+        "eviction_precision": precision(evictions, drifts),
+        "precision_by": precision_by(evictions, drifts),
+        "restamps": len(restamped),
+        "alerts": [record.episode for record in run.records if isinstance(record, Alerted)],
+    }
+
+
+def _how_often_at_once(run: _Run) -> dict[str, Any]:
+    start, first_try = run.start, run.first_try
+    scored = [index for index in _of(start, start.governed) if index not in start.stale_slots]
+    eligible = [index for index in start.eligible if index in run.ended]
+    eligible_first_try = len(first_try.intersection(eligible))
+    is_defined = start.is_remembering and eligible
+    return {
+        "compliance": 100 * eligible_first_try / len(eligible) if is_defined else None,
+        "compliance_by_width": _by_width(start, run.drifts, first_try) if start.is_remembering else None,
+        "eligible": len(eligible),
+        "eligible_episodes": eligible,
+        "eligible_first_try": eligible_first_try,
+        "classes": {name: _rate(_of(start, name), first_try) for name in dict.fromkeys(start.classes)},
+        "governed_scored": _rate(scored, first_try),
+        "before_split": _split(start, first_try, is_after=False),
+        "after_split": _split(start, first_try, is_after=True),
+    }
 
 
 def _tokens(attempts: Sequence[Attempted]) -> Tokens:

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from shelflife.lab import paper
 from shelflife.lab.exhibits.cells import (
     DASH,
@@ -18,9 +20,9 @@ from shelflife.lab.exhibits.cells import (
     signed,
 )
 from shelflife.lab.exhibits.comparison import PLANNER, notes
-from shelflife.lab.exhibits.pools import ALL_ARMS, Pool, Runs
+from shelflife.lab.exhibits.pools import ALL_ARMS, Pool, Runs, Subject
 from shelflife.lab.scores import RunScore
-from shelflife.lab.spec import PLAIN_CONSUME, PLAIN_LEVEL, Conduct, Consume
+from shelflife.lab.spec import PLAIN_CONSUME, PLAIN_LEVEL, Conduct, Consume, RunSpec
 
 __all__ = ["consumption", "vectors"]
 
@@ -36,20 +38,17 @@ _WITHOUT, _WITH = 1, 4
 
 def consumption(runs: Runs) -> Exhibit:
     """What each way of showing a fix is worth, in both domains."""
-    found: dict[tuple[str, str, str, Kind], dict[Consume, list[RunScore]]] = {}
-    for run in runs.of_the_papers_conduct:
-        spec = run.spec
-        if spec.stream in (_PAYMENTS, _RECIPES) and spec.level == PLAIN_LEVEL and run.compliance is not None:
-            block = spec.stream, spec.planner, spec.arm, kind_of(run)
-            found.setdefault(block, {}).setdefault(spec.consume, []).append(run)
     rows: list[Row] = []
-    for (stream, planner, arm, kind), ways in sorted(found.items(), key=lambda one: _place(*one[0])):
-        if len(ways) > 1:
-            names = (label(stream, is_code=True), label(planner, is_code=True), label(arm, is_code=True))
-            pools = {way: Pool(tuple(ways.get(way, ()))) for way in Consume}
-            rows += (
-                Row((*names, *cells), kind, not index) for index, cells in enumerate(_of_ways(pools, kind))
-            )
+    for stream in (_PAYMENTS, _RECIPES):
+        for who, shown in _by_planner(runs, stream).items():
+            for arm in runs.arms(stream):
+                pools = {way: runs.pool(one, stream, arm) for way, one in shown.items()}
+                lines = list(_of_ways(pools, who.kind))
+                names = (label(stream, is_code=True), label(who.name, is_code=True), label(arm, is_code=True))
+                rows += (
+                    Row((*names, *cells), who.kind, not index)
+                    for index, cells in enumerate(lines if len(lines) > 1 else ())
+                )
     if rows:
         rows.append(_published_lift())
     return Exhibit(
@@ -79,18 +78,23 @@ def consumption(runs: Runs) -> Exhibit:
     )
 
 
-def _place(stream: str, planner: str, arm: str, kind: Kind) -> tuple[bool, str, int, str, int]:
-    """Payments first, and in a stream what was measured."""
-    is_measured = kind is Kind.MEASURED
-    return stream != _PAYMENTS, stream, -is_measured, planner, ALL_ARMS.index(arm)
+def _by_planner(runs: Runs, stream: str) -> dict[Subject, dict[Consume, Subject]]:
+    """Who played a stream, by the way in which fixes were shown, all else being the same."""
+    found: dict[Subject, dict[Consume, Subject]] = {}
+    for subject in runs.subjects(stream):
+        if subject.level == PLAIN_LEVEL:
+            who = subject._replace(consume=PLAIN_CONSUME, counterpart=None)
+            found.setdefault(who, {})[subject.consume] = subject
+    return found
 
 
 def _of_ways(pools: dict[Consume, Pool], kind: Kind) -> Iterator[list[Cell]]:
     above: float | None = None
-    for way, pool in pools.items():
-        if not pool.runs:
+    for way in (one for one in Consume if one in pools):
+        pool = pools[way]
+        if pool.compliance is None:
             continue
-        rate = pool.compliance.percent if pool.compliance else None
+        rate = pool.compliance.percent
         step = None if above is None or rate is None else rate - above
         first = 100 * sum(run.first_try for run in pool.runs) / sum(run.episodes for run in pool.runs)
         yield [
@@ -117,20 +121,21 @@ def _published_lift() -> Row:
 
 def vectors(runs: Runs) -> Exhibit:
     """What dependency vectors change by themselves: the paper's own members at Level 1 and at Level 4."""
-    found: dict[tuple[str, str, str, Kind], dict[int, list[RunScore]]] = {}
+    found: dict[tuple[RunSpec, Kind], dict[int, list[RunScore]]] = {}
     for run in runs.on_honest_servers:
         spec = run.spec
-        if spec.conduct == Conduct(match="family") and spec.consume == PLAIN_CONSUME:
-            block = spec.stream, spec.planner, spec.arm, kind_of(run)
-            found.setdefault(block, {}).setdefault(spec.level, []).append(run)
+        if spec.conduct == Conduct(match="family") and spec.consume == PLAIN_CONSUME and spec.arm != "A0":
+            all_else = msgspec.structs.replace(spec, seed=0, level=_WITHOUT)
+            found.setdefault((all_else, kind_of(run)), {}).setdefault(spec.level, []).append(run)
     rows: list[Row] = []
     above: tuple[str, str] | None = None
-    for (stream, planner, arm, kind), levels in sorted(found.items(), key=lambda one: _place(*one[0])):
+    for (spec, kind), levels in sorted(found.items(), key=lambda one: _place(*one[0])):
         pools = [Pool(tuple(levels.get(level, ()))) for level in (_WITHOUT, _WITH)]
-        if all(pool.runs for pool in pools) and arm != "A0":
-            names = (label(stream, is_code=True), label(planner, is_code=True), label(arm, is_code=True))
-            rows.append(Row((*names, *_of_levels(pools, kind)), kind, (stream, planner) != above))
-            above = stream, planner
+        if all(pool.runs for pool in pools):
+            names = (label(text, is_code=True) for text in (spec.stream, spec.planner, spec.arm))
+            is_first = (spec.stream, spec.planner) != above
+            rows.append(Row((*names, *_of_levels(pools, kind)), kind, is_first))
+            above = spec.stream, spec.planner
     heads = (
         *("Retries", "Compliance (%)", "Stale values sent", "Evictions", "Precision", "Restamps"),
         *("Alerts", "Contract (%)"),
@@ -154,6 +159,12 @@ def vectors(runs: Runs) -> Exhibit:
             "Where rules drift, a vector is all that a lazy client (A2DC) can notice it by. At Level 1 it notices nothing, and on that stream needs fewer retries for it: no value had changed.",
         ),
     )
+
+
+def _place(spec: RunSpec, kind: Kind) -> tuple[bool, str, bool, str, int]:
+    """Payments first, and in a stream what was measured."""
+    is_other = kind is not Kind.MEASURED
+    return spec.stream != _PAYMENTS, spec.stream, is_other, spec.planner, ALL_ARMS.index(spec.arm)
 
 
 def _of_levels(pools: Sequence[Pool], kind: Kind) -> list[Cell]:
