@@ -24,6 +24,7 @@ from shelflife.lab.spec import (
     PLAIN,
     PLAIN_CONSUME,
     PLAIN_LEVEL,
+    PLAIN_WORDING,
     Conduct,
     Consume,
     Disclose,
@@ -81,8 +82,20 @@ def _add_run(verbs: "Verbs") -> None:
     run.add_argument(
         "--level", type=int, choices=[0, 1, 4, 5, 6], default=PLAIN_LEVEL, help="of the server's wire"
     )
+    run.add_argument(
+        "--wording",
+        action="append",
+        metavar="NAME",
+        help="of what the planner is told: plain (the default), terse or formal; may be repeated",
+    )
     _add_conduct(run)
     _add_model(run)
+    run.add_argument(
+        "--answers",
+        type=Path,
+        metavar="FILE",
+        help="keep what a model answers here, and do not ask again what it has answered before in any run",
+    )
     run.add_argument("--json", action="store_true", help="print the scores for programs")
     _add_playing(run, worker_count=1, kept=f"those of a model go to {_MODEL_RECORDS} by default")
     run.set_defaults(run=_run)
@@ -243,17 +256,27 @@ def _positive(text: str) -> int:
 def _run(options: argparse.Namespace) -> None:
     conduct = Conduct(**{name: getattr(options, name) for name in Conduct.__struct_fields__})
     specs = [
-        RunSpec(stream, arm, planner, seed, Consume(options.consume), options.level, conduct)
+        RunSpec(stream, arm, planner, seed, Consume(options.consume), options.level, conduct, wording)
         for stream in options.streams
         for planner in options.planner or ["compliant"]
+        for wording in options.wording or [PLAIN_WORDING]
         for arm in options.arm or _DEFAULT_ARMS
         for seed in options.seed or [0]
     ]
-    out = options.out
-    if _has_model(specs) and out is None:
+    out, has_model = options.out, _has_model(specs)
+    if options.answers and not has_model:
+        raise CommandError("--answers keeps what models answer, and none of these planners is one")
+    if has_model and out is None:
         out = _MODEL_RECORDS
         print(f"records are kept in {out}", file=sys.stderr)
-    outcome = _played(specs, out, options.jobs, base_url=options.base_url, timeout_s=options.timeout)
+    outcome = _played(
+        specs,
+        out,
+        options.jobs,
+        base_url=options.base_url,
+        timeout_s=options.timeout,
+        answers=options.answers,
+    )
     if options.json:
         print(json.dumps({"runs": [as_json(score) for score in outcome.scores]}))
     elif outcome.scores:

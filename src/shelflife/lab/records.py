@@ -13,6 +13,7 @@ from shelflife.contract.values import same_json
 from shelflife.errors import ShelflifeError
 from shelflife.lab.scenarios import Split
 from shelflife.lab.spec import RunSpec
+from shelflife.lab.wordings import Wording
 
 __all__ = [
     "FORMAT",
@@ -34,6 +35,7 @@ __all__ = [
     "RunEnded",
     "RunStarted",
     "Shown",
+    "end_with_a_whole_line",
     "read_records",
 ]
 
@@ -96,6 +98,9 @@ class RunStarted(msgspec.Struct, frozen=True, kw_only=True, tag="run started"):
 
     system: str = ""
     """What the planner was told before any task."""
+
+    wording: Wording | None = None
+    """The words around all that it was told; None in records from before there were several, which have the plain one."""
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
@@ -336,7 +341,7 @@ class RecordFile:
         self.path = path
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _end_with_a_whole_line(self._file)
+            end_with_a_whole_line(self._file)
         except BlockingIOError as error:
             self._file.close()
             raise RecordsError(f"another process is writing {path}") from error
@@ -359,7 +364,8 @@ class RecordFile:
         self._file.close()
 
 
-def _end_with_a_whole_line(file: BinaryIO) -> None:
+def end_with_a_whole_line(file: BinaryIO) -> None:
+    """Take away a last line that was cut off by the end of its process."""
     file.seek(0)
     file.truncate(file.read().rfind(b"\n") + 1)
 
