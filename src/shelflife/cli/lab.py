@@ -148,7 +148,9 @@ def _add_show(verbs: "Verbs") -> None:
         description="Print what planner and server said to each other in a run, word for word, with what drifted"
         " and what the memory did about it.",
     )
-    show.add_argument("record", type=Path, metavar="RECORD", help="a .jsonl file of a folder of records")
+    show.add_argument(
+        "record", type=Path, metavar="RECORD", help="a .jsonl or .jsonl.gz file of a folder of records"
+    )
     show.add_argument("--episode", type=int, metavar="N", help="print this one alone; the first is 0")
     show.set_defaults(run=_show)
 

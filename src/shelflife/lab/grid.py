@@ -21,7 +21,15 @@ from shelflife.lab.planners import PlannerError
 from shelflife.lab.planners.models import LONGEST_ANSWER_S
 from shelflife.lab.planners.naming import planner_for
 from shelflife.lab.planners.simulated import stand_in_for
-from shelflife.lab.records import Attempted, Record, RecordFile, RecordsError, RunStarted, read_records
+from shelflife.lab.records import (
+    Attempted,
+    Record,
+    RecordFile,
+    RecordsError,
+    RunStarted,
+    compressed,
+    read_records,
+)
 from shelflife.lab.runner import LabError, check_playable, play, strategy_of
 from shelflife.lab.scenarios import Scenario, load
 from shelflife.lab.scores import RunScore, is_whole, score_of
@@ -77,8 +85,11 @@ class _Job(NamedTuple):
 
     def recorded(self) -> list[Record]:
         """Its records of the last time that it was played; empty when it was not played to its end."""
-        records = last_run_in(self.path) if self.path.exists() else []
-        return records if is_whole(records) and self._is_of_this(records[0]) else []
+        for path in (self.path, compressed(self.path)):
+            records = last_run_in(path) if path.exists() else []
+            if is_whole(records) and self._is_of_this(records[0]):
+                return records
+        return []
 
     def _is_of_this(self, start: Record) -> bool:
         named = msgspec.structs.replace(self.spec, stream=self.scenario.name)
@@ -164,8 +175,10 @@ def kept_of(specs: Sequence[RunSpec], folder: Path, base_url: str | None = None)
 
 
 def scores_in(folder: Path) -> list[RunScore]:
-    """The scores of all whole runs that are recorded in a folder."""
-    found = (last_run_in(path) for path in sorted(folder.glob("*.jsonl")))
+    """The scores of all whole runs that are recorded in a folder, compressed or not. A file that is there as both is read once."""
+    plain = set(folder.glob("*.jsonl"))
+    packed = {path for path in folder.glob("*.jsonl.gz") if path.with_suffix("") not in plain}
+    found = (last_run_in(path) for path in sorted(plain | packed))
     return [score_of(records) for records in found if is_whole(records)]
 
 

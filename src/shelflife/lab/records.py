@@ -1,7 +1,9 @@
 """What a run writes down as it goes: one line of JSON a record. Scores and exhibits are made from these alone."""
 
 import fcntl
+import gzip
 import os
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal
@@ -35,6 +37,7 @@ __all__ = [
     "RunEnded",
     "RunStarted",
     "Shown",
+    "compressed",
     "end_with_a_whole_line",
     "read_records",
 ]
@@ -42,6 +45,9 @@ __all__ = [
 
 FORMAT: Final = 3
 """The number of this format of records. Files of another are refused."""
+
+
+_COMPRESSED = ".gz"
 
 
 class RecordsError(ShelflifeError):
@@ -375,12 +381,21 @@ def _cannot_write(path: Path, error: OSError) -> RecordsError:
 
 
 def read_records(path: Path) -> list[Record]:
-    """The records of a run. A last line that was cut off by the end of its process is left out."""
+    """The records of a run, compressed or not. A last line that was cut off by the end of its process is left out."""
     try:
         raw = path.read_bytes()
+        if path.suffix == _COMPRESSED:
+            raw = gzip.decompress(raw)
+    except (EOFError, gzip.BadGzipFile, zlib.error):
+        raise RecordsError(f"cannot read {path}: it is not, or not wholly, compressed with gzip") from None
     except OSError as error:
         raise RecordsError(f"cannot read {path}: {os.strerror(error.errno or 0)}") from error
     return list(_decoded(raw.split(b"\n")[:-1], path))
+
+
+def compressed(path: Path) -> Path:
+    """Where the records of a run are that were compressed: beside where they were written."""
+    return path.with_name(path.name + _COMPRESSED)
 
 
 def _decoded(lines: Iterable[bytes], path: Path) -> Iterator[Record]:
