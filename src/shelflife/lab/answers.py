@@ -78,7 +78,7 @@ class AskedOnce:
 
     kind: Literal["simulated", "model"] = "model"
 
-    def __init__(self, planner: ModelPlanner, model: Model, answers: Answers) -> None:
+    def __init__(self, planner: ModelPlanner, model: Model, path: Path) -> None:
         """`model` is what a probe has shown: another one under the same name has its own answers."""
         if planner.settings.temperature is None:
             raise PlannerError(
@@ -88,7 +88,7 @@ class AskedOnce:
         self.name = planner.name
         self._planner = planner
         self._model = model
-        self._answers = answers
+        self._answers = Answers(path)
 
     def propose(self, messages: Sequence[Message]) -> Proposal:
         key = digest_of(self._model, self._planner.settings, digest_of_messages(messages))

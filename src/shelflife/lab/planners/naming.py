@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from shelflife.lab.answers import Answers, AskedOnce
+from shelflife.lab.answers import AskedOnce
 from shelflife.lab.apis import APIS
 from shelflife.lab.planners.models import LONGEST_ANSWER_S, ModelPlanner
 from shelflife.lab.planners.protocol import Planner
@@ -36,7 +36,7 @@ def planner_for(
     with ModelPlanner(name, base_url=base_url, seed=seed, timeout_s=timeout_s) as planner:
         probed = planner.probe()
         model = Model(probed.requested, probed.served)
-        yield planner if answers is None else AskedOnce(planner, model, Answers(answers)), model
+        yield planner if answers is None else AskedOnce(planner, model, answers), model
 
 
 def _conditional(scenario: Scenario) -> list[Family]:
