@@ -134,6 +134,14 @@ def test_a_run_in_another_wording_has_a_file_of_its_own_and_those_of_the_plain_o
     assert "plain" not in plain
 
 
+def test_the_table_of_runs_says_which_was_said_in_which_words(capsys):
+    assert main(["lab", "run", "undrifted", "--arm", "A0", "--wording", "plain", "--wording", "terse"]) == 0
+    heads, *rows = (line.split() for line in capsys.readouterr().out.split("\n")[:3])
+    assert [row[heads.index("wording")] for row in rows] == ["plain", "terse"]
+    assert main(["lab", "run", "undrifted", "--arm", "A0"]) == 0
+    assert "wording" not in capsys.readouterr().out
+
+
 def test_a_wording_that_there_is_not_is_answered_with_those_that_there_are(capsys):
     told = "there is no wording 'rude'; there are plain, terse, formal"
     with pytest.raises(LabError, match=told):

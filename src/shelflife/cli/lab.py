@@ -528,6 +528,8 @@ def _of_conduct(scores: list[RunScore]) -> dict[str, list[str]]:
         "conduct": [", ".join(score.spec.conduct.words) or "-" for score in scores],
         "stale executions": [str(score.stale_executions) for score in scores],
     }
+    if any(score.spec.wording != PLAIN_WORDING for score in scores):
+        columns["wording"] = [score.spec.wording for score in scores]
     if any(score.spec.conduct.match != PLAIN.match for score in scores):
         columns["misapplied"] = [str(score.misapplied) for score in scores]
     if any(score.injected is not None for score in scores):
