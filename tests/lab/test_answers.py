@@ -211,6 +211,15 @@ def test_what_is_no_file_of_answers_is_one_sentence(kept, tmp_path):
         Answers(kept)
 
 
+@pytest.mark.parametrize("text", ["my notes", "my notes\n", "{}", '{"keys"'])
+def test_a_file_of_somebody_else_is_refused_and_left_as_it_is(text, tmp_path):
+    path = tmp_path / "notes"
+    path.write_text(text)
+    with told(f"{path}, line 1, is no kept answer: "):
+        Answers(path)
+    assert path.read_text() == text
+
+
 def test_a_run_whose_answers_cannot_be_kept_fails_with_that_sentence(address, tmp_path, capsys):
     options = ["--planner", MODEL, "--base-url", address, "--answers", str(tmp_path)]
     assert main(["lab", "run", "undrifted", "--out", str(tmp_path / "records"), *options]) == 1

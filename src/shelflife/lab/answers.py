@@ -25,6 +25,7 @@ class _Kept(msgspec.Struct, frozen=True):
     proposal: Proposal
 
 
+_OPENING = b'{"key":"'
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(_Kept).decode
 
@@ -39,13 +40,15 @@ class Answers:
         self.path = path
         self._by_key: dict[str, Proposal] = {}
         with self._alone() as file:
-            lines = file.read().split(b"\n")[:-1]
+            *lines, cut_off = file.read().split(b"\n")
         for number, line in enumerate(lines, start=1):
             try:
                 kept = _decode(line)
             except (msgspec.MsgspecError, UnicodeDecodeError) as error:
                 raise RecordsError(f"{path}, line {number}, is no kept answer: {error}") from None
             self._by_key[kept.key] = kept.proposal
+        if not cut_off.startswith(_OPENING[: len(cut_off)]):  # somebody else's, which nobody may take away
+            raise RecordsError(f"{path}, line {len(lines) + 1}, is no kept answer: it has another beginning")
 
     def get(self, key: str) -> Proposal | None:
         """The answer that is kept under a key, with the tokens that it took when it was given."""
@@ -54,17 +57,17 @@ class Answers:
     def add(self, key: str, proposal: Proposal) -> None:
         """Keep an answer."""
         with self._alone() as file:
+            end_with_a_whole_line(file)  # one without an end is of a process that was killed
             file.write(_encode(_Kept(key, proposal)) + b"\n")
         self._by_key[key] = proposal
 
     @contextmanager
     def _alone(self) -> Iterator[BinaryIO]:
-        """The file, for as long as no other process has it. A line without an end is of one that was killed."""
+        """The file, for as long as no other process has it."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a+b") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
-                end_with_a_whole_line(file)
                 file.seek(0)
                 yield file
         except OSError as error:
