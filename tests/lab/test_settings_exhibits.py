@@ -1,6 +1,5 @@
 """What real models came to, and what other words make of the same runs: each way of playing in a row of its own."""
 
-import msgspec
 import pytest
 
 from shelflife.lab.exhibits import Kind, collection_of
@@ -9,10 +8,11 @@ from shelflife.lab.grid import execute
 from shelflife.lab.records import Model
 from shelflife.lab.spec import Conduct, RunSpec
 from tests.lab.exhibit_lines import line
-from tests.lab.played_runs import as_if
+from tests.lab.played_runs import as_measured
 
 ARMS = ("A0", "A1", "A2D")
 SERVED = "small@0123"
+SMALL = Model("openai-api/local/small", SERVED)
 
 
 @pytest.fixture(scope="module")
@@ -25,12 +25,8 @@ def scores(tmp_path_factory):
     return execute(specs, tmp_path_factory.mktemp("records")).scores
 
 
-def as_measured(score, served=SERVED):
-    """As if a model had played it."""
-    asked = as_if(score, planner="openai-api/local/small")
-    tokens = msgspec.structs.replace(score.tokens, source="vendor")
-    model = Model("openai-api/local/small", served)
-    return msgspec.structs.replace(asked, planner_kind="model", model=model, tokens=tokens)
+def measured(scores, model=SMALL):
+    return [as_measured(score, model) for score in scores]
 
 
 def shown(scores):
@@ -40,7 +36,7 @@ def shown(scores):
 
 @pytest.fixture(scope="module")
 def exhibits(scores):
-    return shown([*scores, *map(as_measured, scores)])[0]
+    return shown([*scores, *measured(scores)])[0]
 
 
 def test_every_run_of_a_model_has_a_row_that_says_how_it_was_played(exhibits):
@@ -57,8 +53,8 @@ def test_every_run_of_a_model_has_a_row_that_says_how_it_was_played(exhibits):
 
 def test_its_numbers_are_those_of_the_run(exhibits):
     here = line(exhibits["measured"], "amendments", "A2D")
-    assert (here["Completed"], here["First try"], here["Retries"]) == ("36/36", "29", "7")
-    assert (here["Evictions"], here["Precision"], here["Restamps"]) == ("1", "1.00", "3")
+    assert (here["Done"], here["First try"], here["Retries"]) == ("36/36", "29", "7")
+    assert (here["Evictions: all"], here["Evictions: right"], here["Restamps"]) == ("1", "1.00", "3")
     assert (here["Compliance (%)"], here["Stale done"]) == ("100.0", "0")
 
 
@@ -73,7 +69,7 @@ def test_what_is_saved_is_against_the_same_model_without_memory_in_the_same_word
 
 
 def test_two_models_under_one_name_stand_apart(scores):
-    both = [*map(as_measured, scores), *(as_measured(one, "small@4567") for one in scores)]
+    both = [*measured(scores), *measured(scores, Model(SMALL.requested, "small@4567"))]
     rows = shown(both)[0]["measured"].rows
     assert len(rows) == 2 * len(scores)
     assert {row.cells[1].text for row in rows} == {SERVED, "small@4567"}
@@ -116,6 +112,6 @@ def test_runs_in_other_words_stand_apart_everywhere_and_are_not_held_against_the
 
 
 def test_a_model_that_was_played_in_several_ways_is_one_planner_in_the_headline(scores):
-    _, collection = shown(list(map(as_measured, scores)))
+    _, collection = shown(measured(scores))
     assert collection.headline_kind is Kind.MEASURED
     assert "lifts openai-api/local/small from 33.3 to 100.0 % compliance" in collection.headline
