@@ -33,7 +33,7 @@ def measured(runs: Runs) -> Exhibit:
     """What every run of a real model came to, however it was played."""
     pools = _pools(run for run in runs.all if kind_of(run) is Kind.MEASURED)
     rows = []
-    last = None
+    last: RunSpec | None = None
     for spec, pool in sorted(pools.items(), key=lambda one: _place(one[0])):
         names = (
             label(spec.stream, is_code=True),
@@ -42,7 +42,7 @@ def measured(runs: Runs) -> Exhibit:
             label(spec.arm, is_code=True),
         )
         against = pools.get(_without_memory(spec), Pool(()))
-        block = spec.stream, spec.planner, _how(spec)
+        block = msgspec.structs.replace(spec, arm="")
         rows.append(Row((*names, *_numbers(pool, against)), Kind.MEASURED, block != last))
         last = block
     return Exhibit(
@@ -67,7 +67,7 @@ def measured(runs: Runs) -> Exhibit:
         ),
         tuple(rows),
         _told(
-            "The planner is the model as its server names it, with the digest of its file where the server tells one. It is asked at temperature 0.",
+            "The planner is the model as its server names it, with the digest of its file where the server tells one. It is asked at temperature 0 where it takes one.",
             "Tokens are those that the server counts. What is saved is against the same model without memory, where that was run.",
             "Done: episodes that were completed. Right: the share of evictions that were right, which is their precision. Stale done: requests that were carried out with a remembered value that the server would not give any more.",
             default_note([spec.arm for spec in pools]),
@@ -155,7 +155,7 @@ def _without_memory(spec: RunSpec) -> RunSpec:
 def _how(spec: RunSpec) -> str:
     """How fixes reach the request, and what is not as in the paper."""
     shown = {Consume.LEVEL_2: "listed", Consume.LEVEL_3: "amendments", Consume.APPLY: "applied"}
-    parts = [shown[spec.consume], *spec.conduct.words]
+    parts = ["not there" if spec.arm == _WITHOUT_MEMORY else shown[spec.consume], *spec.conduct.words]
     if spec.level != PLAIN_LEVEL:
         parts.append(f"level {spec.level}")
     if spec.wording != PLAIN_WORDING:
