@@ -7,13 +7,16 @@ import msgspec
 import pytest
 
 from shelflife.client.prompts import MERGE_INSTRUCTION
+from shelflife.lab.apis import APIS
 from shelflife.lab.grid import further_runs
 from shelflife.lab.planners.simulated import DETERMINISTIC, simulated_planner
+from shelflife.lab.prompting import system_prompt
 from shelflife.lab.records import RunStarted
 from shelflife.lab.scenarios import load
 from shelflife.lab.scores import FirstTry, score_of
-from shelflife.lab.spec import Conduct
+from shelflife.lab.spec import Conduct, Consume
 from shelflife.lab.wire import contract_bytes_in, contract_fields_in
+from shelflife.lab.wordings import wordings
 from tests.lab.played_runs import attempts_of, played, recorded, records_of
 
 FAMILY = Conduct(match="family")
@@ -128,6 +131,16 @@ def test_level_1_shows_what_level_2_shows_and_does_not_say_to_merge_it():
     tasks = {way: [one.task for one in attempts_of(by_way[way])] for way in by_way}
     assert tasks["1"] == tasks["2"]
     assert any("Suggestions remembered" in task for task in tasks["1"])
+
+
+@pytest.mark.parametrize("wording", wordings().values(), ids=wordings())
+def test_below_level_2_every_wording_loses_the_one_line_that_has_suggestions_merged(wording):
+    by_way = {way: system_prompt(APIS["acme"], way, wording) for way in Consume}
+    *others, merge = by_way[Consume.LEVEL_2].split("\n")
+    assert by_way[Consume.LEVEL_1].split("\n") == others
+    assert "suggest" in merge
+    assert "suggest" not in by_way[Consume.LEVEL_1]
+    assert by_way[Consume.LEVEL_3] == by_way[Consume.APPLY] == by_way[Consume.LEVEL_2]
 
 
 def test_the_further_runs_need_neither_a_model_nor_chance():

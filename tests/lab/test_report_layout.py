@@ -16,7 +16,7 @@ from shelflife.lab.planners.simulated import simulated_planner
 from shelflife.lab.preflight import preflight
 from shelflife.lab.scores import score_of
 from shelflife.lab.spec import Conduct
-from tests.lab.played_runs import as_if, recorded
+from tests.lab.played_runs import QWEN, as_if, as_measured, recorded
 
 WIDTHS = [320, 360, 480, 600, 768, 900, 1024, 1152, 1280, 1440, 1600, 1920]
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -52,7 +52,9 @@ def page():
     family = Conduct(match="family")
     scores += [score_of(recorded("drifted", "A2D", family, level=level)) for level in (1, 4)]
     scores += [score_of(recorded("drifted", "A2D", consume="2"))]
+    measured = [as_measured(score, QWEN, wording=name) for score in scores for name in ("plain", "formal")]
     scores += [as_if(score, planner=planner) for score in scores for planner in (MODEL, "sim:gpt-5-mini")]
+    scores += measured
     tried = [
         preflight(simulated_planner(name, 0, frozenset()), trials=2) for name in ("compliant", "forgetful")
     ]

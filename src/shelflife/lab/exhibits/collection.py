@@ -24,6 +24,7 @@ from shelflife.lab.exhibits.pools import Pool, Runs, Subject
 from shelflife.lab.exhibits.preflights import preflights_shown
 from shelflife.lab.exhibits.price_sheet import price_sheet
 from shelflife.lab.exhibits.sensitivity import precisions, slot_widths
+from shelflife.lab.exhibits.settings import measured, prompt_sensitivity
 from shelflife.lab.exhibits.streams import other_streams, what_was_run
 from shelflife.lab.exhibits.wire_fields import wire_fields
 from shelflife.lab.preflight import Preflight
@@ -35,6 +36,7 @@ _BY_RUNS = (
     *(ladder, precisions, slot_widths, savings, classes, untouched, price_sheet, tokens, hint_shapes),
     *(domains, rotations, rotation_schedules, undrifted, uncompleted, intervals, wire, wire_fields),
     *(matching, consumption, vectors, beyond_the_paper, under_attack),
+    *(measured, prompt_sensitivity),
 )
 _NEEDS = {
     price_sheet: "the rule stream",
@@ -49,6 +51,8 @@ _NEEDS = {
     vectors: "one stream at both Level 1 and Level 4 with --match family",
     wire_fields: "Level 1 with --match family, or a level above it",
     under_attack: "a stream with a hostile server",
+    measured: "any stream by a real model",
+    prompt_sensitivity: "any stream in more than one wording",
     beyond_the_paper: "the silent stream, and none of another conduct than the paper's",
 }
 
@@ -110,6 +114,8 @@ def _headline(runs: Runs) -> tuple[str, Kind | None]:
             for subject in runs.subjects("drifted")
             if subject.kind is kind and (rung := _rung(runs, subject)) is not None
         ]
+        # one planner that was played in several ways is still one
+        rungs = [rung for rung in rungs if rung.subject.is_as_in_the_paper] or rungs
         if rungs:
             return _sentence(kind, rungs), kind
     return (
