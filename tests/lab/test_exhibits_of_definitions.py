@@ -35,6 +35,7 @@ SPECS = [
         for level in (1, 4)
     ),
     *(RunSpec("undrifted", arm, "compliant") for arm in ("A0", "A2D")),
+    RunSpec("rotations-3", "A1", "compliant"),
 ]
 
 
@@ -75,6 +76,8 @@ def test_the_stale_slot_can_be_widened_and_the_published_width_is_the_ladders(ex
     assert [here[f"{head}{width}"] for width in range(4)] == ["27.3", "30.0", "33.3", "37.5"]
     assert [there[f"{head}{width}"] for width in range(4)] == [DASH, DASH, "33.3", "higher"]
     assert line(exhibits["ladder"], "compliant")["Compliance (%): A1"] == here[f"{head}2"]
+    rotated = line(exhibits["slot-widths"], "rotations-3")
+    assert [rotated[f"{head}{width}"] for width in range(4)] == ["27.3", "37.5", "60.0", "100.0"]
 
 
 def test_what_no_event_touches_is_told_at_a0_and_free_episodes_are_counted(exhibits):

@@ -49,7 +49,7 @@ _NEEDS = {
     uncompleted: "any stream in the paper's conduct",
     consumption: "the drifted stream or recipes with one planner that was shown its fixes in two ways",
     vectors: "one stream at both Level 1 and Level 4 with --match family",
-    wire_fields: "Level 1 with --match family, or a level above it",
+    wire_fields: "a server at Level 1 with --match family, or at a level above it",
     under_attack: "a stream with a hostile server",
     measured: "any stream by a real model",
     prompt_sensitivity: "any stream in more than one wording",
