@@ -23,6 +23,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from shelflife.server import Registry
 from shelflife.server.given import Given
+from shelflife.server.models import Reader
 from shelflife.server.policies import Policy, evaluate
 
 STATE = Registry({"codes": {"x": {"code": "A"}}}).state
@@ -34,7 +35,8 @@ def suggested(policy, model, sent, *, altered=None):
     request = TypeAdapter(model).validate_python(sent) if is_of_pydantic else msgspec.convert(sent, model)
     if altered is not None:
         altered(request)
-    asked = Given(request, json.dumps(sent).encode(), lambda: model)
+    reader = Reader.of_pydantic(model) if is_of_pydantic else Reader.of_msgspec(model)
+    asked = Given(request, json.dumps(sent).encode(), lambda: reader)
     found = evaluate([Policy.from_function(policy, None)], asked.fields, STATE, said=asked.said)
     return found[0].suggestion if found else None
 

@@ -20,7 +20,6 @@ from pydantic import (
     Json,
     RootModel,
     SecretStr,
-    TypeAdapter,
     ValidationError,
     computed_field,
     model_validator,
@@ -28,10 +27,9 @@ from pydantic import (
 from typing_extensions import TypedDict
 
 from shelflife.contract.when import holds
-from shelflife.server import fix
-from shelflife.server.errors import MalformedRequest
+from shelflife.server import Provider, fix
 from shelflife.server.given import Given
-from shelflife.server.models import read_partly
+from shelflife.server.models import Reader
 from shelflife.server.shapes import model_of
 from tests.server.request_models import suggested
 
@@ -303,8 +301,9 @@ def test_a_model_that_cannot_be_asked_about_in_part_is_not():
         def __init_subclass__(cls, *, tag: str, **more: Any) -> None:
             super().__init_subclass__(**more)
 
-    assert read_partly(Tagged, {"speed": "a"}).speed == "a"
-    assert read_partly(Tagged, {}) is None
+    reader = Reader.of_pydantic(Tagged)
+    assert reader.for_parts({"speed": "a"}).read({"speed": "a"}).speed == "a"
+    assert reader.for_parts({}).read({}) is None
 
 
 def test_a_struct_that_is_sent_as_a_list_or_holds_itself_is_not_plain():
@@ -321,13 +320,17 @@ def test_a_struct_that_is_sent_as_a_list_or_holds_itself_is_not_plain():
     assert model_of(Listed).reads == "unknown"
 
 
-def test_a_model_that_is_nested_too_deeply_is_refused():
+def test_a_model_that_is_nested_deeply_is_checked_like_any_other():
     class Anything(BaseModel):
         v: Any = None
 
     deep: Any = 1
     for _ in range(900):
         deep = {"a": deep}
-    request = TypeAdapter(Anything).validate_python({"v": deep})
-    with pytest.raises(MalformedRequest, match="nested too deeply"):
-        Given(request)
+    provider = Provider({"codes": {"x": {"code": "A"}}})
+
+    @provider.policy
+    def is_flat(request, tables):
+        return None if "v" in request else fix("F", code=tables.codes["x"]["code"])
+
+    provider.check(Anything(v=deep))

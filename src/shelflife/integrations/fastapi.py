@@ -9,7 +9,7 @@ from shelflife.extras import needing
 from shelflife.integrations.fastapi_schema import endpoints_described, show_contract
 from shelflife.integrations.starlette import AppRoutes, Guards, Handler, guards_of_its_own, is_of_framework
 from shelflife.server import Provider, UsageError
-from shelflife.server.operations import body_type
+from shelflife.server.models import DICTIONARY, Reader
 
 with needing("server"):
     from fastapi import FastAPI, params, routing
@@ -78,15 +78,17 @@ class _FastAPIRoutes(AppRoutes):
         for part in routing.iter_route_contexts([route]):
             yield part, part.original_route, own
 
-    def _body_of(self, route: Any) -> type | None:
+    def _body_of(self, route: Any) -> Reader | None:
         parts = list(_body_params(getattr(route, "dependant", None)))
-        if len(parts) != 1:
-            return None if parts else dict
+        if not parts:
+            return DICTIONARY
         asked_for = parts[0].field_info
-        is_shaped = (
-            getattr(asked_for, "embed", None) or asked_for.metadata
-        )  # a part of the body, or seen by a validator
-        return None if is_shaped else body_type(asked_for.annotation)
+        are_parts = [(one.name, one.field_info.annotation, one.field_info.metadata) for one in parts]
+        is_one = all(one == are_parts[0] for one in are_parts)
+        is_usual = type(getattr(route, "original_route", route)) is routing.APIRoute
+        if not is_one or not is_usual or getattr(asked_for, "embed", None):
+            return None
+        return Reader.of_pydantic(asked_for.annotation, *asked_for.metadata)
 
     def _standing(self, route: Any, declared: Route, guards: Guards) -> tuple[Guards, bool, bool]:
         contract = next(iter(self.own), None)

@@ -4,6 +4,7 @@ It is a plugin and no `install(app, provider)`, because a Litestar app is settle
 """
 
 import inspect
+import sys
 from collections.abc import Collection, Sequence
 from typing import Any
 from urllib.parse import unquote
@@ -20,7 +21,8 @@ from shelflife.integrations.under_contract import (
 from shelflife.server import MalformedRequest, PolicyFailed, Provider
 from shelflife.server.endpoints import AdminEndpoints, ContractEndpoints
 from shelflife.server.feedback import Answer
-from shelflife.server.operations import Operation, Operations, body_type
+from shelflife.server.models import DICTIONARY, Reader
+from shelflife.server.operations import Operation, Operations
 from shelflife.server.policies import Refusal
 
 with needing("litestar"):
@@ -149,12 +151,22 @@ class ContractPlugin(InitPlugin, ReceiveRoutePlugin):
         )
 
 
-def _body_of(handler: HTTPRouteHandler) -> type | None:
-    """What the body of a request is read as before it is checked, as far as that can be seen."""
+def _body_of(handler: HTTPRouteHandler) -> Reader | None:
+    """How the body of a request is read before it is checked, as far as that can be seen."""
     asked_for = handler.parsed_data_field
     if asked_for is None:
-        return dict
-    return None if handler.resolve_data_dto() else body_type(asked_for.annotation)
+        return DICTIONARY
+    kind = asked_for.annotation
+    if handler.resolve_data_dto():
+        return None
+    if not hasattr(kind, "__pydantic_validator__"):
+        return Reader.of_msgspec(kind)
+    # Litestar has a model read itself, and takes a dataclass of pydantic's for any other.
+    validates: Any = getattr(kind, "model_validate", None)
+    is_usual = (
+        getattr(validates, "__func__", None) is sys.modules["pydantic"].BaseModel.model_validate.__func__
+    )
+    return Reader.of_pydantic(kind) if is_usual else None
 
 
 def _may_be_answered_for(handler: HTTPRouteHandler) -> bool:

@@ -13,6 +13,7 @@ from shelflife.integrations.asgi import EndpointsFirst
 from shelflife.integrations.under_contract import Scope, UnderContract, answer_call
 from shelflife.server import Provider, UsageError
 from shelflife.server.endpoints import AdminEndpoints, ContractEndpoints
+from shelflife.server.models import DICTIONARY, Reader
 from shelflife.server.operations import Operation, Operations
 
 with needing("server"):
@@ -156,9 +157,9 @@ class AppRoutes:
         is_contract_guarded = not self._remedy
         return guards, route.include_in_schema, not (guards or is_contract_guarded)
 
-    def _body_of(self, route: Any) -> type | None:
-        """What the body of a request is read as before it is checked, as far as that can be seen."""
-        return dict
+    def _body_of(self, route: Any) -> Reader | None:
+        """How the body of a request is read before it is checked, as far as that can be seen."""
+        return DICTIONARY
 
     def _walk(
         self, routes: Iterable[BaseRoute], prefix: str = "", guards: Guards = ()

@@ -203,7 +203,7 @@ class ContractEndpoints(Endpoints):
     def _fixes(self, call: EndpointCall) -> Answer:
         asked = read_message(call.body, AskFixes)
         provider, stamp, operation = self.provider, None, self._disclosed(asked.operation)
-        if operation is None or (kind := provider.read_as(operation)) is None:
+        if operation is None or (reader := provider.reader_of(operation)) is None:
             raise _CallRefused(404, "fixes of this operation are told only to clients that make the request")
         named = Named.from_header(call.headers.get(AT_HEADER.lower(), ""))
         if named is None:
@@ -212,7 +212,7 @@ class ContractEndpoints(Endpoints):
         else:
             state, face = self._at_the_end(call)
             stamp = face.stamp_at(named, with_versions=provider.wire.tells_versions)
-        rejected = Rejected(provider.fixes_for(asked.request, operation.name, state, kind), state)
+        rejected = Rejected(provider.fixes_for(asked.request, operation.name, state, reader), state)
         return refusal_answer(provider.wire, JSON, rejected, face, stamp, status=200)
 
     def _at_the_end(self, call: EndpointCall) -> tuple[State, Face]:

@@ -17,8 +17,8 @@ from shelflife.contract.names import shown
 from shelflife.contract.values import DEEPEST_VALUE, fault_in
 from shelflife.contract.when import WHOLE_REQUEST, as_read, field_path, names_in, read_at
 from shelflife.server.errors import MalformedRequest, ServerError, UsageError
-from shelflife.server.models import is_ordinary, read_as, seen_of
-from shelflife.server.shapes import Model, Part, Shape, model_of
+from shelflife.server.models import DICTIONARY, Reader, may_be_told, seen_of
+from shelflife.server.shapes import RAW, Model, Part, Shape
 
 __all__ = ["Given"]
 
@@ -35,11 +35,11 @@ class Given:
         self,
         request: Any,
         body: bytes | bytearray | None = None,
-        asked_for: Callable[[], type | None] = lambda: dict,
+        asked_for: Callable[[], Reader | None] = lambda: DICTIONARY,
     ) -> None:
         """`body` is what the client has sent; None where nobody has: the request is as it is given.
 
-        `asked_for` tells what the handler has the body read as: a model, or a dictionary as it is; None when it is something else.
+        `asked_for` tells how the framework has read that for the handler; None when it may be in several ways.
         """
         self._request = request
         self._body = body
@@ -51,46 +51,45 @@ class Given:
         if request is None or isinstance(request, str | int | float | list):
             raise MalformedRequest(f"the request is {shown(request)}, and not an object of fields")
         if not isinstance(request, Mapping):
-            try:
-                self.fields = seen_of(request, self._sent())
-            except RecursionError:
-                raise MalformedRequest("the request is nested too deeply") from None
+            reader = asked_for()
+            self.fields = seen_of(request, self._sent(), None if reader is None else reader.model)
         if not isinstance(self.fields, Mapping):
             raise UsageError(f"a request is checked as an object of fields, not as {type(request).__name__}")
 
     def without(self, was: Mapping[str, Any]) -> "Given":
         """The same as it was before a memory has put something into it."""
         body = None if self._body is None else msgspec.json.encode(merged(self._sent() or {}, was))
-        again = None
-        if body is not None and self.kind not in (None, dict):
-            again = read_as(type(self._request), msgspec.json.decode(body))
+        again, reader = None, self.reader
+        if body is not None and reader is not None and reader is not DICTIONARY:
+            again = reader.read(msgspec.json.decode(body))
         return Given(merged(self.fields, was) if again is None else again, body, self._asked_for)
 
     @property
-    def kind(self) -> type | None:
-        """What the body is read as to give this: a model, or a dictionary; None when it is not in the body alone."""
-        sent, kind = self._sent(), self._asked_for()
-        is_dict = isinstance(self._request, Mapping)
-        if sent is None or kind is None or kind is not (dict if is_dict else type(self._request)):
+    def reader(self) -> Reader | None:
+        """How the body is read to give this; None when it is not in the body alone."""
+        sent, reader = self._sent(), self._asked_for()
+        kind = dict if isinstance(self._request, Mapping) else type(self._request)
+        if sent is None or reader is None or reader.model.kind is not kind:
             return None
-        read = sent if is_dict else seen_of(read_as(kind, sent), sent)
-        return kind if _is_same(self.fields, read) else None
+        again = reader.read(sent)
+        seen = again if kind is dict else seen_of(again, sent, reader.model)
+        return reader if _is_same(self.fields, seen) else None
 
     def said(self, when: When, unless: Unless, parameters: Mapping[str, Any]) -> tuple[When, Unless] | str:
         """What policies have read, as conditions on what was sent, or why it cannot be said. The fix has these parameters."""
         if self._body is None:
             return when, unless
-        sent, request, kind = self._sent() or {}, self._request, self._asked_for()
-        if kind is None:
+        sent, request, reader = self._sent() or {}, self._request, self._asked_for()
+        if reader is None:
             return "its handler may read a body in several ways, or only a part of it"
-        if isinstance(request, Mapping) and kind is dict:
+        if isinstance(request, Mapping) and reader.model.kind is dict:
             return _of_a_dictionary(request, sent, when, unless)
-        if kind is not type(request):
+        if reader.model.kind is not type(request):
             return "its handler makes something else of the body than its route says, and nobody knows what"
-        if self.kind is None:
+        if self.reader is None:
             return "its handler has changed what was sent, or a model reads that otherwise each time"
         try:
-            return _Said(read_as(kind, sent), sent).conditions(when, unless, parameters)
+            return _Said(reader.read(sent), sent, reader.model).conditions(when, unless, parameters)
         except ServerError as why:
             return str(why)
 
@@ -109,10 +108,11 @@ def _of_a_dictionary(
 ) -> tuple[When, Unless] | str:
     """The same conditions, if what they are about is what was sent. A handler may have added something else."""
     for name, value in sent.items():
-        if not _is_same(fields.get(name), value):
+        if name not in fields or not _is_same(fields[name], value):
             return f"its handler has changed {shown(name)}, or a framework has"
+    added = fields.keys() - sent.keys()
     for path in (*when, *unless):
-        if not _is_same(read_at(fields, path), read_at(sent, path)):
+        if added if path == WHOLE_REQUEST else names_in(path)[0] in added:
             return (
                 f"it reads {shown(path) if path else 'all of the request'}, and its handler has added to that"
             )
@@ -121,7 +121,7 @@ def _of_a_dictionary(
 
 def _is_same(given: Any, sent: Any) -> bool:
     try:
-        return same_json(as_read(given), as_read(sent))
+        return same_json(given, sent)
     except Exception:  # noqa: BLE001 - what JSON cannot carry was not sent
         return False
 
@@ -147,6 +147,7 @@ class _Said(NamedTuple):
 
     read: Any
     sent: dict[str, Any]
+    model: Model
 
     def conditions(self, when: When, unless: Unless, parameters: Mapping[str, Any]) -> tuple[When, Unless]:
         said: When = {}
@@ -167,15 +168,14 @@ class _Said(NamedTuple):
         return said, {path: tuple(values) for path, values in never.items() if path not in said}
 
     def _place(self, path: str) -> _Place:
-        return self._below(self.read, model_of(self.read.__class__), WHOLE_REQUEST, names_in(path))
+        return self._below(self.read, self.model, WHOLE_REQUEST, names_in(path))
 
     def _below(self, holder: Any, model: Model, above: str, steps: list[str]) -> _Place:
         """The place of something in an object that the client has sent in the place `above`."""
         if model.reads == "unknown":
             raise ServerError(f"it reads {type(holder).__name__}, which is not plain")
-        is_of_code = model.reads == "together" or steps[:1] in [[name] for name in model.computed]
-        if not steps or is_of_code:
-            return self._whole(holder, model, above, is_of_code=is_of_code)
+        if not steps or model.reads == "together" or steps[0] in model.computed:
+            return self._whole(holder, model, above)
         part = model.parts.get(steps[0])
         if part is None:
             if any(steps[0] in other.names for other in model.parts.values()):
@@ -192,19 +192,21 @@ class _Said(NamedTuple):
         used = next((at for at in there if there[at] is not None), "")
         held = getattr(holder, part.name, None)
         if not used and above and held is not None:  # a default, as long as the object is there
-            return self._whole(holder, model, above, is_of_code=False)
+            return self._whole(holder, model, above)
         before = dict.fromkeys(part.names[: part.names.index(used)] if used else part.names)
         if shape.model is not None and isinstance(there.get(used), dict):
+            if shape.model is not RAW and type(held) is not shape.model.kind:
+                raise ServerError(f"it reads {name}, which may be a secret")
             inner = self._below(held, shape.model, used, steps[1:])
             return inner._replace(around={**before, **inner.around})
-        if not is_ordinary(held):
+        if not may_be_told(held, shape):
             raise ServerError(f"it reads {name}, which may be a secret")
         return _Place(before | ({used: there[used]} if used else {}), part if len(steps) == 1 else None, used)
 
-    def _whole(self, holder: Any, model: Model, above: str, *, is_of_code: bool) -> _Place:
-        """The place of all of an object. Code of its own may tell a null from nothing where a value cannot."""
+    def _whole(self, holder: Any, model: Model, above: str) -> _Place:
+        """The place of all of an object."""
         sent = read_at(self.sent, above)
-        if not model.is_whole_in(sent, is_of_code) or not is_ordinary(holder):
+        if not model.is_whole_in(sent) or not may_be_told(holder, Shape(has_code=True, model=model)):
             raise ServerError(f"it reads all of {type(holder).__name__}, of which not all is plain")
         return _Place({above: sent})
 

@@ -2,18 +2,27 @@
 
 import sys
 from collections import deque
-from collections.abc import Iterator, Mapping
-from copy import copy
+from collections.abc import Callable, Iterator, Mapping
+from copy import copy, deepcopy
 from decimal import Decimal
 from enum import Enum
-from functools import lru_cache
-from typing import Any
+from functools import lru_cache, partial
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from shelflife.server.shapes import model_of
+from shelflife.contract.values import DEEPEST_VALUE
+from shelflife.server.shapes import (
+    RAW,
+    Model,
+    Shape,
+    is_watched,
+    model_of,
+    model_of_msgspec,
+    model_of_pydantic,
+)
 
-__all__ = ["is_ordinary", "read_as", "read_partly", "seen_of"]
+__all__ = ["DICTIONARY", "Reader", "may_be_told", "seen_of"]
 
 _SCALARS = frozenset({str, int, bool, type(None)})
 """Of which there is nothing to look for in what was sent."""
@@ -22,81 +31,120 @@ _ORDINARY = frozenset({"builtins", "datetime", "decimal", "uuid"})
 """Where the types of values come from of which a client may be told. What an app has made may be a secret."""
 
 
-def read_as(kind: type, sent: Mapping[str, Any]) -> Any:
-    """What a body is read as; None when it cannot be."""
-    try:
-        if hasattr(kind, "__pydantic_validator__"):
-            return kind.__pydantic_validator__.validate_python(sent)
-        return msgspec.convert(sent, kind, strict=False)
-    except Exception:  # noqa: BLE001 - validators may raise anything
-        return None
+class Reader(NamedTuple):
+    """How a framework reads the body of a request before its handler is called."""
+
+    model: Model
+    """Of its kind is what the handler is given: a model, or a dictionary."""
+
+    convert: Callable[[Any], Any]
+    """May raise anything."""
+
+    @classmethod
+    def of_pydantic(cls, annotation: Any, *metadata: Any) -> "Reader | None":
+        """For what pydantic reads as this type; None when that is neither a model nor a dictionary as it is."""
+        try:
+            asked_for: Any = Annotated[(annotation, *metadata)] if metadata else annotation
+            adapter = sys.modules["pydantic"].TypeAdapter(asked_for)
+            model = model_of_pydantic(adapter.core_schema)
+        except Exception:  # noqa: BLE001 - what pydantic cannot read is read in a way of the framework's own
+            return None
+        return None if model is None else cls(model, adapter.validate_python)
+
+    @classmethod
+    def of_msgspec(cls, kind: Any) -> "Reader | None":
+        """For what msgspec reads as this type; None when that is neither a model nor a dictionary as it is."""
+        try:
+            model = model_of_msgspec(kind)
+        except Exception:  # noqa: BLE001 - it holds what msgspec does not know
+            return None
+        return None if model is None else cls(model, partial(msgspec.convert, type=kind, strict=False))
+
+    def read(self, sent: Mapping[str, Any]) -> Any:
+        """What a body is read as; None when it cannot be."""
+        try:
+            return self.convert(sent)
+        except Exception:  # noqa: BLE001 - validators may raise anything
+            return None
+
+    def for_parts(self, sent: Mapping[str, Any]) -> "Reader":
+        """The same, or one that also reads a body of which some fields are unknown: those of a pydantic model are None then."""
+        if self.model.has_code or not hasattr(self.model.kind, "model_fields") or self.read(sent) is not None:
+            return self
+        lenient = _lenient(self.model.kind)
+        is_made = lenient is not None
+        return Reader(self.model._replace(kind=lenient), lenient.model_validate) if is_made else self
 
 
-def read_partly(kind: type, sent: Mapping[str, Any]) -> Any:
-    """The same for a body of which some fields may be unknown: those of a pydantic model are None then."""
-    model = read_as(kind, sent)
-    if model is None and hasattr(kind, "model_fields"):
-        lenient = _lenient(kind)
-        model = None if lenient is None else read_as(lenient, sent)
-    return model
+DICTIONARY = Reader(RAW, lambda sent: sent)
+"""Reads nothing as anything else."""
 
 
 @lru_cache(maxsize=256)
-def _lenient(kind: Any) -> type | None:
+def _lenient(kind: Any) -> Any:
     """A model that asks for no field; None when there can be none."""
     fields = {name: copy(field) for name, field in kind.model_fields.items() if field.is_required()}
     for field in fields.values():
         field.default = None
     asked: dict[str, Any] = {name: (field.annotation, field) for name, field in fields.items()}
     try:
-        lenient: type = sys.modules["pydantic"].create_model(kind.__name__, __base__=kind, **asked)
+        return sys.modules["pydantic"].create_model(kind.__name__, __base__=kind, **asked)
     except Exception:  # noqa: BLE001 - a class may refuse to be inherited from
         return None
-    return lenient
 
 
-def seen_of(model: Any, sent: Any) -> Any:
-    """What the attributes of a model are, as JSON, by the names on the wire. Numbers are as the client wrote them, where they are the same.
+def seen_of(value: Any, sent: Any, model: Model | None = None, depth: int = 0) -> Any:
+    """What a value is, as JSON, by the names on the wire. Numbers are as the client wrote them, where they are the same.
 
-    That is what a handler goes on with, whatever the model would write.
+    Of a model these are the attributes: what a handler goes on with, whatever the model would write.
     """
-    shape, told = model_of(model.__class__), sent if isinstance(sent, dict) else {}
-    if "root" in getattr(model.__class__, "model_fields", ()):
-        return _seen(model.root, sent)
-    if not shape.parts:
-        return _as_json(model)
-    seen: dict[str, Any] = {}
-    for wire, part in shape.parts.items():
-        said = next((told[name] for name in part.names if told.get(name) is not None), None)
-        seen[wire] = _seen(getattr(model, part.name, None), said)
-    for name in shape.computed:
-        seen.setdefault(name, _seen(_computed(model, name), None))
-    for name, value in (getattr(model, "__pydantic_extra__", None) or {}).items():
-        seen.setdefault(name, _seen(value, told.get(name)))
-    return seen
-
-
-def _computed(model: Any, name: str) -> Any:
-    """A computed field, without the model keeping it: it may be asked again when it is another. None when it cannot be computed."""
-    try:
-        return getattr(copy(model), name)
-    except Exception:  # noqa: BLE001 - it is the app's own code
-        return None
-
-
-def _seen(value: Any, sent: Any) -> Any:
-    if type(value) in _SCALARS:
+    if type(value) in _SCALARS or depth > DEEPEST_VALUE:
         return value
     if isinstance(value, float | Decimal):
         is_same = type(sent) in (int, float) and float(value) == sent
         return sent if is_same else str(value) if isinstance(value, Decimal) else value
     if isinstance(value, list | tuple | set | frozenset | deque):
         parts = sent if isinstance(sent, list) and len(sent) == len(value) else [None] * len(value)
-        return [_seen(*pair) for pair in zip(value, parts, strict=True)]
+        return [seen_of(one, said, None, depth + 1) for one, said in zip(value, parts, strict=True)]
+    told = sent if isinstance(sent, dict) else {}
     if isinstance(value, Mapping):
-        told = sent if isinstance(sent, dict) else {}
-        return {str(_as_json(name)): _seen(one, told.get(name)) for name, one in value.items()}
-    return seen_of(value, sent) if model_of(value.__class__).parts else _as_json(value)
+        return {
+            str(_as_json(name)): seen_of(one, told.get(name), None, depth + 1) for name, one in value.items()
+        }
+    if getattr(value, "__pydantic_root_model__", False):
+        return seen_of(value.root, sent, None, depth + 1)
+    known = model if model is not None and model.kind is type(value) else model_of(value.__class__)
+    return _as_json(value) if known is None else _fields_of(value, told, known, depth)
+
+
+def _fields_of(holder: Any, told: Mapping[str, Any], model: Model, depth: int) -> dict[str, Any]:
+    seen: dict[str, Any] = {}
+    for wire, part in model.parts.items():
+        said = next((told[name] for name in part.names if told.get(name) is not None), None)
+        inner = part.shape.model if part.shape else None
+        seen[wire] = seen_of(_attribute(holder, part.name), said, inner, depth + 1)
+    for name in model.computed:
+        seen.setdefault(name, seen_of(_computed(holder, name), None, None, depth + 1))
+    for name, value in (getattr(holder, "__pydantic_extra__", None) or {}).items():
+        seen.setdefault(name, seen_of(value, told.get(name), None, depth + 1))
+    return seen
+
+
+def _attribute(holder: Any, name: str) -> Any:
+    """What a field holds. To ask for one that is deprecated would warn of that."""
+    known = {} if is_watched(type(holder)) else getattr(holder, "__dict__", {})
+    return known[name] if name in known else getattr(holder, name, None)
+
+
+def _computed(holder: Any, name: str) -> Any:
+    """A computed field, without the model keeping or using up anything for it; None when it cannot be computed so."""
+    left_out = {
+        id(one): None for one in getattr(holder, "__dict__", {}).values() if isinstance(one, Iterator)
+    }
+    try:
+        return getattr(deepcopy(holder, left_out), name)
+    except Exception:  # noqa: BLE001 - it is the app's own code
+        return None
 
 
 def _as_json(value: Any) -> Any:
@@ -113,14 +161,27 @@ def _as_json(value: Any) -> Any:
         return None
 
 
-def is_ordinary(value: Any) -> bool:
-    """Whether all of a value is of types of which a client may be told."""
-    if isinstance(value, Enum):
+def may_be_told(value: Any, shape: Shape | None, has_code: bool = False) -> bool:
+    """Whether a client may be told what it has sent for a value. What code of the app's own has made of it may be a secret."""
+    has_code = has_code or shape is None or shape.has_code
+    if not has_code or value is None:
         return True
-    if isinstance(value, Mapping):
-        return all(map(is_ordinary, value.values()))
-    if isinstance(value, list | tuple | set | frozenset):
-        return all(map(is_ordinary, value))
-    if parts := model_of(value.__class__).parts:
-        return all(is_ordinary(getattr(value, part.name, None)) for part in parts.values())
-    return type(value).__module__ in _ORDINARY
+    if shape is None or shape.model is None or shape.model is RAW:
+        return _is_ordinary(value)
+    model, private = shape.model, getattr(value, "__pydantic_private__", None) or {}
+    return (
+        type(value) is model.kind
+        and all(map(_is_ordinary, private.values()))
+        and all(
+            may_be_told(_attribute(value, part.name), part.shape, model.reads != "apart")
+            for part in model.parts.values()
+        )
+    )
+
+
+def _is_ordinary(value: Any) -> bool:
+    if type(value) is dict:
+        return all(map(_is_ordinary, value.values()))
+    if type(value) in (list, tuple):
+        return all(map(_is_ordinary, value))
+    return isinstance(value, Enum) or type(value).__module__ in _ORDINARY

@@ -3,17 +3,16 @@
 The operation of a request decides which policies count. So one that cannot be told is None, and never passed over.
 """
 
-import dataclasses
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from difflib import get_close_matches
-from types import UnionType
-from typing import Any, NamedTuple, Union, get_args, get_origin
+from typing import Any, NamedTuple
 
 from shelflife.contract.names import shown
 from shelflife.server.errors import UsageError
+from shelflife.server.models import DICTIONARY, Reader
 
-__all__ = ["Operation", "Operations", "body_type", "operation_name"]
+__all__ = ["Operation", "Operations", "operation_name"]
 
 _NAME = re.compile(r"[A-Z]+ /\S*")
 _PARAMETER = re.compile(r"\{([^{}:]+)(?::([^{}]*))?\}")
@@ -54,8 +53,8 @@ class Operation(NamedTuple):
     endpoint: Any = None
     """What the app calls for it, where that is known."""
 
-    body: type | None = dict
-    """What its body is read as before it is checked, as far as that is known: a model, or a dictionary. None when it is neither."""
+    body: Reader | None = DICTIONARY
+    """How its body is read before it is checked, as far as that is known. None when that cannot be told."""
 
     @classmethod
     def of_route(
@@ -72,7 +71,8 @@ class Operation(NamedTuple):
     def merged_with(self, other: "Operation") -> "Operation":
         """One operation for two routes of one name, as of two hosts. What one of them demands counts for
         both."""
-        body = self.body if self.body is other.body else None
+        is_same = self.body and other.body and self.body.model == other.body.model
+        body = self.body if is_same else None
         is_shown = self.is_shown and other.is_shown
         return self._replace(guards=(*other.guards, *self.guards), is_shown=is_shown, body=body)
 
@@ -176,19 +176,6 @@ class Operations:
 
     def _exactly(self, method: str, path: str) -> Operation | None:
         return self._by_name.get(f"{'GET' if method == 'HEAD' else method} {path}")
-
-
-def body_type(annotation: Any) -> type | None:
-    """What a handler that asks for this is given of a body that is a JSON object; None when that cannot be told."""
-    asked_for = [one for one in get_args(annotation) if one is not type(None)]
-    if get_origin(annotation) in (Union, UnionType) and len(asked_for) == 1:
-        return body_type(asked_for[0])
-    is_dict = (get_origin(annotation) or annotation) in (dict, Mapping)
-    if annotation is Any or (is_dict and asked_for in ([], *([str, value] for value in (Any, object, str)))):
-        return dict  # of which nothing is read as something else
-    is_model = dataclasses.is_dataclass(annotation) or hasattr(annotation, "__struct_fields__")
-    is_model = is_model or hasattr(annotation, "__pydantic_validator__")
-    return annotation if is_model and isinstance(annotation, type) else None
 
 
 def _spelled(text: str) -> str:

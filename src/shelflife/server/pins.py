@@ -6,6 +6,7 @@ from typing import Any
 
 from shelflife.contract.preconditions import Precondition, Verdict
 from shelflife.server.faces import Face, Stamp
+from shelflife.server.models import DICTIONARY, Reader
 from shelflife.server.operations import Operation
 from shelflife.server.state import State
 
@@ -69,10 +70,10 @@ class Pin:
     listening: Listening | None = None
     """Set by the endpoint of the feed, which begins once the app is done."""
 
-    def asked_for(self) -> type | None:
-        """What the handler has the body read as, as far as that is known."""
+    def asked_for(self) -> Reader | None:
+        """How the body was read for the handler, as far as that is known."""
         operation = self.find_operation()
-        return dict if operation is None else operation.body
+        return DICTIONARY if operation is None else operation.body
 
     def hear(self, message: Mapping[str, Any]) -> None:
         """Keep what the client sends, unless that is so much that no policy is about it."""

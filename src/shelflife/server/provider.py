@@ -22,7 +22,7 @@ from shelflife.server.feed import Feed
 from shelflife.server.given import Given
 from shelflife.server.limits import ReloadBudget, ReloadLimits
 from shelflife.server.log import Log
-from shelflife.server.models import read_partly
+from shelflife.server.models import DICTIONARY, Reader
 from shelflife.server.operations import Operation
 from shelflife.server.pins import Pin
 from shelflife.server.policies import (
@@ -51,6 +51,9 @@ _log = logging.getLogger("shelflife")
 _ROOT = re.compile(r"(https?://[^/\s]+)?(/[\x21-\x7e]*)?")
 _WIRE = WireFormat()
 _LIMITS = ReloadLimits()
+_FIRST_CHECKS = 256
+"""At so many checks it is looked at what handlers give them, beside those that refuse: it may not be the body alone."""
+
 _KINDS = {"wire": WireFormat, "limits": ReloadLimits, "signing": Signing, "disclosure": Disclosure}
 
 
@@ -114,7 +117,8 @@ class Provider:
         """What was told to clients of late, for operators who want to know what rests on a row."""
         self.apps = Apps(self.policies)
         """The apps that it is installed in."""
-        self._kinds: dict[str, type | None] = {}
+        self._readers: dict[str, Reader | None] = {}
+        self._looks_left = _FIRST_CHECKS
         """By operation: what bodies of requests that were refused are read as."""
         self._ready_in = 0
         """The process in which it is ready."""
@@ -257,27 +261,24 @@ class Provider:
             pin.has_checked, pin.has_violations = True, pin.has_violations or bool(found)
         return found
 
-    def read_as(self, operation: Operation) -> type | None:
-        """What bodies for an operation are read as before they are checked: as refused ones were, or else as its handler says.
+    def reader_of(self, operation: Operation) -> Reader | None:
+        """How bodies for an operation are read before they are checked: as those were that came to a check, or else as its route says.
 
         None when a check was given what is not in the body alone: only the handler knows that.
         """
-        return self._kinds.get(operation.name, operation.body)
+        return self._readers.get(operation.name, operation.body)
 
     def fixes_for(
-        self, request: Mapping[str, Any], operation: str, state: State, kind: type = dict
+        self, request: Mapping[str, Any], operation: str, state: State, reader: Reader = DICTIONARY
     ) -> list[Violation]:
         """What would be suggested for a request of which some fields may be unknown. A policy that needs
-        those says nothing. `kind` is what the request is read as."""
+        those says nothing."""
         violations: list[Violation] = []
-        model = None if kind is dict else read_partly(kind, request)
-        if kind is not dict and model is None:
+        reader = reader.for_parts(request)
+        read = reader.read(request)
+        if read is None:
             return violations
-        given = (
-            Given(request)
-            if model is None
-            else Given(model, msgspec.json.encode(request), lambda: type(model))
-        )
+        given = Given(read, msgspec.json.encode(request), lambda: reader)
         for policy in self.policies.concerning(operation):
             with suppress(MalformedRequest, PolicyFailed):
                 violations += evaluate([policy], given.fields, state, None, given.said)
@@ -343,7 +344,11 @@ class Provider:
         found = evaluate(self.policies.concerning(operation), given.fields, state, views[1], given.said)
         if found:
             self.told_fixes.note(found, state)
-            if (pin := self.pin) is not None and (known := pin.find_operation()) is not None:
-                # Once it was something else than the body, it may be that again.
-                self._kinds[known.name] = given.kind if self._kinds.get(known.name, dict) else None
+        pin = self.pin
+        if pin is not None and (found or self._looks_left):
+            self._looks_left = max(0, self._looks_left - 1)
+            known = pin.find_operation()
+            # Once it was something else than the body, it may be that again.
+            if known is not None and self._readers.get(known.name, DICTIONARY) is not None:
+                self._readers[known.name] = given.reader
         return found

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from msgspec import inspect
 
-__all__ = ["RAW", "Model", "Part", "Shape", "model_of"]
+__all__ = ["RAW", "Model", "Part", "Shape", "is_watched", "model_of", "model_of_msgspec", "model_of_pydantic"]
 
 _REQUIRED, _MADE_ANEW = object(), object()
 """In place of a default: there is none, or it may be another next time."""
@@ -42,6 +42,9 @@ class Shape(NamedTuple):
 
     may_vanish: bool = False
     """Whether something that is sent may be read as nothing."""
+
+    has_code: bool = False
+    """Whether code of the app's own sees it, at any depth. What that makes of it may be a secret."""
 
     holds_nulls: bool = False
     """Whether there may be nulls inside, which only code can tell from nothing."""
@@ -104,6 +107,9 @@ class Part(NamedTuple):
 class Model(NamedTuple):
     """How a kind of object is read."""
 
+    kind: type = dict
+    """What comes of it."""
+
     parts: Mapping[str, Part] = {}
     """Its fields, by the first of their names on the wire."""
 
@@ -122,7 +128,14 @@ class Model(NamedTuple):
     @property
     def is_whole(self) -> bool:
         """Whether all of it is known, at any depth, whatever is said."""
-        return self.reads != "unknown" and all(part.is_whole for part in self.parts.values())
+        is_told_nulls = self.has_code and self.holds_nulls
+        are_whole = all(part.is_whole for part in self.parts.values())
+        return self.reads != "unknown" and are_whole and not is_told_nulls
+
+    @property
+    def has_code(self) -> bool:
+        """Whether code of its own sees all of it."""
+        return self.reads != "apart" or bool(self.computed)
 
     @property
     def holds_nulls(self) -> bool:
@@ -130,16 +143,16 @@ class Model(NamedTuple):
         takes_nulls = self.tells_nulls and any(one is None or one.null != "refused" for one in shapes)
         return self.is_open or takes_nulls or any(one is not None and one.holds_nulls for one in shapes)
 
-    def is_whole_in(self, sent: Mapping[str, Any], is_of_code: bool) -> bool:
+    def is_whole_in(self, sent: Mapping[str, Any]) -> bool:
         """Whether all of it is known for what is sent, also to code of its own that sees more than the values."""
-        if self.reads == "unknown" or (is_of_code and self.is_open):
+        if self.reads == "unknown" or (self.has_code and self.is_open):
             return False
         for part in self.parts.values():
             said, shape = [sent.get(name) for name in part.names], part.shape
             if part.fault(said) or shape is None or not shape.is_whole:
                 return False
             is_null_told = self.tells_nulls and shape.null != "refused" and said[0] is None
-            if is_of_code and (is_null_told or shape.holds_nulls):
+            if self.has_code and (is_null_told or shape.holds_nulls):
                 return False
         return True
 
@@ -147,20 +160,39 @@ class Model(NamedTuple):
 RAW = Model(is_open=True, reads="apart")
 """An object that nothing is made of."""
 
+_TEXT = Shape(is_only=True)
+"""Of which nothing is made either."""
+
 
 @lru_cache(maxsize=256)
-def model_of(kind: type) -> Model:
-    """How a class reads an object. One that is no model has no parts."""
-    if hasattr(kind, "__pydantic_core_schema__"):
-        return _of_pydantic(kind.__pydantic_core_schema__, {}, {})
-    if not (hasattr(kind, "__struct_fields__") or hasattr(kind, "__dataclass_fields__")):
-        return Model()
+def model_of(kind: type) -> Model | None:
+    """How a class reads an object by itself; None when it is no model."""
+    schema = kind.__dict__.get("__pydantic_core_schema__")
+    if (
+        schema is None
+        and not hasattr(kind, "__struct_fields__")
+        and not hasattr(kind, "__dataclass_fields__")
+    ):
+        return None
     try:
-        info = inspect.type_info(kind)
-    except Exception:  # noqa: BLE001 - msgspec cannot read it; a framework may
-        known = getattr(kind, "__dataclass_fields__", None) or kind.__struct_fields__  # type: ignore[attr-defined]
-        return _model([Part(name, (name,)) for name in known], reads="unknown")
-    return _of_msgspec(info)
+        return model_of_msgspec(kind) if schema is None else model_of_pydantic(schema)
+    except Exception:  # noqa: BLE001 - nobody can read it; what its attributes are can still be seen
+        names: Iterable[str] = getattr(kind, "__struct_fields__", getattr(kind, "__dataclass_fields__", ()))
+        return _model([Part(name, (name,)) for name in names], kind=kind)
+
+
+def model_of_pydantic(schema: _Schema) -> Model | None:
+    """How pydantic reads an object by a schema of its own; None when it makes something else of it."""
+    return _of_pydantic(schema, {}, {})
+
+
+def model_of_msgspec(kind: Any) -> Model | None:
+    """How msgspec reads an object as this type; None when it makes something else of it."""
+    info = inspect.type_info(kind)
+    if isinstance(info, inspect.StructType | inspect.DataclassType):
+        return _of_msgspec(info)
+    shape = _shape_of_msgspec(info, frozenset())
+    return None if shape is None else shape.model
 
 
 def _model(parts: Iterable[Part], **known: Any) -> Model:
@@ -169,37 +201,50 @@ def _model(parts: Iterable[Part], **known: Any) -> Model:
     names = [name for part in listed for name in set(part.names)]
     shared = {name for name in names if names.count(name) > 1}
     plain = (part if shared.isdisjoint(part.names) else part._replace(shape=None) for part in listed)
-    return Model({part.names[0]: part for part in plain}, **known)
+    return Model(parts={part.names[0]: part for part in plain}, **known)
 
 
-def _of_pydantic(schema: _Schema, shared: Mapping[str, _Schema], config: _Schema) -> Model:
+def _of_pydantic(schema: _Schema, shared: Mapping[str, _Schema], config: _Schema) -> Model | None:
     reads: Any = "apart"
-    tells_nulls = False
+    made, tells_nulls = dict, False
     while schema["type"] not in ("model-fields", "dataclass-args"):
         kind, config = schema["type"], schema.get("config", config)
         shared = {one["ref"]: one for one in schema.get("definitions", ())} or shared
-        if kind == "function-after" or schema.get("post_init"):
+        made, tells_nulls = schema.get("cls", made), tells_nulls or kind == "model"
+        if kind == "function-after" or (schema.get("post_init") and not _is_of_pydantic(made)):
             reads = "together" if reads == "apart" else reads
-        elif kind not in ("definitions", "definition-ref", "model", "dataclass"):
+        elif kind not in ("definitions", "definition-ref", "model", "dataclass", "nullable", "default"):
             reads = "unknown"
-        tells_nulls = tells_nulls or kind == "model"
-        is_own = schema.get("cls", object).__getattribute__ is not object.__getattribute__
-        if is_own or schema.get("custom_init") or schema.get("root_model"):
+        is_odd = is_watched(schema.get("cls", object)) or schema.get("custom_init")
+        if is_odd or schema.get("root_model"):
             reads = "unknown"
         inner = schema.get("schema") or shared.get(schema.get("schema_ref", ""))
         if inner is None:
-            return Model()
+            shape = _shape_of_pydantic(schema, shared, config)
+            return shape.model if shape is not None else None
+        if inner["type"] in ("dict", "any") and reads != "apart":
+            return None
         schema = inner
     fields = schema["fields"]
     listed = fields.items() if isinstance(fields, dict) else [(field["name"], field) for field in fields]
     parts = [_part_of_pydantic(name, field, shared, config) for name, field in listed]
-    computed = tuple(one["property_name"] for one in schema["computed_fields"])
+    computed = tuple(one["property_name"] for one in schema.get("computed_fields", ()))
     is_open = "allow" in (schema.get("extra_behavior"), config.get("extra_fields_behavior"))
     if any(field.get("init_only") for _, field in listed) or schema.get("extras_schema"):
         reads = "unknown"
     elif any(part.shape is not None and part.shape.sees_others for part in parts) and reads == "apart":
         reads = "together"
-    return _model(parts, computed=computed, is_open=is_open, tells_nulls=tells_nulls, reads=reads)
+    return _model(parts, kind=made, computed=computed, is_open=is_open, tells_nulls=tells_nulls, reads=reads)
+
+
+def _is_of_pydantic(kind: Any) -> bool:
+    """Whether what runs after a model was read is pydantic's own: it makes room for private attributes."""
+    return str(getattr(getattr(kind, "model_post_init", None), "__module__", "")).startswith("pydantic.")
+
+
+def is_watched(kind: Any) -> bool:
+    """Whether code of its own says what its attributes are."""
+    return kind.__getattribute__ is not object.__getattribute__
 
 
 def _part_of_pydantic(name: str, field: _Schema, shared: Mapping[str, _Schema], config: _Schema) -> Part:
@@ -255,8 +300,7 @@ def _shape_of_pydantic(schema: _Schema, shared: Mapping[str, _Schema], config: _
             }  # what holds itself is not plain
             return _shape_of_pydantic(shared[ref], others, config)
         case "model" | "dataclass":
-            model = _of_pydantic(schema, shared, {})
-            return None if model.reads == "unknown" else Shape(holds_nulls=model.holds_nulls, model=model)
+            return _shape_of_model(_of_pydantic(schema, shared, {}))
         case "function-after" | "function-before" | "function-wrap":
             return _shape_behind(schema, shape_of(schema["schema"]))
     return Shape() if kind in _SCALARS else None
@@ -272,13 +316,29 @@ def _shape_behind(schema: _Schema, inner: Shape | None) -> Shape | None:
     if inner.model is RAW or (not is_after if inner.model else inner.holds_nulls):
         return None
     model = inner.model and inner.model._replace(reads="together")
-    return Shape(null, may_vanish=True, holds_nulls=inner.holds_nulls, sees_others=sees_others, model=model)
+    return Shape(
+        null,
+        may_vanish=True,
+        has_code=True,
+        holds_nulls=inner.holds_nulls,
+        sees_others=sees_others,
+        model=model,
+    )
 
 
 def _shape_of_choices(values: Iterable[Any]) -> Shape:
     listed = list(values)
-    is_only = all(isinstance(one, str) for one in listed)
-    return Shape("nothing" if None in listed else "refused", is_only=is_only)
+    is_null, is_only = None in listed, all(isinstance(one, str) for one in listed)
+    return Shape("nothing" if is_null else "refused", is_only=is_only, may_vanish=is_null)
+
+
+def _shape_of_model(model: Model | None) -> Shape | None:
+    if model is None or model.reads == "unknown":
+        return None
+    has_code = model.has_code or any(
+        part.shape is None or part.shape.has_code for part in model.parts.values()
+    )
+    return Shape(has_code=has_code, holds_nulls=model.holds_nulls, model=model)
 
 
 def _shape_of_list(items: Iterable[Shape | None]) -> Shape | None:
@@ -287,21 +347,25 @@ def _shape_of_list(items: Iterable[Shape | None]) -> Shape | None:
         return None
     known = [one for one in shapes if one is not None]
     return Shape(
-        holds_nulls=any(one.holds_nulls for one in known), sees_others=any(one.sees_others for one in known)
+        has_code=any(one.has_code for one in known),
+        holds_nulls=any(one.holds_nulls for one in known),
+        sees_others=any(one.sees_others for one in known),
     )
 
 
 def _shape_of_dict(key: Shape | None, value: Shape | None) -> Shape | None:
     if key is None or not key.is_only or value is None or not value.is_whole or value.null == "odd":
         return None
-    model, holds_nulls = RAW if value.model is RAW else None, value.null != "refused" or value.holds_nulls
-    return Shape(holds_nulls=holds_nulls, sees_others=value.sees_others, model=model)
+    is_raw = value.model is RAW or value == _TEXT
+    model, holds_nulls = RAW if is_raw else None, value.null != "refused" or value.holds_nulls
+    return Shape(has_code=value.has_code, holds_nulls=holds_nulls, sees_others=value.sees_others, model=model)
 
 
 def _of_msgspec(info: Any, around: frozenset[type] = frozenset()) -> Model:
     reads = "together" if hasattr(info.cls, "__post_init__") else "apart"
+    reads = "unknown" if is_watched(info.cls) else reads
     if getattr(info, "array_like", False) or info.cls in around:  # what holds itself is not plain
-        return Model()
+        return Model(kind=info.cls)
     parts = []
     for field in info.fields:
         default = _REQUIRED if field.required else field.default
@@ -310,7 +374,7 @@ def _of_msgspec(info: Any, around: frozenset[type] = frozenset()) -> Model:
             default = makes() if makes in _STEADY_FACTORIES else _MADE_ANEW
         shape = _shape_of_msgspec(field.type, around | {info.cls})
         parts.append(Part(field.name, (field.encode_name,), shape, default))
-    return _model(parts, reads=reads)
+    return _model(parts, kind=info.cls, reads=reads)
 
 
 def _shape_of_msgspec(info: inspect.Type, around: frozenset[type]) -> Shape | None:
@@ -341,6 +405,5 @@ def _shape_of_msgspec(info: inspect.Type, around: frozenset[type]) -> Shape | No
         case inspect.DictType(key_type=key, value_type=value):
             return _shape_of_dict(shape_of(key), shape_of(value))
         case inspect.StructType() | inspect.DataclassType():
-            model = _of_msgspec(info, around)
-            return None if model.reads == "unknown" else Shape(holds_nulls=model.holds_nulls, model=model)
+            return _shape_of_model(_of_msgspec(info, around))
     return Shape() if isinstance(info, _SCALARS_OF_MSGSPEC) else None
