@@ -44,6 +44,8 @@ __all__ = ["add_to"]
 _DEFAULT_ARMS = ["A0", "A1", "A2", "A2D"]
 _MODEL_RECORDS = Path("shelflife-lab")
 _GRID_RECORDS = Path("shelflife-grid")
+_MOST_TERMS = 8
+"""More moments of drift than that are not added up before everybody's eyes."""
 
 
 def add_to(commands: "Verbs") -> None:
@@ -490,6 +492,8 @@ def _print_scores(scores: list[RunScore]) -> None:
 def _evictions(score: RunScore) -> str:
     """Those after each drift, and first those before any."""
     early_count = score.evictions - sum(score.evictions_by_event)
+    if len(score.evictions_by_event) > _MOST_TERMS:
+        return str(score.evictions)
     after = " + ".join(map(str, score.evictions_by_event))
     if not early_count:
         return after if score.evictions else "0"
