@@ -225,7 +225,10 @@ class Drifted(msgspec.Struct, frozen=True, kw_only=True, tag="drift"):
     """The rules that were added or removed, as `table:relation`."""
 
     judged: dict[str, Judged] = {}
-    """Of each entry that was learned until then, by its id: what the server would give in its place from now on."""
+    """Of entries that were learned until then, by their id: what the server would give in their place from now on.
+
+    Of each there is one with the first drift since it was learned, and another whenever that is no longer so.
+    """
 
 
 class Evicted(msgspec.Struct, frozen=True, kw_only=True, tag="evicted"):
