@@ -97,6 +97,9 @@ class RunStarted(msgspec.Struct, frozen=True, kw_only=True, tag="run started"):
     system: str = ""
     """What the planner was told before any task."""
 
+    history: str | None = None
+    """Whose real releases the drift was; None where it was thought up."""
+
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
     """A remembered fix that went into a first attempt, or that was evicted."""
@@ -219,10 +222,13 @@ class Drifted(msgspec.Struct, frozen=True, kw_only=True, tag="drift"):
     says: str
     table: str | None
     rows: list[str]
-    """The rows that were added, removed or changed, as `table:key`."""
+    """The rows that were added, removed or changed, as `table:key`: of many, some."""
 
     rules: list[str]
     """The rules that were added or removed, as `table:relation`."""
+
+    more_rows: int = 0
+    """How many other rows were."""
 
     judged: dict[str, Judged] = {}
     """Of entries that were learned until then, by their id: what the server would give in their place from now on.

@@ -38,6 +38,7 @@ _SILENT = logging.NullHandler()
 _TIMEOUT_S = 30
 _SAYS_NOTHING = 0
 _OWN_LEVEL = 1
+_MOST_ROWS_TOLD = 32
 _NOT_TO_BE_FOLLOWED = ("bumps", "pins", "lies")
 
 
@@ -253,7 +254,8 @@ def pushed(drift: Drift, http: httpx2.Client, token: str) -> Drifted:
         after=drift.after,
         says=drift.says,
         table=drift.table,
-        rows=[f"{drift.table}:{key}" for key in keys] if is_of_table else [],
+        rows=[f"{drift.table}:{key}" for key in keys[:_MOST_ROWS_TOLD]] if is_of_table else [],
+        more_rows=max(0, len(keys) - _MOST_ROWS_TOLD) if is_of_table else 0,
         rules=[] if is_of_table else [f"{rule['from']}:{rule['relation']}" for rule in keys],
     )
 
@@ -284,4 +286,5 @@ def _started(
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         version=shelflife.__version__,
         system=system_prompt(APIS[scenario.api]),
+        history=scenario.history or None,
     )

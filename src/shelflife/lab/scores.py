@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from shelflife.lab.growth import SinceDrift, since_each
 from shelflife.lab.paper import SPLIT_FIELDS
 from shelflife.lab.records import (
     Alerted,
@@ -145,6 +146,9 @@ class RunScore(msgspec.Struct, frozen=True, kw_only=True):
     hostile: str | None
     """What was done to the agents."""
 
+    history: str | None
+    """Whose real releases the drift was; None where it was thought up."""
+
     digest: str
     """Of the stream as it was played, and of the address of the model."""
 
@@ -192,6 +196,9 @@ class RunScore(msgspec.Struct, frozen=True, kw_only=True):
     evictions: int
     evictions_by_event: list[int]
     """For each moment of drift, the evictions from then to the next."""
+
+    by_event: list[SinceDrift]
+    """The same for other numbers."""
 
     eviction_precision: float | None
     """The share of evictions that were right: the fix was stale, or rested on a table that the server would name no more."""
@@ -254,6 +261,12 @@ def score_of(records: Sequence[Record]) -> RunScore:
     ended = _ended(records, 0)
     evictions = [record for record in records if isinstance(record, Evicted)]
     drifts = [record for record in records if isinstance(record, Drifted)]
+    injected = [one.episode for one in by_all if _has_stale(_sent_with(one), one, drifts)]
+    executed = [
+        one.episode
+        for one, carried in _with_carried(by_all)
+        if _is_carried_out(one) and _has_stale(carried, one, drifts)
+    ]
     first_try = {index for index, one in ended.items() if one.is_completed and one.attempts == 1}
     scored = [index for index in _of(start, start.governed) if index not in start.stale_slots]
     eligible = [index for index in start.eligible if index in ended]
@@ -265,6 +278,7 @@ def score_of(records: Sequence[Record]) -> RunScore:
         tuned_to=start.tuned_to,
         model=_served(start.model, attempts),
         hostile=start.hostile,
+        history=start.history,
         digest=start.digest,
         episodes=len(ended),
         completed=sum(one.is_completed for one in ended.values()),
@@ -273,11 +287,8 @@ def score_of(records: Sequence[Record]) -> RunScore:
         retries=_retries(ended),
         retries_by_agent=[_retries(_ended(records, agent)) for agent in range(conduct.agents)],
         mended=sum(one.mended for one in by_all),
-        stale_injections=sum(_has_stale(_sent_with(one), one, drifts) for one in by_all),
-        stale_executions=sum(
-            _is_carried_out(one) and _has_stale(carried, one, drifts)
-            for one, carried in _with_carried(by_all)
-        ),
+        stale_injections=len(injected),
+        stale_executions=len(executed),
         misapplied=sum(_is_misapplied(one, start) for one in by_all),
         injected=_injected(start, by_all, is_first=True),
         injected_by_answers=_injected(start, by_all, is_first=False),
@@ -286,6 +297,7 @@ def score_of(records: Sequence[Record]) -> RunScore:
         drifted_after=_moments(drifts),
         evictions=len(evictions),
         evictions_by_event=_by_event(evictions, drifts),
+        by_event=list(since_each(_moments(drifts), ended, attempts, asked, evictions, injected, executed)),
         eviction_precision=_precision(evictions, drifts),
         restamps=len(
             {

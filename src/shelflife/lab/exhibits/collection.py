@@ -18,6 +18,7 @@ from shelflife.lab.exhibits.compliance import (
 from shelflife.lab.exhibits.conducts import beyond_the_paper, matching, under_attack
 from shelflife.lab.exhibits.costs import savings, tokens, wire
 from shelflife.lab.exhibits.coverage import coverage
+from shelflife.lab.exhibits.organic import organic, organic_growth
 from shelflife.lab.exhibits.pools import Pool, Runs, Subject
 from shelflife.lab.exhibits.price_sheet import price_sheet
 from shelflife.lab.exhibits.streams import other_streams, what_was_run
@@ -28,6 +29,7 @@ __all__ = ["Collection", "LeftOut", "collection_of", "exhibit_keys"]
 _BY_RUNS = (
     *(ladder, savings, classes, price_sheet, tokens, hint_shapes, domains, rotations),
     *(rotation_schedules, undrifted, intervals, wire),
+    *(organic, organic_growth),
     *(matching, beyond_the_paper, under_attack),
 )
 _NEEDS = {
@@ -37,6 +39,8 @@ _NEEDS = {
     undrifted: "the undrifted stream",
     intervals: "the drifted stream by a planner that has chance in it",
     matching: "the drifted stream at Level 1",
+    organic: "a stream of real releases",
+    organic_growth: "a stream of real releases",
     under_attack: "a stream with a hostile server",
     beyond_the_paper: "the silent stream, and none of another conduct than the paper's",
 }

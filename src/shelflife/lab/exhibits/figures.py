@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from shelflife.lab import paper
 from shelflife.lab.exhibits.cells import DASH, Kind
 from shelflife.lab.exhibits.collection import LeftOut
+from shelflife.lab.exhibits.growth import GrowthPanel, draw_growth, growth_panels
 from shelflife.lab.exhibits.pools import Runs, Subject
 from shelflife.lab.scores import FirstTry, RunScore
 
@@ -55,8 +56,8 @@ class _Plan(NamedTuple):
     title: str
     guide: str
     needs: str
-    subjects: list[Subject]
-    draw: Callable[["Axes", Subject, bool], None]
+    subjects: Sequence[Subject] | Sequence[GrowthPanel]
+    draw: Callable[["Axes", Any, bool], None]
 
 
 def figures_of(runs: Runs) -> tuple[list[Figure], list[LeftOut]]:
@@ -76,7 +77,7 @@ def figure_keys() -> frozenset[str]:
 
 
 def _plans(runs: Runs) -> list[_Plan]:
-    return [_governed(runs), _funding(runs), _rotations(runs), _domains(runs)]
+    return [_governed(runs), _funding(runs), _rotations(runs), _domains(runs), _organic(runs)]
 
 
 def _governed(runs: Runs) -> _Plan:
@@ -215,6 +216,22 @@ def _domains(runs: Runs) -> _Plan:
     )
 
 
+def _organic(runs: Runs) -> _Plan:
+    def draw(axes: "Axes", panel: GrowthPanel, is_first_in_line: bool) -> None:
+        draw_growth(axes, panel, INKS)
+        _percent_axis(axes, is_first_in_line)
+
+    return _Plan(
+        "organic-retries",
+        "Retries under organic drift, release by release",
+        "Each panel is a stream of real releases. A line adds up the retries of an arm, in percent of all requests: where it is steep nothing is saved, where it is flat everything is."
+        " The dotted grey line is where the same usage ends with no drift at all.",
+        "a stream of real releases with two arms",
+        growth_panels(runs),
+        draw,
+    )
+
+
 class _Line(NamedTuple):
     """A line of a panel; the first of two is solid."""
 
@@ -284,7 +301,7 @@ def _drawn(plan: _Plan) -> Figure:
     return Figure(plan.key, plan.title, plan.guide, kinds, svg, png, panels)
 
 
-def _canvas(plan: _Plan, subjects: Sequence[Subject]) -> "Canvas":
+def _canvas(plan: _Plan, subjects: Sequence[Subject] | Sequence[GrowthPanel]) -> "Canvas":
     """A panel for each of the subjects. A panel has the same size however many there are."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Canvas

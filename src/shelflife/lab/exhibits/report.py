@@ -24,6 +24,7 @@ _AFTER = {
     "funding-by-arm": "ladder",
     "compliance-by-rotations": "rotations",
     "payments-against-recipes": "hint-shapes",
+    "organic-retries": "organic",
 }
 
 _CHARACTER_PX = 8.3
