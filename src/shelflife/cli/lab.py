@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
+from shelflife.cli import lab_fetch
 from shelflife.cli.errors import CommandError, needing
 from shelflife.cli.progress import Progress
 from shelflife.cli.tables import counted, print_table
@@ -57,7 +58,7 @@ def add_to(commands: "Verbs") -> None:
     )
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
 
-    for add in (_add_run, _add_grid, _add_preflight, _add_report, _add_show, _add_check):
+    for add in (_add_run, _add_grid, _add_preflight, _add_report, _add_show, _add_check, lab_fetch.add_to):
         add(verbs)
 
 

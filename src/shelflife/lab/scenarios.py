@@ -293,7 +293,9 @@ def _with_releases(raw: dict[str, Any], lines: TomlLines, problems: list[str]) -
         return raw
     rest = {key: value for key, value in raw.items() if key != "organic"}
     problems += (
-        f"{_at(lines.of(key))}`{key}` is drawn from the releases: leave it out" for key in drawn if key in rest
+        f"{_at(lines.of(key))}`{key}` is drawn from the releases: leave it out"
+        for key in drawn
+        if key in rest
     )
     return {**drawn, **rest}
 

@@ -56,7 +56,7 @@ class _Plan(NamedTuple):
     title: str
     guide: str
     needs: str
-    subjects: Sequence[Subject] | Sequence[GrowthPanel]
+    subjects: Sequence[Subject | GrowthPanel]
     draw: Callable[["Axes", Any, bool], None]
 
 
@@ -77,7 +77,7 @@ def figure_keys() -> frozenset[str]:
 
 
 def _plans(runs: Runs) -> list[_Plan]:
-    return [_governed(runs), _funding(runs), _rotations(runs), _domains(runs), _organic(runs)]
+    return [_governed(runs), _funding(runs), _rotations(runs), _domains(runs), *_organic(runs)]
 
 
 def _governed(runs: Runs) -> _Plan:
@@ -216,20 +216,32 @@ def _domains(runs: Runs) -> _Plan:
     )
 
 
-def _organic(runs: Runs) -> _Plan:
+def _organic(runs: Runs) -> list[_Plan]:
     def draw(axes: "Axes", panel: GrowthPanel, is_first_in_line: bool) -> None:
         draw_growth(axes, panel, INKS)
         _percent_axis(axes, is_first_in_line)
 
-    return _Plan(
-        "organic-retries",
-        "Retries under organic drift, release by release",
-        "Each panel is a stream of real releases. A line adds up the retries of an arm, in percent of all requests: where it is steep nothing is saved, where it is flat everything is."
-        " The dotted grey line is where the same usage ends with no drift at all.",
-        "a stream of real releases with two arms",
-        growth_panels(runs),
-        draw,
-    )
+    needs = "a stream of real releases with two arms"
+    return [
+        _Plan(
+            "organic-retries",
+            "Retries under organic drift, release by release",
+            "Each panel is a stream of real releases. A line adds up the retries of an arm, in percent of all episodes: where it is steep nothing is saved, where it is flat everything is."
+            " The dotted grey line is where the same usage ends with no drift at all.",
+            needs,
+            growth_panels(runs, lambda one: one.retries),
+            draw,
+        ),
+        _Plan(
+            "organic-stale",
+            "Stale values sent under organic drift, release by release",
+            "The same runs: a line adds up the requests that went out with a value that was not true any more, in percent of all episodes. Whoever writes the new value over the old one needs no more retries than exact, and"
+            " finds out by sending the old one.",
+            needs,
+            growth_panels(runs, lambda one: one.stale_injections),
+            draw,
+        ),
+    ]
 
 
 class _Line(NamedTuple):
@@ -301,7 +313,7 @@ def _drawn(plan: _Plan) -> Figure:
     return Figure(plan.key, plan.title, plan.guide, kinds, svg, png, panels)
 
 
-def _canvas(plan: _Plan, subjects: Sequence[Subject] | Sequence[GrowthPanel]) -> "Canvas":
+def _canvas(plan: _Plan, subjects: Sequence[Subject | GrowthPanel]) -> "Canvas":
     """A panel for each of the subjects. A panel has the same size however many there are."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Canvas

@@ -1,6 +1,7 @@
 """What memories come to under organic drift: the releases of real reference data, one after another."""
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from statistics import fmean
 from typing import NamedTuple
 
@@ -10,16 +11,18 @@ from shelflife.lab.exhibits.comparison import PLANNER, default_note
 from shelflife.lab.exhibits.pools import ALL_ARMS, Pool, Runs, Subject, saved_percent
 from shelflife.lab.growth import SinceDrift
 
-__all__ = ["NO_DRIFT", "organic", "organic_growth", "organic_pools"]
+__all__ = ["NO_DRIFT", "OrganicPool", "organic", "organic_growth", "organic_pools"]
 
 NO_DRIFT = "no drift"
 _WITHOUT_MEMORY = "A0"
 _UNDRIFTED = "-undrifted"
 _THIRDS = ("first", "second", "last")
 _NAMES = (Column("Stream", align="left"), PLANNER, Column("Arm", align="left"))
-_RELEASES_NOTE = (
-    "A stream is *enriched* when its name says so: of the rows in use so many are drawn from those that drift. In the others usage does not care which rows do."
+_ARMS_NOTE = (
+    "A1 never forgets: of two values compliant takes the first, and compliant-last the last, as if that had been written over the other. A2 forgets all of a table that has moved, A2D the rows that changed, exact the"
+    " cells."
 )
+_RELEASES_NOTE = "Where the name of a stream says enriched, usage was drawn toward the rows that drift. In the others it does not care which rows do."
 
 
 class OrganicPool(NamedTuple):
@@ -101,6 +104,7 @@ def organic(runs: Runs) -> Exhibit:
         tuple(
             note
             for note in (
+                _ARMS_NOTE,
                 _RELEASES_NOTE,
                 "Saving kept: of the retries that a memory saves where nothing drifts (those of A0 less those with no drift), how many it saves here.",
                 "A stale value that is sent is refused, or carried out where the server has nothing to check it by any more.",
@@ -132,8 +136,8 @@ def organic_growth(runs: Runs) -> Exhibit:
     rows = []
     last = None
     for stream, subject, arm, pool in organic_pools(runs):
-        if arm == NO_DRIFT:
-            continue  # it has but one release
+        if arm == NO_DRIFT or min(len(run.by_event) for run in pool.runs) < len(_THIRDS):
+            continue  # there are no thirds of its releases
         kind = subject.kind
         token_kind = kind_of_tokens(pool.runs, kind)
         cells = [label(stream, is_code=True), label(subject.name, is_code=True), label(arm, is_code=True)]
@@ -152,7 +156,7 @@ def organic_growth(runs: Runs) -> Exhibit:
         " the price of drift.",
         (*_NAMES, *(Column(third, name) for name, _, _ in measures for third in _THIRDS)),
         tuple(rows),
-        (_RELEASES_NOTE,),
+        (_ARMS_NOTE, _RELEASES_NOTE),
     )
 
 
@@ -160,4 +164,4 @@ def _thirds(values: Sequence[float]) -> list[float]:
     """The means over three parts of a row of numbers, as equal as can be."""
     size, rest = divmod(len(values), 3)
     ends = [0, size + (rest > 0), 2 * size + (rest > 0) + (rest > 1), len(values)]
-    return [fmean(values[begin:end] or [0.0]) for begin, end in zip(ends, ends[1:], strict=False)]
+    return [fmean(values[begin:end]) for begin, end in pairwise(ends)]

@@ -25,6 +25,7 @@ _AFTER = {
     "compliance-by-rotations": "rotations",
     "payments-against-recipes": "hint-shapes",
     "organic-retries": "organic",
+    "organic-stale": "organic",
 }
 
 _CHARACTER_PX = 8.3

@@ -23,7 +23,7 @@ _CODE = re.compile(r"[A-Z0-9]{1,20}")
 
 
 class Source(NamedTuple):
-    """Where a history comes from, and what in it can drift under a fix."""
+    """Where a history comes from."""
 
     package: str
     read: Callable[[zipfile.ZipFile], dict[str, Rows]]
@@ -34,14 +34,22 @@ def tables_in(archive: Path, source: Source) -> dict[str, Rows]:
     """The tables of one release; `ReleasesError` where the archive cannot be read."""
     try:
         with zipfile.ZipFile(archive) as opened:
-            return source.read(opened)
-    except (OSError, zipfile.BadZipFile, zlib.error, EOFError, UnicodeDecodeError) as error:
+            tables = source.read(opened)
+    except (OSError, zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise ReleasesError(f"{archive} cannot be read ({error}): remove it and fetch again") from error
+    except (UnicodeDecodeError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ReleasesError(f"{archive} is not as the releases of {source.package} are: {error!r}") from error
+    if not any(tables.values()):
+        raise ReleasesError(
+            f"{archive} is not as the releases of {source.package} are: there is no row in it"
+        )
+    return tables
 
 
 def _zones(archive: zipfile.ZipFile) -> dict[str, Rows]:
     """Of every zone the rule that holds from now on, and where it is."""
     zones: Rows = {}
+    places: Rows = {}
     names: dict[str, str] = {}
     """Of links: the zone that each leads to. Archives before 2019.2 do not tell."""
     for entry in archive.namelist():
@@ -60,7 +68,9 @@ def _zones(archive: zipfile.ZipFile) -> dict[str, Rows]:
         if name in zones:
             zones[name] |= place
     # a place that has a line of its own goes by its name, whatever the rules of how many it shares
-    aliases = {name: {"zone": target} for name, target in names.items() if name in zones and name not in places}
+    aliases = {
+        name: {"zone": target} for name, target in names.items() if name in zones and name not in places
+    }
     return {"zones": zones, "zone_aliases": aliases}
 
 

@@ -126,7 +126,9 @@ def _window(organic: Organic, releases: Sequence[Release]) -> tuple[dict[str, An
     ends = []
     for name, default in ((organic.first, versions[0]), (organic.last, versions[-1])):
         if name is not None and name not in versions:
-            raise ReleasesError(f"there is no release {name} of {organic.releases}: they are {', '.join(versions)}")
+            raise ReleasesError(
+                f"there is no release {name} of {organic.releases}: they are {', '.join(versions)}"
+            )
         ends.append(versions.index(name or default))
     begin, end = ends
     if begin > end:
@@ -150,7 +152,9 @@ def _drifting(kind: _Kind, first: Rows, later: Sequence[Release]) -> set[str]:
         gone: Iterator[tuple[str, Mapping[str, Any]]] = ((key, {}) for key in change.remove)
         for key, row in chain(change.set.items(), gone):
             before = now.get(key, {})
-            if key in first and any(before[column] != row.get(column) for column in kind.quoted if column in before):
+            if key in first and any(
+                before[column] != row.get(column) for column in kind.quoted if column in before
+            ):
                 found.add(key)
             now[key] = row
     return found
@@ -173,7 +177,9 @@ def _used(organic: Organic, constrained: Sequence[str], drifting: set[str], chan
     return used
 
 
-def _drift(organic: Organic, opening: Mapping[str, Rows], later: Sequence[Release]) -> Iterator[dict[str, Any]]:
+def _drift(
+    organic: Organic, opening: Mapping[str, Rows], later: Sequence[Release]
+) -> Iterator[dict[str, Any]]:
     for table, rows in opening.items():
         yield {"after": -1, "says": f"{organic.releases}, as the stream begins", "table": table, "rows": rows}
     for number, release in enumerate(() if organic.is_frozen else later, start=1):

@@ -11,9 +11,21 @@ import msgspec
 
 from shelflife.errors import ShelflifeError
 
-__all__ = ["FETCHED", "Change", "Release", "ReleasesError", "file_of", "history_of", "read_releases", "write_releases"]
+__all__ = [
+    "FETCHED",
+    "Change",
+    "Release",
+    "ReleasesError",
+    "Rows",
+    "file_name_of",
+    "file_of",
+    "history_of",
+    "read_releases",
+    "write_releases",
+]
 
 Rows = dict[str, dict[str, Any]]
+"""Of a table, by key."""
 
 FETCHED = Path("shelflife-organic")
 """The folder into which histories are fetched, and in which they are looked for first."""
@@ -77,7 +89,12 @@ def read_releases(name: str) -> list[Release]:
         ) from error
 
 
+def file_name_of(name: str) -> str:
+    """What the file of a history is called."""
+    return f"{name}.jsonl.gz"
+
+
 def file_of(name: str) -> Path:
     """Where the history of a source is: where it was fetched to, else where it would come with the package."""
-    fetched = FETCHED / f"{name}.jsonl.gz"
+    fetched = FETCHED / file_name_of(name)
     return fetched if fetched.exists() else Path(str(_SHIPPED / fetched.name))
