@@ -9,7 +9,7 @@ STANDINS := $(VENDORS)/node_modules/.package-lock.json
 RIVALS_READY := .venv/.rivals-ready
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup demo test check format bench schemas modules lock clean
+.PHONY: help setup demo test check format bench schemas modules measured lock clean
 
 help:  ## Show what there is to make
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -59,6 +59,9 @@ schemas: $(READY)  ## Write the JSON Schemas anew from the types
 
 modules: $(READY)  ## Write the table of modules anew from their docstrings
 	@$(BIN)/python -m tests.module_table
+
+measured: $(READY)  ## Write the tables of measured runs in docs/lab.md anew from measured/
+	@$(BIN)/python -m tests.measured_tables
 
 lock: $(READY)  ## Resolve the dependencies anew (needs uv)
 	uv export --quiet --all-groups --no-group bench --all-extras --no-header --no-emit-project --output-file requirements.lock

@@ -5,7 +5,7 @@ import functools
 import msgspec
 
 from shelflife.lab.planners.simulated import simulated_planner
-from shelflife.lab.records import Attempted
+from shelflife.lab.records import Attempted, Model
 from shelflife.lab.runner import play
 from shelflife.lab.scores import score_of
 from shelflife.lab.spec import PLAIN, RunSpec
@@ -38,3 +38,17 @@ def attempts_of(records):
 def as_if(score, **changes):
     """A score as if its run had been played otherwise."""
     return msgspec.structs.replace(score, spec=msgspec.structs.replace(score.spec, **changes))
+
+
+def as_measured(score, model, **changes):
+    """A score as if a model had been served to its run, and had told its tokens."""
+    asked = as_if(score, planner=model.requested, **changes)
+    tokens = msgspec.structs.replace(score.tokens, source="vendor")
+    return msgspec.structs.replace(asked, planner_kind="model", model=model, tokens=tokens)
+
+
+QWEN = Model(
+    "openai-api/local/qwen2.5-coder-1.5b-instruct-q4_k_m",
+    "qwen2.5-coder-1.5b-instruct-q4_k_m@cc324af070c2ecbf",
+)
+"""A model with a long name."""

@@ -30,7 +30,7 @@ from shelflife.lab.records import Model
 from shelflife.lab.scores import FirstTry
 from shelflife.lab.spec import Conduct, RunSpec
 from tests.lab.exhibit_lines import line
-from tests.lab.played_runs import as_if
+from tests.lab.played_runs import QWEN, as_if, as_measured
 
 pytestmark = pytest.mark.xdist_group("exhibits")
 
@@ -410,7 +410,7 @@ def test_a_table_that_is_longer_than_a_page_goes_on_in_another(exhibits):
 @pytest.mark.parametrize("options", ["twocolumn", "twocolumn,a4paper,11pt"])
 def test_latex_tables_fit_a_page_with_two_columns(scores, hostile, options, tmp_path):
     exact = [as_if(score, arm="exact") for score in scores if score.spec.arm == "A2D"]
-    model = [as_if(score, planner="openai-api/local/qwen2.5-coder-1.5b-instruct-q4_k_m") for score in scores]
+    model = [as_measured(score, QWEN, wording=name) for score in scores for name in ("plain", "formal")]
     exhibits = [*collection_of([*scores, *exact, *model]).exhibits, *hostile.exhibits]
     ladder = exhibits[0]
     tables = [*exhibits, ladder._replace(key="long", rows=ladder.rows * 8)]

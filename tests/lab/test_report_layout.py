@@ -13,7 +13,7 @@ from shelflife.lab.exhibits.figures import figures_of
 from shelflife.lab.exhibits.report import report_html
 from shelflife.lab.scores import score_of
 from shelflife.lab.spec import Conduct
-from tests.lab.played_runs import as_if, recorded
+from tests.lab.played_runs import QWEN, as_if, as_measured, recorded
 
 WIDTHS = [320, 360, 480, 600, 768, 900, 1024, 1152, 1280, 1440, 1600, 1920]
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -46,7 +46,9 @@ def page():
     scores += [score_of(recorded("drifted", "A2D", conduct)) for conduct in conducts]
     scores += [score_of(recorded("injection", arm)) for arm in ("A0", "A2D")]
     scores += [score_of(recorded(stream, "A2D")) for stream in ("rules", "recipes", "rotations-2")]
+    measured = [as_measured(score, QWEN, wording=name) for score in scores for name in ("plain", "formal")]
     scores += [as_if(score, planner=planner) for score in scores for planner in (MODEL, "sim:gpt-5-mini")]
+    scores += measured
     collection = collection_of(scores)
     figures, _ = figures_of(collection.runs)
     return report_html(collection, figures)

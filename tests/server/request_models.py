@@ -34,7 +34,7 @@ def suggested(policy, model, sent, *, altered=None):
     request = TypeAdapter(model).validate_python(sent) if is_of_pydantic else msgspec.convert(sent, model)
     if altered is not None:
         altered(request)
-    asked = Given(request, json.dumps(sent).encode())
+    asked = Given(request, json.dumps(sent).encode(), lambda: model)
     found = evaluate([Policy.from_function(policy, None)], asked.fields, STATE, said=asked.said)
     return found[0].suggestion if found else None
 

@@ -184,7 +184,7 @@ def test_a_fix_counts_exactly_as_long_as_a_request_that_rests_on_it_would_be_let
         face = face_of(state, provider.level)
         stand = {
             policy.id
-            for policy, suggestion, _ in told
+            for policy, suggestion in told
             if face.meets(
                 Precondition(
                     at=at,

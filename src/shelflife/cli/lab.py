@@ -25,6 +25,7 @@ from shelflife.lab.spec import (
     PLAIN,
     PLAIN_CONSUME,
     PLAIN_LEVEL,
+    PLAIN_WORDING,
     Conduct,
     Consume,
     Disclose,
@@ -84,8 +85,20 @@ def _add_run(verbs: "Verbs") -> None:
     run.add_argument(
         "--level", type=int, choices=[0, 1, 4, 5, 6], default=PLAIN_LEVEL, help="of the server's wire"
     )
+    run.add_argument(
+        "--wording",
+        action="append",
+        metavar="NAME",
+        help="of what the planner is told: plain (the default), terse or formal; may be repeated",
+    )
     _add_conduct(run)
     _add_model(run)
+    run.add_argument(
+        "--answers",
+        type=Path,
+        metavar="FILE",
+        help="keep what a model answers here, and do not ask again what it has answered before in any run",
+    )
     run.add_argument("--json", action="store_true", help="print the scores for programs")
     _add_playing(run, worker_count=1, kept=f"those of a model go to {_MODEL_RECORDS} by default")
     run.set_defaults(run=_run)
@@ -138,7 +151,9 @@ def _add_show(verbs: "Verbs") -> None:
         description="Print what planner and server said to each other in a run, word for word, with what drifted"
         " and what the memory did about it.",
     )
-    show.add_argument("record", type=Path, metavar="RECORD", help="a .jsonl file of a folder of records")
+    show.add_argument(
+        "record", type=Path, metavar="RECORD", help="a .jsonl or .jsonl.gz file of a folder of records"
+    )
     show.add_argument("--episode", type=int, metavar="N", help="print this one alone; the first is 0")
     show.set_defaults(run=_show)
 
@@ -246,17 +261,27 @@ def _positive(text: str) -> int:
 def _run(options: argparse.Namespace) -> None:
     conduct = Conduct(**{name: getattr(options, name) for name in Conduct.__struct_fields__})
     specs = [
-        RunSpec(stream, arm, planner, seed, Consume(options.consume), options.level, conduct)
+        RunSpec(stream, arm, planner, seed, Consume(options.consume), options.level, conduct, wording)
         for stream in options.streams
         for planner in options.planner or ["compliant"]
+        for wording in options.wording or [PLAIN_WORDING]
         for arm in options.arm or _DEFAULT_ARMS
         for seed in options.seed or [0]
     ]
-    out = options.out
-    if _has_model(specs) and out is None:
+    out, has_model = options.out, _has_model(specs)
+    if options.answers and not has_model:
+        raise CommandError("--answers keeps what models answer, and none of these planners is one")
+    if has_model and out is None:
         out = _MODEL_RECORDS
         print(f"records are kept in {out}", file=sys.stderr)
-    outcome = _played(specs, out, options.jobs, base_url=options.base_url, timeout_s=options.timeout)
+    outcome = _played(
+        specs,
+        out,
+        options.jobs,
+        base_url=options.base_url,
+        timeout_s=options.timeout,
+        answers=options.answers,
+    )
     if options.json:
         print(json.dumps({"runs": [as_json(score) for score in outcome.scores]}))
     elif outcome.scores:
@@ -508,6 +533,8 @@ def _of_conduct(scores: list[RunScore]) -> dict[str, list[str]]:
         "conduct": [", ".join(score.spec.conduct.words) or "-" for score in scores],
         "stale executions": [str(score.stale_executions) for score in scores],
     }
+    if any(score.spec.wording != PLAIN_WORDING for score in scores):
+        columns["wording"] = [score.spec.wording for score in scores]
     if any(score.spec.conduct.match != PLAIN.match for score in scores):
         columns["misapplied"] = [str(score.misapplied) for score in scores]
     if any(score.injected is not None for score in scores):

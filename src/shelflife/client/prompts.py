@@ -18,7 +18,7 @@ from shelflife.client.guard import Guard
 from shelflife.contract.merging import merged
 from shelflife.contract.when import WHOLE_REQUEST
 
-__all__ = ["MERGE_INSTRUCTION", "amended_input", "memory_block"]
+__all__ = ["MERGE_INSTRUCTION", "MemoryWords", "amended_input", "memory_block"]
 
 MERGE_INSTRUCTION = (
     "Merge the suggestion parameters into your next request verbatim; do not paraphrase or omit fields."
@@ -36,7 +36,21 @@ _MOST_CHARACTERS = 8192
 _MARKUP = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&`\x7f"})
 
 
-def memory_block(entries: Sequence[Entry], guard: Guard | None = None) -> str:
+class MemoryWords(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is said around the remembered values: each a line or a part of one."""
+
+    listed: str = "Suggestions remembered from earlier requests, one a line, as data:"
+    amended: str = "Input, with amendments already made:"
+    amendments: str = "Amended fields (null: taken away):"
+    was: str = "was"
+    added: str = "added"
+    """A small model that reads "was not there" takes the field out again; "added" it takes over."""
+
+
+_WORDS = MemoryWords()
+
+
+def memory_block(entries: Sequence[Entry], guard: Guard | None = None, words: MemoryWords = _WORDS) -> str:
     """Level 2: the remembered fixes as instructions; empty when there is none that can be shown and that the guard allows.
 
     What holds for one request as a whole is shown without its `when`: that is the very request at hand.
@@ -44,10 +58,15 @@ def memory_block(entries: Sequence[Entry], guard: Guard | None = None) -> str:
     lines = [_line(entry) for entry in _shown(entries, guard)]
     if not lines:
         return ""
-    return "Suggestions remembered from earlier requests, one a line, as data:\n" + "\n".join(lines) + "\n"
+    return "\n".join([words.listed, *lines, ""])
 
 
-def amended_input(task_input: Mapping[str, Any], entries: Sequence[Entry], guard: Guard | None = None) -> str:
+def amended_input(
+    task_input: Mapping[str, Any],
+    entries: Sequence[Entry],
+    guard: Guard | None = None,
+    words: MemoryWords = _WORDS,
+) -> str:
     """Level 3: the task's input with the remembered fixes already in it; empty when there is none that can be shown and that the guard allows.
 
     Of several values for one field all are listed, oldest first, and the oldest is in the input. The input itself is shown as it is.
@@ -61,19 +80,14 @@ def amended_input(task_input: Mapping[str, Any], entries: Sequence[Entry], guard
             values.setdefault(name, {}).setdefault(digest_of(value), value)
     amended = merged(task_input, {name: next(iter(different.values())) for name, different in values.items()})
     lines = [
-        f"- {name}: {' | '.join(map(_json, different.values()))} ({_before(task_input, name)})"
+        f"- {name}: {' | '.join(map(_json, different.values()))} ({_before(task_input, name, words)})"
         for name, different in values.items()
     ]
-    return (
-        "Input, with amendments already made:\n"
-        f"{_json(amended)}\n"
-        "Amended fields (null: taken away):\n" + "\n".join(lines) + "\n"
-    )
+    return "\n".join([words.amended, _json(amended), words.amendments, *lines, ""])
 
 
-def _before(task_input: Mapping[str, Any], name: str) -> str:
-    """A small model that reads "was not there" takes the field out again; "added" it takes over."""
-    return f"was {_json(task_input[name])}" if name in task_input else "added"
+def _before(task_input: Mapping[str, Any], name: str, words: MemoryWords) -> str:
+    return f"{words.was} {_json(task_input[name])}" if name in task_input else words.added
 
 
 def _shown(entries: Sequence[Entry], guard: Guard | None) -> list[Entry]:

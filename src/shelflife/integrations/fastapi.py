@@ -79,11 +79,14 @@ class _FastAPIRoutes(AppRoutes):
             yield part, part.original_route, own
 
     def _body_of(self, route: Any) -> type | None:
-        parts: list[Any] = getattr(getattr(route, "dependant", None), "body_params", [])
+        parts = list(_body_params(getattr(route, "dependant", None)))
         if len(parts) != 1:
             return None if parts else dict
         asked_for = parts[0].field_info
-        return None if getattr(asked_for, "embed", None) else body_type(asked_for.annotation)
+        is_shaped = (
+            getattr(asked_for, "embed", None) or asked_for.metadata
+        )  # a part of the body, or seen by a validator
+        return None if is_shaped else body_type(asked_for.annotation)
 
     def _standing(self, route: Any, declared: Route, guards: Guards) -> tuple[Guards, bool, bool]:
         contract = next(iter(self.own), None)
@@ -96,6 +99,13 @@ class _FastAPIRoutes(AppRoutes):
         guards = (*guards, *own, *(demands[one] for one in demands.keys() - asked_for.keys()))
         # What is no route of an API has none of the app's dependencies either: the documentation, say.
         return guards, bool(is_api_route and route.include_in_schema), is_stamped
+
+
+def _body_params(dependant: Any) -> Iterator[Any]:
+    """What a route and its dependencies ask for of a body."""
+    yield from getattr(dependant, "body_params", ())
+    for needed in getattr(dependant, "dependencies", ()):
+        yield from _body_params(needed)
 
 
 def _has_router_of_its_own_kind(route: Any) -> bool:

@@ -46,6 +46,7 @@ from shelflife.lab.scenarios import Episode
 from shelflife.lab.spec import Conduct, Consume
 from shelflife.lab.truth import Learned
 from shelflife.lab.wire import contract_bytes_in, contract_header_bytes, other_header_bytes
+from shelflife.lab.wordings import Wording
 
 __all__ = ["Agent", "Surroundings"]
 
@@ -63,6 +64,7 @@ class Surroundings(NamedTuple):
     planner: Planner
     consume: Consume
     conduct: Conduct
+    wording: Wording
     record: Callable[[Record], None]
     clock: Clock
     recorded: Mapping[tuple[int, int, int], Attempted]
@@ -162,7 +164,9 @@ class Agent:
         is_completed = False
         while not is_completed and len(before) < _MOST_ATTEMPTS:
             is_first_sent = all(exchange.status is None for exchange in before)
-            messages = messages_for(around.api, episode, around.consume, shown_entries, before)
+            messages = messages_for(
+                around.api, episode, around.consume, shown_entries, before, around.wording
+            )
             proposal = self._proposal(len(before) + 1, messages)
             request = request_in(proposal.text)
             attempted = Attempted(

@@ -9,10 +9,11 @@ import msgspec
 from shelflife.lab.apis import APIS
 from shelflife.lab.planners import Message, Planner, Proposal
 from shelflife.lab.planners.simulated import SimulatedPlanner
-from shelflife.lab.prompting import ANSWER, request_in
+from shelflife.lab.prompting import request_in
 from shelflife.lab.runner import is_remembering, play
 from shelflife.lab.scenarios import Episode, Family, Scenario
 from shelflife.lab.spec import Consume, RunSpec
+from shelflife.lab.wordings import wording_of_system
 
 __all__ = ["Leak", "leaks_in"]
 
@@ -115,7 +116,9 @@ def _found(text: str, finders: Mapping[str, re.Pattern[str]]) -> Iterator[str]:
 
 def _replies(heard: _Heard) -> list[str]:
     """What the server has said in this conversation."""
-    return [message.content for message in heard.messages[2:] if message.content.startswith(ANSWER)]
+    system, _, *since = (message.content for message in heard.messages)
+    opening = wording_of_system(system).answered.partition("{")[0]
+    return [said for said in since if said.startswith(opening)]
 
 
 def _of_the_task(episode: Episode) -> Iterator[str]:

@@ -21,11 +21,19 @@ from shelflife.lab.planners import PlannerError
 from shelflife.lab.planners.models import LONGEST_ANSWER_S
 from shelflife.lab.planners.naming import planner_for
 from shelflife.lab.planners.simulated import stand_in_for
-from shelflife.lab.records import Attempted, Record, RecordFile, RecordsError, RunStarted, read_records
+from shelflife.lab.records import (
+    Attempted,
+    Record,
+    RecordFile,
+    RecordsError,
+    RunStarted,
+    compressed,
+    read_records,
+)
 from shelflife.lab.runner import LabError, check_playable, play, strategy_of
 from shelflife.lab.scenarios import Scenario, load
 from shelflife.lab.scores import RunScore, is_whole, score_of
-from shelflife.lab.spec import RunSpec
+from shelflife.lab.spec import PLAIN_WORDING, RunSpec
 from shelflife.lab.workers import WorkersError
 
 __all__ = [
@@ -68,6 +76,7 @@ class _Job(NamedTuple):
     path: Path
     base_url: str | None
     timeout_s: int
+    answers: Path | None
 
     @property
     def digest(self) -> str:
@@ -76,8 +85,11 @@ class _Job(NamedTuple):
 
     def recorded(self) -> list[Record]:
         """Its records of the last time that it was played; empty when it was not played to its end."""
-        records = last_run_in(self.path) if self.path.exists() else []
-        return records if is_whole(records) and self._is_of_this(records[0]) else []
+        for path in (self.path, compressed(self.path)):
+            records = last_run_in(path) if path.exists() else []
+            if is_whole(records) and self._is_of_this(records[0]):
+                return records
+        return []
 
     def _is_of_this(self, start: Record) -> bool:
         named = msgspec.structs.replace(self.spec, stream=self.scenario.name)
@@ -90,6 +102,7 @@ def execute(
     *,
     base_url: str | None = None,
     timeout_s: int = LONGEST_ANSWER_S,
+    answers: Path | None = None,
     worker_count: int = 1,
     on_episodes: Callable[[int], None] = lambda count: None,
     on_found: Callable[[int], None] = lambda count: None,
@@ -97,11 +110,12 @@ def execute(
     """Play every run whose records in the folder are not whole yet.
 
     Models are asked at `base_url`, if they have one, and given `timeout_s` for an answer: with more patience the same run goes on.
+    In the file `answers` those of models are kept for whatever run asks the same.
     `on_episodes` is told how many more episodes have been played, `on_found` how many were there already.
     """
     for spec in specs:
         strategy_of(spec.arm)
-    jobs = _jobs(specs, folder, base_url, timeout_s)
+    jobs = _jobs(specs, folder, base_url, timeout_s, answers)
     for job in jobs.values():
         check_playable(job.spec, job.scenario)
     failures: list[Failure] = []
@@ -123,14 +137,18 @@ def execute(
 
 
 def _jobs(
-    specs: Sequence[RunSpec], folder: Path, base_url: str | None, timeout_s: int = LONGEST_ANSWER_S
+    specs: Sequence[RunSpec],
+    folder: Path,
+    base_url: str | None,
+    timeout_s: int = LONGEST_ANSWER_S,
+    answers: Path | None = None,
 ) -> dict[Path, _Job]:
     """The runs, each once, by where they are recorded."""
     jobs = {}
     for spec in dict.fromkeys(specs):
         scenario = load(spec.stream)
         path = folder / file_name_of(spec, scenario, base_url)
-        jobs[path] = _Job(spec, scenario, path, base_url, timeout_s)
+        jobs[path] = _Job(spec, scenario, path, base_url, timeout_s, answers)
     return jobs
 
 
@@ -157,8 +175,10 @@ def kept_of(specs: Sequence[RunSpec], folder: Path, base_url: str | None = None)
 
 
 def scores_in(folder: Path) -> list[RunScore]:
-    """The scores of all whole runs that are recorded in a folder."""
-    found = (last_run_in(path) for path in sorted(folder.glob("*.jsonl")))
+    """The scores of all whole runs that are recorded in a folder, compressed or not. A file that is there as both is read once."""
+    plain = set(folder.glob("*.jsonl"))
+    packed = {path for path in folder.glob("*.jsonl.gz") if path.with_suffix("") not in plain}
+    found = (last_run_in(path) for path in sorted(plain | packed))
     return [score_of(records) for records in found if is_whole(records)]
 
 
@@ -175,6 +195,7 @@ def file_name_of(spec: RunSpec, scenario: Scenario, base_url: str | None = None)
         f"level-{spec.level}",
         f"seed-{spec.seed}",
         *spec.conduct.words,
+        *([] if spec.wording == PLAIN_WORDING else [f"wording-{spec.wording}"]),
     )
     named = "--".join(_for_a_file(part) for part in parts)[:_LONGEST_NAME]
     return f"{named}--{digest_of(parts, scenario, base_url)[:8]}.jsonl"
@@ -184,7 +205,10 @@ def _played(job: _Job, on_episodes: Callable[[int], None]) -> Failure | None:
     spec, scenario = job.spec, job.scenario
     try:
         with (
-            planner_for(spec.planner, spec.seed, scenario, job.base_url, job.timeout_s) as (planner, model),
+            planner_for(spec.planner, spec.seed, scenario, job.base_url, job.timeout_s, job.answers) as (
+                planner,
+                model,
+            ),
             RecordFile(job.path) as record,
         ):
             earlier = read_records(job.path) if model else []

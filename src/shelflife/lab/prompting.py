@@ -10,13 +10,10 @@ from shelflife.client.prompts import MERGE_INSTRUCTION, amended_input, memory_bl
 from shelflife.lab.apis import Api
 from shelflife.lab.planners import Message
 from shelflife.lab.scenarios import Episode
-from shelflife.lab.spec import Consume
+from shelflife.lab.spec import PLAIN_WORDING, Consume
+from shelflife.lab.wordings import Wording, wordings
 
 __all__ = ["Turn", "conversation", "digest_of_messages", "messages_for", "request_in", "system_prompt"]
-
-INPUT = "Input:\n"
-ANSWER = "The server answered "
-NO_REQUEST = "There was no JSON object in your reply."
 
 
 class Turn(NamedTuple):
@@ -30,41 +27,48 @@ class Turn(NamedTuple):
 
 
 def messages_for(
-    api: Api, episode: Episode, consume: Consume, entries: Sequence[Entry], before: Sequence[Turn]
+    api: Api,
+    episode: Episode,
+    consume: Consume,
+    entries: Sequence[Entry],
+    before: Sequence[Turn],
+    wording: Wording | None = None,
 ) -> list[Message]:
-    """The conversation of an episode up to the next reply."""
-    return conversation(system_prompt(api), _task(episode, consume, entries), before)
+    """The conversation of an episode up to the next reply, in the plain wording unless another is given."""
+    wording = wording or wordings()[PLAIN_WORDING]
+    task = _task(episode, consume, entries, wording)
+    return conversation(system_prompt(api, wording), task, before, wording)
 
 
-def system_prompt(api: Api) -> str:
+def system_prompt(api: Api, wording: Wording) -> str:
     """What a planner is told before any task."""
-    return (
-        f"You make requests to an HTTP API. The operation is {api.operation}, with a JSON body of these fields: {api.fields}.\n"
-        "Reply with the JSON body of the next request: one JSON object, and nothing else.\n"
-        f"{MERGE_INSTRUCTION}"
-    )
+    return wording.system.format(operation=api.operation, fields=api.fields, merge=MERGE_INSTRUCTION)
 
 
-def conversation(system: str, task: str, before: Sequence[Turn]) -> list[Message]:
+def conversation(system: str, task: str, before: Sequence[Turn], wording: Wording) -> list[Message]:
     """The messages of an episode, from the words of its records as well."""
     messages = [Message("system", system), Message("user", task)]
     for exchange in before:
         messages.append(Message("assistant", exchange.reply))
-        outcome = NO_REQUEST if exchange.status is None else f"{ANSWER}{exchange.status}:\n{exchange.body}"
-        messages.append(Message("user", f"{outcome}\n\nReply with the JSON body of the next request."))
+        if exchange.status is None:
+            outcome = wording.no_request
+        else:
+            outcome = f"{wording.answered.format(status=exchange.status)}\n{exchange.body}"
+        messages.append(Message("user", f"{outcome}\n\n{wording.again}"))
     return messages
 
 
-def _task(episode: Episode, consume: Consume, entries: Sequence[Entry]) -> str:
-    plain = f"{INPUT}{msgspec.json.encode(episode.input).decode()}\n"
+def _task(episode: Episode, consume: Consume, entries: Sequence[Entry], wording: Wording) -> str:
+    plain = f"{wording.input}\n{msgspec.json.encode(episode.input).decode()}\n"
     match consume:
         case Consume.LEVEL_2:
-            shown = "\n".join(part for part in (plain, memory_block(entries)) if part)
+            listed = memory_block(entries, words=wording.memory)
+            shown = "\n".join(part for part in (plain, listed) if part)
         case Consume.LEVEL_3:
-            shown = amended_input(episode.input, entries) or plain
+            shown = amended_input(episode.input, entries, words=wording.memory) or plain
         case Consume.APPLY:
             shown = plain
-    return f"Task: {episode.task}\n\n{shown}"
+    return f"{wording.task.format(task=episode.task)}\n\n{shown}"
 
 
 def digest_of_messages(messages: Sequence[Message]) -> str:

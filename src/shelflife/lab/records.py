@@ -1,7 +1,9 @@
 """What a run writes down as it goes: one line of JSON a record. Scores and exhibits are made from these alone."""
 
 import fcntl
+import gzip
 import os
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal
@@ -13,6 +15,7 @@ from shelflife.contract.values import same_json
 from shelflife.errors import ShelflifeError
 from shelflife.lab.scenarios import Split
 from shelflife.lab.spec import RunSpec
+from shelflife.lab.wordings import Wording
 
 __all__ = [
     "FORMAT",
@@ -34,12 +37,17 @@ __all__ = [
     "RunEnded",
     "RunStarted",
     "Shown",
+    "compressed",
+    "end_with_a_whole_line",
     "read_records",
 ]
 
 
 FORMAT: Final = 3
 """The number of this format of records. Files of another are refused."""
+
+
+_COMPRESSED = ".gz"
 
 
 class RecordsError(ShelflifeError):
@@ -99,6 +107,9 @@ class RunStarted(msgspec.Struct, frozen=True, kw_only=True, tag="run started"):
 
     history: str | None = None
     """Whose real releases the drift was; None where it was thought up."""
+
+    wording: Wording | None = None
+    """The words around all that it was told; None in records from before there were several, which have the plain one."""
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
@@ -345,7 +356,7 @@ class RecordFile:
         self.path = path
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _end_with_a_whole_line(self._file)
+            end_with_a_whole_line(self._file)
         except BlockingIOError as error:
             self._file.close()
             raise RecordsError(f"another process is writing {path}") from error
@@ -368,7 +379,8 @@ class RecordFile:
         self._file.close()
 
 
-def _end_with_a_whole_line(file: BinaryIO) -> None:
+def end_with_a_whole_line(file: BinaryIO) -> None:
+    """Take away a last line that was cut off by the end of its process."""
     file.seek(0)
     file.truncate(file.read().rfind(b"\n") + 1)
 
@@ -378,12 +390,21 @@ def _cannot_write(path: Path, error: OSError) -> RecordsError:
 
 
 def read_records(path: Path) -> list[Record]:
-    """The records of a run. A last line that was cut off by the end of its process is left out."""
+    """The records of a run, compressed or not. A last line that was cut off by the end of its process is left out."""
     try:
         raw = path.read_bytes()
+        if path.suffix == _COMPRESSED:
+            raw = gzip.decompress(raw)
+    except (EOFError, gzip.BadGzipFile, zlib.error):
+        raise RecordsError(f"cannot read {path}: it is not, or not wholly, compressed with gzip") from None
     except OSError as error:
         raise RecordsError(f"cannot read {path}: {os.strerror(error.errno or 0)}") from error
     return list(_decoded(raw.split(b"\n")[:-1], path))
+
+
+def compressed(path: Path) -> Path:
+    """Where the records of a run are that were compressed: beside where they were written."""
+    return path.with_name(path.name + _COMPRESSED)
 
 
 def _decoded(lines: Iterable[bytes], path: Path) -> Iterator[Record]:

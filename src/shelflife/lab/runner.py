@@ -29,6 +29,7 @@ from shelflife.lab.servers import Server, guard_of, server_of
 from shelflife.lab.slots import with_stale_slots
 from shelflife.lab.spec import Conduct, RunSpec
 from shelflife.lab.truth import Learned
+from shelflife.lab.wordings import Wording, wordings
 
 __all__ = ["LabError", "check_playable", "is_remembering", "play", "strategy_of"]
 
@@ -53,6 +54,13 @@ def strategy_of(arm: str) -> Strategy:
     if arm not in ARMS:
         raise LabError(f"there is no arm {arm!r}; there are {', '.join(ARMS)} and {EXACT.name}")
     return ARMS[arm]
+
+
+def wording_of(name: str) -> Wording:
+    """One of the wordings in which planners are spoken to."""
+    if name not in wordings():
+        raise LabError(f"there is no wording {name!r}; there are {', '.join(wordings())}")
+    return wordings()[name]
 
 
 def is_remembering(arm: str) -> bool:
@@ -116,6 +124,7 @@ def play(
 def check_playable(spec: RunSpec, scenario: Scenario) -> None:
     """Raise what cannot be played together, in one sentence."""
     level, conduct = spec.level, spec.conduct
+    wording_of(spec.wording)
     if level == _SAYS_NOTHING and conduct.trust:
         raise LabError("there are no states to sign: at Level 0 a server tells nothing of its state")
     if level == _SAYS_NOTHING and conduct.fresh == "feed":
@@ -169,6 +178,7 @@ def _stage(
                 planner=planner,
                 consume=spec.consume,
                 conduct=spec.conduct,
+                wording=wording_of(spec.wording),
                 record=_one_at_a_time(record),
                 clock=clock,
                 recorded={(one.agent, one.episode, one.attempt): one for one in recorded},
@@ -285,6 +295,7 @@ def _started(
         split=scenario.split,
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         version=shelflife.__version__,
-        system=system_prompt(APIS[scenario.api]),
+        system=system_prompt(APIS[scenario.api], wording_of(spec.wording)),
+        wording=wording_of(spec.wording),
         history=scenario.history or None,
     )

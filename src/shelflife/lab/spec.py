@@ -9,6 +9,7 @@ __all__ = [
     "PLAIN",
     "PLAIN_CONSUME",
     "PLAIN_LEVEL",
+    "PLAIN_WORDING",
     "Conduct",
     "Consume",
     "Disclose",
@@ -119,6 +120,9 @@ PLAIN_CONSUME = Consume.LEVEL_3
 PLAIN_LEVEL = 6
 """The level of the paper's server."""
 
+PLAIN_WORDING = "plain"
+"""The wording in which a planner is spoken to, unless somebody says otherwise."""
+
 
 class RunSpec(msgspec.Struct, frozen=True):
     """One run: what is played, by whom and how. The defaults are the paper's.
@@ -143,6 +147,8 @@ class RunSpec(msgspec.Struct, frozen=True):
     """How much the server tells: 0, 1, 4, 5 or 6."""
 
     conduct: Conduct = PLAIN
+    wording: str = PLAIN_WORDING
+    """In which of the lab's wordings the planner is spoken to."""
 
     def __post_init__(self) -> None:
         """Whoever writes `consume="apply"` means it."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from shelflife.lab.prompting import NO_REQUEST, Turn, conversation, digest_of_messages
+from shelflife.lab.prompting import Turn, conversation, digest_of_messages
 from shelflife.lab.records import (
     Alerted,
     Asked,
@@ -18,6 +18,8 @@ from shelflife.lab.records import (
     RunStarted,
     Shown,
 )
+from shelflife.lab.spec import PLAIN_WORDING
+from shelflife.lab.wordings import Wording, wordings
 
 __all__ = ["transcript_of"]
 
@@ -30,7 +32,7 @@ def transcript_of(records: Sequence[Record], episode: int | None = None) -> Iter
     yield _heading(start)
     yield _said("system", start.system)
     opened: tuple[int | None, int] = None, 0
-    spoken = _Spoken(start.system)
+    spoken = _Spoken(start.system, start.wording or wordings()[PLAIN_WORDING])
     for record in rest:
         if not _is_of(record, episode):
             continue
@@ -57,6 +59,8 @@ def _is_of(record: Record, episode: int | None) -> bool:
 def _heading(start: RunStarted) -> str:
     spec = start.spec
     how = [spec.arm, spec.planner, f"seed {spec.seed}", f"consume {spec.consume}", f"level {spec.level}"]
+    if spec.wording != PLAIN_WORDING:
+        how.append(f"wording {spec.wording}")
     return f"{spec.stream}: {start.title}\n{', '.join([*how, *spec.conduct.words])}; played at {start.started_at}"
 
 
@@ -69,14 +73,15 @@ def _opening(start: RunStarted, episode: int, agent: int) -> Iterator[str]:
 class _Spoken:
     """What was said so far in an episode."""
 
-    def __init__(self, system: str) -> None:
+    def __init__(self, system: str, wording: Wording) -> None:
         self.system = system
+        self.wording = wording
         self.task = ""
         self.turns: list[Turn] = []
 
     @property
     def digest(self) -> str:
-        return digest_of_messages(conversation(self.system, self.task, self.turns))
+        return digest_of_messages(conversation(self.system, self.task, self.turns, self.wording))
 
 
 def _attempt(one: Attempted, spoken: _Spoken) -> Iterator[str]:
@@ -89,7 +94,7 @@ def _attempt(one: Attempted, spoken: _Spoken) -> Iterator[str]:
         yield "\n".join(["remembered fixes that went into it:", *map(_fix, one.shown)])
     yield _said(f"planner, attempt {one.attempt}", one.text)
     if one.status is None:
-        yield _said("lab", NO_REQUEST)
+        yield _said("lab", spoken.wording.no_request)
         spoken.turns.append(Turn(one.text, None, ""))
         return
     if one.request != one.text:

@@ -55,8 +55,7 @@ def refusal_answer(
     for violated in refusal.violations:
         suggestion = face.suggestion(wire.suggestion(violated.suggestion))
         by = face.words.policy(violated.policy.id)
-        is_short = stamp.is_compact and violated.is_as_sent
-        told.append(compacted(suggestion, by) if is_short else suggestion)
+        told.append(compacted(suggestion, by) if stamp.is_compact else suggestion)
     parts = [b'"success":false,"recovery_feedback":{"suggestions":' + _encode(told) + b"}"]
     form = _form_asked_for(accept, wire.errors)
     if form == PROBLEM_JSON:

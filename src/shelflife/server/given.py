@@ -6,7 +6,7 @@ into conditions on the body, before a client is told of them.
 """
 
 from collections.abc import Callable, Mapping
-from decimal import Decimal
+from functools import reduce
 from typing import Any, NamedTuple
 
 import msgspec
@@ -15,17 +15,15 @@ from shelflife.contract import same_json
 from shelflife.contract.merging import merged
 from shelflife.contract.names import shown
 from shelflife.contract.values import DEEPEST_VALUE, fault_in
-from shelflife.contract.when import WHOLE_REQUEST, as_read, field_path, holds, read_at
+from shelflife.contract.when import WHOLE_REQUEST, as_read, field_path, names_in, read_at
 from shelflife.server.errors import MalformedRequest, ServerError, UsageError
-from shelflife.server.models import Field, nulled, read_as, reading_of, seen_of
+from shelflife.server.models import is_ordinary, read_as, seen_of
+from shelflife.server.shapes import Model, Part, Shape, model_of
 
 __all__ = ["Given"]
 
 When = dict[str, Any]
 Unless = dict[str, tuple[Any, ...]]
-
-_MOST_NULLS = 64
-_OF_JSON = (str, int, float, bool, dict, list, tuple, type(None))
 
 
 class Given:
@@ -53,63 +51,48 @@ class Given:
         if request is None or isinstance(request, str | int | float | list):
             raise MalformedRequest(f"the request is {shown(request)}, and not an object of fields")
         if not isinstance(request, Mapping):
-            self.fields = seen_of(request, self._sent())
+            try:
+                self.fields = seen_of(request, self._sent())
+            except RecursionError:
+                raise MalformedRequest("the request is nested too deeply") from None
         if not isinstance(self.fields, Mapping):
             raise UsageError(f"a request is checked as an object of fields, not as {type(request).__name__}")
 
     def without(self, was: Mapping[str, Any]) -> "Given":
         """The same as it was before a memory has put something into it."""
         body = None if self._body is None else msgspec.json.encode(merged(self._sent() or {}, was))
-        again = (
-            None
-            if body is None or self.kind in (None, dict)
-            else read_as(type(self._request), msgspec.json.decode(body))
-        )
+        again = None
+        if body is not None and self.kind not in (None, dict):
+            again = read_as(type(self._request), msgspec.json.decode(body))
         return Given(merged(self.fields, was) if again is None else again, body, self._asked_for)
 
     @property
     def kind(self) -> type | None:
         """What the body is read as to give this: a model, or a dictionary; None when it is not in the body alone."""
-        sent, kind, asked_for = self._sent(), type(self._request), self._asked_for()
-        if sent is None or asked_for not in (dict, kind):
+        sent, kind = self._sent(), self._asked_for()
+        is_dict = isinstance(self._request, Mapping)
+        if sent is None or kind is None or kind is not (dict if is_dict else type(self._request)):
             return None
-        try:
-            if isinstance(self._request, Mapping):
-                fields = {
-                    name: _as_sent(value, field_path("", name), sent) for name, value in self.fields.items()
-                }
-                return dict if same_json(as_read(fields), as_read(sent)) else None
-            again = read_as(kind, sent)
-            return kind if again is not None and same_json(seen_of(again, sent), self.fields) else None
-        except Exception:  # noqa: BLE001 - whatever a handler has put there, that is not in the body
-            return None
+        read = sent if is_dict else seen_of(read_as(kind, sent), sent)
+        return kind if _is_same(self.fields, read) else None
 
     def said(self, when: When, unless: Unless, parameters: Mapping[str, Any]) -> tuple[When, Unless] | str:
         """What policies have read, as conditions on what was sent, or why it cannot be said. The fix has these parameters."""
-        sent, request, asked_for = self._sent(), self._request, self._asked_for()
-        if asked_for is None or (asked_for not in (dict, type(request)) and not isinstance(request, Mapping)):
-            return "its handler may read a body in several ways, or only a part of it"
-        if isinstance(request, Mapping):
-            if self._body is None:
-                return when, unless
-            if asked_for is not dict:
-                return (
-                    "its handler makes a dictionary of a model, and nobody can say what was sent for a field"
-                )
-            return _of_a_dictionary(request, sent or {}, when, unless)
-        again = None if sent is None else read_as(type(request), sent)
         if self._body is None:
-            sent, again = seen_of(request, None, only_set=True), request
-        elif sent is None or self.kind is None:
+            return when, unless
+        sent, request, kind = self._sent() or {}, self._request, self._asked_for()
+        if kind is None:
+            return "its handler may read a body in several ways, or only a part of it"
+        if isinstance(request, Mapping) and kind is dict:
+            return _of_a_dictionary(request, sent, when, unless)
+        if kind is not type(request):
+            return "its handler makes something else of the body than its route says, and nobody knows what"
+        if self.kind is None:
             return "its handler has changed what was sent, or a model reads that otherwise each time"
         try:
-            return _Said(self.fields, again, seen_of(again, sent), sent).conditions(when, unless, parameters)
+            return _Said(read_as(kind, sent), sent).conditions(when, unless, parameters)
         except ServerError as why:
             return str(why)
-
-    def has(self, when: When) -> bool:
-        """Whether the client has sent what a condition says. Else that is about what the handler has put there."""
-        return self._body is None or holds(when, self._sent() or {})
 
     def _sent(self) -> dict[str, Any] | None:
         """The object that is in the body."""
@@ -123,113 +106,119 @@ class Given:
 
 def _of_a_dictionary(
     fields: Mapping[str, Any], sent: Mapping[str, Any], when: When, unless: Unless
-) -> tuple[When, Unless]:
-    """Conditions on what was sent. What the handler has put there itself counts with its value, also where it is only compared."""
-    said = {path: _as_sent(value, path, sent) for path, value in when.items()}
-    never: Unless = {}
-    for path, values in unless.items():
-        here = _as_sent(read_at(fields, path), path, sent)
-        if same_json(here, read_at(sent, path)):
-            never[path] = values
-        else:
-            said[path] = here
-    return said, never
+) -> tuple[When, Unless] | str:
+    """The same conditions, if what they are about is what was sent. A handler may have added something else."""
+    for name, value in sent.items():
+        if not _is_same(fields.get(name), value):
+            return f"its handler has changed {shown(name)}, or a framework has"
+    for path in (*when, *unless):
+        if not _is_same(read_at(fields, path), read_at(sent, path)):
+            return (
+                f"it reads {shown(path) if path else 'all of the request'}, and its handler has added to that"
+            )
+    return when, unless
 
 
-def _as_sent(value: Any, path: str, sent: Mapping[str, Any] | None) -> Any:
-    """What a field of a dictionary was sent as: a framework may have read a number or a date."""
-    said = None if sent is None else read_at(sent, path)
-    is_number = isinstance(value, float | Decimal) and type(said) in (int, float) and float(value) == said
-    return said if is_number or (isinstance(said, str) and not isinstance(value, _OF_JSON)) else value
+def _is_same(given: Any, sent: Any) -> bool:
+    try:
+        return same_json(as_read(given), as_read(sent))
+    except Exception:  # noqa: BLE001 - what JSON cannot carry was not sent
+        return False
 
 
 class _Place(NamedTuple):
-    """Where a client says a field."""
+    """Where a client says what a policy has read."""
 
-    spellings: When
-    """Every place where it may say it, with what is there. The whole request where it may rest on any of it."""
+    said: When
+    """What it has said there, and that it has said nothing in the places that are looked at before."""
+
+    part: Part | None = None
+    """How that is read; None when this is about something around it. Its names are those of the places."""
 
     used: str = ""
-    """The one that counts; empty when nothing is said."""
+    """The place that counts; empty when nothing is said."""
 
-    field: Field | None = None
-    """How it is read; None when this is about something around it."""
+    around: Mapping[str, None] = {}
+    """What else must be so for this place to count: that the objects around it are not said by another name."""
 
 
 class _Said(NamedTuple):
-    """What a client has sent, beside what it was read as."""
+    """What a client has sent, beside the model that it is read as."""
 
-    fields: Mapping[str, Any]
-    """What policies see."""
-
-    again: Any
-    """What was sent, as the model reads it."""
-
-    read: Mapping[str, Any]
-    """What policies would see of that."""
-
+    read: Any
     sent: dict[str, Any]
 
     def conditions(self, when: When, unless: Unless, parameters: Mapping[str, Any]) -> tuple[When, Unless]:
-        said: When = {at: value for path in when for at, value in self._place(path).spellings.items()}
+        said: When = {}
+        for path in when:
+            place = self._place(path)
+            said |= {**place.around, **place.said}
         never: dict[str, list[Any]] = {}
         for path, values in unless.items():
             place = self._place(path)
+            said |= place.around
             for value in values:
-                others = _others(place, path, value, parameters)
+                others = _others(place, value, is_all=same_json(parameters, {path: value}))
                 for other in others:
                     never.setdefault(other, []).append(value)
-                said |= {} if others else place.spellings
+                said |= {} if others else place.said
         if WHOLE_REQUEST in said:
             return {WHOLE_REQUEST: said[WHOLE_REQUEST]}, {}
         return said, {path: tuple(values) for path, values in never.items() if path not in said}
 
     def _place(self, path: str) -> _Place:
-        """Where the client says what policies see under a path."""
-        seen, kind = read_at(self.read, path), self.again.__class__
-        if not same_json(read_at(self.fields, path), seen):  # the handler has put it there
-            return _Place({path: read_at(self.fields, path)})
-        steps = [one.replace("~1", "/").replace("~0", "~") for one in path.split("/") if path]
-        place = self._below(self.again, "", steps) or _Place({WHOLE_REQUEST: as_read(self.sent)})
-        tops = {one.partition("/")[0] for one in place.spellings} - {WHOLE_REQUEST}
-        if not tops and "Secret" in str(reading_of(kind).fields):
-            raise ServerError("it rests on all of a request that holds a secret")
-        for count, other in enumerate(nulled(self.again, self.sent, tops)):
-            if count == _MOST_NULLS:
-                raise ServerError("it rests on more than anybody can try with nulls")
-            again = read_as(kind, other)
-            if again is not None and not same_json(read_at(seen_of(again, other), path), seen):
-                raise ServerError(f"to {kind.__name__} a null is something else than nothing")
-        return place
+        return self._below(self.read, model_of(self.read.__class__), WHOLE_REQUEST, names_in(path))
 
-    def _below(self, holder: Any, above: str, steps: list[str]) -> _Place | None:
-        """Where the client says a field of a model; None when that cannot be told from the rest of the model."""
-        field = reading_of(holder.__class__).by_itself(steps[0]) if steps else None
-        if field is None:
-            return None
-        held = getattr(holder, field.name, None)
-        there = {at: read_at(self.sent, at) for at in (field_path(above, one) for one in field.spellings)}
+    def _below(self, holder: Any, model: Model, above: str, steps: list[str]) -> _Place:
+        """The place of something in an object that the client has sent in the place `above`."""
+        if model.reads == "unknown":
+            raise ServerError(f"it reads {type(holder).__name__}, which is not plain")
+        is_of_code = model.reads == "together" or steps[:1] in [[name] for name in model.computed]
+        if not steps or is_of_code:
+            return self._whole(holder, model, above, is_of_code=is_of_code)
+        part = model.parts.get(steps[0])
+        if part is None:
+            if any(steps[0] in other.names for other in model.parts.values()):
+                raise ServerError(f"{type(holder).__name__} knows {steps[0]} by another name")
+            at = reduce(field_path, steps, above)
+            raw = Part(at, (at,), Shape("nothing", is_only=True), None)
+            said = read_at(self.sent, at)
+            return _Place({at: said}, raw, "" if said is None else at) if model.is_open else _Place({})
+        name, shape = f"{type(holder).__name__}.{part.name}", part.shape
+        part = part._replace(names=tuple(field_path(above, name) for name in part.names))
+        there = {at: read_at(self.sent, at) for at in part.names}
+        if (fault := part.fault(list(there.values()))) or shape is None:
+            raise ServerError(f"it reads {name}, which {fault}")
         used = next((at for at in there if there[at] is not None), "")
-        inner = self._below(held, used, steps[1:]) if used and field.schema["type"] == "model" else None
-        if inner is not None:
-            there.pop(used)
-            return inner._replace(spellings=there | inner.spellings)
-        if why := field.fault(is_sent=bool(used)):
-            raise ServerError(f"it reads {field.name}, which {why}")
-        if above and not used and held is not None:
-            return None  # a default, as long as the model is there
-        return _Place(there, used, field if len(steps) == 1 else None)
+        held = getattr(holder, part.name, None)
+        if not used and above and held is not None:  # a default, as long as the object is there
+            return self._whole(holder, model, above, is_of_code=False)
+        before = dict.fromkeys(part.names[: part.names.index(used)] if used else part.names)
+        if shape.model is not None and isinstance(there.get(used), dict):
+            inner = self._below(held, shape.model, used, steps[1:])
+            return inner._replace(around={**before, **inner.around})
+        if not is_ordinary(held):
+            raise ServerError(f"it reads {name}, which may be a secret")
+        return _Place(before | ({used: there[used]} if used else {}), part if len(steps) == 1 else None, used)
+
+    def _whole(self, holder: Any, model: Model, above: str, *, is_of_code: bool) -> _Place:
+        """The place of all of an object. Code of its own may tell a null from nothing where a value cannot."""
+        sent = read_at(self.sent, above)
+        if not model.is_whole_in(sent, is_of_code) or not is_ordinary(holder):
+            raise ServerError(f"it reads all of {type(holder).__name__}, of which not all is plain")
+        return _Place({above: sent})
 
 
-def _others(place: _Place, path: str, value: Any, parameters: Mapping[str, Any]) -> list[str]:
+def _others(place: _Place, value: Any, *, is_all: bool) -> list[str]:
     """Where a value must not be for the fix to hold, all others being as good; empty when that cannot be said.
 
-    Where other things are read as the same value, the fix holds for all but one only if it does no more than set that.
+    Where other things are read as the same value, the fix holds for all but one only if to set that is all it does.
     """
-    is_only = place.field is not None and place.field.is_only(value)
-    if value is None:
-        return [place.used] if place.used and is_only else []
-    if WHOLE_REQUEST in place.spellings or not (is_only or same_json(parameters, {path: value})):
+    if place.part is None or place.part.shape is None:
         return []
-    is_there = any(same_json(said, as_read(value)) for said in place.spellings.values())
-    return [] if is_there else list(place.spellings)
+    part, shape = place.part, place.part.shape
+    if value is None:
+        return [place.used] if place.used and not shape.may_vanish else []
+    is_only = shape.is_only and not part.may_be_left_at(value)
+    is_there = any(same_json(said, as_read(value)) for said in place.said.values())
+    return list(part.names) if (is_only or is_all) and not is_there else []

@@ -5,9 +5,10 @@ The operation of a request decides which policies count. So one that cannot be t
 
 import dataclasses
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from difflib import get_close_matches
-from typing import Any, NamedTuple
+from types import UnionType
+from typing import Any, NamedTuple, Union, get_args, get_origin
 
 from shelflife.contract.names import shown
 from shelflife.server.errors import UsageError
@@ -179,8 +180,12 @@ class Operations:
 
 def body_type(annotation: Any) -> type | None:
     """What a handler that asks for this is given of a body that is a JSON object; None when that cannot be told."""
-    if annotation is Any or getattr(annotation, "__origin__", annotation) is dict:
-        return dict
+    asked_for = [one for one in get_args(annotation) if one is not type(None)]
+    if get_origin(annotation) in (Union, UnionType) and len(asked_for) == 1:
+        return body_type(asked_for[0])
+    is_dict = (get_origin(annotation) or annotation) in (dict, Mapping)
+    if annotation is Any or (is_dict and asked_for in ([], *([str, value] for value in (Any, object, str)))):
+        return dict  # of which nothing is read as something else
     is_model = dataclasses.is_dataclass(annotation) or hasattr(annotation, "__struct_fields__")
     is_model = is_model or hasattr(annotation, "__pydantic_validator__")
     return annotation if is_model and isinstance(annotation, type) else None

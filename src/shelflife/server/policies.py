@@ -181,8 +181,6 @@ class Violation(NamedTuple):
 
     policy: Policy
     suggestion: Suggestion
-    is_as_sent: bool = True
-    """Whether all that the fix says of the request is in what the client has sent. Else it cannot be told in short."""
 
 
 class Refusal(ShelflifeError):

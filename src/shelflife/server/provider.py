@@ -273,7 +273,11 @@ class Provider:
         model = None if kind is dict else read_partly(kind, request)
         if kind is not dict and model is None:
             return violations
-        given = Given(request) if model is None else Given(model, msgspec.json.encode(request))
+        given = (
+            Given(request)
+            if model is None
+            else Given(model, msgspec.json.encode(request), lambda: type(model))
+        )
         for policy in self.policies.concerning(operation):
             with suppress(MalformedRequest, PolicyFailed):
                 violations += evaluate([policy], given.fields, state, None, given.said)
@@ -339,7 +343,6 @@ class Provider:
         found = evaluate(self.policies.concerning(operation), given.fields, state, views[1], given.said)
         if found:
             self.told_fixes.note(found, state)
-            found = [one._replace(is_as_sent=given.has(one.suggestion.when or {})) for one in found]
             if (pin := self.pin) is not None and (known := pin.find_operation()) is not None:
                 # Once it was something else than the body, it may be that again.
                 self._kinds[known.name] = given.kind if self._kinds.get(known.name, dict) else None

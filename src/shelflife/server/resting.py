@@ -35,7 +35,7 @@ class ToldFixes:
 
     def note(self, violations: Iterable[Violation], state: State) -> None:
         """Fixes are told that come of a state. Threads need not wait for each other: each step is done at once or not at all."""
-        for policy, fix, _ in violations:
+        for policy, fix in violations:
             if fix.cells:
                 told = _encode((policy.id, fix.type, fix.parameters, fix.when, fix.unless or {}))
                 name = hashlib.blake2b(told, digest_size=16).digest()

@@ -21,6 +21,7 @@ from shelflife.lab.exhibits.coverage import coverage
 from shelflife.lab.exhibits.organic import organic, organic_growth
 from shelflife.lab.exhibits.pools import Pool, Runs, Subject
 from shelflife.lab.exhibits.price_sheet import price_sheet
+from shelflife.lab.exhibits.settings import measured, prompt_sensitivity
 from shelflife.lab.exhibits.streams import other_streams, what_was_run
 from shelflife.lab.scores import RunScore
 
@@ -31,6 +32,7 @@ _BY_RUNS = (
     *(rotation_schedules, undrifted, intervals, wire),
     *(organic, organic_growth),
     *(matching, beyond_the_paper, under_attack),
+    *(measured, prompt_sensitivity),
 )
 _NEEDS = {
     price_sheet: "the rule stream",
@@ -42,6 +44,8 @@ _NEEDS = {
     organic: "a stream of real releases",
     organic_growth: "a stream of real releases",
     under_attack: "a stream with a hostile server",
+    measured: "any stream by a real model",
+    prompt_sensitivity: "any stream in more than one wording",
     beyond_the_paper: "the silent stream, and none of another conduct than the paper's",
 }
 
@@ -99,6 +103,8 @@ def _headline(runs: Runs) -> tuple[str, Kind | None]:
             for subject in runs.subjects("drifted")
             if subject.kind is kind and (rung := _rung(runs, subject)) is not None
         ]
+        # one planner that was played in several ways is still one
+        rungs = [rung for rung in rungs if rung.subject.is_as_in_the_paper] or rungs
         if rungs:
             return _sentence(kind, rungs), kind
     return (

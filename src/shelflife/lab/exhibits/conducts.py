@@ -21,7 +21,16 @@ from shelflife.lab.exhibits.cells import (
 from shelflife.lab.exhibits.comparison import PLANNER, default_note, notes
 from shelflife.lab.exhibits.pools import ALL_ARMS, Pool, Runs, counterpart, saved_percent
 from shelflife.lab.scores import RunScore
-from shelflife.lab.spec import PLAIN, PLAIN_CONSUME, PLAIN_LEVEL, Conduct, Consume, Fresh, Match
+from shelflife.lab.spec import (
+    PLAIN,
+    PLAIN_CONSUME,
+    PLAIN_LEVEL,
+    PLAIN_WORDING,
+    Conduct,
+    Consume,
+    Fresh,
+    Match,
+)
 
 __all__ = ["MADE_FOR_IT", "beyond_the_paper", "matching", "under_attack"]
 
@@ -108,9 +117,9 @@ _PLAINLY = _Way(PLAIN_CONSUME, PLAIN)
 
 
 def _blocks(runs: Runs) -> dict[_Block, dict[_Played, Pool]]:
-    """All runs by what they have in common, in the order of exhibits."""
+    """All runs in the plain wording by what they have in common, in the order of exhibits."""
     found: dict[_Block, dict[_Played, list[RunScore]]] = {}
-    for run in runs.all:
+    for run in (one for one in runs.all if one.spec.wording == PLAIN_WORDING):
         spec, served = run.spec, run.model.served if run.model else None
         block = _Block(
             spec.stream, run.hostile, spec.planner, served, kind_of(run), spec.level, counterpart(run)
@@ -244,7 +253,8 @@ def matching(runs: Runs) -> Exhibit:
     for run in runs.on_honest_servers:
         spec, conduct = run.spec, run.spec.conduct
         way = spec.level, conduct.match
-        is_of_it = (spec.stream, spec.consume) == (_OF_THE_PAPER, PLAIN_CONSUME)
+        played = spec.stream, spec.consume, spec.wording
+        is_of_it = played == (_OF_THE_PAPER, PLAIN_CONSUME, PLAIN_WORDING)
         if is_of_it and conduct == Conduct(match=conduct.match) and way in told and spec.arm in arms:
             who = spec.planner, counterpart(run), kind_of(run)
             found.setdefault(who, {}).setdefault(way, {}).setdefault(spec.arm, []).append(run)

@@ -10,7 +10,7 @@ from shelflife.lab.arms import ARMS
 from shelflife.lab.exhibits.cells import Kind, kind_of
 from shelflife.lab.paper import LADDER, counterpart_of
 from shelflife.lab.scores import FirstTry, RunScore
-from shelflife.lab.spec import PLAIN, PLAIN_CONSUME, PLAIN_LEVEL, Consume
+from shelflife.lab.spec import PLAIN, PLAIN_CONSUME, PLAIN_LEVEL, PLAIN_WORDING, Consume
 
 __all__ = ["ALL_ARMS", "Pool", "Runs", "Subject", "counterpart", "groups", "saved_percent"]
 
@@ -29,6 +29,12 @@ class Subject(NamedTuple):
     counterpart: str | None
     """The paper's model whose numbers belong beside."""
 
+    wording: str = PLAIN_WORDING
+
+    @property
+    def is_as_in_the_paper(self) -> bool:
+        return (self.consume, self.level, self.wording) == (PLAIN_CONSUME, PLAIN_LEVEL, PLAIN_WORDING)
+
     @property
     def name(self) -> str:
         """The planner, and what is not as in the paper."""
@@ -37,16 +43,21 @@ class Subject(NamedTuple):
             parts.append(f"consume {self.consume}")
         if self.level != PLAIN_LEVEL:
             parts.append(f"level {self.level}")
+        if self.wording != PLAIN_WORDING:
+            parts.append(f"wording {self.wording}")
         return ", ".join(parts)
 
     @property
-    def rank(self) -> tuple[int, int, str, str, int]:
+    def rank(self) -> tuple[int, int, str, str, int, bool, str]:
         """Where it stands in an exhibit."""
         models = list(LADDER.facts)
         place = models.index(self.counterpart) if self.counterpart in models else len(models)
         if self.kind is Kind.EXACT:
             place = 0
-        return (_FIRST.index(self.kind), place, self.planner, self.consume, self.level)
+        return (
+            *(_FIRST.index(self.kind), place, self.planner, self.consume, self.level),
+            *(self.wording != PLAIN_WORDING, self.wording),
+        )
 
 
 class Pool(NamedTuple):
@@ -141,9 +152,8 @@ def counterpart(run: RunScore) -> str | None:
 
 def _subject_of(run: RunScore) -> Subject:
     spec = run.spec
-    is_as_in_the_paper = (spec.consume, spec.level) == (PLAIN_CONSUME, PLAIN_LEVEL)
-    beside = counterpart(run) if is_as_in_the_paper else None
-    return Subject(spec.planner, kind_of(run), spec.consume, spec.level, beside)
+    subject = Subject(spec.planner, kind_of(run), spec.consume, spec.level, None, spec.wording)
+    return subject._replace(counterpart=counterpart(run)) if subject.is_as_in_the_paper else subject
 
 
 def saved_percent(of: Pool, against: Pool) -> float | None:
@@ -159,7 +169,7 @@ def groups(subjects: Sequence[Subject]) -> list[list[Subject]]:
     """Planners of one kind together, but exact ones each alone: they differ by construction, not by chance."""
     groups: dict[object, list[Subject]] = {}
     for subject in subjects:
-        settings = (subject.consume, subject.level)
+        settings = (subject.consume, subject.level, subject.wording)
         key = subject if subject.kind is Kind.EXACT else (subject.kind, *settings)
         groups.setdefault(key, []).append(subject)
     return list(groups.values())

@@ -24,7 +24,7 @@ import msgspec
 from shelflife.lab.planners import Message, PlannerError, Proposal, Usage
 from shelflife.lab.planners.model_failures import AskedModel, explained, is_unreachable, refuses, silence
 
-__all__ = ["LONGEST_ANSWER_S", "ModelPlanner", "Probe"]
+__all__ = ["LONGEST_ANSWER_S", "ModelPlanner", "Probe", "Settings"]
 
 LONGEST_ANSWER_S = 120
 """How long to wait for an answer, unless somebody says otherwise."""
@@ -46,6 +46,14 @@ class Probe(msgspec.Struct, frozen=True):
     """The model that the vendor says it served."""
 
     usage: Usage
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What a model is asked with, beside the messages."""
+
+    temperature: float | None
+    seed: int | None
+    max_tokens: int
 
 
 class ModelPlanner:
@@ -79,7 +87,8 @@ class ModelPlanner:
         self.name = model
         self.probed: Probe | None = None
         """What `probe` has shown; None before."""
-        self._temperature = temperature
+        self.settings = Settings(temperature, seed, max_tokens)
+        """Without a temperature from the moment the vendor has refused one."""
         self._asked = AskedModel(
             model=model,
             base_url=base_url,
@@ -152,10 +161,10 @@ class ModelPlanner:
             sys.excepthook = hook
 
     def _generated(self, messages: Sequence[Message], **changes: Any) -> Any:
-        """The model's output; without a temperature from the moment the vendor has refused one."""
+        """The model's output."""
         if not self._close.alive:
             raise PlannerError(f"the planner for {self.name} is closed")
-        config = self._inspect.GenerateConfig(temperature=self._temperature, **changes)
+        config = self._inspect.GenerateConfig(temperature=self.settings.temperature, **changes)
         spoken = {
             "system": self._inspect.ChatMessageSystem,
             "user": self._inspect.ChatMessageUser,
@@ -166,9 +175,9 @@ class ModelPlanner:
             asking = functools.partial(self._model.generate, conversation, config=config, cache=False)
             return _run(self._portal, asking)
         except Exception as error:  # noqa: BLE001 - each SDK raises its own, and none may reach people as a traceback
-            if self._temperature is None or not refuses(error, "temperature"):
+            if self.settings.temperature is None or not refuses(error, "temperature"):
                 raise PlannerError(explained(self._asked, error)) from None
-        self._temperature = None
+        self.settings = msgspec.structs.replace(self.settings, temperature=None)
         return self._generated(messages, **changes)
 
 

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
+from shelflife.lab.answers import AskedOnce
 from shelflife.lab.apis import APIS
 from shelflife.lab.planners.models import LONGEST_ANSWER_S, ModelPlanner
 from shelflife.lab.planners.protocol import Planner
@@ -20,8 +22,12 @@ def planner_for(
     scenario: Scenario,
     base_url: str | None = None,
     timeout_s: int = LONGEST_ANSWER_S,
+    answers: Path | None = None,
 ) -> Iterator[tuple[Planner, Model | None]]:
-    """A planner for as long as a block runs. A model is probed first, and is told beside it."""
+    """A planner for as long as a block runs. A model is probed first, and is told beside it.
+
+    What a model answers is kept in the file `answers`, if there is one, and not asked for again.
+    """
     fields = frozenset(family.field for family in _conditional(scenario) if family.field)
     simulated = simulated_planner(name, seed, fields, _answers(scenario))
     if simulated is not None:
@@ -29,7 +35,8 @@ def planner_for(
         return
     with ModelPlanner(name, base_url=base_url, seed=seed, timeout_s=timeout_s) as planner:
         probed = planner.probe()
-        yield planner, Model(probed.requested, probed.served)
+        model = Model(probed.requested, probed.served)
+        yield planner if answers is None else AskedOnce(planner, model, answers), model
 
 
 def _conditional(scenario: Scenario) -> list[Family]:

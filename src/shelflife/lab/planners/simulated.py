@@ -11,7 +11,8 @@ import msgspec
 
 from shelflife.contract.merging import merged
 from shelflife.lab.planners import Message, PlannerError, Proposal, Usage
-from shelflife.lab.prompting import ANSWER, INPUT, request_in
+from shelflife.lab.prompting import request_in
+from shelflife.lab.wordings import Wording, wording_of_system
 
 __all__ = [
     "DETERMINISTIC",
@@ -24,10 +25,8 @@ __all__ = [
     "stand_in_for",
 ]
 
-_AMENDED = "Input, with amendments already made:\n"
 _AMENDMENT = re.compile(r"- (?P<name>[\w.\-]+): ")
 _OR = " | "
-_WAS = " (was "
 _ENCODING = "o200k_base"
 
 
@@ -248,36 +247,38 @@ def _rates(name: str, text: str) -> Rates:
 
 
 def _read(messages: Sequence[Message]) -> _Text:
+    wording = wording_of_system(messages[0].content)
     task = messages[1].content
     # a task may speak of an input itself; the true one is the last
-    is_amended = task.rfind(_AMENDED) > task.rfind(INPUT)
-    task_input, amendments = _amended(task) if is_amended else _listed(task)
+    is_amended = task.rfind(f"{wording.memory.amended}\n") > task.rfind(f"{wording.input}\n")
+    task_input, amendments = _amended(task, wording) if is_amended else _listed(task, wording)
     if len(messages) == 2:
         return _Text(task_input, amendments, None, [])
     reply, answer = messages[-2].content, messages[-1].content
     suggestions: list[dict[str, Any]] = []
-    if answer.startswith(ANSWER):
+    if answer.startswith(wording.answered.partition("{")[0]):
         told = request_in(answer) or {}
         feedback = told.get("recovery_feedback") or {}
         suggestions = [one["parameters"] for one in feedback.get("suggestions", ())]
     return _Text(task_input, amendments, request_in(reply) or task_input, suggestions)
 
 
-def _amended(task: str) -> tuple[dict[str, Any], list[Amendment]]:
+def _amended(task: str, wording: Wording) -> tuple[dict[str, Any], list[Amendment]]:
     """Level 3: the input as it was before the amendments, and these."""
-    first, *lines = task.rpartition(_AMENDED)[2].split("\n")
+    first, *lines = task.rpartition(f"{wording.memory.amended}\n")[2].split("\n")
+    was = f" ({wording.memory.was} "
     task_input: dict[str, Any] = msgspec.json.decode(first)
     amendments = []
     for line in lines:
         if named := _AMENDMENT.match(line):
             name = named["name"]
             values, rest = _values_at(named.end(), line)
-            is_added = not rest.startswith(_WAS)
+            is_added = not rest.startswith(was)
             amendments.append(Amendment(name, values, is_added))
             if is_added:
                 task_input.pop(name, None)
             else:
-                task_input[name] = _value_at(len(_WAS), rest)[0]
+                task_input[name] = _value_at(len(was), rest)[0]
     return task_input, amendments
 
 
@@ -296,9 +297,9 @@ def _value_at(position: int, line: str) -> tuple[Any, int]:
     return json.JSONDecoder().raw_decode(line, position)
 
 
-def _listed(task: str) -> tuple[dict[str, Any], list[Amendment]]:
+def _listed(task: str, wording: Wording) -> tuple[dict[str, Any], list[Amendment]]:
     """Level 2, or no memory: the input, and the fixes that are listed after it."""
-    first, *lines = task.rpartition(INPUT)[2].split("\n")
+    first, *lines = task.rpartition(f"{wording.input}\n")[2].split("\n")
     task_input: dict[str, Any] = msgspec.json.decode(first)
     values: dict[str, list[Any]] = {}
     for line in lines:
