@@ -121,7 +121,7 @@ def drawn_from(organic: Organic) -> dict[str, Any]:
 
 
 def _window(organic: Organic, releases: Sequence[Release]) -> tuple[dict[str, Any], list[Release]]:
-    """What the tables have in the first release, each with its version beside, and the releases after it."""
+    """What the tables have in the first release, and the releases after it."""
     versions = [release.version for release in releases]
     ends = []
     for name, default in ((organic.first, versions[0]), (organic.last, versions[-1])):

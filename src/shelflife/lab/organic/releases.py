@@ -78,6 +78,8 @@ def read_releases(name: str) -> list[Release]:
     path = file_of(name)
     try:
         lines = gzip.decompress(path.read_bytes()).splitlines()
+        if not lines:
+            raise EOFError("it is empty")
         return [msgspec.json.decode(line, type=Release) for line in lines]
     except FileNotFoundError:
         raise ReleasesError(
