@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shelflife.client import EXACT
 from shelflife.lab.exhibits.cells import Kind
-from shelflife.lab.exhibits.organic import NO_DRIFT, OrganicPool, organic_pools
+from shelflife.lab.exhibits.organic import LAST_VALUE, NO_DRIFT, OrganicPool, organic_pools
 from shelflife.lab.exhibits.pools import Runs
 from shelflife.lab.growth import SinceDrift
 from shelflife.lab.scores import RunScore
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = ["GrowthPanel", "draw_growth", "growth_panels"]
 
-_LAST_VALUE = "compliant-last"
 _STYLES = {
     "A0": ("a0", "-"),
     "A1": ("a1", "--"),
@@ -44,11 +43,11 @@ def growth_panels(runs: Runs, of: Callable[[SinceDrift], int]) -> list[GrowthPan
     panels = []
     for stream in dict.fromkeys(one.stream for one in pools):
         here = [one for one in pools if one.stream == stream]
-        last = next((one for one in here if (one.subject.planner, one.arm) == (_LAST_VALUE, "A1")), None)
+        last = next((one for one in here if (one.subject.planner, one.arm) == (LAST_VALUE, "A1")), None)
         added = {} if last is None else {"A1, last": _line(last, of)}
         for subject in dict.fromkeys(one.subject for one in here):
             lines = {one.arm: _line(one, of) for one in here if one.subject == subject and one.arm in _STYLES}
-            if subject.planner == _LAST_VALUE or len(lines) < 2:
+            if subject.planner == LAST_VALUE or len(lines) < 2:
                 continue
             if subject.kind is Kind.EXACT:
                 lines |= added

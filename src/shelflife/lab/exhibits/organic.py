@@ -11,10 +11,13 @@ from shelflife.lab.exhibits.comparison import PLANNER, default_note
 from shelflife.lab.exhibits.pools import ALL_ARMS, Pool, Runs, Subject, saved_percent
 from shelflife.lab.growth import SinceDrift
 
-__all__ = ["NO_DRIFT", "OrganicPool", "organic", "organic_growth", "organic_pools"]
+__all__ = ["LAST_VALUE", "NO_DRIFT", "OrganicPool", "organic", "organic_growth", "organic_pools"]
 
 NO_DRIFT = "no drift"
 _WITHOUT_MEMORY = "A0"
+_FIRST_VALUE, LAST_VALUE = "compliant", "compliant-last"
+"""The planners that are named after which of two values they take."""
+
 _UNDRIFTED = "-undrifted"
 _THIRDS = ("first", "second", "last")
 _NAMES = (Column("Stream", align="left"), PLANNER, Column("Arm", align="left"))
@@ -22,7 +25,7 @@ _ARMS_NOTE = (
     "A1 never forgets: of two values compliant takes the first, and compliant-last the last, as if that had been written over the other. A2 forgets all of a table that has moved, A2D the rows that changed, exact the"
     " cells."
 )
-_RELEASES_NOTE = "Where the name of a stream says enriched, usage was drawn toward the rows that drift. In the others it does not care which rows do."
+_RELEASES_NOTE = "In the streams that are called enriched, and in organic-zones-40, usage was drawn toward the rows that drift. In the others it does not care which rows do."
 
 
 class OrganicPool(NamedTuple):
@@ -43,14 +46,29 @@ def organic_pools(runs: Runs) -> Iterator[OrganicPool]:
             for arm in ALL_ARMS:
                 if (pool := runs.pool(subject, stream, arm)).runs:
                     yield OrganicPool(stream, subject, arm, pool)
-            if (ceiling := ceiling_of(runs, stream, subject)).runs:
+            if (ceiling := _ceiling(runs, stream, subject)).runs:
                 yield OrganicPool(stream, subject, NO_DRIFT, ceiling)
 
 
-def ceiling_of(runs: Runs, stream: str, subject: Subject) -> Pool:
+def _ceiling(runs: Runs, stream: str, subject: Subject) -> Pool:
     """The same usage with no drift, where all memories come to the same: by any arm that was played."""
     pools = [runs.pool(subject, f"{stream}{_UNDRIFTED}", arm) for arm in (EXACT.name, *reversed(ALL_ARMS))]
     return next((pool for pool in pools if pool.runs), Pool(()))
+
+
+def _held_against(runs: Runs, stream: str, subject: Subject) -> tuple[Pool, Pool]:
+    """What a subject is held against: no memory, and no drift.
+
+    Where nobody has two values to choose from, whoever takes the last does what whoever takes the first does.
+    """
+    alike = [
+        one for one in runs.subjects(stream) if (one.planner, subject.planner) == (_FIRST_VALUE, LAST_VALUE)
+    ]
+    for one in (subject, *alike):
+        without, ceiling = runs.pool(one, stream, _WITHOUT_MEMORY), _ceiling(runs, stream, one)
+        if without.runs:
+            return without, ceiling
+    return Pool(()), Pool(())
 
 
 def organic(runs: Runs) -> Exhibit:
@@ -59,7 +77,7 @@ def organic(runs: Runs) -> Exhibit:
     last = None
     for stream, subject, arm, pool in organic_pools(runs):
         kind = subject.kind
-        without = runs.pool(subject, stream, _WITHOUT_MEMORY)
+        without, ceiling = _held_against(runs, stream, subject)
         is_memory = arm != _WITHOUT_MEMORY
         cells = (
             label(stream, is_code=True),
@@ -67,7 +85,7 @@ def organic(runs: Runs) -> Exhibit:
             label(arm, is_code=arm != NO_DRIFT),
             number(pool.mean(lambda run: run.episodes), kind, 0),
             count(pool.mean(lambda run: run.retries), kind),
-            number(_kept(pool, without, ceiling_of(runs, stream, subject)) if is_memory else None, kind),
+            number(_kept(pool, without, ceiling) if is_memory else None, kind),
             count(pool.mean(lambda run: run.stale_injections) if is_memory else None, kind),
             count(pool.mean(lambda run: run.stale_executions) if is_memory else None, kind),
             count(pool.mean(lambda run: run.evictions) if is_memory else None, kind),
