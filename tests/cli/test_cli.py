@@ -25,7 +25,7 @@ def test_the_demo_tells_the_story_to_its_end_and_writes_a_report(tmp_path):
         "A2D  drops the rows that have changed  7        7      100.0 %     100.0 %  66.7 %           66.7 %",
         "Now whole streams: 36 or 48 tasks each",
         "with the fix applied by the client: 100 %, and 7 retries",
-        "Of the paper's numbers that need no model 59 of 61 come out the same.",
+        "Of the paper's numbers that need no model 65 of 67 come out the same.",
         "Not the same: Post-drift funding A2 of compliant-last, 0.0 here and 22.2 there.",
         "Not the same: Retries per stream A0 of compliant-last, 27 here and 24 there.",
         "drifted  paper, gpt-5-mini                     7        -           -           15.1        -  ",
@@ -36,7 +36,7 @@ def test_the_demo_tells_the_story_to_its_end_and_writes_a_report(tmp_path):
         assert fact in outcome.stdout
     assert "\x1b" not in outcome.stdout
     report = (tmp_path / "out" / "report.html").read_text()
-    assert "59 of 61" in report
+    assert "65 of 67" in report
     assert "compliant needs 7, 8, 9 retries" in report
 
 

@@ -50,17 +50,21 @@ def test_the_json_of_a_preflight_has_exactly_the_documented_fields(capsys):
 
 def test_a_grid_keeps_its_records_and_says_where(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(grid, "paper_grid", lambda: [RunSpec("undrifted", "A2D", "compliant")])
+    monkeypatch.setattr(grid, "paper_grid", lambda: [RunSpec("undrifted", "A2D", "sim:gpt-5-mini")])
+    further = [RunSpec("undrifted", arm, "compliant") for arm in ("A0", "A2D")]
+    monkeypatch.setattr(grid, "further_runs", lambda: further)
     assert main("lab grid --jobs 1".split()) == 0
     shown = capsys.readouterr().out
-    assert "1 run, 36 episodes" in shown
+    assert "1 run, 36 episodes (simulated, tuned to the paper)" in shown
+    assert "2 runs, 72 episodes (deterministic)" in shown
     assert "records are in shelflife-grid" in shown
-    assert len(list((tmp_path / "shelflife-grid").glob("*.jsonl"))) == 1
+    assert len(list((tmp_path / "shelflife-grid").glob("*.jsonl"))) == 3
 
 
 def test_a_grid_of_which_every_run_failed_has_no_table(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(grid, "paper_grid", lambda: [RunSpec("undrifted", "A2D", "sim:hal")])
+    monkeypatch.setattr(grid, "further_runs", list)
     assert main("lab grid --jobs 1".split()) == 1
     shown = capsys.readouterr()
     assert "episodes" not in shown.out

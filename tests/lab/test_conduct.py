@@ -21,8 +21,9 @@ from shelflife.lab.planners.simulated import simulated_planner
 from shelflife.lab.records import Asked, EpisodeEnded, Evicted, RunEnded, read_records
 from shelflife.lab.runner import LabError, play
 from shelflife.lab.scenarios import load
-from shelflife.lab.scores import Wire, as_json, is_whole, score_of
+from shelflife.lab.scores import as_json, is_whole, score_of
 from shelflife.lab.spec import PLAIN, Conduct, Consume, RunSpec
+from shelflife.lab.spending import Wire
 from shelflife.lab.wire import contract_bytes_in, contract_header_bytes
 from shelflife.server import WireFormat
 from shelflife.testing import serving

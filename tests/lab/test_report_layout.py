@@ -6,11 +6,14 @@ import re
 import shutil
 import subprocess
 
+import msgspec
 import pytest
 
 from shelflife.lab.exhibits import collection_of
 from shelflife.lab.exhibits.figures import figures_of
 from shelflife.lab.exhibits.report import report_html
+from shelflife.lab.planners.simulated import simulated_planner
+from shelflife.lab.preflight import preflight
 from shelflife.lab.scores import score_of
 from shelflife.lab.spec import Conduct
 from tests.lab.played_runs import QWEN, as_if, as_measured, recorded
@@ -46,10 +49,19 @@ def page():
     scores += [score_of(recorded("drifted", "A2D", conduct)) for conduct in conducts]
     scores += [score_of(recorded("injection", arm)) for arm in ("A0", "A2D")]
     scores += [score_of(recorded(stream, "A2D")) for stream in ("rules", "recipes", "rotations-2")]
+    family = Conduct(match="family")
+    scores += [score_of(recorded("drifted", "A2D", family, level=level)) for level in (1, 4)]
+    scores += [score_of(recorded("drifted", "A2D", consume="2"))]
     measured = [as_measured(score, QWEN, wording=name) for score in scores for name in ("plain", "formal")]
     scores += [as_if(score, planner=planner) for score in scores for planner in (MODEL, "sim:gpt-5-mini")]
     scores += measured
-    collection = collection_of(scores)
+    tried = [
+        preflight(simulated_planner(name, 0, frozenset()), trials=2) for name in ("compliant", "forgetful")
+    ]
+    tried += [msgspec.structs.replace(one, planner=MODEL, planner_kind="model") for one in tried[:1]]
+    collection = collection_of(scores, tried)
+    shown = {exhibit.key for exhibit in collection.exhibits}
+    assert {"wire-fields", "vectors", "consumption", "preflight", "uncompleted"} <= shown
     figures, _ = figures_of(collection.runs)
     return report_html(collection, figures)
 

@@ -207,7 +207,7 @@ def test_an_unknown_arm_planner_or_stream_is_one_sentence(capsys):
         ("lab run drifted --planner sim:hal", "there is no preset 'hal'"),
         ("lab run drifted --planner seeded:add=2", "between 0 and 1"),
         ("lab run drifted --planner seeded:luck=1", "is no seeded planner"),
-        ("lab run drifted --match family", "play it with --level 1, and with no other conduct"),
+        ("lab run drifted --match family", "play it with --level 1 or 4, and with no other conduct"),
         ("lab run drifted --level 1 --match family --fresh check", "with no other conduct"),
     ):
         assert main(arguments.split()) == 1

@@ -80,7 +80,8 @@ def _add_run(verbs: "Verbs") -> None:
         "--consume",
         choices=[one.value for one in Consume],
         default=PLAIN_CONSUME.value,
-        help="how a remembered fix reaches the request: listed, as an amended input, or written in by the client",
+        help="how a remembered fix reaches the request: listed with or without the sentence that has it merged (2, 1),"
+        " as an amended input, or written in by the client",
     )
     run.add_argument(
         "--level", type=int, choices=[0, 1, 4, 5, 6], default=PLAIN_LEVEL, help="of the server's wire"
@@ -92,6 +93,7 @@ def _add_run(verbs: "Verbs") -> None:
         help="of what the planner is told: plain (the default), terse or formal; may be repeated",
     )
     _add_conduct(run)
+    _add_defences(run)
     _add_model(run)
     run.add_argument(
         "--answers",
@@ -108,7 +110,8 @@ def _add_grid(verbs: "Verbs") -> None:
     grid = verbs.add_parser(
         "grid",
         help="play the whole evaluation of the paper, simulated",
-        description="Play the paper's 250 runs with simulated planners that are tuned to its models.",
+        description="Play the paper's 250 runs with simulated planners that are tuned to its models, and those that need"
+        " neither a model nor chance.",
     )
     _add_playing(grid, worker_count=os.cpu_count() or 1, kept=f"{_GRID_RECORDS} by default")
     grid.set_defaults(run=_grid)
@@ -128,6 +131,7 @@ def _add_preflight(verbs: "Verbs") -> None:
     )
     preflight.add_argument("--seed", type=int, default=0, help="of a seeded planner")
     _add_model(preflight)
+    preflight.add_argument("--out", type=Path, metavar="DIR", help="keep what is found here, for the report")
     preflight.add_argument("--json", action="store_true", help="print the findings for programs")
     preflight.set_defaults(run=_preflight)
 
@@ -191,6 +195,22 @@ def _add_conduct(parser: argparse.ArgumentParser) -> None:
         help="so many play each episode in turn, over one memory",
     )
     parser.add_argument(
+        "--workers",
+        type=_positive,
+        default=PLAIN.workers,
+        metavar="N",
+        help="the server has so many processes over one log; each request comes to any of them",
+    )
+    parser.add_argument(
+        "--match",
+        choices=get_args(Match),
+        default=PLAIN.match,
+        help="at --level 1 or 4, with the paper's members alone, no fix says what it is for: which requests it is taken to be for",
+    )
+
+
+def _add_defences(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
         "--guard",
         choices=get_args(Guarding),
         default=PLAIN.guard,
@@ -213,19 +233,6 @@ def _add_conduct(parser: argparse.ArgumentParser) -> None:
         choices=get_args(Disclose),
         default=PLAIN.disclose,
         help="what the server shows of its tables: names and keys, aliases, or aliases and no diffs",
-    )
-    parser.add_argument(
-        "--workers",
-        type=_positive,
-        default=PLAIN.workers,
-        metavar="N",
-        help="the server has so many processes over one log; each request comes to any of them",
-    )
-    parser.add_argument(
-        "--match",
-        choices=get_args(Match),
-        default=PLAIN.match,
-        help="at --level 1, where no fix says what it is for: which requests it is taken to be for",
     )
 
 
@@ -301,9 +308,9 @@ def _has_model(specs: list[RunSpec]) -> bool:
 
 def _grid(options: argparse.Namespace) -> None:
     with _lab():
-        from shelflife.lab.grid import paper_grid
+        from shelflife.lab.grid import further_runs, paper_grid
     out = options.out or _GRID_RECORDS
-    outcome = _played(paper_grid(), out, options.jobs)
+    outcome = _played([*paper_grid(), *further_runs()], out, options.jobs)
     if outcome.scores:
         _print_extent(outcome.scores)
     print(f"records are in {out}; make the report with: shelflife lab report {out}")
@@ -312,8 +319,13 @@ def _grid(options: argparse.Namespace) -> None:
 
 def _print_extent(scores: list[RunScore]) -> None:
     spent = [score.spent for score in scores]
-    episode_count = sum(score.episodes for score in scores)
-    print(f"{counted(len(scores), 'run')}, {episode_count:,} episodes (simulated, tuned to the paper)")
+    tuned = [score for score in scores if score.tuned_to]
+    for played, kind in (
+        (tuned, "simulated, tuned to the paper"),
+        ([score for score in scores if not score.tuned_to], "deterministic"),
+    ):
+        episode_count = sum(score.episodes for score in played)
+        print(f"{counted(len(played), 'run')}, {episode_count:,} episodes ({kind})")
     parts = {
         "server": sum(one.server_s for one in spent),
         "memory": sum(one.memory_s for one in spent),
@@ -329,7 +341,7 @@ def _print_extent(scores: list[RunScore]) -> None:
 def _preflight(options: argparse.Namespace) -> None:
     with _lab():
         from shelflife.lab.planners.naming import planner_for
-        from shelflife.lab.preflight import calls_of, preflight
+        from shelflife.lab.preflight import calls_of, keep_preflight, preflight
     scenario = load("undrifted")
     try:
         with (
@@ -340,7 +352,9 @@ def _preflight(options: argparse.Namespace) -> None:
             Progress(calls_of(options.trials), "calls") as progress,
         ):
             found = preflight(planner, trials=options.trials, on_call=progress.advance)
-    except PlannerError as error:
+        if options.out is not None:
+            keep_preflight(found, options.out)
+    except (PlannerError, RecordsError) as error:
         raise CommandError(str(error)) from error
     except KeyboardInterrupt:
         print("\nshelflife: interrupted: a preflight keeps nothing, and begins anew", file=sys.stderr)
@@ -371,6 +385,7 @@ def _report(options: argparse.Namespace) -> None:
     with _lab():
         from shelflife.lab.exhibits import ExhibitsError, collection_of, write_all
         from shelflife.lab.grid import scores_in
+        from shelflife.lab.preflight import preflights_in
     if not options.records.is_dir():
         raise CommandError(f"there is no folder {options.records}")
     try:
@@ -379,7 +394,7 @@ def _report(options: argparse.Namespace) -> None:
             raise CommandError(
                 f"there is no whole run in {options.records}; make some with: shelflife lab run"
             )
-        collection = collection_of(scores)
+        collection = collection_of(scores, preflights_in(options.records))
         with _lab():
             report, *rest = write_all(collection, options.out or options.records)
     except (ExhibitsError, RecordsError) as error:

@@ -11,7 +11,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import httpx2
 import msgspec
@@ -28,12 +28,13 @@ from shelflife.lab.records import (
     RecordsError,
     RunStarted,
     compressed,
+    for_a_file,
     read_records,
 )
 from shelflife.lab.runner import LabError, check_playable, play, strategy_of
 from shelflife.lab.scenarios import Scenario, load
 from shelflife.lab.scores import RunScore, is_whole, score_of
-from shelflife.lab.spec import PLAIN_WORDING, RunSpec
+from shelflife.lab.spec import PLAIN_WORDING, Conduct, Consume, Match, RunSpec
 from shelflife.lab.workers import WorkersError
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "Outcome",
     "execute",
     "file_name_of",
+    "further_runs",
     "kept_of",
     "last_run_in",
     "paper_grid",
@@ -197,7 +199,7 @@ def file_name_of(spec: RunSpec, scenario: Scenario, base_url: str | None = None)
         *spec.conduct.words,
         *([] if spec.wording == PLAIN_WORDING else [f"wording-{spec.wording}"]),
     )
-    named = "--".join(_for_a_file(part) for part in parts)[:_LONGEST_NAME]
+    named = "--".join(for_a_file(part) for part in parts)[:_LONGEST_NAME]
     return f"{named}--{digest_of(parts, scenario, base_url)[:8]}.jsonl"
 
 
@@ -313,10 +315,6 @@ def last_run_in(path: Path) -> list[Record]:
     return records[begun[-1] :] if begun else []
 
 
-def _for_a_file(text: str) -> str:
-    return "".join(char if char.isascii() and (char.isalnum() or char in "._=-") else "_" for char in text)
-
-
 def paper_grid() -> list[RunSpec]:
     """The paper's 250 runs, with simulated planners that are tuned to its models.
 
@@ -353,3 +351,47 @@ def paper_grid() -> list[RunSpec]:
         for arm in arms
         for seed in range(seed_count)
     ]
+
+
+def further_runs() -> list[RunSpec]:
+    """What needs no model and no chance: the numbers of the paper that follow from its protocol, and what it leaves open.
+
+    The last three parts take one level at a time, with everything else as it was.
+    """
+    planner, ladder = "compliant", ("A0", "A1", "A2", "A2D")
+    family = Conduct(match="family")
+    specs = [
+        *(RunSpec("drifted", arm, planner) for arm in (*ladder, "A2DC", "A2DG")),
+        *(RunSpec("drifted", arm, "compliant-last") for arm in ladder),
+        *(RunSpec("rules", arm, planner) for arm in ("A2D", "A2DC", "A2DR", "A2DRC", "A2DO")),
+        *(
+            RunSpec(f"rotations-{which}", arm, planner)
+            for which in ("1", "2", "3", "3-early")
+            for arm in ladder[1:]
+        ),
+        *(RunSpec("undrifted", arm, planner) for arm in (*ladder, "A2DG")),
+        *(RunSpec("recipes", arm, planner) for arm in ladder),
+        *(
+            RunSpec("drifted", arm, planner, level=1, conduct=Conduct(match=match))
+            for match in get_args(Match)
+            for arm in ladder
+        ),
+        *(RunSpec("recipes", arm, planner, level=1, conduct=family) for arm in ladder),
+        *(
+            RunSpec(stream, arm, planner, level=level, conduct=family)
+            for stream, arms in (
+                ("drifted", (*ladder[1:], "A2DC")),
+                ("second-table", ladder[1:]),
+                ("rules", ("A2D", "A2DC")),
+            )
+            for arm in arms
+            for level in (1, 4)
+        ),
+        *(
+            RunSpec(stream, arm, planner, consume=consume)
+            for stream in ("drifted", "recipes")
+            for arm in ("A1", "A2D")
+            for consume in Consume
+        ),
+    ]
+    return list(dict.fromkeys(specs))

@@ -13,7 +13,7 @@ __all__ = ["as_matched"]
 def as_matched(body: bytes, match: Match, family_field: str, request: Mapping[str, Any]) -> bytes:
     """The answer to a request, as a client reads it that goes by this: each fix in it says what the client takes it to be for.
 
-    Which row a fix rests on is not told either. A key of its table that is a value of the request is taken for it.
+    Which row a fix rests on is not told either. A key of one of its tables that is a value of the request is taken for it.
     """
     if match == "request":
         return body
@@ -26,7 +26,8 @@ def as_matched(body: bytes, match: Match, family_field: str, request: Mapping[st
     for suggestion in suggestions:
         if "table" in suggestion:
             suggestion |= _taken_for(match, family_field, request, suggestion["parameters"])
-            suggestion["rows"] = [f"{suggestion['table']}:{value}" for value in values]
+            vector = [one["table"] for one in suggestion.get("tables", ())] or [suggestion["table"]]
+            suggestion["rows"] = [f"{table}:{value}" for table in vector for value in values]
     return msgspec.json.encode(told)
 
 

@@ -14,14 +14,22 @@ __all__ = [
     "GOVERNED_WITHOUT_MEMORY",
     "HINT_SHAPES",
     "LADDER",
+    "LEVEL_2_LIFT",
+    "PRECISION_BY_TABLE",
     "PRICE_SHEET",
     "PRICE_SHEET_ATTEMPTS",
     "PRICE_SHEET_EPISODES",
+    "PROBES",
+    "RESTAMPS",
+    "RESTAMPS_IN_THE_SETUP",
     "ROTATIONS",
     "SPLIT_FIELDS",
     "TOKENS",
+    "UNCOMPLETED",
     "UNDRIFTED",
+    "UNTOUCHED",
     "WIRE",
+    "WIRE_FIELDS",
     "Classes",
     "Coverage",
     "DetectionPolicy",
@@ -31,7 +39,10 @@ __all__ = [
     "Published",
     "Rotations",
     "TokensAndRetries",
+    "Uncompleted",
+    "Untouched",
     "WireCost",
+    "WireFields",
     "counterpart_of",
 ]
 
@@ -136,6 +147,47 @@ class WireCost(NamedTuple):
     mean_bytes: int
     mean_contract_bytes: int
     contract_percent: float
+
+
+class WireFields(NamedTuple):
+    """The same field by field, over the same responses. Shares are of all bytes sent."""
+
+    carrying: int
+    """The responses that carry contract fields."""
+
+    mean_of_carrying: int
+    most: int
+    versions_percent: float
+    versions_bytes: int
+    suggestion_percent: float
+    """Of the two fields of a suggestion together."""
+
+    hint_bytes: int
+    table_bytes: int
+
+
+class Untouched(NamedTuple):
+    """The classes of the drifted stream that no event touches, over all its runs."""
+
+    runs: int
+    free: int
+    """Episodes without a constraint, every one of which is right at once."""
+
+    models: int
+    control: float
+    """First tries on the control class in percent, with every memory arm, on all models but one."""
+
+    other_than_that: str
+    zero_at_a0: int
+    """The models that are never right at once on the control class without a memory."""
+
+
+class Uncompleted(NamedTuple):
+    """Episodes that a model gave up, over all that it played."""
+
+    all: int
+    by_arm: dict[str, float]
+    by_class: dict[str, float]
 
 
 def _by_arm(names: str, *numbers: float) -> dict[str, float]:
@@ -295,7 +347,49 @@ FUNDING_WITHOUT_MEMORY = Published(
 
 WIRE = Published("Design Decisions", WireCost(3387, 817, 123, 15.1))
 
+WIRE_FIELDS = Published("Design Decisions", WireFields(2419, 173, 251, 11.7, 190, 3.2, 24, 28))
+
 EXTENT = Published("Results", Extent(250, 9432, 7, 159))
+
+PROBES = Published("Experimental Setup", 238)
+"""Archived runs, in all of which the model that was served is the one that was asked for."""
+
+UNTOUCHED = Published(
+    "Results, the untargeted classes do not move", Untouched(114, 1026, 7, 83.3, "gemini-3.5-flash", 5)
+)
+
+_NEVER = Uncompleted(0, {}, {})
+UNCOMPLETED = Published(
+    "Results, compliance tracks the client",
+    {
+        **dict.fromkeys(
+            ("claude-haiku-4-5", "claude-sonnet-4-6", "gpt-5.4-mini", "deepseek-v4-flash", "gpt-5-mini"),
+            _NEVER,
+        ),
+        "claude-sonnet-5": Uncompleted(23, {"A0": 1}, _by_arm("governed funding control", 23, 0, 0)),
+        "gemini-3.5-flash": Uncompleted(
+            136, _by_arm("A0 A1 A2 A2D", 41, 34, 32, 29), _by_arm("governed funding control", 0, 104, 32)
+        ),
+    },
+)
+
+RESTAMPS = Published(
+    "Measurement Hygiene",
+    {
+        **dict.fromkeys(LADDER.facts, (3, 3, 3)),
+        "gemini-3.5-flash": (0, 0, 1),
+    },
+)
+"""At A2D on the drifted stream, by seed: the reference of the text, and the one model that is said to differ from it."""
+
+RESTAMPS_IN_THE_SETUP = Published("Experimental Setup", 1)
+"""What the same paper's set-up calls correct for the same event."""
+
+PRECISION_BY_TABLE = Published("Measurement Hygiene", {"A2": 1.0})
+"""What precision at A2 would be if a rotation were taken to warrant a cleared table."""
+
+LEVEL_2_LIFT = Published("Two Ladders, in a footnote", 56.0)
+"""Points of compliance that the merge sentence brought to two Claude models, in runs that are not archived."""
 
 _COUNTERPARTS = {"compliant": "gpt-5-mini", "compliant-last": "gpt-5.4-mini"}
 

@@ -1,26 +1,32 @@
 """The compliance preflight: will memory pay with this planner? Known-valid fixes, a few calls for each shape of hint."""
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from itertools import count, cycle, islice
 from math import prod
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import httpx2
 import msgspec
 
+import shelflife
 from shelflife.client import Entry, Exchange, Guard, Memory, Reply
+from shelflife.client.entries import digest_of
 from shelflife.client.reading import read_contract
 from shelflife.lab import prompting
 from shelflife.lab.apis import APIS, Api
 from shelflife.lab.intervals import Interval, wilson
-from shelflife.lab.planners import Planner, Proposal
+from shelflife.lab.planners import Message, Planner, Proposal
 from shelflife.lab.prompting import messages_for, request_in
+from shelflife.lab.records import RecordsError, for_a_file
 from shelflife.lab.scenarios import Episode, HintShape, Scenario, load
 from shelflife.lab.spec import Consume
 from shelflife.testing import serving
 
-__all__ = ["Finding", "Preflight", "ShapeVerdict", "calls_of", "preflight"]
+__all__ = ["Finding", "Preflight", "ShapeVerdict", "calls_of", "keep_preflight", "preflight", "preflights_in"]
 
 _FAMILIES: dict[HintShape, tuple[str, str]] = {
     "add a field": ("undrifted", "partner"),
@@ -35,6 +41,7 @@ _IN_WORDS = {"conditional rewrite": "rewrite a value on a condition"}
 _WAYS = (Consume.LEVEL_2, Consume.LEVEL_3, Consume.APPLY)
 
 
+_LONGEST_NAME = 120
 _MOST_ANSWERS = 5
 """Of a planner in the episode without memory, those that hold no request included."""
 
@@ -86,9 +93,18 @@ class Preflight(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome."""
 
     planner: str
-    planner_kind: str
+    planner_kind: Literal["simulated", "model"]
+    tuned_to: str | None
+    """The model of the paper's that a simulated planner was tuned to."""
+
     trials: int
+    counted_by: Literal["vendor", "estimated"]
+    """Who counted the tokens that a saving is a share of."""
+
     shapes: list[ShapeVerdict]
+    started_at: str
+    version: str
+    """Of shelflife."""
 
 
 class _Baseline(NamedTuple):
@@ -111,11 +127,64 @@ def preflight(
     planner: Planner, *, trials: int = 8, on_call: Callable[[int], None] = lambda count: None
 ) -> Preflight:
     """Try a planner with valid fixes of every shape, on the real servers."""
+    started_at = datetime.now(UTC).isoformat(timespec="seconds")
+    asked = _Asked(planner)
     shapes = [
-        _verdict(shape, planner, trials, stream, family, on_call)
+        _verdict(shape, asked, trials, stream, family, on_call)
         for shape, (stream, family) in _FAMILIES.items()
     ]
-    return Preflight(planner=planner.name, planner_kind=planner.kind, trials=trials, shapes=shapes)
+    return Preflight(
+        planner=planner.name,
+        planner_kind=planner.kind,
+        tuned_to=getattr(planner, "tuned_to", None),  # only those that are tuned have it
+        trials=trials,
+        counted_by="vendor" if asked.sources == {"vendor"} else "estimated",
+        shapes=shapes,
+        started_at=started_at,
+        version=shelflife.__version__,
+    )
+
+
+class _Asked:
+    """A planner that is asked, and who counts its tokens."""
+
+    def __init__(self, planner: Planner) -> None:
+        self.name = planner.name
+        self.kind = planner.kind
+        self.sources: set[str] = set()
+        self._planner = planner
+
+    def propose(self, messages: Sequence[Message]) -> Proposal:
+        proposal = self._planner.propose(messages)
+        self.sources.add(proposal.usage.source)
+        return proposal
+
+
+_KEPT = "preflight--"
+
+
+def keep_preflight(found: Preflight, folder: Path) -> Path:
+    """Keep what was found in a folder of records, where the report finds it. It takes the place of an earlier one of the planner."""
+    path = folder / f"{_KEPT}{for_a_file(found.planner)[:_LONGEST_NAME]}--{digest_of(found.planner)[:8]}.json"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1))
+    except OSError as error:
+        raise RecordsError(f"cannot write {path}: {os.strerror(error.errno or 0)}") from error
+    return path
+
+
+def preflights_in(folder: Path) -> list[Preflight]:
+    """All that were kept in a folder."""
+    found = []
+    for path in sorted(folder.glob(f"{_KEPT}*.json")):
+        try:
+            found.append(msgspec.json.decode(path.read_bytes(), type=Preflight))
+        except OSError as error:
+            raise RecordsError(f"cannot read {path}: {os.strerror(error.errno or 0)}") from error
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise RecordsError(f"{path} is no preflight: {error}; move it away") from None
+    return found
 
 
 def _verdict(

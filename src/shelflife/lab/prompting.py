@@ -37,12 +37,15 @@ def messages_for(
     """The conversation of an episode up to the next reply, in the plain wording unless another is given."""
     wording = wording or wordings()[PLAIN_WORDING]
     task = _task(episode, consume, entries, wording)
-    return conversation(system_prompt(api, wording), task, before, wording)
+    return conversation(system_prompt(api, consume, wording), task, before, wording)
 
 
-def system_prompt(api: Api, wording: Wording) -> str:
-    """What a planner is told before any task."""
-    return wording.system.format(operation=api.operation, fields=api.fields, merge=MERGE_INSTRUCTION)
+def system_prompt(api: Api, consume: Consume, wording: Wording) -> str:
+    """What a planner is told before any task. From Level 2 on, that suggestions are to be merged verbatim."""
+    told = wording.system
+    if consume is Consume.LEVEL_1:
+        told = told.rpartition("\n")[0]
+    return told.format(operation=api.operation, fields=api.fields, merge=MERGE_INSTRUCTION)
 
 
 def conversation(system: str, task: str, before: Sequence[Turn], wording: Wording) -> list[Message]:
@@ -61,7 +64,7 @@ def conversation(system: str, task: str, before: Sequence[Turn], wording: Wordin
 def _task(episode: Episode, consume: Consume, entries: Sequence[Entry], wording: Wording) -> str:
     plain = f"{wording.input}\n{msgspec.json.encode(episode.input).decode()}\n"
     match consume:
-        case Consume.LEVEL_2:
+        case Consume.LEVEL_1 | Consume.LEVEL_2:
             listed = memory_block(entries, words=wording.memory)
             shown = "\n".join(part for part in (plain, listed) if part)
         case Consume.LEVEL_3:

@@ -39,6 +39,7 @@ __all__ = [
     "Shown",
     "compressed",
     "end_with_a_whole_line",
+    "for_a_file",
     "read_records",
 ]
 
@@ -387,6 +388,11 @@ def end_with_a_whole_line(file: BinaryIO) -> None:
 
 def _cannot_write(path: Path, error: OSError) -> RecordsError:
     return RecordsError(f"cannot write {path}: {os.strerror(error.errno or 0)}")
+
+
+def for_a_file(text: str) -> str:
+    """A text as a part of a file's name."""
+    return "".join(char if char.isascii() and (char.isalnum() or char in "._=-") else "_" for char in text)
 
 
 def read_records(path: Path) -> list[Record]:

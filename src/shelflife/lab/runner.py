@@ -38,8 +38,9 @@ _SILENT = logging.NullHandler()
 
 _TIMEOUT_S = 30
 _SAYS_NOTHING = 0
-_OWN_LEVEL = 1
 _MOST_ROWS_TOLD = 32
+_LEVELS_OF_MATCHING = (1, 4)
+"""At which the paper's own members tell all that they do of whom a fix is for: nothing."""
 _NOT_TO_BE_FOLLOWED = ("bumps", "pins", "lies")
 
 
@@ -131,10 +132,12 @@ def check_playable(spec: RunSpec, scenario: Scenario) -> None:
         raise LabError("there is no change feed to follow: at Level 0 a server tells nothing of its state")
     if conduct.workers > 1 and (alone := _only_in_one_process(conduct, scenario)):
         raise LabError(f"{alone} is played with a server in one process: leave --workers out")
-    if conduct.match != "request" and (level, conduct) != (_OWN_LEVEL, Conduct(match=conduct.match)):
+    is_plain = level in _LEVELS_OF_MATCHING and conduct == Conduct(match=conduct.match)
+    if conduct.match != "request" and not is_plain:
+        levels = " or ".join(map(str, _LEVELS_OF_MATCHING))
         raise LabError(
             f"--match {conduct.match} is for a server that does not say what its fixes are for, as in the paper:"
-            f" play it with --level {_OWN_LEVEL}, and with no other conduct"
+            f" play it with --level {levels}, and with no other conduct"
         )
     if conduct.fresh == "feed" and scenario.hostile in _NOT_TO_BE_FOLLOWED:
         raise LabError(
@@ -295,7 +298,7 @@ def _started(
         split=scenario.split,
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         version=shelflife.__version__,
-        system=system_prompt(APIS[scenario.api], wording_of(spec.wording)),
+        system=system_prompt(APIS[scenario.api], spec.consume, wording_of(spec.wording)),
         wording=wording_of(spec.wording),
         history=scenario.history or None,
     )

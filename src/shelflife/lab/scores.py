@@ -1,11 +1,12 @@
 """What a run came to, from its records alone. What is not there is None, never zero."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from shelflife.lab.growth import SinceDrift, since_each
+from shelflife.lab.judging import eligible_by_width, is_true, precision, precision_by
 from shelflife.lab.paper import SPLIT_FIELDS
 from shelflife.lab.records import (
     Alerted,
@@ -24,8 +25,9 @@ from shelflife.lab.records import (
     Shown,
 )
 from shelflife.lab.spec import RunSpec
+from shelflife.lab.spending import Tokens, Wire, tokens_of, wire_of
 
-__all__ = ["FirstTry", "RunScore", "SavingFactors", "Tokens", "Wire", "as_json", "is_whole", "score_of"]
+__all__ = ["FirstTry", "RunScore", "SavingFactors", "as_json", "is_whole", "score_of"]
 
 _CARRIED_OUT = 2
 """Of a status, its hundreds."""
@@ -41,64 +43,6 @@ class FirstTry(msgspec.Struct, frozen=True):
     def percent(self) -> float | None:
         """The rate; None when there was no episode."""
         return 100 * self.first_try / self.episodes if self.episodes else None
-
-
-class Tokens(msgspec.Struct, frozen=True):
-    """What the planner was sent and answered."""
-
-    prompt: int
-    completion: int
-    source: Literal["vendor", "estimated"]
-
-    @property
-    def total(self) -> int:
-        return self.prompt + self.completion
-
-
-class Wire(msgspec.Struct, frozen=True, kw_only=True):
-    """What went over the wire between agent and server."""
-
-    responses: int
-    bytes: int
-    """Of responses: their bodies, and the contract's headers."""
-
-    contract_bytes: int
-    request_bytes: int
-    contract_request_bytes: int
-    """Of the contract's headers of requests, which come to the bytes of their bodies."""
-
-    other_header_bytes: int
-    """Of start lines and all other headers, both ways."""
-
-    questions: int
-    """How often the memory asked something of its own accord, or was told something by the change feed."""
-
-    question_bytes: int
-    """Of what the memory asked of its own accord, and was told by the change feed: URLs, and bodies both ways."""
-
-    question_whole_bytes: int
-    """Of the same, whole messages as HTTP/1.1 has them."""
-
-    @property
-    def contract_percent(self) -> float | None:
-        """The share of the contract in the bytes of the responses."""
-        return 100 * self.contract_bytes / self.bytes if self.bytes else None
-
-    @property
-    def contract_percent_both_ways(self) -> float | None:
-        """The share of the contract in all bytes of requests and responses together, as HTTP/1.1 has them."""
-        return self._percent(0)
-
-    @property
-    def contract_percent_in_all(self) -> float | None:
-        """The same with all that is asked and told beside requests, every byte of which is the contract's."""
-        return self._percent(self.question_whole_bytes)
-
-    def _percent(self, beside: int) -> float | None:
-        contract = self.contract_bytes + self.contract_request_bytes + beside
-        others = (self.bytes - self.contract_bytes) + self.request_bytes + self.other_header_bytes
-        whole = contract + others
-        return 100 * contract / whole if whole else None
 
 
 class SavingFactors(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,6 +98,9 @@ class RunScore(msgspec.Struct, frozen=True, kw_only=True):
 
     episodes: int
     completed: int
+    uncompleted: dict[str, int]
+    """By class, the episodes that were given up."""
+
     first_try: int
     first_try_episodes: list[int]
     """Which they were."""
@@ -203,6 +150,9 @@ class RunScore(msgspec.Struct, frozen=True, kw_only=True):
     eviction_precision: float | None
     """The share of evictions that were right: the fix was stale, or rested on a table that the server would name no more."""
 
+    precision_by: dict[str, float | None]
+    """The same by other definitions of a right eviction: by `value`, which is the one above, by `row`, by `table` and by `count`."""
+
     restamps: int
     """The entries that were kept though a table of theirs had moved, or they had come to rest on another: once for each episode in
     which the memory found that out."""
@@ -212,6 +162,9 @@ class RunScore(msgspec.Struct, frozen=True, kw_only=True):
 
     compliance: float | None
     """Percent of the eligible episodes that succeeded at the first attempt; None for an arm without memory."""
+
+    compliance_by_width: dict[int, FirstTry] | None
+    """The same by how many episodes after each drift are left out as stale slots; None for an arm without memory."""
 
     eligible: int
     eligible_episodes: list[int]
@@ -252,100 +205,152 @@ def is_whole(records: Sequence[Record]) -> bool:
 
 def score_of(records: Sequence[Record]) -> RunScore:
     """The score of a whole run."""
-    start = next(record for record in records if isinstance(record, RunStarted))
-    spent = next(record for record in reversed(records) if isinstance(record, RunEnded))
-    conduct = start.spec.conduct
-    by_all = [record for record in records if isinstance(record, Attempted)]
-    attempts = [one for one in by_all if one.agent == 0]
-    asked = [record for record in records if isinstance(record, Asked) and record.agent == 0]
-    ended = _ended(records, 0)
-    evictions = [record for record in records if isinstance(record, Evicted)]
-    drifts = [record for record in records if isinstance(record, Drifted)]
+    run = _Run.from_records(records)
+    return RunScore(
+        **_what_was_played(run),
+        **_how_it_went(run),
+        **_what_went_stale(run),
+        **_what_was_forgotten(run),
+        **_how_often_at_once(run),
+        tokens=tokens_of(run.attempts),
+        wire=wire_of(run.attempts, run.asked),
+        saving=_saving(run.start, run.attempts, run.first_try, run.drifts),
+    )
+
+
+class _Run(NamedTuple):
+    """The records of a run, by what they tell. Where several agents play, all but two sorts are those of the first."""
+
+    records: Sequence[Record]
+    start: RunStarted
+    spent: RunEnded
+    by_all: list[Attempted]
+    """The attempts of all agents."""
+
+    attempts: list[Attempted]
+    asked: list[Asked]
+    ended: dict[int, EpisodeEnded]
+    evictions: list[Evicted]
+    """Of the memory that all agents share."""
+
+    drifts: list[Drifted]
+    first_try: set[int]
+
+    @classmethod
+    def from_records(cls, records: Sequence[Record]) -> "_Run":
+        by_all = [record for record in records if isinstance(record, Attempted)]
+        ended = _ended(records, 0)
+        return cls(
+            records,
+            next(record for record in records if isinstance(record, RunStarted)),
+            next(record for record in reversed(records) if isinstance(record, RunEnded)),
+            by_all,
+            [one for one in by_all if one.agent == 0],
+            [record for record in records if isinstance(record, Asked) and record.agent == 0],
+            ended,
+            [record for record in records if isinstance(record, Evicted)],
+            [record for record in records if isinstance(record, Drifted)],
+            {index for index, one in ended.items() if one.is_completed and one.attempts == 1},
+        )
+
+
+def _what_was_played(run: _Run) -> dict[str, Any]:
+    start = run.start
+    return {
+        "spec": start.spec,
+        "title": start.title,
+        "planner_kind": start.planner_kind,
+        "tuned_to": start.tuned_to,
+        "model": _served(start.model, run.attempts),
+        "hostile": start.hostile,
+        "history": start.history,
+        "digest": start.digest,
+        "hints": start.hints,
+        "started_at": start.started_at,
+        "version": start.version,
+        "spent": run.spent,
+    }
+
+
+def _how_it_went(run: _Run) -> dict[str, Any]:
+    start, ended = run.start, run.ended
+    agents = range(start.spec.conduct.agents)
+    return {
+        "episodes": len(ended),
+        "completed": sum(one.is_completed for one in ended.values()),
+        "uncompleted": {
+            name: sum(not ended[index].is_completed for index in _of(start, name))
+            for name in dict.fromkeys(start.classes)
+        },
+        "first_try": len(run.first_try),
+        "first_try_episodes": sorted(run.first_try),
+        "retries": _retries(ended),
+        "retries_by_agent": [_retries(_ended(run.records, agent)) for agent in agents],
+        "mended": sum(one.mended for one in run.by_all),
+    }
+
+
+def _what_went_stale(run: _Run) -> dict[str, Any]:
+    start, by_all, drifts = run.start, run.by_all, run.drifts
+    disclosed = (_count(record) for record in run.records if isinstance(record, Disclosed))
+    distrusted = sum(isinstance(record, Distrusted) for record in run.records)
     injected = [one.episode for one in by_all if _has_stale(_sent_with(one), one, drifts)]
     executed = [
         one.episode
         for one, carried in _with_carried(by_all)
         if _is_carried_out(one) and _has_stale(carried, one, drifts)
     ]
-    first_try = {index for index, one in ended.items() if one.is_completed and one.attempts == 1}
+    since = since_each(
+        _moments(drifts), run.ended, run.attempts, run.asked, run.evictions, injected, executed
+    )
+    return {
+        "stale_injections": len(injected),
+        "stale_executions": len(executed),
+        "by_event": list(since),
+        "misapplied": sum(_is_misapplied(one, start) for one in by_all),
+        "injected": _injected(start, by_all, is_first=True),
+        "injected_by_answers": _injected(start, by_all, is_first=False),
+        "disclosed": next(disclosed, None),
+        "distrusted": distrusted if start.spec.conduct.trust else None,
+    }
+
+
+def _what_was_forgotten(run: _Run) -> dict[str, Any]:
+    evictions, drifts = run.evictions, run.drifts
+    restamped = {
+        (record.episode, entry)
+        for record in run.records
+        if isinstance(record, Restamped)
+        for entry in record.entries
+    }
+    return {
+        "drifted_after": _moments(drifts),
+        "evictions": len(evictions),
+        "evictions_by_event": _by_event(evictions, drifts),
+        "eviction_precision": precision(evictions, drifts),
+        "precision_by": precision_by(evictions, drifts),
+        "restamps": len(restamped),
+        "alerts": [record.episode for record in run.records if isinstance(record, Alerted)],
+    }
+
+
+def _how_often_at_once(run: _Run) -> dict[str, Any]:
+    start, first_try = run.start, run.first_try
     scored = [index for index in _of(start, start.governed) if index not in start.stale_slots]
-    eligible = [index for index in start.eligible if index in ended]
+    eligible = [index for index in start.eligible if index in run.ended]
     eligible_first_try = len(first_try.intersection(eligible))
-    return RunScore(
-        spec=start.spec,
-        title=start.title,
-        planner_kind=start.planner_kind,
-        tuned_to=start.tuned_to,
-        model=_served(start.model, attempts),
-        hostile=start.hostile,
-        history=start.history,
-        digest=start.digest,
-        episodes=len(ended),
-        completed=sum(one.is_completed for one in ended.values()),
-        first_try=len(first_try),
-        first_try_episodes=sorted(first_try),
-        retries=_retries(ended),
-        retries_by_agent=[_retries(_ended(records, agent)) for agent in range(conduct.agents)],
-        mended=sum(one.mended for one in by_all),
-        stale_injections=len(injected),
-        stale_executions=len(executed),
-        misapplied=sum(_is_misapplied(one, start) for one in by_all),
-        injected=_injected(start, by_all, is_first=True),
-        injected_by_answers=_injected(start, by_all, is_first=False),
-        disclosed=next((_count(record) for record in records if isinstance(record, Disclosed)), None),
-        distrusted=sum(isinstance(record, Distrusted) for record in records) if conduct.trust else None,
-        drifted_after=_moments(drifts),
-        evictions=len(evictions),
-        evictions_by_event=_by_event(evictions, drifts),
-        by_event=list(since_each(_moments(drifts), ended, attempts, asked, evictions, injected, executed)),
-        eviction_precision=_precision(evictions, drifts),
-        restamps=len(
-            {
-                (record.episode, entry)
-                for record in records
-                if isinstance(record, Restamped)
-                for entry in record.entries
-            }
-        ),
-        alerts=[record.episode for record in records if isinstance(record, Alerted)],
-        compliance=100 * eligible_first_try / len(eligible) if start.is_remembering and eligible else None,
-        eligible=len(eligible),
-        eligible_episodes=eligible,
-        eligible_first_try=eligible_first_try,
-        classes={name: _rate(_of(start, name), first_try) for name in dict.fromkeys(start.classes)},
-        governed_scored=_rate(scored, first_try),
-        before_split=_split(start, first_try, is_after=False),
-        after_split=_split(start, first_try, is_after=True),
-        hints=start.hints,
-        tokens=_tokens(attempts),
-        wire=_wire(attempts, asked),
-        saving=_saving(start, attempts, first_try, drifts),
-        started_at=start.started_at,
-        version=start.version,
-        spent=spent,
-    )
-
-
-def _tokens(attempts: Sequence[Attempted]) -> Tokens:
-    return Tokens(
-        sum(one.prompt_tokens for one in attempts),
-        sum(one.completion_tokens for one in attempts),
-        "vendor" if {one.token_source for one in attempts} == {"vendor"} else "estimated",
-    )
-
-
-def _wire(attempts: Sequence[Attempted], asked: Sequence[Asked]) -> Wire:
-    return Wire(
-        responses=sum(one.mended + 1 for one in attempts if one.status is not None),
-        bytes=sum(one.response_bytes for one in attempts),
-        contract_bytes=sum(one.contract_bytes for one in attempts),
-        request_bytes=sum(one.request_bytes for one in attempts),
-        contract_request_bytes=sum(one.contract_request_bytes for one in attempts),
-        other_header_bytes=sum(one.other_header_bytes for one in attempts),
-        questions=len(asked),
-        question_bytes=sum(record.question_bytes for record in asked),
-        question_whole_bytes=sum(record.whole_bytes for record in asked),
-    )
+    is_defined = start.is_remembering and eligible
+    return {
+        "compliance": 100 * eligible_first_try / len(eligible) if is_defined else None,
+        "compliance_by_width": _by_width(start, run.drifts, first_try) if start.is_remembering else None,
+        "eligible": len(eligible),
+        "eligible_episodes": eligible,
+        "eligible_first_try": eligible_first_try,
+        "classes": {name: _rate(_of(start, name), first_try) for name in dict.fromkeys(start.classes)},
+        "governed_scored": _rate(scored, first_try),
+        "before_split": _split(start, first_try, is_after=False),
+        "after_split": _split(start, first_try, is_after=True),
+    }
 
 
 def _ended(records: Sequence[Record], agent: int) -> dict[int, EpisodeEnded]:
@@ -415,7 +420,7 @@ def _subject(entry: Shown) -> tuple[str, ...]:
 
 
 def _has_stale(entries: Iterable[Shown], attempt: Attempted, drifts: Sequence[Drifted]) -> bool:
-    return not all(_is_true(entry, attempt.episode, drifts) for entry in entries)
+    return not all(is_true(entry, attempt.episode, drifts) for entry in entries)
 
 
 def _served(model: Model | None, attempts: Sequence[Attempted]) -> Model | None:
@@ -425,12 +430,6 @@ def _served(model: Model | None, attempts: Sequence[Attempted]) -> Model | None:
     return Model(model.requested, ", ".join(served) or None)
 
 
-def _precision(evictions: Sequence[Evicted], drifts: Sequence[Drifted]) -> float | None:
-    if not evictions:
-        return None
-    return sum(_is_right(eviction, drifts) for eviction in evictions) / len(evictions)
-
-
 def _of(start: RunStarted, in_class: str) -> list[int]:
     return [index for index, name in enumerate(start.classes) if name == in_class]
 
@@ -438,6 +437,11 @@ def _of(start: RunStarted, in_class: str) -> list[int]:
 def _rate(indexes: Iterable[int], first_try: set[int]) -> FirstTry:
     chosen = set(indexes)
     return FirstTry(len(chosen), len(chosen & first_try))
+
+
+def _by_width(start: RunStarted, drifts: Sequence[Drifted], first_try: set[int]) -> dict[int, FirstTry]:
+    by_width = eligible_by_width(start, _moments(drifts))
+    return {width: _rate(episodes, first_try) for width, episodes in by_width.items()}
 
 
 def _split(start: RunStarted, first_try: set[int], *, is_after: bool) -> FirstTry | None:
@@ -456,26 +460,6 @@ def _by_event(evictions: Sequence[Evicted], drifts: Sequence[Drifted]) -> list[i
     moments = _moments(drifts)
     latest = [max((m for m in moments if m < eviction.episode), default=None) for eviction in evictions]
     return [latest.count(moment) for moment in moments]
-
-
-def _vector(entry: Shown, episode: int, drifts: Sequence[Drifted]) -> Sequence[str] | None:
-    """The tables that the server would have named with a remembered fix in an episode; None if it would not have given that fix."""
-    since = (drift for drift in drifts if entry.learned_in <= drift.after < episode)
-    judged = [drift.judged[entry.id] for drift in since if entry.id in drift.judged]
-    if not judged:
-        return entry.tables
-    return next((fix.tables for fix in judged[-1].fixes if fix.is_same(entry)), None)
-
-
-def _is_true(entry: Shown, episode: int, drifts: Sequence[Drifted]) -> bool:
-    """Whether the server would still have given a remembered fix in an episode."""
-    return _vector(entry, episode, drifts) is not None
-
-
-def _is_right(eviction: Evicted, drifts: Sequence[Drifted]) -> bool:
-    """Whether an entry was rightly dropped: it was stale, or names a table that the server would name no more."""
-    vector = _vector(eviction.entry, eviction.episode, drifts)
-    return vector is None or bool({*eviction.entry.tables}.difference(vector))
 
 
 def _saving(
@@ -503,4 +487,7 @@ def as_json(score: RunScore) -> dict[str, Any]:
     for name, digits in (("compliance", 1), ("eviction_precision", 2)):
         if built[name] is not None:
             built[name] = round(built[name], digits)
+    built["precision_by"] = {
+        name: None if value is None else round(value, 2) for name, value in built["precision_by"].items()
+    }
     return built

@@ -130,7 +130,7 @@ def _server_in_process(spec: RunSpec, scenario: Scenario, around: Callable[[Any]
                 Signing(signer=signer, valid_s=_SIGNED_FOR_S, clock=clock) if signer and is_signing else None
             )
             provider = api.provider(
-                wire=WireFormat(level=spec.level),
+                wire=WireFormat(level=spec.level, paper_only=conduct.match != "request"),
                 admin_token=admin_token,
                 log=log,
                 signing=signing,

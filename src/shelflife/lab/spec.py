@@ -30,8 +30,11 @@ Match = Literal["request", "family", "operation", "absent"]
 class Consume(StrEnum):
     """How a remembered fix reaches the request."""
 
+    LEVEL_1 = "1"
+    """It is listed in the prompt, and no sentence of it says to merge what is suggested."""
+
     LEVEL_2 = "2"
-    """It is listed in the prompt."""
+    """It is listed in the prompt, to be merged verbatim."""
 
     LEVEL_3 = "3"
     """The prompt shows the input already amended."""
@@ -83,7 +86,7 @@ class Conduct(msgspec.Struct, frozen=True, kw_only=True):
     """How many processes the server has, over one log. With one it is a part of the lab's own."""
 
     match: Match = "request"
-    """Which requests a remembered fix is taken to be for, where the server does not say.
+    """Which requests a remembered fix is taken to be for, by a client and a server that know the paper's members alone.
 
     The identical one, all of the same family of tasks, all of the same operation, or all that lack what it sets.
     """

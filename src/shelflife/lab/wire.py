@@ -1,12 +1,20 @@
 """What the contract costs on the wire."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
-import httpx2
 import msgspec
 
-__all__ = ["contract_bytes_in", "contract_header_bytes", "head_bytes", "other_header_bytes"]
+if TYPE_CHECKING:  # scores need no client
+    import httpx2
+
+__all__ = [
+    "contract_bytes_in",
+    "contract_fields_in",
+    "contract_header_bytes",
+    "head_bytes",
+    "other_header_bytes",
+]
 
 _OF_RESPONSES = ("table_versions", "rules_version", "at")
 _OF_SUGGESTIONS = ("cache_hint", "table", "tables", "rows", "cells", "rules", "on", "by", "when", "unless")
@@ -24,7 +32,7 @@ def contract_header_bytes(headers: Mapping[str, str]) -> int:
     )
 
 
-def other_header_bytes(response: httpx2.Response) -> int:
+def other_header_bytes(response: "httpx2.Response") -> int:
     """The bytes of an exchange that are neither bodies nor the contract's headers, as HTTP/1.1 has them."""
     request = response.request
     lines = (
@@ -40,7 +48,7 @@ def other_header_bytes(response: httpx2.Response) -> int:
     )
 
 
-def head_bytes(response: httpx2.Response) -> int:
+def head_bytes(response: "httpx2.Response") -> int:
     """How many bytes of an exchange are no bodies: start lines and all headers, both ways."""
     contract = (contract_header_bytes(message.headers) for message in (response.request, response))
     return other_header_bytes(response) + sum(contract)
@@ -51,13 +59,33 @@ def contract_bytes_in(body: bytes) -> int:
 
     The fix itself, its type and its parameters, is not counted: it is there with or without a memory.
     """
-    try:
-        whole = msgspec.json.decode(body)
-    except msgspec.MsgspecError:
-        return 0
-    if not isinstance(whole, dict):
+    whole = _object_in(body)
+    if whole is None:
         return 0
     return len(msgspec.json.encode(whole)) - len(msgspec.json.encode(_without_contract(whole)))
+
+
+def contract_fields_in(body: str) -> Iterator[tuple[str, int]]:
+    """The members of the contract in the body of a response, each with its bytes: its name, the colon and its value.
+
+    With the commas between them they come to `contract_bytes_in`.
+    """
+    whole = _object_in(body.encode()) or {}
+    feedback = whole.get("recovery_feedback")
+    suggestions = feedback.get("suggestions", ()) if isinstance(feedback, dict) else ()
+    for names, members in ((_OF_RESPONSES, [whole]), (_OF_SUGGESTIONS, suggestions)):
+        for one in members:
+            for name in names:
+                if name in one:
+                    yield name, len(msgspec.json.encode({name: one[name]})) - len("{}")
+
+
+def _object_in(body: bytes) -> dict[str, Any] | None:
+    try:
+        whole = msgspec.json.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    return whole if isinstance(whole, dict) else None
 
 
 def _without_contract(whole: dict[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,10 @@ class Wording(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """One way to say the base prompt."""
 
     system: str
-    """Before any task, with `{operation}`, `{fields}` and, word for word, `{merge}`."""
+    """Before any task, with `{operation}`, `{fields}` and, word for word, `{merge}`.
+
+    Its last line has suggestions merged verbatim: that is the protocol's Level 2, and is left out below it.
+    """
 
     task: str
     """Introduces a task, with `{task}`."""

@@ -16,6 +16,7 @@ __all__ = [
     "Row",
     "count",
     "kind_of",
+    "kind_of_planner",
     "kind_of_tokens",
     "label",
     "number",
@@ -64,11 +65,16 @@ _MEANINGS = {
 
 def kind_of(score: RunScore) -> Kind:
     """Where the numbers of a run come from."""
-    if score.planner_kind == "model":
+    return kind_of_planner(score.planner_kind, score.tuned_to, score.spec.planner)
+
+
+def kind_of_planner(kind: Literal["simulated", "model"], tuned_to: str | None, name: str) -> Kind:
+    """The same of whatever a planner did."""
+    if kind == "model":
         return Kind.MEASURED
-    if score.tuned_to:
+    if tuned_to:
         return Kind.TUNED
-    return Kind.EXACT if score.spec.planner in DETERMINISTIC else Kind.SIMULATED
+    return Kind.EXACT if name in DETERMINISTIC else Kind.SIMULATED
 
 
 def kind_of_tokens(runs: Iterable[RunScore], kind: Kind) -> Kind:

@@ -16,22 +16,28 @@ from shelflife.lab.exhibits.compliance import (
     undrifted,
 )
 from shelflife.lab.exhibits.conducts import beyond_the_paper, matching, under_attack
+from shelflife.lab.exhibits.controls import uncompleted, untouched
 from shelflife.lab.exhibits.costs import savings, tokens, wire
 from shelflife.lab.exhibits.coverage import coverage
+from shelflife.lab.exhibits.levels import consumption, vectors
 from shelflife.lab.exhibits.organic import organic, organic_growth
 from shelflife.lab.exhibits.pools import Pool, Runs, Subject
+from shelflife.lab.exhibits.preflights import preflights_shown
 from shelflife.lab.exhibits.price_sheet import price_sheet
+from shelflife.lab.exhibits.sensitivity import precisions, slot_widths
 from shelflife.lab.exhibits.settings import measured, prompt_sensitivity
 from shelflife.lab.exhibits.streams import other_streams, what_was_run
+from shelflife.lab.exhibits.wire_fields import wire_fields
+from shelflife.lab.preflight import Preflight
 from shelflife.lab.scores import RunScore
 
 __all__ = ["Collection", "LeftOut", "collection_of", "exhibit_keys"]
 
 _BY_RUNS = (
-    *(ladder, savings, classes, price_sheet, tokens, hint_shapes, domains, rotations),
-    *(rotation_schedules, undrifted, intervals, wire),
+    *(ladder, precisions, slot_widths, savings, classes, untouched, price_sheet, tokens, hint_shapes),
+    *(domains, rotations, rotation_schedules, undrifted, uncompleted, intervals, wire, wire_fields),
     *(organic, organic_growth),
-    *(matching, beyond_the_paper, under_attack),
+    *(matching, consumption, vectors, beyond_the_paper, under_attack),
     *(measured, prompt_sensitivity),
 )
 _NEEDS = {
@@ -43,6 +49,11 @@ _NEEDS = {
     matching: "the drifted stream at Level 1",
     organic: "a stream of real releases",
     organic_growth: "a stream of real releases",
+    precisions: "a stream whose tables drift by an arm that evicts",
+    uncompleted: "any stream in the paper's conduct",
+    consumption: "the drifted stream or recipes with one planner that was shown its fixes in two ways",
+    vectors: "one stream at both Level 1 and Level 4 with --match family",
+    wire_fields: "a server at Level 1 with --match family, or at a level above it",
     under_attack: "a stream with a hostile server",
     measured: "any stream by a real model",
     prompt_sensitivity: "any stream in more than one wording",
@@ -71,11 +82,12 @@ def exhibit_keys() -> frozenset[str]:
     """What exhibits are called, whether or not there are runs for them."""
     nothing = Runs([])
     made = [build(nothing) for build in (*_BY_RUNS, other_streams, coverage, what_was_run)]
-    return frozenset(exhibit.key for exhibit in (*made, agreement_with_the_paper([])))
+    others = (agreement_with_the_paper([]), preflights_shown([]))
+    return frozenset(exhibit.key for exhibit in (*made, *others))
 
 
-def collection_of(scores: Sequence[RunScore]) -> Collection:
-    """Every exhibit for which there are runs."""
+def collection_of(scores: Sequence[RunScore], preflights: Sequence[Preflight] = ()) -> Collection:
+    """Every exhibit for which there are runs, and that of the preflights that were kept beside them."""
     runs = Runs(scores)
     exhibits: list[Exhibit] = []
     left_out: list[LeftOut] = []
@@ -89,8 +101,11 @@ def collection_of(scores: Sequence[RunScore]) -> Collection:
     agreement = agreement_with_the_paper(exhibits)
     if agreement.rows:
         exhibits.insert(1, agreement)
-    others = other_streams(runs)
-    exhibits += (*([others] if others.rows else ()), coverage(runs), what_was_run(runs))
+    tried = preflights_shown(preflights)
+    if not tried.rows:
+        left_out.append(LeftOut(tried.title, "no preflight was kept; see shelflife lab preflight --out"))
+    more = (exhibit for exhibit in (tried, other_streams(runs)) if exhibit.rows)
+    exhibits += (*more, coverage(runs), what_was_run(runs))
     headline, kind = _headline(runs)
     return Collection(headline, kind, tuple(exhibits), tuple(left_out), runs)
 

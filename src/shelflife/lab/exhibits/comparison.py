@@ -123,7 +123,7 @@ def agreement_with_the_paper(exhibits: Sequence[Exhibit]) -> Exhibit:
         (
             "The planner compliant is held against gpt-5-mini and compliant-last against gpt-5.4-mini, the models that do as they do with two values for one field;"
             " the price sheet against the paper's three, which agree in every count.",
-            "Tokens are not compared, for the paper's are vendors' bills for other prompts."
+            "Tokens are not compared, for the paper's are vendors' bills for other prompts. Nor are bytes, which are those of another API's texts: what each field costs on the wire says there why it differs."
             " That retries stay near a number however often a table is rotated is held against ours under the rotations.",
         ),
     )
@@ -141,7 +141,7 @@ def _by_planner(exhibit: Exhibit) -> dict[str, list[Pair]]:
             if theirs is not None and ours.is_compared and ours.kind is Kind.EXACT:
                 who = ours.cells[who_at].text
                 found.setdefault(who, []).extend(_pairs(who, exhibit, ours, theirs))
-    return found
+    return {who: pairs for who, pairs in found.items() if pairs}
 
 
 def _pairs(who: str, exhibit: Exhibit, ours: Row, theirs: Row) -> Iterator[Pair]:

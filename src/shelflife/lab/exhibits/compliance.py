@@ -231,22 +231,35 @@ def _rise(a1: float | None, a2d: float | None, *, kind: Kind) -> list[Cell]:
 def undrifted(runs: Runs) -> Exhibit:
     """Compliance where nothing drifts."""
     stream = "undrifted"
-    arms = [arm for arm in runs.arms(stream) if arm != "A0"]
+    played = runs.arms(stream)
+    arms = [arm for arm in played if arm != "A0"]
 
     def here(subject: Subject) -> list[Cell]:
-        return [number(_percent(runs.pool(subject, stream, arm).compliance), subject.kind) for arm in arms]
+        pools = {arm: runs.pool(subject, stream, arm) for arm in played}
+        return [
+            *(number(_percent(pools[arm].compliance), subject.kind) for arm in arms),
+            *(count(pools[arm].mean(lambda run: run.retries), subject.kind) for arm in played),
+        ]
 
     def published(model: str) -> list[Cell] | None:
         known = paper.UNDRIFTED.facts.get(model)
-        return [number(known.get(arm), Kind.PAPER) for arm in arms] if known else None
+        missing = [Cell(DASH, Kind.PAPER)] * len(played)
+        return [*(number(known.get(arm), Kind.PAPER) for arm in arms), *missing] if known else None
 
     return Exhibit(
         "undrifted",
         "When nothing drifts",
         "With nothing to invalidate all arms should comply alike; what one loses here it loses for no reason of the data's.",
-        (PLANNER, *(Column(arm, "Compliance (%)") for arm in arms)),
+        (
+            PLANNER,
+            *(Column(arm, "Compliance (%)") for arm in arms),
+            *(Column(arm, "Retries per stream") for arm in played),
+        ),
         rows_beside_the_paper(runs.subjects(stream), here, published),
-        notes(paper.UNDRIFTED.where),
+        notes(
+            paper.UNDRIFTED.where,
+            "The arms differ in what they do when something moves, and here nothing does. A difference between them is chance, or the planner's own.",
+        ),
     )
 
 

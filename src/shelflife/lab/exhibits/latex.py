@@ -5,8 +5,8 @@ goes on in another. Names come from whoever wrote a planner or a stream, so all 
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Sequence
+from itertools import groupby, pairwise
 from typing import NamedTuple
 
 from shelflife.lab.exhibits.cells import Exhibit, Row
@@ -31,7 +31,13 @@ _SIZES = (_Size("footnotesize", 4.3, 2.5), _Size("scriptsize", 4.0, 1.5), _Size(
 """The first in which everything has its room is taken."""
 
 _MOST_LINES = 40
-"""Of a part of a table, so that it has room on a page with its caption and notes."""
+"""Of a part of a table, so that it has room on a page with its caption."""
+
+_MOST_LINES_WITH_NOTES = 46
+"""Of the last part, the notes under it included."""
+
+_BETWEEN_BLOCKS = 0.45
+"""Of a line."""
 
 _LONGEST_KEPT_WHOLE = 14
 """A word of so many letters; longer ones are broken anywhere."""
@@ -94,7 +100,10 @@ def as_latex(exhibit: Exhibit) -> str:
     """A table for the packages booktabs, amssymb and tabularx."""
     columns = _columns(exhibit)
     size, widths = _set(columns)
-    parts = list(_parts(exhibit.rows, columns, widths))
+    notes = [*exhibit.notes, *(f"{kind.value}: {kind.means}" for kind in exhibit.kinds)]
+    on_a_line = int(_NARROWEST_PT / size.character_pt)
+    note_lines = sum(-(-len(note) // on_a_line) for note in notes)
+    parts = _parts(exhibit.rows, columns, widths, note_lines)
     lines = ["% needs \\usepackage[T1]{fontenc} and \\usepackage{booktabs,amssymb,tabularx}"]
     for number, rows in enumerate(parts):
         caption = f"{exhibit.title}. {exhibit.guide}" if number == 0 else f"{exhibit.title}, continued."
@@ -114,7 +123,6 @@ def as_latex(exhibit: Exhibit) -> str:
             lines.append(_ampersands([_cell(column, column.texts[index]) for column in columns]))
         lines += ["\\bottomrule", "\\end{tabularx}"]
         if number == len(parts) - 1:
-            notes = [*exhibit.notes, *(f"{kind.value}: {kind.means}" for kind in exhibit.kinds)]
             lines += ["", *(f"\\par\\smallskip\\raggedright {_escaped(note)}" for note in notes)]
         lines += ["\\end{table*}", ""]
     return "\n".join(lines)
@@ -157,17 +165,36 @@ def _preamble(columns: Sequence[_Column], widths: Sequence[float]) -> str:
     )
 
 
-def _parts(rows: Sequence[Row], columns: Sequence[_Column], widths: Sequence[float]) -> Iterator[range]:
-    """The rows of each part: blocks stay together, as long as one is not longer than a part."""
-    begun, lines = 0, 0
-    blocks = [index for index, row in enumerate(rows) if row.is_first_of_block or not index]
-    for first, end in zip(blocks, [*blocks[1:], len(rows)], strict=True):
-        needed = sum(_line_count(index, columns, widths) for index in range(first, end))
-        if lines and lines + needed > _MOST_LINES:
-            yield range(begun, first)
-            begun, lines = first, 0
-        lines += needed
-    yield range(begun, len(rows))
+class _Block(NamedTuple):
+    """Rows that belong together."""
+
+    rows: range
+    lines: float
+
+
+def _parts(
+    rows: Sequence[Row], columns: Sequence[_Column], widths: Sequence[float], note_lines: int
+) -> list[range]:
+    """The rows of each part: blocks stay together, and the last part leaves room for the notes."""
+    starts = [index for index, row in enumerate(rows) if row.is_first_of_block or not index]
+    parts: list[list[_Block]] = [[]]
+    for first, end in pairwise([*starts, len(rows)]):
+        lines = sum(_line_count(index, columns, widths) for index in range(first, end)) + _BETWEEN_BLOCKS
+        if parts[-1] and _lines_of(parts[-1]) + lines > _MOST_LINES:
+            parts.append([])
+        parts[-1].append(_Block(range(first, end), lines))
+    last, with_notes = parts[-1], [parts[-1][-1]]
+    while len(with_notes) < len(last):
+        longer = last[-len(with_notes) - 1 :]
+        if _lines_of(longer) + note_lines > _MOST_LINES_WITH_NOTES:
+            break
+        with_notes = longer
+    parts[-1:] = [part for part in (last[: -len(with_notes)], with_notes) if part]
+    return [range(part[0].rows.start, part[-1].rows.stop) for part in parts]
+
+
+def _lines_of(blocks: Sequence[_Block]) -> float:
+    return sum(block.lines for block in blocks)
 
 
 def _line_count(index: int, columns: Sequence[_Column], widths: Sequence[float]) -> int:

@@ -48,16 +48,15 @@ class Subject(NamedTuple):
         return ", ".join(parts)
 
     @property
-    def rank(self) -> tuple[int, int, str, str, int, bool, str]:
+    def rank(self) -> tuple[int, int, str, bool, str, int, str]:
         """Where it stands in an exhibit."""
         models = list(LADDER.facts)
         place = models.index(self.counterpart) if self.counterpart in models else len(models)
         if self.kind is Kind.EXACT:
             place = 0
-        return (
-            *(_FIRST.index(self.kind), place, self.planner, self.consume, self.level),
-            *(self.wording != PLAIN_WORDING, self.wording),
-        )
+        is_other = not self.is_as_in_the_paper
+        played = (self.planner, is_other, self.consume, self.level, self.wording)
+        return (_FIRST.index(self.kind), place, *played)
 
 
 class Pool(NamedTuple):

@@ -154,7 +154,12 @@ def _without_memory(spec: RunSpec) -> RunSpec:
 
 def _how(spec: RunSpec) -> str:
     """How fixes reach the request, and what is not as in the paper."""
-    shown = {Consume.LEVEL_2: "listed", Consume.LEVEL_3: "amendments", Consume.APPLY: "applied"}
+    shown = {
+        Consume.LEVEL_1: "listed, with no word on merging",
+        Consume.LEVEL_2: "listed",
+        Consume.LEVEL_3: "amendments",
+        Consume.APPLY: "applied",
+    }
     parts = ["not there" if spec.arm == _WITHOUT_MEMORY else shown[spec.consume], *spec.conduct.words]
     if spec.level != PLAIN_LEVEL:
         parts.append(f"level {spec.level}")

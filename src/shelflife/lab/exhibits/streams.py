@@ -133,7 +133,19 @@ def what_was_run(runs: Runs) -> Exhibit:
             Column("Models served", align="left"),
         ),
         tuple(rows),
-        notes(paper.EXTENT.where),
+        notes(paper.EXTENT.where, _probed(runs)),
+    )
+
+
+def _probed(runs: Runs) -> str | None:
+    """Whether models were those that were asked for."""
+    asked = [run.model for run in runs.all if run.model]
+    if not asked:
+        return None
+    same_count = sum(one.served == one.requested.rpartition("/")[2] for one in asked)
+    return (
+        f"Of {len(asked):,} runs with a model {same_count:,} were served by the one that was asked for, by its own word;"
+        f" in the paper all {paper.PROBES.facts} were ({paper.PROBES.where})."
     )
 
 
