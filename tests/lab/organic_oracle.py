@@ -55,7 +55,7 @@ class Memory:
 
     def hear(self, changes):
         """Of the releases since the last reply: which cells of which rows are other than before."""
-        for key in list(self.held):
+        for key in list(self.held) if changes else ():
             for field, learned in list(self.held[key].items()):
                 if any(self._goes(cell, changes) for _, cell in learned):
                     self.evictions += len(learned)

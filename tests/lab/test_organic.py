@@ -13,8 +13,10 @@ from shelflife.lab.exhibits.figures import figures_of
 from shelflife.lab.organic.releases import FETCHED, file_of, read_releases
 from shelflife.lab.planners.simulated import simulated_planner
 from shelflife.lab.records import Drifted
+from shelflife.lab.runner import play
 from shelflife.lab.scenarios import ScenarioError, load, parse
 from shelflife.lab.scores import score_of
+from shelflife.lab.spec import RunSpec
 from tests.lab.exhibit_lines import line
 from tests.lab.organic_oracle import Predicted, predicted
 from tests.lab.played_runs import QWEN, as_if, as_measured, recorded, records_of
@@ -191,6 +193,20 @@ def test_a_large_release_is_recorded_by_some_of_its_rows_and_their_number():
     first = next(one for one in recorded(SHORT, "exact") if isinstance(one, Drifted))
     # the release has 593 zones, and of those that the API comes with one goes
     assert (first.table, len(first.rows), first.more_rows) == ("zones", 32, 594 - 32)
+
+
+def test_all_rows_of_a_large_release_that_remembered_fixes_rest_on_are_recorded():
+    scenario = drawn(first="2016.6.1", last="2016.7", rows=100, requests=60, skew=0.0)
+    records = []
+    planner = simulated_planner("compliant", 0, frozenset())
+    play(RunSpec("mine", "A2D", "compliant"), planner, records.append, scenario=scenario)
+    [release] = [
+        one for one in records if isinstance(one, Drifted) and one.says == "zones 2016.7" and one.rows
+    ]
+    assert (release.table, release.more_rows > 0) == ("zones", True)
+    score = score_of(records)
+    assert score.evictions > 5
+    assert score.precision_by["row"] == 1.0
 
 
 def test_what_the_server_would_give_is_recorded_once_and_when_it_changes():

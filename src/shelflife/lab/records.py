@@ -234,7 +234,7 @@ class Drifted(msgspec.Struct, frozen=True, kw_only=True, tag="drift"):
     says: str
     table: str | None
     rows: list[str]
-    """The rows that were added, removed or changed, as `table:key`: of many, some."""
+    """The rows that were added, removed or changed, as `table:key`: those that a remembered fix rests on, and some others."""
 
     rules: list[str]
     """The rules that were added or removed, as `table:relation`."""

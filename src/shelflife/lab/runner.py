@@ -38,7 +38,6 @@ _SILENT = logging.NullHandler()
 
 _TIMEOUT_S = 30
 _SAYS_NOTHING = 0
-_MOST_ROWS_TOLD = 32
 _LEVELS_OF_MATCHING = (1, 4)
 """At which the paper's own members tell all that they do of whom a fix is for: nothing."""
 _NOT_TO_BE_FOLLOWED = ("bumps", "pins", "lies")
@@ -106,7 +105,8 @@ def play(
                     drifted = pushed(drift, around.http, server.admin_token)
                     server.settle(longest_until_heard_s)
                     judged = around.learned.judged()
-                    around.record(server.as_agents_know_it(msgspec.structs.replace(drifted, judged=judged)))
+                    told = server.as_agents_know_it(msgspec.structs.replace(drifted, judged=judged))
+                    around.record(around.learned.without_most_of(told))
                     _wait_until_heard(agents, around, longest_until_heard_s)
 
             _wait_until_heard(agents, around, longest_until_heard_s)
@@ -267,8 +267,7 @@ def pushed(drift: Drift, http: httpx2.Client, token: str) -> Drifted:
         after=drift.after,
         says=drift.says,
         table=drift.table,
-        rows=[f"{drift.table}:{key}" for key in keys[:_MOST_ROWS_TOLD]] if is_of_table else [],
-        more_rows=max(0, len(keys) - _MOST_ROWS_TOLD) if is_of_table else 0,
+        rows=[f"{drift.table}:{key}" for key in keys] if is_of_table else [],
         rules=[] if is_of_table else [f"{rule['from']}:{rule['relation']}" for rule in keys],
     )
 

@@ -7,11 +7,13 @@ import msgspec
 
 from shelflife.client.entries import Entry
 from shelflife.contract.when import WHOLE_REQUEST
-from shelflife.lab.records import Given, Judged
+from shelflife.lab.records import Drifted, Given, Judged
 from shelflife.lab.spec import Match
 from shelflife.server import Provider
 
 __all__ = ["Learned"]
+
+_MOST_OTHER_ROWS = 32
 
 
 class Learned:
@@ -74,6 +76,18 @@ class Learned:
                 self._told[id] = told
                 judged[id] = Judged(request, by_request[asked])
         return judged
+
+    def without_most_of(self, drifted: Drifted) -> Drifted:
+        """A drift without the rows that concern nobody, but for a few: a release of real data may have thousands."""
+        rest_on = {row for entry in self._entries.values() for row in entry.grounds.rows or ()}
+        concerned = [row for row in drifted.rows if row in rest_on]
+        others = [row for row in drifted.rows if row not in rest_on]
+        told = {*concerned, *others[:_MOST_OTHER_ROWS]}
+        return msgspec.structs.replace(
+            drifted,
+            rows=[row for row in drifted.rows if row in told],
+            more_rows=len(drifted.rows) - len(told),
+        )
 
     def fitting(self, entries: Sequence[Entry], request: Mapping[str, Any]) -> list[str]:
         """The ids of the entries that the server would give to this request now."""
