@@ -11,7 +11,7 @@ from shelflife.lab.organic.drawing import Organic, drawn_from
 from shelflife.lab.organic.releases import file_of
 from tests.lab.organic_oracle import predicted
 
-DRAWS = 50
+DRAWS = 20
 STREAMS = {
     f"{source}, {'enriched' if drifting else 'plain'}, {'skewed' if skew else 'even'}": Organic(
         releases=source, rows=200, requests=20, drifting=drifting, skew=skew

@@ -3,6 +3,7 @@
 Nothing of the package is used: not its server, not its memory, not its scores.
 """
 
+import functools
 import gzip
 import json
 from typing import NamedTuple
@@ -84,9 +85,11 @@ class Memory:
                 self.held[key][field] = [lesson]
 
 
-def predicted(source, history, order, requests, *, forgets, takes_last=False, first=None, last=None):
+def predicted(
+    source, history, order, requests, *, forgets, takes_last=False, first=None, last=None, is_frozen=False
+):
     """What a memory comes to that forgets everything, nothing, the table, the row or the cell."""
-    releases = [json.loads(line) for line in gzip.decompress(history.read_bytes()).splitlines()]
+    releases = _releases(history)
     versions = [release["version"] for release in releases]
     begin, end = versions.index(first or versions[0]), versions.index(last or versions[-1])
     tables = {}
@@ -95,7 +98,7 @@ def predicted(source, history, order, requests, *, forgets, takes_last=False, fi
     memory, news = Memory(forgets, takes_last), {}
     retries = sent = carried_out = 0
     for index, key in enumerate(order):
-        if index and index % requests == 0:
+        if index and index % requests == 0 and not is_frozen:
             for cell, columns in _apply(releases[begin + index // requests], tables).items():
                 news.setdefault(cell, set()).update(columns)
         wanted = DEMANDS[source](tables, key)
@@ -111,6 +114,11 @@ def predicted(source, history, order, requests, *, forgets, takes_last=False, fi
             memory.learn(key, lessons)
     assert begin + (len(order) - 1) // requests == end
     return Predicted(retries, sent, carried_out, memory.evictions)
+
+
+@functools.cache
+def _releases(history):
+    return [json.loads(line) for line in gzip.decompress(history.read_bytes()).splitlines()]
 
 
 def _apply(release, tables):
