@@ -460,6 +460,8 @@ def test_figures_are_drawn_from_the_runs_and_what_is_missing_is_said(figures, sc
     assert [one.title for one in left_out] == [
         "Figure: Compliance against the number of rotations",
         "Figure: Payments against recipes",
+        "Figure: Retries under organic drift, release by release",
+        "Figure: Stale values sent under organic drift, release by release",
     ]
 
 
