@@ -116,6 +116,11 @@ def test_all_releases_one_after_another_come_to_what_the_last_one_has():
         ({"rows": 5000}, r"line 3: 5000 rows of zones are to be drawn from 58\d"),
         ({"rows": 200, "drifting": 0.9}, r"line 3: 180 rows of zones are to be drawn from \d+"),
         ({"releases": "moons"}, "line 4: invalid enum value 'moons'"),
+        ({"rows": 0}, "line 5: expected `int` >= 1"),
+        ({"requests": 0}, "line 6: expected `int` >= 1"),
+        ({"drifting": 1.5}, "line 7: expected `float` <= 1.0"),
+        ({"skew": -1.0}, "line 7: expected `float` >= 0.0"),
+        ({"skew": float("nan")}, "line 7: expected `float` >= 0.0"),
         ({"usage": 5}, "line 7: object contains unknown field `usage`"),
     ],
 )

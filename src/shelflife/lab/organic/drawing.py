@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from random import Random
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
 from shelflife.lab.organic.releases import Release, ReleasesError, Rows, read_releases
 
@@ -20,19 +21,19 @@ class Organic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     releases: Literal["banks", "zones"]
     """Whose history it is."""
 
-    rows: int
+    rows: Annotated[int, Meta(ge=1)]
     """How many rows are in use: drawn from those that are there at first, and that some fix quotes."""
 
-    requests: int
+    requests: Annotated[int, Meta(ge=1)]
     """How many episodes there are with each release."""
 
-    drifting: float | None = None
+    drifting: Annotated[float, Meta(ge=0, le=1)] | None = None
     """The share of the rows in use that is drawn from those that drift.
 
     Then usage is *enriched*: it is drawn toward drift. None for rows as they come.
     """
 
-    skew: float = 1.0
+    skew: Annotated[float, Meta(ge=0, le=10)] = 1.0
     """Of usage, after Zipf: the row of rank r is used in proportion to 1 / r to this power."""
 
     first: str | None = None
