@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shelflife.lab import paper
@@ -217,9 +218,13 @@ def _domains(runs: Runs) -> _Plan:
 
 
 def _organic(runs: Runs) -> list[_Plan]:
-    def draw(axes: "Axes", panel: GrowthPanel, is_first_in_line: bool) -> None:
+    stale = growth_panels(runs, lambda one: one.stale_injections)
+    most = max((max(line) for panel in stale for line in panel.lines.values()), default=0.0)
+    top = next((top for top in (10, 20, 50) if most <= top), 100)
+
+    def draw(axes: "Axes", panel: GrowthPanel, is_first_in_line: bool, top: int = 100) -> None:
         draw_growth(axes, panel, INKS)
-        _percent_axis(axes, is_first_in_line)
+        _percent_axis(axes, is_first_in_line, top)
 
     needs = "a stream of real releases with two arms"
     return [
@@ -238,8 +243,8 @@ def _organic(runs: Runs) -> list[_Plan]:
             "The same runs: a line adds up the requests that went out with a value that was not true any more, in percent of all episodes. Whoever writes the new value over the old one needs no more retries than exact, and"
             " finds out by sending the old one.",
             needs,
-            growth_panels(runs, lambda one: one.stale_injections),
-            draw,
+            stale,
+            partial(draw, top=top),
         ),
     ]
 
@@ -280,9 +285,10 @@ def _widened(ends: tuple[float, float]) -> tuple[float, float]:
     return (low - 1, high + 1) if low == high else (low, high)
 
 
-def _percent_axis(axes: "Axes", is_first_in_line: bool) -> None:
-    axes.set_ylim(0, 112)
-    axes.set_yticks((0, 50, 100), ("0", "50", "100 %") if is_first_in_line else ("", "", ""))
+def _percent_axis(axes: "Axes", is_first_in_line: bool, top: int = 100) -> None:
+    axes.set_ylim(0, 1.12 * top)
+    marks = ("0", f"{top / 2:g}", f"{top} %") if is_first_in_line else ("", "", "")
+    axes.set_yticks((0, top / 2, top), marks)
     axes.tick_params(length=0, pad=4.5)
     axes.grid(axis="y", color=INKS["rule"], lw=0.8)
     axes.set_axisbelow(True)
