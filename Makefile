@@ -60,7 +60,7 @@ schemas: $(READY)  ## Write the JSON Schemas anew from the types
 modules: $(READY)  ## Write the table of modules anew from their docstrings
 	@$(BIN)/python -m tests.module_table
 
-measured: $(READY)  ## Write the tables of measured runs in docs/lab.md anew from measured/
+measured: $(READY)  ## Write the tables of kept runs in the documents anew from measured/
 	@$(BIN)/python -m tests.measured_tables
 
 lock: $(READY)  ## Resolve the dependencies anew (needs uv)

@@ -1,5 +1,6 @@
-"""The tables of measured runs in docs/lab.md, from the records in measured/; run as a program it writes them anew."""
+"""The tables of kept runs in the documents, from the records in measured/; run as a program it writes them anew."""
 
+import functools
 import re
 from pathlib import Path
 
@@ -9,24 +10,25 @@ from shelflife.lab.grid import scores_in
 
 ROOT = Path(__file__).parents[1]
 MEASURED = ROOT / "measured"
-DOCUMENT = ROOT / "docs" / "lab.md"
+DOCUMENTS = [ROOT / "docs" / name for name in ("lab.md", "organic.md")]
 
-_PLACE = re.compile(r"(<!-- exhibit ([a-z-]+), from measured/ -->\n\n)(?:\|.*\n)*")
+_PLACE = re.compile(r"(<!-- exhibit ([a-z-]+), from (measured/(?:organic/)?) -->\n\n)(?:\|.*\n)*")
 
 
-def tables():
-    """The lines of each exhibit's table, by its key."""
-    exhibits = collection_of(scores_in(MEASURED)).exhibits
+@functools.cache
+def tables(folder):
+    """The lines of the table of each exhibit that is made from a folder, by its key."""
+    exhibits = collection_of(scores_in(ROOT / folder)).exhibits
     return {one.key: "".join(re.findall(r"^\|.*\n", as_markdown(one), re.MULTILINE)) for one in exhibits}
 
 
 def with_their_tables(text):
     """The document with the tables as they should be."""
-    made = tables()
-    written, count = _PLACE.subn(lambda place: place[1] + made[place[2]], text)
+    written, count = _PLACE.subn(lambda place: place[1] + tables(place[3])[place[2]], text)
     assert count > 0
     return written
 
 
 if __name__ == "__main__":
-    DOCUMENT.write_text(with_their_tables(DOCUMENT.read_text("utf-8")), "utf-8")
+    for document in DOCUMENTS:
+        document.write_text(with_their_tables(document.read_text("utf-8")), "utf-8")

@@ -33,6 +33,8 @@ PUBLIC = {
     "shelflife.integrations.fastapi": {"install"},
     "shelflife.testing": {"Examined", "ServingError", "check_record", "examine", "serving"},
     "shelflife.apis.acme": {"ROTATED_CODES", "acme_app", "acme_provider"},
+    "shelflife.apis.meetings": {"meetings_app", "meetings_provider"},
+    "shelflife.apis.payouts": {"payouts_app", "payouts_provider"},
     "shelflife.apis.recipes": {"ROTATED_BRANDS", "recipes_app", "recipes_provider"},
     "shelflife.lab": set(
         "Conduct Consume LabError Message ModelPlanner Planner PlannerError Probe Proposal Record RecordFile RunScore RunSpec Usage"

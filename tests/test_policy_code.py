@@ -9,6 +9,8 @@ import time
 import pytest
 
 from shelflife.apis.acme.policies import POLICIES as ACME_POLICIES
+from shelflife.apis.meetings.policies import POLICIES as MEETING_POLICIES
+from shelflife.apis.payouts.policies import POLICIES as PAYOUT_POLICIES
 from shelflife.apis.recipes.policies import POLICIES as RECIPE_POLICIES
 from shelflife.policy_code import comparisons_in
 from shelflife.server import Provider, fix
@@ -290,7 +292,11 @@ def test_nothing_is_read_or_said_where_nobody_listens(caplog):
     assert caplog.records == []
 
 
-@pytest.mark.parametrize("policy", [*ACME_POLICIES, *RECIPE_POLICIES], ids=lambda policy: policy.__name__)
+@pytest.mark.parametrize(
+    "policy",
+    [*ACME_POLICIES, *MEETING_POLICIES, *PAYOUT_POLICIES, *RECIPE_POLICIES],
+    ids=lambda policy: policy.__name__,
+)
 def test_the_reference_apis_follow_the_advice(policy):
     assert comparisons_in(policy) == []
 

@@ -8,6 +8,8 @@ import time
 import pytest
 
 from shelflife.apis.acme.policies import POLICIES as ACME_POLICIES
+from shelflife.apis.meetings.policies import POLICIES as MEETING_POLICIES
+from shelflife.apis.payouts.policies import POLICIES as PAYOUT_POLICIES
 from shelflife.apis.recipes.policies import POLICIES as RECIPE_POLICIES
 from shelflife.policy_code import PolicyCode
 from shelflife.server import Provider, UsageError, fix
@@ -232,7 +234,11 @@ def test_nothing_else_is_named(untracked, what):
     assert untracked(HARMLESS[what]) == []
 
 
-@pytest.mark.parametrize("policy", [*ACME_POLICIES, *RECIPE_POLICIES], ids=lambda policy: policy.__name__)
+@pytest.mark.parametrize(
+    "policy",
+    [*ACME_POLICIES, *MEETING_POLICIES, *PAYOUT_POLICIES, *RECIPE_POLICIES],
+    ids=lambda policy: policy.__name__,
+)
 def test_the_reference_apis_read_nothing_of_the_kind(policy):
     assert PolicyCode(policy).untracked == []
 

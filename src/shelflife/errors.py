@@ -32,6 +32,7 @@ ShelflifeError
 ├── PlannerError              a planner cannot answer
 ├── RecordsError              records cannot be written or read
 ├── ScenarioError             a manifest is wrong
+├── ReleasesError             the releases of real reference data cannot be had
 ├── ExhibitsError             exhibits cannot be written
 └── CommandError              a command cannot do what it is asked to do
 """

@@ -1,4 +1,4 @@
-"""Schemathesis on both APIs' OpenAPI, over real HTTP: no input makes a 500, and every answer is as documented."""
+"""Schemathesis on all APIs' OpenAPI, over real HTTP: no input makes a 500, and every answer is as documented."""
 
 import os
 import random
@@ -8,6 +8,8 @@ import sys
 import pytest
 
 from shelflife.apis.acme import acme_app, acme_provider
+from shelflife.apis.meetings import meetings_app, meetings_provider
+from shelflife.apis.payouts import payouts_app, payouts_provider
 from shelflife.apis.recipes import recipes_app, recipes_provider
 from shelflife.testing import serving
 from tests.calling import TOKEN
@@ -15,6 +17,8 @@ from tests.calling import TOKEN
 SEED = "1" if os.environ.get("SHELFLIFE_TESTS") != "long" else str(random.randrange(10**9))
 APPS = {
     "acme": lambda: acme_app(acme_provider(admin_token=TOKEN)),
+    "meetings": lambda: meetings_app(meetings_provider(admin_token=TOKEN)),
+    "payouts": lambda: payouts_app(payouts_provider(admin_token=TOKEN)),
     "recipes": lambda: recipes_app(recipes_provider(admin_token=TOKEN)),
 }
 

@@ -47,7 +47,7 @@ def test_a_demo_that_cannot_write_says_so(tmp_path):
     assert outcome.stderr == f"shelflife: cannot write {tmp_path / 'file' / 'exhibits'}: Not a directory\n"
 
 
-@pytest.mark.parametrize("api", ["acme", "recipes"])
+@pytest.mark.parametrize("api", ["acme", "meetings", "payouts", "recipes"])
 def test_serve_serves_an_api_at_a_level(api):
     with Serving(api, "--level", "1") as served:
         assert "admin endpoints off" in served.greeting

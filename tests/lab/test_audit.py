@@ -6,12 +6,13 @@ from shelflife.cli import main
 from shelflife.lab import audit
 from shelflife.lab.apis import APIS
 from shelflife.lab.audit import leaks_in
-from shelflife.lab.scenarios import load, parse, shipped
+from shelflife.lab.scenarios import load, parse
 from tests.lab.small_stream import SMALL
+from tests.lab.streams import SHORT
 
 
 @pytest.mark.parametrize("arm", ["A0", "A1", "A2D"])
-@pytest.mark.parametrize("stream", shipped())
+@pytest.mark.parametrize("stream", SHORT)
 def test_no_prompt_of_a_shipped_stream_gives_an_answer_away(stream, arm):
     assert leaks_in(load(stream), arm) == []
 

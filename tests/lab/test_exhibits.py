@@ -42,6 +42,7 @@ SPECS = [
     *(RunSpec("rules", arm, "compliant") for arm in ("A2D", "A2DC", "A2DR", "A2DO")),
     *(RunSpec("recipes", arm, planner) for arm in ("A1", "A2D") for planner in ("compliant", HAIKU)),
     *(RunSpec(f"rotations-{count}", "A2D", planner) for count in (1, 2) for planner in ("compliant", HAIKU)),
+    *(RunSpec("organic-zones-40", arm, "compliant") for arm in ("A1", "exact")),
 ]
 
 
@@ -444,6 +445,8 @@ def test_figures_are_drawn_from_the_runs_and_what_is_missing_is_said(figures, sc
         "funding-by-arm",
         "compliance-by-rotations",
         "payments-against-recipes",
+        "organic-retries",
+        "organic-stale",
     ]
     governed = ElementTree.fromstring(figures[0].svg)
     texts = [node.text for node in governed.iter() if node.tag.endswith("text")]
@@ -457,6 +460,8 @@ def test_figures_are_drawn_from_the_runs_and_what_is_missing_is_said(figures, sc
     assert [one.title for one in left_out] == [
         "Figure: Compliance against the number of rotations",
         "Figure: Payments against recipes",
+        "Figure: Retries under organic drift, release by release",
+        "Figure: Stale values sent under organic drift, release by release",
     ]
 
 

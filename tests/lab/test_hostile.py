@@ -16,13 +16,14 @@ from shelflife.lab.grid import file_name_of
 from shelflife.lab.hostile import bumping, holding_back, injecting
 from shelflife.lab.records import Disclosed, Distrusted
 from shelflife.lab.runner import LabError
-from shelflife.lab.scenarios import ScenarioError, load, parse, shipped
+from shelflife.lab.scenarios import ScenarioError, load, parse
 from shelflife.lab.scores import score_of
 from shelflife.lab.spec import PLAIN, Conduct, RunSpec
 from shelflife.server.log import InProcessLog
 from shelflife.testing import serving
 from tests.lab.planners import Babbling
 from tests.lab.played_runs import attempts_of, played, recorded, records_of
+from tests.lab.streams import AT_HAND
 
 LACKING = {
     "customer": "cus_ada",
@@ -35,7 +36,7 @@ LACKING = {
 
 ROTATED = {"plan_partner_growth": {"code": "WINTERLAUNCH26"}}
 TRUST = Conduct(trust=True)
-HOSTILE = [name for name in shipped() if load(name).hostile]
+HOSTILE = [name for name in AT_HAND if load(name).hostile]
 
 
 def ask(app, *calls):
@@ -91,7 +92,7 @@ def test_a_hostile_stream_of_the_users_is_checked_and_played(tmp_path, capsys):
 
 def test_what_is_hostile_is_no_part_of_other_streams():
     """A stream that says nothing of it has the digest that it always had, and its records are found."""
-    for name in set(shipped()) - set(HOSTILE):
+    for name in set(AT_HAND) - set(HOSTILE):
         assert {"hostile", "wants"}.isdisjoint(msgspec.to_builtins(load(name)))
     names = {file_name_of(RunSpec(name, "A2D", "compliant"), load(name)) for name in HOSTILE}
     assert len(names) == len(HOSTILE)

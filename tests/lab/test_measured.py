@@ -8,7 +8,7 @@ import pytest
 from shelflife.lab.grid import last_run_in, scores_in
 from shelflife.lab.records import Attempted
 from shelflife.lab.scores import is_whole
-from tests.measured_tables import DOCUMENT, MEASURED, with_their_tables
+from tests.measured_tables import DOCUMENTS, MEASURED, with_their_tables
 
 README = (MEASURED / "README.md").read_text("utf-8")
 FILES = sorted(MEASURED.glob("*.jsonl.gz"))
@@ -16,7 +16,11 @@ FILES = sorted(MEASURED.glob("*.jsonl.gz"))
 
 def test_there_are_some_and_nothing_else():
     assert len(FILES) > 0
-    assert {path.name for path in MEASURED.iterdir()} == {"README.md", *(path.name for path in FILES)}
+    assert {path.name for path in MEASURED.iterdir()} == {
+        "README.md",
+        "organic",
+        *(path.name for path in FILES),
+    }
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
@@ -42,6 +46,7 @@ def test_no_run_is_there_twice():
     assert len(specs) == len(set(specs)) == len(FILES)
 
 
-def test_the_documents_show_what_the_records_give():
-    text = DOCUMENT.read_text("utf-8")
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_the_documents_show_what_the_records_give(document):
+    text = document.read_text("utf-8")
     assert with_their_tables(text) == text, "run `make measured`"

@@ -13,15 +13,16 @@ from shelflife.lab.audit import leaks_in
 from shelflife.lab.checking import problems_of
 from shelflife.lab.planners.simulated import SimulatedPlanner
 from shelflife.lab.runner import play
-from shelflife.lab.scenarios import Drift, Family, Scenario, ScenarioError, Split, load, parse, shipped
+from shelflife.lab.scenarios import Drift, Family, Scenario, ScenarioError, Split, load, parse
 from shelflife.lab.scores import score_of
 from shelflife.lab.slots import with_stale_slots
 from shelflife.lab.spec import RunSpec
 from shelflife.lab.toml_lines import TomlLines
 from tests.lab.small_stream import SMALL
+from tests.lab.streams import SHORT
 
 
-@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("name", SHORT)
 def test_every_shipped_stream_can_be_played(name):
     assert problems_of(load(name)) == []
 
@@ -247,7 +248,7 @@ def test_families_that_are_no_tables_are_told_though_another_stream_has_some(fam
         parse(f'name = "mine"\nlike = "undrifted"\n{families}\n', "mine.toml")
 
 
-@pytest.mark.parametrize("like", shipped())
+@pytest.mark.parametrize("like", SHORT)
 def test_a_stream_may_be_like_any_that_comes_with_the_lab(like):
     scenario = parse(f'name = "mine"\nlike = "{like}"\ntitle = "Mine"\n', "mine.toml")
     assert scenario == msgspec.structs.replace(load(like), name="mine", title="Mine")
@@ -266,7 +267,7 @@ def test_the_lines_of_a_file_full_of_blanks_are_found_at_once():
     assert time.perf_counter() - began_at < 1
 
 
-@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("name", [name for name in SHORT if not load(name).history])
 def test_stale_slots_are_worked_out_to_what_the_shipped_streams_give(name):
     given = load(name)
     worked_out = with_stale_slots(msgspec.structs.replace(given, stale_slots=None))

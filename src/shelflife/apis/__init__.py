@@ -1,1 +1,1 @@
-"""The two reference APIs, written the way a user would write one."""
+"""The reference APIs, written the way a user would write one."""

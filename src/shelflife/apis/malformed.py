@@ -1,4 +1,4 @@
-"""How both APIs refuse what is not a request at all."""
+"""How all APIs refuse what is not a request at all."""
 
 from typing import Any
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
+from shelflife.cli import lab_fetch
 from shelflife.cli.errors import CommandError, needing
 from shelflife.cli.progress import Progress
 from shelflife.cli.tables import counted, print_table
@@ -45,6 +46,8 @@ __all__ = ["add_to"]
 _DEFAULT_ARMS = ["A0", "A1", "A2", "A2D"]
 _MODEL_RECORDS = Path("shelflife-lab")
 _GRID_RECORDS = Path("shelflife-grid")
+_MOST_TERMS = 8
+"""More moments of drift than that are not added up before everybody's eyes."""
 
 
 def add_to(commands: "Verbs") -> None:
@@ -56,7 +59,7 @@ def add_to(commands: "Verbs") -> None:
     )
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
 
-    for add in (_add_run, _add_grid, _add_preflight, _add_report, _add_show, _add_check):
+    for add in (_add_run, _add_grid, _add_preflight, _add_report, _add_show, _add_check, lab_fetch.add_to):
         add(verbs)
 
 
@@ -530,6 +533,8 @@ def _print_scores(scores: list[RunScore]) -> None:
 def _evictions(score: RunScore) -> str:
     """Those after each drift, and first those before any."""
     early_count = score.evictions - sum(score.evictions_by_event)
+    if len(score.evictions_by_event) > _MOST_TERMS:
+        return str(score.evictions)
     after = " + ".join(map(str, score.evictions_by_event))
     if not early_count:
         return after if score.evictions else "0"

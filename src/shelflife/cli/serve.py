@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from shelflife.cli.errors import CommandError, needing
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fastapi import FastAPI
 
     from shelflife.apis.acme.gateway import Gateway
@@ -32,7 +34,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         description="Serve a reference API until interrupted.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("api", choices=["acme", "recipes"], help="which one")
+    parser.add_argument("api", choices=["acme", "meetings", "payouts", "recipes"], help="which one")
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on")
     parser.add_argument("--port", type=int, default=8000, help="the port to listen on; 0 takes a free one")
     parser.add_argument("--level", type=int, default=6, choices=[0, 1, 4, 5, 6], help="the wire level")
@@ -110,6 +112,8 @@ def worker_app() -> "FastAPI":
 def _app_of(options: argparse.Namespace) -> "tuple[FastAPI, Provider]":
     with needing("server"):
         from shelflife.apis.acme import acme_app, acme_provider
+        from shelflife.apis.meetings import meetings_app, meetings_provider
+        from shelflife.apis.payouts import payouts_app, payouts_provider
         from shelflife.apis.recipes import recipes_app, recipes_provider
         from shelflife.server import ServerError, Signing, WireFormat
     signer = _signer(options)
@@ -126,8 +130,14 @@ def _app_of(options: argparse.Namespace) -> "tuple[FastAPI, Provider]":
             return acme_app(provider, gateway), provider
         if options.gateway != "in-process":
             raise CommandError("only acme has a gateway")
-        provider = recipes_provider(**settings)
-        return recipes_app(provider), provider
+        others: dict[str, tuple[Callable[..., Provider], Callable[[Provider], FastAPI]]] = {
+            "meetings": (meetings_provider, meetings_app),
+            "payouts": (payouts_provider, payouts_app),
+            "recipes": (recipes_provider, recipes_app),
+        }
+        provider_of, app_of = others[options.api]
+        provider = provider_of(**settings)
+        return app_of(provider), provider
     except ServerError as error:
         raise CommandError(str(error)) from error
 

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from shelflife.apis.acme import acme_app, acme_provider
+from shelflife.apis.meetings import meetings_app, meetings_provider
+from shelflife.apis.payouts import payouts_app, payouts_provider
 from shelflife.apis.recipes import recipes_app, recipes_provider
 from shelflife.server import Provider
 
@@ -42,5 +44,20 @@ APIS: dict[str, Api] = {
         "recipe",
         recipes_provider,
         recipes_app,
+    ),
+    "meetings": Api(
+        "POST /meetings",
+        "zone (string), start (string, HH:MM), minutes (integer), utc_offset (string, +HH:MM), dst_rule (string), tentative (boolean)",
+        "zone",
+        meetings_provider,
+        meetings_app,
+    ),
+    "payouts": Api(
+        "POST /payouts",
+        "country (two letters), bank_code (string), amount (integer, in minor units), currency (three letters), bic (string), "
+        "check_method (string), on_hold (boolean)",
+        "bank_code",
+        payouts_provider,
+        payouts_app,
     ),
 }

@@ -91,17 +91,27 @@ def _in_prompts(
     # a word of the request's schema, such as a diet, is no answer before a fix sets it
     answers |= {value for value in brought if not _finder(value).search(APIS[scenario.api].fields)}
     finders = {value: _finder(value) for value in answers}
-    given: list[str] = []
+    given: set[str] = set()
     for (episode, messages), said in zip(all_heard, replies, strict=True):
-        allowed = "\n".join([*_of_the_task(episodes[episode]), *said, *given])
+        told = set(_found("\n".join([*_of_the_task(episodes[episode]), *said]), finders))
         shown = "\n".join(message.content for message in messages)
         yield from (
             Leak(episode, len(messages) // 2, value)
-            for value, finder in finders.items()
-            if finder.search(shown) and not finder.search(allowed)
+            for value in _found(shown, finders)
+            if value not in told and value not in given
         )
         if is_remembering:
-            given += said
+            given.update(_found("\n".join(said), finders))
+
+
+def _found(text: str, finders: Mapping[str, re.Pattern[str]]) -> Iterator[str]:
+    """The values that stand in a text. Nearly all do not, and to look for a mere text is quick."""
+    lowered = text.lower()
+    return (
+        value
+        for value, finder in finders.items()
+        if value in (lowered if value in _TRUTH else text) and finder.search(text)
+    )
 
 
 def _replies(heard: _Heard) -> list[str]:

@@ -106,6 +106,9 @@ class RunStarted(msgspec.Struct, frozen=True, kw_only=True, tag="run started"):
     system: str = ""
     """What the planner was told before any task."""
 
+    history: str | None = None
+    """Whose real releases the drift was; None where it was thought up."""
+
     wording: Wording | None = None
     """The words around all that it was told; None in records from before there were several, which have the plain one."""
 
@@ -231,13 +234,19 @@ class Drifted(msgspec.Struct, frozen=True, kw_only=True, tag="drift"):
     says: str
     table: str | None
     rows: list[str]
-    """The rows that were added, removed or changed, as `table:key`."""
+    """The rows that were added, removed or changed, as `table:key`: those that a remembered fix rests on, and some others."""
 
     rules: list[str]
     """The rules that were added or removed, as `table:relation`."""
 
+    more_rows: int = 0
+    """How many other rows were."""
+
     judged: dict[str, Judged] = {}
-    """Of each entry that was learned until then, by its id: what the server would give in its place from now on."""
+    """Of entries that were learned until then, by their id: what the server would give in their place from now on.
+
+    Of each there is one with the first drift since it was learned, and another whenever that is no longer so.
+    """
 
 
 class Evicted(msgspec.Struct, frozen=True, kw_only=True, tag="evicted"):

@@ -105,7 +105,8 @@ def play(
                     drifted = pushed(drift, around.http, server.admin_token)
                     server.settle(longest_until_heard_s)
                     judged = around.learned.judged()
-                    around.record(server.as_agents_know_it(msgspec.structs.replace(drifted, judged=judged)))
+                    told = server.as_agents_know_it(msgspec.structs.replace(drifted, judged=judged))
+                    around.record(around.learned.without_most_of(told))
                     _wait_until_heard(agents, around, longest_until_heard_s)
 
             _wait_until_heard(agents, around, longest_until_heard_s)
@@ -298,4 +299,5 @@ def _started(
         version=shelflife.__version__,
         system=system_prompt(APIS[scenario.api], spec.consume, wording_of(spec.wording)),
         wording=wording_of(spec.wording),
+        history=scenario.history or None,
     )

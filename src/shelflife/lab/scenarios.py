@@ -11,6 +11,8 @@ import msgspec
 
 from shelflife.contract import Rule
 from shelflife.errors import ShelflifeError
+from shelflife.lab.organic.drawing import Organic, drawn_from
+from shelflife.lab.organic.releases import ReleasesError
 from shelflife.lab.toml_lines import TomlLines
 
 __all__ = [
@@ -120,7 +122,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     name: str
     title: str
-    api: Literal["acme", "recipes"]
+    api: Literal["acme", "meetings", "payouts", "recipes"]
     governed: str
     """The class whose first-try rate is the compliance."""
 
@@ -146,6 +148,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     wants: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
     """What a server that injects slips into its fixes."""
+
+    history: str | msgspec.UnsetType = msgspec.UNSET
+    """Whose real releases its drift is; unset where the drift was thought up."""
 
     def episodes(self, seed: int) -> Iterator[Episode]:
         """The episodes of a run."""
@@ -217,7 +222,9 @@ def _parsed(text: str, name: str, *, taken: Collection[str]) -> Scenario:
     problems = _problems_of_form(raw, lines, taken)
     if problems:
         raise ScenarioError(name, problems)
-    raw = _resolved(raw)
+    raw = _with_releases(_resolved(raw), lines, problems)
+    if problems:
+        raise ScenarioError(name, problems)
     families = {
         key: part
         for key, one in raw.get("families", {}).items()
@@ -270,7 +277,27 @@ def _resolved(raw: dict[str, Any]) -> dict[str, Any]:
     base = _resolved(tomllib.loads(_text_of(raw["like"])))
     if "drift" in changes:
         base.pop("stale_slots", None)  # they are those of another drift
-    return {**base, **changes, "families": {**base["families"], **changes.get("families", {})}}
+    families = {**base.get("families", {}), **changes.get("families", {})}
+    return {**base, **changes, **({"families": families} if families else {})}
+
+
+def _with_releases(raw: dict[str, Any], lines: TomlLines, problems: list[str]) -> dict[str, Any]:
+    """A manifest with the episodes and the drift that are drawn from releases, if it says so."""
+    if "organic" not in raw:
+        return raw
+    organic: Organic | None = _part(raw["organic"], Organic, ("organic",), lines, problems)
+    try:
+        drawn = {} if organic is None else drawn_from(organic)
+    except ReleasesError as error:
+        problems.append(f"{_at(lines.of('organic'))}{error}")
+        return raw
+    rest = {key: value for key, value in raw.items() if key != "organic"}
+    problems += (
+        f"{_at(lines.of(key))}`{key}` is drawn from the releases: leave it out"
+        for key in drawn
+        if key in rest
+    )
+    return {**drawn, **rest}
 
 
 def _text_of(shipped_name: str) -> str:

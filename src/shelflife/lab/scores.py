@@ -5,6 +5,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from shelflife.lab.growth import SinceDrift, since_each
 from shelflife.lab.judging import eligible_by_width, is_true, precision, precision_by
 from shelflife.lab.paper import SPLIT_FIELDS
 from shelflife.lab.records import (
@@ -89,6 +90,9 @@ class RunScore(msgspec.Struct, frozen=True, kw_only=True):
     hostile: str | None
     """What was done to the agents."""
 
+    history: str | None
+    """Whose real releases the drift was; None where it was thought up."""
+
     digest: str
     """Of the stream as it was played, and of the address of the model."""
 
@@ -139,6 +143,9 @@ class RunScore(msgspec.Struct, frozen=True, kw_only=True):
     evictions: int
     evictions_by_event: list[int]
     """For each moment of drift, the evictions from then to the next."""
+
+    by_event: list[SinceDrift]
+    """The same for other numbers."""
 
     eviction_precision: float | None
     """The share of evictions that were right: the fix was stale, or rested on a table that the server would name no more."""
@@ -256,6 +263,7 @@ def _what_was_played(run: _Run) -> dict[str, Any]:
         "tuned_to": start.tuned_to,
         "model": _served(start.model, run.attempts),
         "hostile": start.hostile,
+        "history": start.history,
         "digest": start.digest,
         "hints": start.hints,
         "started_at": start.started_at,
@@ -286,12 +294,19 @@ def _what_went_stale(run: _Run) -> dict[str, Any]:
     start, by_all, drifts = run.start, run.by_all, run.drifts
     disclosed = (_count(record) for record in run.records if isinstance(record, Disclosed))
     distrusted = sum(isinstance(record, Distrusted) for record in run.records)
+    injected = [one.episode for one in by_all if _has_stale(_sent_with(one), one, drifts)]
+    executed = [
+        one.episode
+        for one, carried in _with_carried(by_all)
+        if _is_carried_out(one) and _has_stale(carried, one, drifts)
+    ]
+    since = since_each(
+        _moments(drifts), run.ended, run.attempts, run.asked, run.evictions, injected, executed
+    )
     return {
-        "stale_injections": sum(_has_stale(_sent_with(one), one, drifts) for one in by_all),
-        "stale_executions": sum(
-            _is_carried_out(one) and _has_stale(carried, one, drifts)
-            for one, carried in _with_carried(by_all)
-        ),
+        "stale_injections": len(injected),
+        "stale_executions": len(executed),
+        "by_event": list(since),
         "misapplied": sum(_is_misapplied(one, start) for one in by_all),
         "injected": _injected(start, by_all, is_first=True),
         "injected_by_answers": _injected(start, by_all, is_first=False),

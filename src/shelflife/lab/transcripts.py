@@ -109,7 +109,8 @@ def _event(record: Record) -> str | None:
         case EpisodeEnded(attempts=attempts, is_completed=is_completed):
             return f"{'completed' if is_completed else 'given up'} after {attempts} attempt{'s' * (attempts != 1)}"
         case Drifted():
-            changed = ", ".join([*record.rows, *record.rules]) or "no row and no rule changed"
+            more = [f"and {record.more_rows:,} more rows"] if record.more_rows else []
+            changed = ", ".join([*record.rows, *more, *record.rules]) or "no row and no rule changed"
             when = f"after episode {record.after}" if record.after >= 0 else "before the first episode"
             return f"=== drift {when}: {record.says or record.table or 'rules'} ({changed}) ==="
         case Evicted():

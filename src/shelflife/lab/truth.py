@@ -3,13 +3,17 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from shelflife.client.entries import Entry
 from shelflife.contract.when import WHOLE_REQUEST
-from shelflife.lab.records import Given, Judged
+from shelflife.lab.records import Drifted, Given, Judged
 from shelflife.lab.spec import Match
 from shelflife.server import Provider
 
 __all__ = ["Learned"]
+
+_MOST_OTHER_ROWS = 32
 
 
 class Learned:
@@ -27,6 +31,8 @@ class Learned:
         """By the place of entries, the request that was refused first. Whatever takes their place later is for the same."""
         self._requests: dict[str, dict[str, Any]] = {}
         """By the id of entries, the request whose refusal taught them."""
+        self._told: dict[str, bytes] = {}
+        """By the id of entries, the JSON of what was told of them last since they were learned."""
 
     def note(self, entry: Entry, request: Mapping[str, Any], episode: int) -> None:
         """An entry was stored in an episode, when this request was the last that was sent."""
@@ -38,6 +44,7 @@ class Learned:
             self._requests[entry.id] = dict(request)
         self._entries[entry.id] = entry
         self._episodes[entry.id] = episode
+        self._told.pop(entry.id, None)
 
     def episode_of(self, entry: Entry) -> int:
         """When an entry was learned; -1 where that is not known."""
@@ -54,8 +61,33 @@ class Learned:
         return [entry.id for entry in grown or older]
 
     def judged(self) -> dict[str, Judged]:
-        """For each entry, by its id, all that the server would give now in its place."""
-        return {id: Judged(request, self._given(request)) for id, request in [*self._requests.items()]}
+        """For entries, by their id, all that the server would give now in their place.
+
+        Once for each that was learned since the last time, and then where it is other than what was told of it last.
+        """
+        by_request: dict[bytes, list[Given]] = {}
+        judged = {}
+        for id, request in [*self._requests.items()]:
+            asked = msgspec.json.encode(request)
+            if asked not in by_request:
+                by_request[asked] = self._given(request)
+            told = msgspec.json.encode(by_request[asked])
+            if self._told.get(id) != told:
+                self._told[id] = told
+                judged[id] = Judged(request, by_request[asked])
+        return judged
+
+    def without_most_of(self, drifted: Drifted) -> Drifted:
+        """A drift without the rows that concern nobody, but for a few: a release of real data may have thousands."""
+        rest_on = {row for entry in self._entries.values() for row in entry.grounds.rows or ()}
+        concerned = [row for row in drifted.rows if row in rest_on]
+        others = [row for row in drifted.rows if row not in rest_on]
+        told = {*concerned, *others[:_MOST_OTHER_ROWS]}
+        return msgspec.structs.replace(
+            drifted,
+            rows=[row for row in drifted.rows if row in told],
+            more_rows=len(drifted.rows) - len(told),
+        )
 
     def fitting(self, entries: Sequence[Entry], request: Mapping[str, Any]) -> list[str]:
         """The ids of the entries that the server would give to this request now."""

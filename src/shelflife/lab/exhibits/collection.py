@@ -20,6 +20,7 @@ from shelflife.lab.exhibits.controls import uncompleted, untouched
 from shelflife.lab.exhibits.costs import savings, tokens, wire
 from shelflife.lab.exhibits.coverage import coverage
 from shelflife.lab.exhibits.levels import consumption, vectors
+from shelflife.lab.exhibits.organic import organic, organic_growth
 from shelflife.lab.exhibits.pools import Pool, Runs, Subject
 from shelflife.lab.exhibits.preflights import preflights_shown
 from shelflife.lab.exhibits.price_sheet import price_sheet
@@ -35,6 +36,7 @@ __all__ = ["Collection", "LeftOut", "collection_of", "exhibit_keys"]
 _BY_RUNS = (
     *(ladder, precisions, slot_widths, savings, classes, untouched, price_sheet, tokens, hint_shapes),
     *(domains, rotations, rotation_schedules, undrifted, uncompleted, intervals, wire, wire_fields),
+    *(organic, organic_growth),
     *(matching, consumption, vectors, beyond_the_paper, under_attack),
     *(measured, prompt_sensitivity),
 )
@@ -45,6 +47,8 @@ _NEEDS = {
     undrifted: "the undrifted stream",
     intervals: "the drifted stream by a planner that has chance in it",
     matching: "the drifted stream at Level 1",
+    organic: "a stream of real releases",
+    organic_growth: "a stream of real releases",
     precisions: "a stream whose tables drift by an arm that evicts",
     uncompleted: "any stream in the paper's conduct",
     consumption: "the drifted stream or recipes with one planner that was shown its fixes in two ways",

@@ -2,11 +2,13 @@
 
 import io
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shelflife.lab import paper
 from shelflife.lab.exhibits.cells import DASH, Kind
 from shelflife.lab.exhibits.collection import LeftOut
+from shelflife.lab.exhibits.growth import GrowthPanel, draw_growth, growth_panels
 from shelflife.lab.exhibits.pools import Runs, Subject
 from shelflife.lab.scores import FirstTry, RunScore
 
@@ -55,8 +57,8 @@ class _Plan(NamedTuple):
     title: str
     guide: str
     needs: str
-    subjects: list[Subject]
-    draw: Callable[["Axes", Subject, bool], None]
+    subjects: Sequence[Subject | GrowthPanel]
+    draw: Callable[["Axes", Any, bool], None]
 
 
 def figures_of(runs: Runs) -> tuple[list[Figure], list[LeftOut]]:
@@ -76,7 +78,7 @@ def figure_keys() -> frozenset[str]:
 
 
 def _plans(runs: Runs) -> list[_Plan]:
-    return [_governed(runs), _funding(runs), _rotations(runs), _domains(runs)]
+    return [_governed(runs), _funding(runs), _rotations(runs), _domains(runs), *_organic(runs)]
 
 
 def _governed(runs: Runs) -> _Plan:
@@ -215,6 +217,38 @@ def _domains(runs: Runs) -> _Plan:
     )
 
 
+def _organic(runs: Runs) -> list[_Plan]:
+    stale = growth_panels(runs, lambda one: one.stale_injections)
+    most = max((max(line) for panel in stale for line in panel.lines.values()), default=0.0)
+    top = next((top for top in (10, 20, 50) if most <= top), 100)
+
+    def draw(axes: "Axes", panel: GrowthPanel, is_first_in_line: bool, top: int = 100) -> None:
+        draw_growth(axes, panel, INKS)
+        _percent_axis(axes, is_first_in_line, top)
+
+    needs = "a stream of real releases with two arms"
+    return [
+        _Plan(
+            "organic-retries",
+            "Retries under organic drift, release by release",
+            "Each panel is a stream of real releases. A line adds up the retries of an arm, in percent of all episodes: where it is steep nothing is saved, where it is flat everything is."
+            " The dotted grey line is where the same usage ends with no drift at all.",
+            needs,
+            growth_panels(runs, lambda one: one.retries),
+            draw,
+        ),
+        _Plan(
+            "organic-stale",
+            "Stale values sent under organic drift, release by release",
+            "The same runs: a line adds up the requests that went out with a value that was not true any more, in percent of all episodes. Whoever writes the new value over the old one needs no more retries than exact, and"
+            " finds out by sending the old one.",
+            needs,
+            stale,
+            partial(draw, top=top),
+        ),
+    ]
+
+
 class _Line(NamedTuple):
     """A line of a panel; the first of two is solid."""
 
@@ -251,9 +285,10 @@ def _widened(ends: tuple[float, float]) -> tuple[float, float]:
     return (low - 1, high + 1) if low == high else (low, high)
 
 
-def _percent_axis(axes: "Axes", is_first_in_line: bool) -> None:
-    axes.set_ylim(0, 112)
-    axes.set_yticks((0, 50, 100), ("0", "50", "100 %") if is_first_in_line else ("", "", ""))
+def _percent_axis(axes: "Axes", is_first_in_line: bool, top: int = 100) -> None:
+    axes.set_ylim(0, 1.12 * top)
+    marks = ("0", f"{top / 2:g}", f"{top} %") if is_first_in_line else ("", "", "")
+    axes.set_yticks((0, top / 2, top), marks)
     axes.tick_params(length=0, pad=4.5)
     axes.grid(axis="y", color=INKS["rule"], lw=0.8)
     axes.set_axisbelow(True)
@@ -284,7 +319,7 @@ def _drawn(plan: _Plan) -> Figure:
     return Figure(plan.key, plan.title, plan.guide, kinds, svg, png, panels)
 
 
-def _canvas(plan: _Plan, subjects: Sequence[Subject]) -> "Canvas":
+def _canvas(plan: _Plan, subjects: Sequence[Subject | GrowthPanel]) -> "Canvas":
     """A panel for each of the subjects. A panel has the same size however many there are."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Canvas

@@ -126,6 +126,10 @@ class Runs:
         """Those that differ only in how often a table is rotated."""
         return [stream for stream in self.streams() if re.fullmatch(r"rotations-\d+", stream)]
 
+    def organic_streams(self) -> list[str]:
+        """Those whose drift is the real releases of something."""
+        return sorted({run.spec.stream for run in self.of_the_papers_conduct if run.history})
+
     def pool(self, subject: Subject, stream: str, arm: str) -> Pool:
         """The runs that belong together."""
         return Pool(tuple(self._pools.get((subject, stream, arm), ())))

@@ -24,6 +24,8 @@ _AFTER = {
     "funding-by-arm": "ladder",
     "compliance-by-rotations": "rotations",
     "payments-against-recipes": "hint-shapes",
+    "organic-retries": "organic",
+    "organic-stale": "organic",
 }
 
 _CHARACTER_PX = 8.3

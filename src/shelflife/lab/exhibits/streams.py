@@ -30,7 +30,10 @@ _SHOWN_ELSEWHERE = re.compile(rf"drifted|undrifted|rules|recipes|rotations-\d+.*
 def other_streams(runs: Runs) -> Exhibit:
     """What every arm came to on every such stream."""
     rows: list[Row] = []
-    streams = [name for name in runs.streams() if not _SHOWN_ELSEWHERE.fullmatch(name)]
+    organic = runs.organic_streams()
+    streams = [
+        name for name in runs.streams() if name not in organic and not _SHOWN_ELSEWHERE.fullmatch(name)
+    ]
     for stream in streams:
         for subject in runs.subjects(stream):
             played = [(arm, pool) for arm in ALL_ARMS if (pool := runs.pool(subject, stream, arm)).runs]
