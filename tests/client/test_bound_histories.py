@@ -131,7 +131,9 @@ def statuses(agent, requests, round_count):
     for _ in range(round_count):
         for request in requests:
             check(agent, request)
-            amended = agent.memory.amend(agent.origin, agent.operation, request, Guard(allows_money=True))
+            amended = agent.memory.amend(
+                agent.origin, agent.operation, request, Guard(decides_for_caller=True)
+            )
             outcomes.append(agent.call(amended.request).status_code)
     return outcomes
 

@@ -98,7 +98,7 @@ def test_addresses_are_never_set(name):
 
 @pytest.mark.parametrize("name", PLAIN.split())
 def test_names_that_only_resemble_them_may_be_set(name):
-    money = Guard(allows_money=True)
+    money = Guard(decides_for_caller=True)
     assert amended({"plan": "basic"}, fixing({name: "pm_1"}), guard=money).applied
 
 
@@ -230,7 +230,7 @@ def test_the_fields_of_real_apis_are_decided_as_people_would():
 def test_what_only_the_caller_may_decide_must_be_allowed(name):
     fixed = fixing({name: "x"}, {})
     assert "is for the caller to decide" in amended({}, fixed).refused[0].why
-    assert amended({}, fixed, guard=Guard(allows_money=True)).request == {name: "x"}
+    assert amended({}, fixed, guard=Guard(decides_for_caller=True)).request == {name: "x"}
     by_name = Guard(fields={fixed.operation: frozenset({name})})
     assert amended({}, fixed, guard=by_name).request == {name: "x"}
     nested = fixing({"order": {name: "x"}}, {})
@@ -239,7 +239,7 @@ def test_what_only_the_caller_may_decide_must_be_allowed(name):
 
 
 def test_allowing_money_allows_no_credential():
-    assert amended({}, fixing({"api_key": "x"}, {}), guard=Guard(allows_money=True)).refused
+    assert amended({}, fixing({"api_key": "x"}, {}), guard=Guard(decides_for_caller=True)).refused
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def agent(shop, memory=None, path="/orders", **options):
                 shop.preconditions.append(Precondition.from_header(request.headers[PRECONDITION_HEADER]))
             return inner.handle_request(request)
 
-    guard = Guard(allows_money=True)
+    guard = Guard(decides_for_caller=True)
     transport = MemoryTransport(memory or Memory(), Noting(), guard=guard, **options)
     with serving(shop.app) as address, httpx2.Client(base_url=address, transport=transport) as client:
         yield lambda **wanted: client.post(path, json=wanted).status_code

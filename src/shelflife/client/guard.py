@@ -81,7 +81,7 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True):
     fields: Mapping[str, frozenset[str]] | None = None
     """For each operation the fields that may be set; an operation that is not here allows none. None for any field."""
 
-    allows_money: bool = False
+    decides_for_caller: bool = False
     """Whether a fix may also change all that is for the caller to decide, and that `fields` does not name."""
 
     def __post_init__(self) -> None:
@@ -106,7 +106,7 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True):
             if depth == _MOST_LAYERS:
                 return "its parameters are nested too deeply"
             for name in (name for value in layer if isinstance(value, Mapping) for name in value):
-                is_left_to_the_caller = not self.allows_money and not (depth == 0 and name in named)
+                is_left_to_the_caller = not self.decides_for_caller and not (depth == 0 and name in named)
                 why = _suspicion(name, is_left_to_the_caller)
                 if why is not None:
                     return f"{name[:64]!a} {why}"

@@ -92,7 +92,7 @@ def _before(task_input: Mapping[str, Any], name: str, words: MemoryWords) -> str
 
 def _shown(entries: Sequence[Entry], guard: Guard | None) -> list[Entry]:
     """The entries that are shown: the first of those that may be, up to a number and a length."""
-    guard = guard or Guard(allows_money=True)  # the planner sees it and decides
+    guard = guard or Guard(decides_for_caller=True)  # the planner sees it and decides
     allowed = (entry for entry in entries if guard.refusal(entry) is None and _can_be_shown(entry))
     first = list(islice(allowed, _MOST_SHOWN))
     lengths = accumulate(len(_line(entry)) + 1 for entry in first)

@@ -298,7 +298,7 @@ def _trial(bench: _Bench, planner: Planner, episode: Episode, consume: Consume) 
         return _Outcome(False, _tokens(proposal))
     if consume is Consume.APPLY:
         request = bench.memory.amend(
-            bench.origin, bench.api.operation, request, Guard(allows_money=True)
+            bench.origin, bench.api.operation, request, Guard(decides_for_caller=True)
         ).request
     return _Outcome(bench.send(request).is_success, _tokens(proposal))
 

@@ -182,7 +182,7 @@ def guard_of(scenario: Scenario, conduct: Conduct) -> Guard:
     """What remembered fixes may do to requests. Fields are allowed by name when the fixes that the tasks need set them."""
     match conduct.guard:
         case "open":
-            return Guard(allows_money=True)
+            return Guard(decides_for_caller=True)
         case "default":
             return Guard()
         case "fields":
