@@ -89,7 +89,7 @@ def test_enriched_usage_has_the_share_of_drifting_rows_that_it_says():
 
 
 def test_a_frozen_stream_has_the_same_usage_and_no_release_after_the_first():
-    frozen = drawn(is_frozen=True)
+    frozen = drawn(frozen=True)
     assert frozen.order == drawn().order
     assert [drift.after for drift in frozen.drift] == [-1, -1]
 
@@ -138,8 +138,10 @@ def test_what_is_drawn_cannot_be_given_too():
 
 
 def test_a_stream_may_be_like_an_organic_one_with_another_draw():
-    text = 'name = "mine"\nlike = "organic-zones-40"\n[organic]\nreleases = "zones"\nrows = 5\nrequests = 1\n'
-    assert len(parse(text, "mine.toml").order) == 54
+    text = 'name = "mine"\nlike = "organic-zones-40"\n[organic]\ndraw = 7\n'
+    mine, base = parse(text, "mine.toml"), load("organic-zones-40")
+    assert len(mine.order) == len(base.order) == 40
+    assert mine.families != base.families
 
 
 def test_a_stream_whose_releases_were_not_fetched_says_how_to_fetch_them(tmp_path, monkeypatch, capsys):
@@ -185,6 +187,7 @@ def test_writing_over_an_old_value_needs_as_few_retries_as_exact_and_sends_stale
 @pytest.mark.parametrize("arm", ["A1", "A2", "exact"])
 def test_what_came_since_each_release_adds_up_to_the_whole(arm):
     score = score_of(recorded(SHORT, arm))
+    assert [one.evictions for one in score.by_event] == score.evictions_by_event
     assert [one.after for one in score.by_event] == score.drifted_after == [-1, 4, 9, 14, 19, 24, 29, 34]
     assert {one.episodes for one in score.by_event} == {5}
     for name in ("retries", "stale_injections", "stale_executions", "evictions"):

@@ -36,7 +36,8 @@ def since_each(
     executed: Sequence[int],
 ) -> Iterator[SinceDrift]:
     """For each moment of drift, from then to the next. Of what was stale there are the episodes, one for each time."""
-    for moment, next_moment in pairwise([*moments, max(ended, default=0)]):
+    after_all = max(ended, default=0) + 1  # what is heard of after the last episode is of the last drift too
+    for moment, next_moment in pairwise([*moments, after_all]):
         these = range(moment + 1, next_moment + 1)
         tried = [one for one in attempts if one.episode in these]
         yield SinceDrift(

@@ -277,8 +277,12 @@ def _resolved(raw: dict[str, Any]) -> dict[str, Any]:
     base = _resolved(tomllib.loads(_text_of(raw["like"])))
     if "drift" in changes:
         base.pop("stale_slots", None)  # they are those of another drift
-    families = {**base.get("families", {}), **changes.get("families", {})}
-    return {**base, **changes, **({"families": families} if families else {})}
+    merged: dict[str, Any] = {
+        part: {**base.get(part, {}), **changes.get(part, {})}
+        for part in ("families", "organic")
+        if part in base or part in changes
+    }
+    return {**base, **changes, **merged}
 
 
 def _with_releases(raw: dict[str, Any], lines: TomlLines, problems: list[str]) -> dict[str, Any]:

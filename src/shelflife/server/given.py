@@ -29,7 +29,7 @@ Unless = dict[str, tuple[Any, ...]]
 class Given:
     """A request as a check is given it."""
 
-    __slots__ = ("_asked_for", "_body", "_request", "fields")
+    __slots__ = ("_asked_for", "_body", "_decoded", "_request", "_verdict", "fields")
 
     def __init__(
         self,
@@ -44,6 +44,8 @@ class Given:
         self._request = request
         self._body = body
         self._asked_for = asked_for
+        self._decoded: dict[str, Any] | None = None
+        self._verdict: tuple[Reader, Any] | tuple[None, None] | None = None
         self.fields: Mapping[str, Any] = request
         """What policies see."""
         if type(request) is dict:
@@ -67,13 +69,19 @@ class Given:
     @property
     def reader(self) -> Reader | None:
         """How the body is read to give this; None when it is not in the body alone."""
-        sent, reader = self._sent(), self._asked_for()
-        kind = dict if isinstance(self._request, Mapping) else type(self._request)
-        if sent is None or reader is None or reader.model.kind is not kind:
-            return None
-        again = reader.read(sent)
-        seen = again if kind is dict else seen_of(again, sent, reader.model)
-        return reader if _is_same(self.fields, seen) else None
+        return self._read_again()[0]
+
+    def _read_again(self) -> tuple[Reader, Any] | tuple[None, None]:
+        """How the body is read to give this, and what comes of that. It is read once, however many ask."""
+        if self._verdict is None:
+            self._verdict = None, None
+            sent, reader = self._sent(), self._asked_for()
+            kind = dict if isinstance(self._request, Mapping) else type(self._request)
+            if sent is not None and reader is not None and reader.model.kind is kind:
+                again = reader.read(sent)
+                seen = again if kind is dict else seen_of(again, sent, reader.model)
+                self._verdict = (reader, again) if _is_same(self.fields, seen) else (None, None)
+        return self._verdict
 
     def said(self, when: When, unless: Unless, parameters: Mapping[str, Any]) -> tuple[When, Unless] | str:
         """What policies have read, as conditions on what was sent, or why it cannot be said. The fix has these parameters."""
@@ -86,21 +94,24 @@ class Given:
             return _of_a_dictionary(request, sent, when, unless)
         if reader.model.kind is not type(request):
             return "its handler makes something else of the body than its route says, and nobody knows what"
-        if self.reader is None:
+        known, again = self._read_again()
+        if known is None:
             return "its handler has changed what was sent, or a model reads that otherwise each time"
         try:
-            return _Said(reader.read(sent), sent, reader.model).conditions(when, unless, parameters)
+            return _Said(again, sent, known.model).conditions(when, unless, parameters)
         except ServerError as why:
             return str(why)
 
     def _sent(self) -> dict[str, Any] | None:
         """The object that is in the body."""
-        try:
-            sent = msgspec.json.decode(self._body) if self._body else None
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return None
-        is_carried = isinstance(sent, dict) and fault_in(sent, DEEPEST_VALUE) is None
-        return sent if is_carried else None
+        if self._decoded is None and self._body:
+            try:
+                sent = msgspec.json.decode(self._body)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                return None
+            is_carried = isinstance(sent, dict) and fault_in(sent, DEEPEST_VALUE) is None
+            self._decoded = sent if is_carried else None
+        return self._decoded
 
 
 def _of_a_dictionary(

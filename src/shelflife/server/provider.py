@@ -118,8 +118,8 @@ class Provider:
         self.apps = Apps(self.policies)
         """The apps that it is installed in."""
         self._readers: dict[str, Reader | None] = {}
+        """By operation: how bodies of requests that came to a check are read."""
         self._looks_left = _FIRST_CHECKS
-        """By operation: what bodies of requests that were refused are read as."""
         self._ready_in = 0
         """The process in which it is ready."""
 

@@ -40,7 +40,7 @@ class Organic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """The release with which the stream begins; None for the first that is known."""
 
     last: str | None = None
-    is_frozen: bool = False
+    frozen: bool = False
     """Nothing is ever released after the first: the same usage with no drift."""
 
     draw: int = 0
@@ -183,7 +183,7 @@ def _drift(
 ) -> Iterator[dict[str, Any]]:
     for table, rows in opening.items():
         yield {"after": -1, "says": f"{organic.releases}, as the stream begins", "table": table, "rows": rows}
-    for number, release in enumerate(() if organic.is_frozen else later, start=1):
+    for number, release in enumerate(() if organic.frozen else later, start=1):
         for table, change in release.tables.items():
             yield {
                 "after": number * organic.requests - 1,
