@@ -131,6 +131,16 @@ def test_the_user_says_which_operations_and_fields():
         assert bool(amended({"plan": "basic"}, one, guard=guard).applied) is is_applied
 
 
+def test_below_a_root_an_operation_may_be_named_as_the_server_does():
+    one = fixing({"promo": "P1"}, root=f"{ORIGIN}/shop", operation="POST /shop/orders")
+    for name in ("POST /orders", "POST /shop/orders"):
+        allowed = Guard(operations=frozenset({name}), fields={name: frozenset({"promo"})})
+        assert amended({"plan": "basic"}, one, guard=allowed).request["promo"] == "P1"
+    other = Guard(fields={"POST /carts": frozenset({"promo"})})
+    [refused] = amended({"plan": "basic"}, one, guard=other).refused
+    assert refused.why == "POST /shop/orders is not among the operations whose fields may be set"
+
+
 def test_a_fix_that_is_too_large_is_refused():
     assert "too large" in amended({"plan": "basic"}, fixing({"promo": "x" * 20_000})).refused[0].why
 

@@ -359,3 +359,39 @@ def test_a_body_that_a_dependency_asks_for_too_is_still_one_body():
         return [(await asked(app, {"speed": "fast"}, memory))[1].status_code for _ in range(2)]
 
     assert asyncio.run(play()) == [422, 200]
+
+
+class Cargo(BaseModel):
+    kind: str
+    tonnes: int
+
+
+class Call(BaseModel):
+    cargo: Cargo
+    name: str
+    code: str | None = None
+
+
+@pytest.mark.spec("12.7")
+def test_a_model_is_asked_about_by_parts_of_the_models_in_it_too():
+    provider, app = Provider({"cargoes": {"grain": {"code": "G"}}}), FastAPI()
+    install(app, provider)
+
+    @provider.policy
+    def code_of_the_cargo(request, tables):
+        row = tables.cargoes.get(request["cargo"]["kind"])
+        return fix("CODE", code=row["code"]) if row and not request.equals("code", row["code"]) else None
+
+    @app.post("/r")
+    def send(wanted: Call) -> dict[str, bool]:
+        provider.check(wanted)
+        return {"done": True}
+
+    async def play():
+        async with httpx2.AsyncClient(base_url="http://t", transport=httpx2.ASGITransport(app)) as client:
+            question = {"operation": "POST /r", "request": {"cargo": {"kind": "grain"}}}
+            return (await client.post("/contract/fixes", json=question)).json()["recovery_feedback"]
+
+    [told] = asyncio.run(play())["suggestions"]
+    assert (told["parameters"], told["cache_hint"]) == ({"code": "G"}, "cacheable")
+    assert told["when"] == {"cargo/kind": "grain"}

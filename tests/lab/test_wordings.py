@@ -73,6 +73,8 @@ def outcome(records):
     score = msgspec.to_builtins(score_of(records))
     for name in ("tokens", "spent", "started_at"):
         del score[name]
+    for since in score["by_event"]:
+        del since["tokens"]
     del score["spec"]["wording"]
     return score
 

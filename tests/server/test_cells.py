@@ -204,7 +204,22 @@ def test_a_field_that_is_there_in_an_object_says_that_the_object_is():
     assert (when, unless) == ({}, {"customer/country": (None,)})
     assert not holds(when, {"customer": "Ada"}, unless)
     absent = conditions_of(lambda request: "city" in request["customer"], request)
-    assert absent == ({"customer/city": None, "customer": request["customer"]}, {})
+    assert absent == ({"customer/city": None}, {"customer/country": (None,)})  # as good as any
+    assert not holds(*absent[:1], {"customer": "Ada"}, absent[1])
+    assert not holds(*absent[:1], {}, absent[1])
+    empty = conditions_of(lambda request: "city" in request["customer"], {"customer": {}})
+    assert empty == ({"customer/city": None, "customer": {}}, {})
+
+
+@pytest.mark.spec("4.4", "4.9")
+def test_to_compare_inside_of_an_object_counts_no_more_than_that():
+    look = lambda request: request["customer"].equals("country", "fr")  # noqa: E731
+    for sent in ({"country": "de", "name": "Ada"}, {"name": "Ada"}):
+        when, unless = conditions_of(look, {"customer": sent})
+        assert when == {}
+        assert holds(when, {"customer": {**sent, "age": 5, "country": "it", "name": "Bob"}}, unless)
+        assert not holds(when, {"customer": {**sent, "country": "fr"}}, unless)
+        assert not any(holds(when, other, unless) for other in ({}, {"customer": "Ada"}, {"customer": {}}))
 
 
 def test_a_value_that_is_read_counts_beside_its_presence():

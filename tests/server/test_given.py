@@ -237,6 +237,49 @@ def test_models_inside_of_models_have_names_of_their_own(sent, when):
     assert holds(found, sent)
 
 
+@pytest.mark.parametrize(
+    ("sent", "when", "unless"),
+    [
+        ({"zip": "1", "name": "Ada"}, {}, {"shipTo/zip": (None, "9")}),
+        ({"name": "Ada"}, {}, {"shipTo/name": (None,), "shipTo/zip": ("9",)}),
+        ({}, {"shipTo": {}}, {}),
+    ],
+)
+def test_to_compare_inside_of_a_model_counts_no_more_than_that(sent, when, unless):
+    class Home(BaseModel):
+        zip: str = "0"
+        name: str = "nobody"
+
+    class Sent(BaseModel):
+        ship_to: Home = Field(Home(zip="9"), alias="shipTo")
+
+    def policy(request, tables):
+        is_same = request["shipTo"].equals("zip", "9")
+        return None if is_same else fix("F", code=tables.codes["x"]["code"])
+
+    found = conditions(policy, Sent, {"shipTo": sent})
+    assert found[0] == when
+    assert {at: set(values) for at, values in found[1].items()} == {
+        at: set(values) for at, values in unless.items()
+    }
+    assert not holds(found[0], {}, found[1])  # there the zip is 9
+
+
+def test_a_default_inside_of_a_model_counts_no_more_than_that():
+    class Home(BaseModel):
+        zip: str = "0"
+        name: str = "nobody"
+
+    class Sent(BaseModel):
+        home: Home = Home(zip="9")
+
+    def policy(request, tables):
+        return fix("F", seen=request["home"]["zip"], code=tables.codes["x"]["code"])
+
+    assert conditions(policy, Sent, {"home": {"name": "Ada"}}) == ({"home/zip": None}, {"home/name": (None,)})
+    assert conditions(policy, Sent, {"home": {}}) == ({"home": {}}, {})
+
+
 def test_lists_of_models_are_seen_by_the_names_on_the_wire():
     sent = {"lines": [{"post_code": "1"}]}
     suggestion = suggested(reading("lines"), Parcel, sent)

@@ -305,7 +305,9 @@ def test_that_an_object_is_there_is_a_reading_of_its_own():
         assert "basic" in tables.plans
         return fix("F") if request.get("customer") is not None else None
 
-    assert reads_of(policy, {"customer": {"name": "Ada"}}).when == {"customer": {"name": "Ada"}}
+    reads = reads_of(policy, {"customer": {"name": "Ada"}})
+    assert (reads.when, reads.unless) == ({}, {"customer/name": (None,)})
+    assert reads_of(policy, {"customer": {}}).when == {"customer": {}}
 
 
 def test_an_unknown_table_is_the_policys_mistake():

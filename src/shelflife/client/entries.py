@@ -25,6 +25,7 @@ __all__ = [
     "Root",
     "Shape",
     "Vouched",
+    "below_root",
     "digest_of",
     "is_below",
     "origin_of",
@@ -72,6 +73,13 @@ def root_at(url: str) -> Root:
 def is_below(path: str, root: str) -> bool:
     """Whether a request for a path is under a contract that lives at this path."""
     return path == root or path.startswith(f"{root}/")
+
+
+def below_root(root: Root, operation: str) -> str:
+    """An operation as the server knows it: by its path below the root of the contract."""
+    method, _, path = operation.partition(" ")
+    prefix = urlsplit(root).path
+    return f"{method} {path.removeprefix(prefix)}" if prefix and is_below(path, prefix) else operation
 
 
 def digest_of(*parts: Any) -> str:

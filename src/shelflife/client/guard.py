@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from shelflife.client.entries import Entry
+from shelflife.client.entries import Entry, below_root
 from shelflife.client.events import Applied, Refused
 from shelflife.contract.merging import merged
 from shelflife.contract.when import WHOLE_REQUEST, field_path
@@ -76,7 +76,8 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     operations: frozenset[str] | None = None
-    """The operations whose requests may be amended; None for all."""
+    """The operations whose requests may be amended; None for all. Each with its whole path, or as the server knows it: below the root of
+    the contract."""
 
     fields: Mapping[str, frozenset[str]] | None = None
     """For each operation the fields that may be set; an operation that is not here allows none. None for any field."""
@@ -96,9 +97,12 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True):
 
     def refusal(self, entry: Entry) -> str | None:
         """Why an entry may not be applied; None when it may."""
-        if self.operations is not None and entry.operation not in self.operations:
+        names = {entry.operation, below_root(entry.root, entry.operation)}
+        if self.operations is not None and names.isdisjoint(self.operations):
             return f"{entry.operation} is not among the operations that may be amended"
-        named = (self.fields or {}).get(entry.operation, frozenset())
+        if self.fields is not None and names.isdisjoint(self.fields):
+            return f"{entry.operation} is not among the operations whose fields may be set"
+        named = frozenset().union(*((self.fields or {}).get(name, ()) for name in names))
         unlisted = entry.parameters.keys() - named
         if self.fields is not None and unlisted:
             return f"{min(unlisted)!a} is not among the fields that may be set"

@@ -4,12 +4,11 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import islice
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 
 from shelflife.client.asking import Exchange, Fields, Question, Steps
-from shelflife.client.entries import Entry, Root, is_below
+from shelflife.client.entries import Entry, Root, below_root
 from shelflife.client.events import Event, Evicted, Suspected
 from shelflife.client.guard import Guard, amend
 from shelflife.client.observing import NOTHING, About, Observing
@@ -79,7 +78,7 @@ class Revalidating:
         headers = {}
         if knowledge is not None and knowledge.place.at is not None:
             headers[AT_HEADER] = knowledge.place.new_header()
-        asked = AskFixes(operation=_below(root, asked_as or operation), request=dict(request))
+        asked = AskFixes(operation=below_root(root, asked_as or operation), request=dict(request))
         body = body_of((yield Question(f"{root}/contract/fixes", _encode(asked), headers)))
         if body is None:
             return []
@@ -126,13 +125,6 @@ class Revalidating:
             about = About(suspects, knowledge)
             events += yield from self._asking_about(root, operation, fields, about, asked_as)
         return events
-
-
-def _below(root: Root, operation: str) -> str:
-    """An operation as the server knows it: by its path below the root of the contract."""
-    method, _, path = operation.partition(" ")
-    prefix = urlsplit(root).path
-    return f"{method} {path.removeprefix(prefix)}" if prefix and is_below(path, prefix) else operation
 
 
 def _renewals(events: Iterable[Event]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -5,7 +5,8 @@ what was sent in its own way: `"true"` as true, nothing as a default, one field 
 into conditions on the body, before a client is told of them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from shelflife.contract.values import DEEPEST_VALUE, fault_in
 from shelflife.contract.when import WHOLE_REQUEST, as_read, field_path, names_in, read_at
 from shelflife.server.errors import MalformedRequest, ServerError, UsageError
 from shelflife.server.models import DICTIONARY, Reader, may_be_told, seen_of
+from shelflife.server.reads import with_objects
 from shelflife.server.shapes import RAW, Model, Part, Shape
 
 __all__ = ["Given"]
@@ -83,22 +85,27 @@ class Given:
                 self._verdict = (reader, again) if _is_same(self.fields, seen) else (None, None)
         return self._verdict
 
-    def said(self, when: When, unless: Unless, parameters: Mapping[str, Any]) -> tuple[When, Unless] | str:
-        """What policies have read, as conditions on what was sent, or why it cannot be said. The fix has these parameters."""
+    def said(
+        self, when: When, unless: Unless, parameters: Mapping[str, Any], objects: Iterable[str] = ()
+    ) -> tuple[When, Unless] | str:
+        """What policies have read, as conditions on what was sent, or why it cannot be said.
+
+        The fix has these parameters. The objects must be there for it to hold.
+        """
         if self._body is None:
-            return when, unless
+            return with_objects(when, unless, objects, self.fields)
         sent, request, reader = self._sent() or {}, self._request, self._asked_for()
         if reader is None:
             return "its handler may read a body in several ways, or only a part of it"
         if isinstance(request, Mapping) and reader.model.kind is dict:
-            return _of_a_dictionary(request, sent, when, unless)
+            return _of_a_dictionary(request, sent, when, unless, objects)
         if reader.model.kind is not type(request):
             return "its handler makes something else of the body than its route says, and nobody knows what"
         known, again = self._read_again()
         if known is None:
             return "its handler has changed what was sent, or a model reads that otherwise each time"
         try:
-            return _Said(again, sent, known.model).conditions(when, unless, parameters)
+            return _Said(again, sent, known.model, self.fields).conditions(when, unless, parameters, objects)
         except ServerError as why:
             return str(why)
 
@@ -115,19 +122,19 @@ class Given:
 
 
 def _of_a_dictionary(
-    fields: Mapping[str, Any], sent: Mapping[str, Any], when: When, unless: Unless
+    fields: Mapping[str, Any], sent: Mapping[str, Any], when: When, unless: Unless, objects: Iterable[str]
 ) -> tuple[When, Unless] | str:
     """The same conditions, if what they are about is what was sent. A handler may have added something else."""
     for name, value in sent.items():
         if name not in fields or not _is_same(fields[name], value):
             return f"its handler has changed {shown(name)}, or a framework has"
     added = fields.keys() - sent.keys()
-    for path in (*when, *unless):
+    for path in (*when, *unless, *objects):
         if added if path == WHOLE_REQUEST else names_in(path)[0] in added:
             return (
                 f"it reads {shown(path) if path else 'all of the request'}, and its handler has added to that"
             )
-    return when, unless
+    return with_objects(when, unless, objects, sent)
 
 
 def _is_same(given: Any, sent: Any) -> bool:
@@ -152,6 +159,9 @@ class _Place(NamedTuple):
     around: Mapping[str, None] = {}
     """What else must be so for this place to count: that the objects around it are not said by another name."""
 
+    there: str = ""
+    """Something else that must be there for it to count: it is in the same object, and nothing was said of this."""
+
 
 class _Said(NamedTuple):
     """What a client has sent, beside the model that it is read as."""
@@ -159,13 +169,23 @@ class _Said(NamedTuple):
     read: Any
     sent: dict[str, Any]
     model: Model
+    fields: Mapping[str, Any]
 
-    def conditions(self, when: When, unless: Unless, parameters: Mapping[str, Any]) -> tuple[When, Unless]:
+    def conditions(
+        self, when: When, unless: Unless, parameters: Mapping[str, Any], objects: Iterable[str]
+    ) -> tuple[When, Unless]:
         said: When = {}
+        never: dict[str, list[Any]] = {}
         for path in when:
             place = self._place(path)
             said |= {**place.around, **place.said}
-        never: dict[str, list[Any]] = {}
+            if place.there:
+                never.setdefault(place.there, []).append(None)
+        for path in objects:
+            place = self._witness(path, unless)
+            said |= {**place.around, **place.said}
+            if place.there:
+                never.setdefault(place.there, []).append(None)
         for path, values in unless.items():
             place = self._place(path)
             said |= place.around
@@ -174,12 +194,24 @@ class _Said(NamedTuple):
                 for other in others:
                     never.setdefault(other, []).append(value)
                 said |= {} if others else place.said
+                if place.there and not others:
+                    never.setdefault(place.there, []).append(None)
         if WHOLE_REQUEST in said:
             return {WHOLE_REQUEST: said[WHOLE_REQUEST]}, {}
         return said, {path: tuple(values) for path, values in never.items() if path not in said}
 
     def _place(self, path: str) -> _Place:
         return self._below(self.read, self.model, WHOLE_REQUEST, names_in(path))
+
+    def _witness(self, path: str, compared: Collection[str]) -> _Place:
+        """What says that an object is there: a field of it that was sent, best of all one that was compared. Else it is all of it."""
+        inside = [field_path(path, name) for name in read_at(self.fields, path) or ()]
+        for at in sorted(inside, key=lambda at: at not in compared):
+            with suppress(ServerError):  # where one is not plain, another will do
+                place = self._place(at)
+                if place.used:
+                    return place._replace(said={}, there=place.used)
+        return self._place(path)
 
     def _below(self, holder: Any, model: Model, above: str, steps: list[str]) -> _Place:
         """The place of something in an object that the client has sent in the place `above`."""
@@ -203,7 +235,11 @@ class _Said(NamedTuple):
         used = next((at for at in there if there[at] is not None), "")
         held = getattr(holder, part.name, None)
         if not used and above and held is not None:  # a default, as long as the object is there
-            return self._whole(holder, model, above)
+            inside = read_at(self.sent, above)
+            if not inside:
+                return _Place({above: {}})
+            there_too = field_path(above, next(iter(inside)))
+            return _Place(dict.fromkeys(part.names), part if len(steps) == 1 else None, there=there_too)
         before = dict.fromkeys(part.names[: part.names.index(used)] if used else part.names)
         if shape.model is not None and isinstance(there.get(used), dict):
             if shape.model is not RAW and type(held) is not shape.model.kind:

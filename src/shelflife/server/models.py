@@ -72,8 +72,7 @@ class Reader(NamedTuple):
         if self.model.has_code or not hasattr(self.model.kind, "model_fields") or self.read(sent) is not None:
             return self
         lenient = _lenient(self.model.kind)
-        is_made = lenient is not None
-        return Reader(self.model._replace(kind=lenient), lenient.model_validate) if is_made else self
+        return (lenient and Reader.of_pydantic(lenient)) or self
 
 
 DICTIONARY = Reader(RAW, lambda sent: sent)
@@ -82,11 +81,15 @@ DICTIONARY = Reader(RAW, lambda sent: sent)
 
 @lru_cache(maxsize=256)
 def _lenient(kind: Any) -> Any:
-    """A model that asks for no field; None when there can be none."""
-    fields = {name: copy(field) for name, field in kind.model_fields.items() if field.is_required()}
-    for field in fields.values():
-        field.default = None
-    asked: dict[str, Any] = {name: (field.annotation, field) for name, field in fields.items()}
+    """A model that asks for no field, nor do the models in it; None when there can be none."""
+    asked: dict[str, Any] = {}
+    for name, known in kind.model_fields.items():
+        field, inner = copy(known), known.annotation
+        field.default = None if field.is_required() else field.default
+        if isinstance(inner, type) and hasattr(inner, "model_fields"):
+            asked[name] = (_lenient(inner) or inner, field)
+        elif known.is_required():
+            asked[name] = (inner, field)
     try:
         return sys.modules["pydantic"].create_model(kind.__name__, __base__=kind, **asked)
     except Exception:  # noqa: BLE001 - a class may refuse to be inherited from

@@ -59,11 +59,11 @@ def fix(type: str, parameters: Mapping[str, Any] | None = None, /, **fields: Any
 
 PolicyFunction = Callable[[Request, Tables], Fix | None]
 Said = Callable[
-    [dict[str, Any], dict[str, tuple[Any, ...]], dict[str, Any]],
+    [dict[str, Any], dict[str, tuple[Any, ...]], dict[str, Any], list[str]],
     tuple[dict[str, Any], dict[str, tuple[Any, ...]]] | str,
 ]
-"""Turns what was read of a request, as `when` and `unless`, into what its client has said, or says why it cannot. The last are the
-fix's parameters."""
+"""Turns what was read of a request, as `when` and `unless`, into what its client has said, or says why it cannot. It is also given the
+fix's parameters, and the objects that must be there."""
 
 
 _told: WeakKeyDictionary[PolicyFunction, set[str]] = WeakKeyDictionary()
@@ -278,7 +278,9 @@ def _suggestion(
     if reads.untracked is None:
         _judge_steadiness(policy, reads, is_steady)
     is_tracked = reads.untracked is None and bool(reads.tables)
-    told = said(reads.when, reads.unless, parameters) if said and is_tracked else (reads.when, reads.unless)
+    told: tuple[dict[str, Any], dict[str, tuple[Any, ...]]] | str = reads.conditions(fields)
+    if said and is_tracked:
+        told = said(reads.when, reads.unless, parameters, reads.objects)
     if isinstance(told, str):
         policy.tell_once(logging.WARNING, f"{told}, so such a fix of it is never kept")
     if isinstance(told, str) or not is_tracked:

@@ -7,7 +7,7 @@ out copies of lists and objects, in sorted order. So neither a policy's mistake 
 into a result.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from typing import Any, NoReturn
 from weakref import ref
@@ -15,13 +15,13 @@ from weakref import ref
 from shelflife.contract import Rule, same_json
 from shelflife.contract.cells import ALL_KEYS, Cells, Columns, size_of
 from shelflife.contract.names import node_id
-from shelflife.contract.when import WHOLE_REQUEST, as_read, field_path
+from shelflife.contract.when import WHOLE_REQUEST, as_read, field_path, read_at
 from shelflife.server.delta import Row
 from shelflife.server.graph import target_keys
 from shelflife.server.state import State
 from shelflife.server.tables import Table, key_of
 
-__all__ = ["Reads", "Request", "RowView", "TableView", "Tables"]
+__all__ = ["Reads", "Request", "RowView", "TableView", "Tables", "with_objects"]
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 _MOST_KEPT_VIEWS = 4096
@@ -105,20 +105,48 @@ class Reads:
 
     @property
     def when(self) -> dict[str, Any]:
-        """The fields that were read, with their values; None where there was none.
+        """The fields that were read, with their values; None where there was none."""
+        if WHOLE_REQUEST in self._fields:
+            return {WHOLE_REQUEST: self._fields[WHOLE_REQUEST]}
+        return dict(self._fields)
 
-        That an object is there at all is a reading too. Something found inside it says so; where nothing was, the
-        object is recorded whole.
-        """
-        when = dict(self._fields)
-        found = [path for path, value in when.items() if value is not None]
+    @property
+    def objects(self) -> list[str]:
+        """The objects that were looked into, where nothing found inside says that they are there: that is a reading too."""
+        if WHOLE_REQUEST in self._fields:
+            return []
+        found = [path for path, value in self._fields.items() if value is not None]
         inside = (*found, *(path for path, values in self._different.items() if None in values))
-        for path, value in self._entered.items():
-            if path not in found and not any(read.startswith(path + "/") for read in inside):
-                when[path] = as_read(value)
-        if WHOLE_REQUEST in when:
-            return {WHOLE_REQUEST: when[WHOLE_REQUEST]}
-        return when
+        return [
+            path
+            for path in self._entered
+            if path not in found and not any(read.startswith(path + "/") for read in inside)
+        ]
+
+    def conditions(self, request: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, tuple[Any, ...]]]:
+        """`when` and `unless` for a request that is read as it is sent."""
+        return with_objects(self.when, self.unless, self.objects, request)
+
+
+def with_objects(
+    when: dict[str, Any],
+    unless: dict[str, tuple[Any, ...]],
+    objects: Iterable[str],
+    request: Mapping[str, Any],
+) -> tuple[dict[str, Any], dict[str, tuple[Any, ...]]]:
+    """Conditions which also say that objects of a request are there: something in each of them is, or it is empty.
+
+    Best of all is what was compared. What is found in place of a text has no fields.
+    """
+    said, never = dict(when), dict(unless)
+    for path in objects:
+        inside = {field_path(path, name): value for name, value in (read_at(request, path) or {}).items()}
+        there = next((at for at in (*(at for at in unless if at in inside), *inside)), None)
+        if there is None:
+            said[path] = {}
+        else:
+            never[there] = (*never.get(there, ()), None)
+    return said, {at: values for at, values in never.items() if at not in said}
 
 
 def _name(name: object) -> str | None:

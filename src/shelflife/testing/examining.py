@@ -65,8 +65,7 @@ def examine(
         found[0].suggestion if found else None,
         reads.cells,
         tuple(reads.rules),
-        reads.when,
-        reads.unless,
+        *reads.conditions(request),
         tuple(untracked),
     )
 
