@@ -15,7 +15,7 @@ from shelflife.lab.planners.protocol import Message, PlannerError, Proposal
 from shelflife.lab.prompting import digest_of_messages
 from shelflife.lab.records import Model, RecordsError, end_with_a_whole_line
 
-__all__ = ["Answers", "AskedOnce"]
+__all__ = ["Answers", "AskedOnce", "holds_answers"]
 
 
 class _Kept(msgspec.Struct, frozen=True):
@@ -33,26 +33,39 @@ _decode = msgspec.json.Decoder(_Kept).decode
 class Answers:
     """A file of answers, each there once it was given. A killed process loses none but the one it was writing.
 
-    Several processes may add to it at once. What another has added since this one opened it is not seen.
+    Several processes may add to it at once. What another has added is seen when it is asked for.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._by_key: dict[str, Proposal] = {}
-        with self._alone() as file:
-            *lines, cut_off = file.read().split(b"\n")
-        for number, line in enumerate(lines, start=1):
-            try:
-                kept = _decode(line)
-            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-                raise RecordsError(f"{path}, line {number}, is no kept answer: {error}") from None
-            self._by_key[kept.key] = kept.proposal
-        if not cut_off.startswith(_OPENING[: len(cut_off)]):  # somebody else's, which nobody may take away
-            raise RecordsError(f"{path}, line {len(lines) + 1}, is no kept answer: it has another beginning")
+        self._lines_read, self._bytes_read = 0, 0
+        self._read_on()
 
     def get(self, key: str) -> Proposal | None:
         """The answer that is kept under a key, with the tokens that it took when it was given."""
+        if key not in self._by_key:
+            self._read_on()
         return self._by_key.get(key)
+
+    def _read_on(self) -> None:
+        """Read what has been added since."""
+        with self._alone() as file:
+            file.seek(self._bytes_read)
+            *lines, cut_off = file.read().split(b"\n")
+        for line in lines:
+            self._lines_read += 1
+            try:
+                kept = _decode(line)
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                told = f"{self.path}, line {self._lines_read}, is no kept answer: {error}"
+                raise RecordsError(told) from None
+            self._by_key[kept.key] = kept.proposal
+            self._bytes_read += len(line) + 1
+        if not cut_off.startswith(_OPENING[: len(cut_off)]):  # somebody else's, which nobody may take away
+            raise RecordsError(
+                f"{self.path}, line {self._lines_read + 1}, is no kept answer: it has another beginning"
+            )
 
     def add(self, key: str, proposal: Proposal) -> None:
         """Keep an answer."""
@@ -74,6 +87,12 @@ class Answers:
             raise RecordsError(
                 f"cannot keep answers in {self.path}: {os.strerror(error.errno or 0)}"
             ) from error
+
+
+def holds_answers(path: Path) -> bool:
+    """Whether a file is one of answers, and no record."""
+    with path.open("rb") as file:
+        return file.read(len(_OPENING)) == _OPENING
 
 
 class AskedOnce:

@@ -34,6 +34,7 @@ class OnTable(Enum):
     NOTHING = "keep everything"
     EVICT_TABLE = "evict all that depends on it"
     EVICT_ROWS = "ask which rows changed, and evict what rests on them"
+    EVICT_CELLS = "ask which columns of which rows changed, and evict what rests on them"
 
 
 class OnRules(Enum):
@@ -43,7 +44,7 @@ class OnRules(Enum):
     CLEAR = "evict everything"
     ALERT = "alert"
     EVICT_TABLES = "ask which rules changed, and evict by the tables they tie"
-    EVICT_RULES = "ask which rules changed, and evict what rests on them"
+    REVALIDATE_RULES = "ask which rules changed, and revalidate what rests on them"
 
 
 class Arm(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,5 +174,5 @@ ARMS: dict[str, Arm] = {
 }
 """The arms of the paper's ladder."""
 
-OF_USERS = _arm(EXACT.name, on_rules=OnRules.EVICT_RULES)
+OF_USERS = _arm(EXACT.name, on_table=OnTable.EVICT_CELLS, on_rules=OnRules.REVALIDATE_RULES)
 """How the strategy that users have is described beside the arms. It is played as it is shipped."""

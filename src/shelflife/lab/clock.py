@@ -30,9 +30,9 @@ class Clock:
         """The app, with the time that it takes counted."""
 
         async def timed(scope: Any, receive: Any, send: Any) -> None:
-            # the time of a question is counted where it is asked
-            is_question = scope.get("path", "").startswith("/contract/")
-            with nullcontext() if is_question else self.running("server"):
+            # the time of a question is counted where it is asked, and a lifespan is as long as the run
+            is_request = scope["type"] == "http" and not scope["path"].startswith("/contract/")
+            with self.running("server") if is_request else nullcontext():
                 await app(scope, receive, send)
 
         return timed

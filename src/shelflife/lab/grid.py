@@ -17,6 +17,7 @@ import httpx2
 import msgspec
 
 from shelflife.client.entries import digest_of
+from shelflife.lab.answers import holds_answers
 from shelflife.lab.planners import PlannerError
 from shelflife.lab.planners.models import LONGEST_ANSWER_S
 from shelflife.lab.planners.naming import planner_for
@@ -177,11 +178,23 @@ def kept_of(specs: Sequence[RunSpec], folder: Path, base_url: str | None = None)
 
 
 def scores_in(folder: Path) -> list[RunScore]:
-    """The scores of all whole runs that are recorded in a folder, compressed or not. A file that is there as both is read once."""
-    plain = set(folder.glob("*.jsonl"))
-    packed = {path for path in folder.glob("*.jsonl.gz") if path.with_suffix("") not in plain}
-    found = (last_run_in(path) for path in sorted(plain | packed))
-    return [score_of(records) for records in found if is_whole(records)]
+    """The scores of all whole runs that are recorded in a folder, compressed or not.
+
+    Of a run that was played several times, as of a stream that was edited meanwhile, the last one counts.
+    """
+    scores: dict[Any, RunScore] = {}
+    for path in sorted((*folder.glob("*.jsonl"), *folder.glob("*.jsonl.gz"))):
+        records = [] if holds_answers(path) else last_run_in(path)
+        if not is_whole(records):
+            continue
+        try:
+            score = score_of(records)
+        except (IndexError, KeyError, ValueError) as error:
+            raise RecordsError(f"{path} contradicts itself: {error!r}") from error
+        key = score.spec, score.model
+        if key not in scores or scores[key].started_at <= score.started_at:
+            scores[key] = score
+    return list(scores.values())
 
 
 def file_name_of(spec: RunSpec, scenario: Scenario, base_url: str | None = None) -> str:

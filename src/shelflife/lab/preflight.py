@@ -24,6 +24,7 @@ from shelflife.lab.prompting import messages_for, request_in
 from shelflife.lab.records import RecordsError, for_a_file
 from shelflife.lab.scenarios import Episode, HintShape, Scenario, load
 from shelflife.lab.spec import Consume
+from shelflife.lab.whole_files import write_whole
 from shelflife.testing import serving
 
 __all__ = ["Finding", "Preflight", "ShapeVerdict", "calls_of", "keep_preflight", "preflight", "preflights_in"]
@@ -168,7 +169,7 @@ def keep_preflight(found: Preflight, folder: Path) -> Path:
     path = folder / f"{_KEPT}{for_a_file(found.planner)[:_LONGEST_NAME]}--{digest_of(found.planner)[:8]}.json"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1))
+        write_whole(path, msgspec.json.format(msgspec.json.encode(found), indent=1))
     except OSError as error:
         raise RecordsError(f"cannot write {path}: {os.strerror(error.errno or 0)}") from error
     return path

@@ -417,6 +417,8 @@ def _decoded(lines: Iterable[bytes], path: Path) -> Iterator[Record]:
     for number, line in enumerate(lines, start=1):
         try:
             yield _decode(line)
+        except RecursionError:
+            raise RecordsError(f"{path}, line {number}, is no record: it is nested too deeply") from None
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             if _is_of_another_format(line):
                 raise RecordsError(

@@ -214,7 +214,7 @@ def parse(text: str, name: str) -> Scenario:
 def _parsed(text: str, name: str, *, taken: Collection[str]) -> Scenario:
     try:
         raw = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # of TOML, or of a number that is too long for Python
         raise ScenarioError(name, [str(error)]) from None
     except RecursionError:
         raise ScenarioError(name, ["it is nested too deeply"]) from None

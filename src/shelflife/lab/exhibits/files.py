@@ -12,6 +12,7 @@ from shelflife.lab.exhibits.figures import figure_keys, figures_of
 from shelflife.lab.exhibits.latex import as_latex
 from shelflife.lab.exhibits.markup import as_csv, as_markdown
 from shelflife.lab.exhibits.report import report_html
+from shelflife.lab.whole_files import write_whole
 
 __all__ = ["ExhibitsError", "make_room", "write_all"]
 
@@ -45,7 +46,7 @@ def write_all(collection: Collection, folder: Path) -> list[Path]:
             stale.unlink(missing_ok=True)
     for path, content in contents.items():
         with _writing(folder / path) as target:
-            target.write_bytes(content)
+            write_whole(target, content)
     return [folder / path for path in contents]
 
 

@@ -78,7 +78,7 @@ def slot_widths(runs: Runs) -> Exhibit:
             "Measurement Hygiene; the numbers: Table tab:ladder",
             "The paper's text leaves out the first governed episode after each rotation, and its denominators (nine of eleven) say two. It says that widening the slot by one episode raises"
             " compliance at A1, and does not say by how much.",
-            "With none left out, every arm with a memory fails in the first governed episode after the rotation. From one on A2D is right in all that are left.",
+            "With none left out, every arm with a memory fails in the first governed episode after the rotation. From one on a planner that does what it is shown is right at A2D in all that are left.",
             "Each rotation has slots of its own, so the more there are the more hangs on the width: see also Why the gap stops widening.",
         ),
     )
@@ -156,7 +156,7 @@ def precisions(runs: Runs) -> Exhibit:
             "By table A2 evicts nothing wrongly, as the paper says of itself. And 1 / count is right only where exactly one eviction is: with two right ones it reads 0.50, so it cannot be"
             " what a stream with two rotations is scored by.",
             "A restamp is an entry that was kept though a table of its own had moved, counted once for each time. The paper's set-up calls"
-            f" {_restamps_in_the_setup()} restamp correct, and its section on hygiene speaks of a reference of {_usual_restamps()}: the bump concerns three entries, and there are three here."
+            f" {_restamps_in_the_setup()} restamp correct, and its section on hygiene speaks of a reference of {_usual_restamps()}: on its stream the bump concerns three entries."
             " gemini-3.5-flash has 0, 0 and 1 there, for its episodes do not complete.",
             "Streams whose drift is of tables and rows, with planners that consume as the paper's do; a number that differs between runs has both its ends.",
             default_note(runs.arms(*streams)),

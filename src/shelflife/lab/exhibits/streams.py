@@ -142,7 +142,9 @@ def _probed(runs: Runs) -> str | None:
     asked = [run.model for run in runs.all if run.model]
     if not asked:
         return None
-    same_count = sum(one.served == one.requested.rpartition("/")[2] for one in asked)
+    same_count = sum(
+        (one.served or "").partition("@")[0] == one.requested.rpartition("/")[2] for one in asked
+    )
     return (
         f"Of {len(asked):,} runs with a model {same_count:,} were served by the one that was asked for, by its own word;"
         f" in the paper all {paper.PROBES.facts} were ({paper.PROBES.where})."

@@ -35,7 +35,7 @@ def tables_in(archive: Path, source: Source) -> dict[str, Rows]:
     try:
         with zipfile.ZipFile(archive) as opened:
             tables = source.read(opened)
-    except (OSError, zipfile.BadZipFile, zlib.error, EOFError) as error:
+    except (OSError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:  # or it is encrypted
         raise ReleasesError(f"{archive} cannot be read ({error}): remove it and fetch again") from error
     except (UnicodeDecodeError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ReleasesError(f"{archive} is not as the releases of {source.package} are: {error!r}") from error

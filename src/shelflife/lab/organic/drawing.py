@@ -24,7 +24,7 @@ class Organic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     rows: Annotated[int, Meta(ge=1)]
     """How many rows are in use: drawn from those that are there at first, and that some fix quotes."""
 
-    requests: Annotated[int, Meta(ge=1)]
+    requests: Annotated[int, Meta(ge=1, le=1_000)]
     """How many episodes there are with each release."""
 
     drifting: Annotated[float, Meta(ge=0, le=1)] | None = None

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from shelflife.errors import ShelflifeError
+from shelflife.lab.whole_files import write_whole
 
 __all__ = [
     "FETCHED",
@@ -70,7 +71,7 @@ def write_releases(path: Path, releases: Iterable[Release]) -> None:
     """Write a history. The same history is always the same bytes."""
     lines = b"".join(msgspec.json.encode(release) + b"\n" for release in releases)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(gzip.compress(lines, 9, mtime=0))
+    write_whole(path, gzip.compress(lines, 9, mtime=0))
 
 
 def read_releases(name: str) -> list[Release]:
