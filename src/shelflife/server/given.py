@@ -5,8 +5,7 @@ what was sent in its own way: `"true"` as true, nothing as a default, one field 
 into conditions on the body, before a client is told of them.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -182,7 +181,7 @@ class _Said(NamedTuple):
             if place.there:
                 never.setdefault(place.there, []).append(None)
         for path in objects:
-            place = self._witness(path, unless)
+            place = self._object(path)
             said |= {**place.around, **place.said}
             if place.there:
                 never.setdefault(place.there, []).append(None)
@@ -203,18 +202,28 @@ class _Said(NamedTuple):
     def _place(self, path: str) -> _Place:
         return self._below(self.read, self.model, WHOLE_REQUEST, names_in(path))
 
-    def _witness(self, path: str, compared: Collection[str]) -> _Place:
-        """What says that an object is there: a field of it that was sent, best of all one that was compared. Else it is all of it."""
-        inside = [field_path(path, name) for name in read_at(self.fields, path) or ()]
-        for at in sorted(inside, key=lambda at: at not in compared):
-            with suppress(ServerError):  # where one is not plain, another will do
-                place = self._place(at)
-                if place.used:
-                    return place._replace(said={}, there=place.used)
-        return self._place(path)
+    def _object(self, path: str) -> _Place:
+        """What says that an object is there. Where a model wants an object, whatever is sent is one."""
+        place = self._below(self.read, self.model, WHOLE_REQUEST, names_in(path), is_entered=True)
+        if place.part is None or not isinstance(place.said.get(place.used), dict):
+            return place
+        said, never = with_objects({}, {}, [place.used], self.sent)
+        return place._replace(said=said, there=next(iter(never), ""))
 
-    def _below(self, holder: Any, model: Model, above: str, steps: list[str]) -> _Place:
-        """The place of something in an object that the client has sent in the place `above`."""
+    def _below(
+        self,
+        holder: Any,
+        model: Model,
+        above: str,
+        steps: list[str],
+        is_entered: bool = False,
+        is_sure: bool = False,
+    ) -> _Place:
+        """The place of something in an object that the client has sent in the place `above`.
+
+        With `is_entered` it is an object of which no more is to be said here than that it is there. With `is_sure` whatever is sent
+        above is an object.
+        """
         if model.reads == "unknown":
             raise ServerError(f"it reads {type(holder).__name__}, which is not plain")
         if not steps or model.reads == "together" or steps[0] in model.computed:
@@ -235,16 +244,18 @@ class _Said(NamedTuple):
         used = next((at for at in there if there[at] is not None), "")
         held = getattr(holder, part.name, None)
         if not used and above and held is not None:  # a default, as long as the object is there
-            inside = read_at(self.sent, above)
-            if not inside:
-                return _Place({above: {}})
-            there_too = field_path(above, next(iter(inside)))
+            said, never = ({}, [above]) if is_sure else with_objects({}, {}, [above], self.sent)
+            if said:
+                return _Place(said)
+            there_too = next(iter(never))
             return _Place(dict.fromkeys(part.names), part if len(steps) == 1 else None, there=there_too)
         before = dict.fromkeys(part.names[: part.names.index(used)] if used else part.names)
         if shape.model is not None and isinstance(there.get(used), dict):
             if shape.model is not RAW and type(held) is not shape.model.kind:
                 raise ServerError(f"it reads {name}, which may be a secret")
-            inner = self._below(held, shape.model, used, steps[1:])
+            if is_entered and len(steps) == 1 and not (shape.is_only or shape.may_vanish):
+                return _Place({}, around=before, there=used)
+            inner = self._below(held, shape.model, used, steps[1:], is_entered, not shape.may_vanish)
             return inner._replace(around={**before, **inner.around})
         if not may_be_told(held, shape):
             raise ServerError(f"it reads {name}, which may be a secret")
