@@ -203,7 +203,7 @@ class ContractEndpoints(Endpoints):
     def _fixes(self, call: EndpointCall) -> Answer:
         asked = read_message(call.body, AskFixes)
         provider, stamp, operation = self.provider, None, self._disclosed(asked.operation)
-        if operation is None or (reader := provider.reader_of(operation)) is None:
+        if operation is None or (reader := provider.readers.of(operation)) is None:
             raise _CallRefused(404, "fixes of this operation are told only to clients that make the request")
         named = Named.from_header(call.headers.get(AT_HEADER.lower(), ""))
         if named is None:

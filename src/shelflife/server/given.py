@@ -18,13 +18,18 @@ from shelflife.contract.values import DEEPEST_VALUE, fault_in
 from shelflife.contract.when import WHOLE_REQUEST, as_read, field_path, names_in, read_at
 from shelflife.server.errors import MalformedRequest, ServerError, UsageError
 from shelflife.server.models import DICTIONARY, Reader, may_be_told, seen_of
+from shelflife.server.operations import Operation
+from shelflife.server.pins import Pin
 from shelflife.server.reads import with_objects
 from shelflife.server.shapes import RAW, Model, Part, Shape
 
-__all__ = ["Given"]
+__all__ = ["Given", "SeenReaders"]
 
 When = dict[str, Any]
 Unless = dict[str, tuple[Any, ...]]
+
+_FIRST_CHECKS = 256
+"""At so many checks it is looked at what handlers give them, beside those that refuse: it may not be the body alone."""
 
 
 class Given:
@@ -104,7 +109,7 @@ class Given:
         if known is None:
             return "its handler has changed what was sent, or a model reads that otherwise each time"
         try:
-            return _Said(again, sent, known.model, self.fields).conditions(when, unless, parameters, objects)
+            return _Said(again, sent, known.model).conditions(when, unless, parameters, objects)
         except ServerError as why:
             return str(why)
 
@@ -118,6 +123,30 @@ class Given:
             is_carried = isinstance(sent, dict) and fault_in(sent, DEEPEST_VALUE) is None
             self._decoded = sent if is_carried else None
         return self._decoded
+
+
+class SeenReaders:
+    """How the bodies of operations are read before they are checked, as far as checks have shown it."""
+
+    def __init__(self) -> None:
+        self._by_operation: dict[str, Reader | None] = {}
+        self._looks_left = _FIRST_CHECKS
+
+    def of(self, operation: Operation) -> Reader | None:
+        """As bodies were that came to a check, or else as its route says.
+
+        None when a check was given what is not in the body alone: only the handler knows that.
+        """
+        return self._by_operation.get(operation.name, operation.body)
+
+    def note(self, pin: Pin, given: Given, *, is_refused: bool) -> None:
+        """A check was given this. Once that was something else than the body, it may be that again."""
+        if not (is_refused or self._looks_left):
+            return
+        self._looks_left = max(0, self._looks_left - 1)
+        operation = pin.find_operation()
+        if operation is not None and self._by_operation.get(operation.name, DICTIONARY) is not None:
+            self._by_operation[operation.name] = given.reader
 
 
 def _of_a_dictionary(
@@ -168,20 +197,13 @@ class _Said(NamedTuple):
     read: Any
     sent: dict[str, Any]
     model: Model
-    fields: Mapping[str, Any]
 
     def conditions(
         self, when: When, unless: Unless, parameters: Mapping[str, Any], objects: Iterable[str]
     ) -> tuple[When, Unless]:
         said: When = {}
         never: dict[str, list[Any]] = {}
-        for path in when:
-            place = self._place(path)
-            said |= {**place.around, **place.said}
-            if place.there:
-                never.setdefault(place.there, []).append(None)
-        for path in objects:
-            place = self._object(path)
+        for place in (*map(self._place, when), *map(self._object, objects)):
             said |= {**place.around, **place.said}
             if place.there:
                 never.setdefault(place.there, []).append(None)

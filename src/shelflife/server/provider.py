@@ -19,11 +19,10 @@ from shelflife.server.disclosure import Disclosure
 from shelflife.server.errors import BadSetting, MalformedRequest, PolicyFailed, UsageError
 from shelflife.server.faces import Face, face_of
 from shelflife.server.feed import Feed
-from shelflife.server.given import Given
+from shelflife.server.given import Given, SeenReaders
 from shelflife.server.limits import ReloadBudget, ReloadLimits
 from shelflife.server.log import Log
 from shelflife.server.models import DICTIONARY, Reader
-from shelflife.server.operations import Operation
 from shelflife.server.pins import Pin
 from shelflife.server.policies import (
     Policies,
@@ -51,9 +50,6 @@ _log = logging.getLogger("shelflife")
 _ROOT = re.compile(r"(https?://[^/\s]+)?(/[\x21-\x7e]*)?")
 _WIRE = WireFormat()
 _LIMITS = ReloadLimits()
-_FIRST_CHECKS = 256
-"""At so many checks it is looked at what handlers give them, beside those that refuse: it may not be the body alone."""
-
 _KINDS = {"wire": WireFormat, "limits": ReloadLimits, "signing": Signing, "disclosure": Disclosure}
 
 
@@ -117,9 +113,7 @@ class Provider:
         """What was told to clients of late, for operators who want to know what rests on a row."""
         self.apps = Apps(self.policies)
         """The apps that it is installed in."""
-        self._readers: dict[str, Reader | None] = {}
-        """By operation: how bodies of requests that came to a check are read."""
-        self._looks_left = _FIRST_CHECKS
+        self.readers = SeenReaders()
         self._ready_in = 0
         """The process in which it is ready."""
 
@@ -261,13 +255,6 @@ class Provider:
             pin.has_checked, pin.has_violations = True, pin.has_violations or bool(found)
         return found
 
-    def reader_of(self, operation: Operation) -> Reader | None:
-        """How bodies for an operation are read before they are checked: as those were that came to a check, or else as its route says.
-
-        None when a check was given what is not in the body alone: only the handler knows that.
-        """
-        return self._readers.get(operation.name, operation.body)
-
     def fixes_for(
         self, request: Mapping[str, Any], operation: str, state: State, reader: Reader = DICTIONARY
     ) -> list[Violation]:
@@ -344,11 +331,6 @@ class Provider:
         found = evaluate(self.policies.concerning(operation), given.fields, state, views[1], given.said)
         if found:
             self.told_fixes.note(found, state)
-        pin = self.pin
-        if pin is not None and (found or self._looks_left):
-            self._looks_left = max(0, self._looks_left - 1)
-            known = pin.find_operation()
-            # Once it was something else than the body, it may be that again.
-            if known is not None and self._readers.get(known.name, DICTIONARY) is not None:
-                self._readers[known.name] = given.reader
+        if (pin := self.pin) is not None:
+            self.readers.note(pin, given, is_refused=bool(found))
         return found
