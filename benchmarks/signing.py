@@ -116,7 +116,7 @@ class _Server:
 
     def exchange(self, memory: Memory) -> Exchange:
         """A request that names what the memory knows, and its reply."""
-        at = memory.at(_ORIGIN)
+        at = memory.contract_at(_ORIGIN)
         named = Named.from_header(at)
         if named is None:
             raise AssertionError("a memory names what it knows")

@@ -85,7 +85,7 @@ def _exchanged(table_count: int, exchange_count: int, compact: bool) -> _Sent:
         memory = Memory(ask=ask)
         for _ in range(exchange_count):
             headers = {"content-type": "application/json"}
-            at = memory.at(address) if compact else None
+            at = memory.contract_at(address) if compact else None
             if at is not None:
                 headers[AT_HEADER] = at
             response = client.post("/orders", content=request, headers=headers)

@@ -69,7 +69,7 @@ class Agent:
     def unobserved(self, request):
         """Make the request; the response is yet to be seen by the memory."""
         method, path = self.operation.split(" ")
-        headers = {AT_HEADER: self.memory.at(self.origin)} if self.names_positions else {}
+        headers = {AT_HEADER: self.memory.contract_at(self.origin)} if self.names_positions else {}
         self.response = self.http.request(method, self.origin + path, json=request, headers=headers)
         return self.exchange(request, self.response, headers.get(AT_HEADER))
 

@@ -55,6 +55,6 @@ def placed(at=HERE, **options):
 
 
 def adopt(memory, at, **more):
-    named = memory.at(ROOT)
+    named = memory.contract_at(ROOT)
     account = {"to": at, "from": named.partition(";")[0], "nonce": named.partition("n=")[2], **more}
     return replied(memory, named, 422, at=account, recovery_feedback={"suggestions": [FIX]})

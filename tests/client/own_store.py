@@ -28,15 +28,15 @@ class ListStore:
             if (one.entry.root, one.entry.operation) == (root, operation)
         }
 
-    def at(self, places: Sequence[str]) -> list[Entry]:
+    def at(self, root: Root, places: Sequence[str]) -> list[Entry]:
         found = [one.entry for one in self._filed if one.entry.place in places]
         return sorted(found, key=lambda entry: entry.learned_at)
 
-    def tagged(self, root: Root, tag: str) -> list[Entry]:
-        return [one.entry for one in self._filed if one.entry.root == root and tag in one.tags]
+    def tagged(self, root: Root, *tags: str) -> list[Entry]:
+        return [one.entry for one in self._filed if one.entry.root == root and {*tags} & {*one.tags}]
 
-    def count(self, root: Root, tag: str) -> int:
-        return len(self.tagged(root, tag))
+    def count(self, root: Root, *tags: str) -> int:
+        return sum(len(self.tagged(root, tag)) for tag in tags)
 
     def write(self, root: Root, revision: int, write: Write) -> Written | None:
         with self._lock:
@@ -58,7 +58,7 @@ class ListStore:
             self._filed = [one for one in self._filed if one not in of_root[:excess]]
             return written
 
-    def used(self, ids: Iterable[str]) -> None:
+    def used(self, root: Root, ids: Iterable[str]) -> None:
         with self._lock:
             for id in ids:
                 self._filed.sort(key=lambda one, used=id: one.entry.id == used)  # type: ignore[misc]

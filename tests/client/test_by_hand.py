@@ -63,7 +63,7 @@ def test_what_names_no_server_is_told_to_whoever_wrote_it(wrong):
     for verb in (
         lambda: memory.recall(wrong, OPERATION, {}),
         lambda: memory.observe(Exchange(wrong, OPERATION, {}, REFUSAL)),
-        lambda: memory.at(wrong),
+        lambda: memory.contract_at(wrong),
     ):
         with pytest.raises(ValueError, match="is not the URL of a server: write it as"):
             verb()

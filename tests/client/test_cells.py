@@ -206,14 +206,14 @@ def dropped_by_versions(**more):
 def dropped_by_positions(**more):
     events = []
     memory = Memory(on_event=events.append)
-    first = memory.at("http://h")
+    first = memory.contract_at("http://h")
     fixes = [compacted(msgspec.convert(fix, Suggestion), "abc") for fix in FIXES]
     body = {
         "recovery_feedback": {"suggestions": msgspec.to_builtins(fixes)},
         "at": {"to": "Aaaaaa1", "nonce": Named.from_header(first).nonce},
     }
     memory.observe(said(body)._replace(at=first))
-    at = memory.at("http://h")
+    at = memory.contract_at("http://h")
     moved = {"tables": {"t": {"changed": KEYS, **more}}}
     memory.observe(said({"at": {"to": "Bbbbbb2", "from": at, "moved": moved}})._replace(at=at))
     assert memory.position("http://h") == "Bbbbbb2"

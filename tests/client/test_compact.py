@@ -93,7 +93,7 @@ class Agent:
 
     def request(self, app, fields, *, is_lost=False):
         self.app = app
-        at = self.memory.at(ORIGIN) if self.names_positions else None
+        at = self.memory.contract_at(ORIGIN) if self.names_positions else None
         status, headers, body = call(app, "POST", "/x", json.dumps(fields).encode(), at)
         self.bytes += len(body)
         if not is_lost:
@@ -198,13 +198,13 @@ def test_after_another_log_what_is_remembered_is_revalidated_before_it_is_used()
     _, app = shop({plan: {"code": "P"} for plan in PLANS})
     for plan in PLANS:
         agent.request(app, {"plan": plan})
-    mark = agent.memory.at(ORIGIN).partition(":")[2]
+    mark = agent.memory.contract_at(ORIGIN).partition(":")[2]
     _, app = shop({plan: {"code": "P"} for plan in PLANS})
     agent.request(app, {"plan": "a"})
     assert [event for event in told if isinstance(event, LogLost)] == [LogLost(ORIGIN, several=False)]
     assert agent.recalled == {("a", "USE_CODE", "P")}
     assert len(agent.held) == len(PLANS)
-    assert agent.memory.at(ORIGIN).partition(":")[2] not in ("", mark)
+    assert agent.memory.contract_at(ORIGIN).partition(":")[2] not in ("", mark)
     agent.asked.clear()
     agent.memory.revalidate(ORIGIN, OPERATION, {"plan": "b"})
     assert agent.asked == [f"{ORIGIN}/contract/fixes"]
@@ -239,7 +239,7 @@ def test_of_a_server_of_which_nothing_is_known_only_an_answer_counts(at):
         assert list(memory.store.entries()) == []
         assert memory.position(ORIGIN) is None
     memory = Memory()
-    asked = memory.at(ORIGIN)
+    asked = memory.contract_at(ORIGIN)
     nonce = asked.partition("n=")[2]
     answer = replied(at={"to": "WO5gZa12", "nonce": nonce}, **suggestions)
     memory.observe(Exchange(ORIGIN, OPERATION, {}, answer, asked))
@@ -274,7 +274,7 @@ def placed():
 )
 def test_a_malformed_account_is_ignored_told_and_doubted(wrong):
     agent, app = placed()
-    at = agent.memory.at(ORIGIN)
+    at = agent.memory.contract_at(ORIGIN)
     reply = replied(200, at={"to": agent.memory.position(ORIGIN)} | wrong)
     told = agent.memory.observe(Exchange(ORIGIN, OPERATION, {}, reply, at))
     assert [type(event) for event in told] == [Ignored]
@@ -290,7 +290,7 @@ def test_a_malformed_account_is_ignored_told_and_doubted(wrong):
 )
 def test_a_member_of_the_apis_own_is_no_position(own):
     agent, _ = placed()
-    at, asked_count = agent.memory.at(ORIGIN), len(agent.asked)
+    at, asked_count = agent.memory.contract_at(ORIGIN), len(agent.asked)
     body = json.dumps({"at": own}).encode()
     assert agent.memory.observe(Exchange(ORIGIN, OPERATION, {}, Reply(200, body, JSON), at)) == []
     beside = JSON | {"contract-at": agent.memory.position(ORIGIN)}
@@ -328,7 +328,7 @@ def test_a_suggestion_that_an_app_has_written_itself_is_in_the_full_form():
         "when": {"a": 1},
     }
     memory = Memory()
-    at = memory.at(ORIGIN)
+    at = memory.contract_at(ORIGIN)
     answer = {"to": "WO5gZa12", "nonce": at.partition("n=")[2]}
     reply = replied(at=answer, recovery_feedback={"suggestions": [suggestion, suggestion | {"tables": []}]})
     memory.observe(Exchange(ORIGIN, OPERATION, {"a": 1}, reply, at))
@@ -340,7 +340,7 @@ def test_a_suggestion_that_an_app_has_written_itself_is_in_the_full_form():
 @pytest.mark.parametrize("grounds", [{"on": {}}, {"on": {"t": {">": "r"}}}, {"cache_hint": "cacheable"}])
 def test_what_rests_on_no_table_is_not_learned_at_a_position_either(grounds):
     memory = Memory()
-    at = memory.at(ORIGIN)
+    at = memory.contract_at(ORIGIN)
     answer = {"to": "WO5gZa12", "nonce": at.partition("n=")[2]}
     suggestion = {"type": "T", "parameters": {"x": 1}, "by": SUGGESTED["by"]} | grounds
     memory.observe(
@@ -355,7 +355,7 @@ def test_what_rests_on_no_table_is_not_learned_at_a_position_either(grounds):
 @pytest.mark.spec("11.19")
 def test_a_suggestion_for_another_request_is_told_and_not_learned():
     agent, app = placed()
-    _, headers, body = call(app, "POST", "/x", b'{"plan": "a"}', agent.memory.at(ORIGIN))
+    _, headers, body = call(app, "POST", "/x", b'{"plan": "a"}', agent.memory.contract_at(ORIGIN))
     agent.memory.forget(ORIGIN, OPERATION)
     for request in (
         {"plan": "b"},
@@ -365,12 +365,12 @@ def test_a_suggestion_for_another_request_is_told_and_not_learned():
         {"plan": float("nan")},
         {"plan": "\ud800"},
     ):
-        at = agent.memory.at(ORIGIN)
+        at = agent.memory.contract_at(ORIGIN)
         [told] = agent.memory.observe(Exchange(ORIGIN, OPERATION, request, Reply(422, body, headers), at))
         assert isinstance(told, Ignored)
         assert "the suggestion USE_CODE is for" in told.why
         assert list(agent.memory.store.entries()) == []
-    at = agent.memory.at(ORIGIN)
+    at = agent.memory.contract_at(ORIGIN)
     agent.memory.observe(Exchange(ORIGIN, OPERATION, {"plan": "a", "n": 1}, Reply(422, body, headers), at))
     assert agent.recalled == {("a", "USE_CODE", "P")}
 
@@ -394,7 +394,7 @@ def test_a_fix_is_revalidated_when_the_policy_that_gave_it_has_changed():
     policies = provider.policies.look()
     [changed] = [name for name in policies if "plans_are_known" in name]
     provider.registry.declare_policies(policies | {changed: "2"})
-    account = provider.face(provider.state, {}).account(Named.from_header(agent.memory.at(ORIGIN)))
+    account = provider.face(provider.state, {}).account(Named.from_header(agent.memory.contract_at(ORIGIN)))
     agent.memory.hear(ORIGIN, msgspec.json.encode(account))
     suspects = {entry.type: entry.is_suspect for entry in agent.memory.store.entries()}
     assert suspects == {"USE_CODE": False, "USE_PLAN": True}

@@ -160,15 +160,15 @@ def mark_of(memory):
 @pytest.mark.spec("11.21", "11.26")
 def test_a_mark_is_kept_by_moves_and_renewed_by_whatever_else_leads_on():
     memory = placed()
-    assert (memory.at(ROOT), mark_of(memory)) == (HERE, "")
+    assert (memory.contract_at(ROOT), mark_of(memory)) == (HERE, "")
     replied(memory, HERE, at={"to": THERE, "from": HERE, "moved": {}})
-    assert (memory.at(ROOT), recalled(memory)) == (THERE, ["F"])
+    assert (memory.contract_at(ROOT), recalled(memory)) == (THERE, ["F"])
     told = replied(memory, THERE, at={"to": ANOTHER, "from": THERE, "unknown": "ahead"})
     assert told == [LogLost(ROOT, several=False)]
     first = mark_of(memory)
-    assert memory.at(ROOT) == f"{ANOTHER}:{first}"
+    assert memory.contract_at(ROOT) == f"{ANOTHER}:{first}"
     replied(memory, f"{ANOTHER}:{first}", at={"to": LATER, "from": f"{ANOTHER}:{first}", "moved": {}})
-    assert memory.at(ROOT) == f"{LATER}:{first}"
+    assert memory.contract_at(ROOT) == f"{LATER}:{first}"
     replied(memory, f"{LATER}:{first}", at={"to": EARLIER, "from": f"{LATER}:{first}", "unknown": "old"})
     assert mark_of(memory) not in ("", first)
     memory.forget(ROOT)
@@ -187,7 +187,11 @@ def test_what_is_remembered_of_another_log_stays_and_is_not_used_until_it_is_giv
     assert (server.questions, recalled(memory)) == (["/contract/fixes"], ["F"])
     assert [(type(event), event.entry.type) for event in told] == [(Stored, "F")]
     assert memory.revalidate(ROOT, OPERATION, {}) == []
-    replied(memory, memory.at(ROOT), at={"to": THERE, "from": memory.at(ROOT), "unknown": unknown})
+    replied(
+        memory,
+        memory.contract_at(ROOT),
+        at={"to": THERE, "from": memory.contract_at(ROOT), "unknown": unknown},
+    )
     server.account, server.fixes = {"to": THERE}, []
     told = memory.revalidate(ROOT, OPERATION, {})
     assert [type(event) for event in told] == [Evicted]
@@ -199,11 +203,11 @@ def test_in_doubt_nothing_is_recalled_and_the_next_reply_can_settle_it():
     memory = placed()
     replied(memory, None, at=LATER)
     assert (recalled(memory), memory.position(ROOT)) == ([], None)
-    named = memory.at(ROOT)
+    named = memory.contract_at(ROOT)
     assert named.startswith(f"{HERE};n=")
-    assert memory.at(ROOT) != named  # every nonce is drawn anew
+    assert memory.contract_at(ROOT) != named  # every nonce is drawn anew
     replied(memory, named, at={"to": LATER, "from": HERE, "moved": {}, "nonce": named.partition("n=")[2]})
-    assert (recalled(memory), memory.position(ROOT), memory.at(ROOT)) == (["F"], LATER, LATER)
+    assert (recalled(memory), memory.position(ROOT), memory.contract_at(ROOT)) == (["F"], LATER, LATER)
 
 
 @pytest.mark.spec("11.27", "9.9")
@@ -236,7 +240,7 @@ def test_the_reply_to_get_settles_a_doubt_where_nothing_has_moved_and_else_the_s
     replied(memory, None, at=LATER)
     assert recalled(memory) == []
     clock.now += 2
-    got(memory, memory.at(ROOT), at, server)
+    got(memory, memory.contract_at(ROOT), at, server)
     assert server.questions == ([] if at == HERE else ["/contract/changes"])
     assert (recalled(memory), memory.position(ROOT)) == (["F"], at)
 
@@ -246,13 +250,13 @@ def test_a_doubt_that_the_reply_to_get_cannot_settle_is_settled_by_the_next_ques
     server, clock = Server(), Clock()
     memory = placed(ask=server, clock=clock)
     replied(memory, None, at=LATER)
-    got(memory, memory.at(ROOT), LATER)
+    got(memory, memory.contract_at(ROOT), LATER)
     assert (server.questions, recalled(memory)) == (["/contract/changes"], [])
     server.account = {"to": LATER, "moved": {}}
-    got(memory, memory.at(ROOT), LATER)
+    got(memory, memory.contract_at(ROOT), LATER)
     assert (server.questions, recalled(memory)) == (["/contract/changes"], [])  # it was silent a moment ago
     clock.now += 2
-    got(memory, memory.at(ROOT), LATER)
+    got(memory, memory.contract_at(ROOT), LATER)
     assert server.questions == ["/contract/changes"] * 2
     assert (recalled(memory), memory.position(ROOT)) == (["F"], LATER)
 
@@ -282,7 +286,7 @@ def test_a_server_that_has_no_log_any_more_is_known_by_its_versions(status):
     replied(memory, HERE, table_versions={"t": "1"})
     assert server.questions == ["/contract/changes", "/contract/state"]
     assert told[-1] == LogLost(ROOT, several=False)
-    assert (memory.position(ROOT), memory.at(ROOT)[0]) == (None, "*")
+    assert (memory.position(ROOT), memory.contract_at(ROOT)[0]) == (None, "*")
     assert memory.store.known(ROOT).knowledge.versions.tables == {"t": "1"}
     assert mark_of(memory) != mark
     assert recalled(memory) == []
@@ -297,7 +301,7 @@ def test_a_log_that_comes_back_within_ten_minutes_answers_beside_another():
     memory = placed(on_event=told.append, clock=clock, ask=server)
 
     def goes_to(at):
-        named = memory.at(ROOT)
+        named = memory.contract_at(ROOT)
         told.clear()
         replied(memory, named, at={"to": at, "from": named, "unknown": "foreign"})
         [lost] = [event for event in told if isinstance(event, LogLost)]
@@ -374,7 +378,7 @@ def test_a_server_that_is_known_by_versions_and_tells_no_position_when_asked_is_
     replied(memory, None, 422, table_versions={"t": "1"}, recovery_feedback={"suggestions": [FIX]})
     assert recalled(memory) == ["F"]
     kept = Reply(200, b'{"table_versions": {"t": "%s"}}' % version.encode(), JSON | {AT_HEADER: HERE})
-    memory.observe(Exchange(ROOT, "GET /x", {}, kept, memory.at(ROOT)))
+    memory.observe(Exchange(ROOT, "GET /x", {}, kept, memory.contract_at(ROOT)))
     assert silent.questions[0] == "/contract/changes"
     assert recalled(memory) == (["F"] if version == "1" else [])
     assert [type(event) for event in told] == ([Stored] if version == "1" else [Stored, Evicted])

@@ -28,7 +28,7 @@ class Positioned(Agent):
 
     def call(self, request):
         method, path = self.operation.split(" ")
-        headers = {AT_HEADER: self.memory.at(self.origin)}
+        headers = {AT_HEADER: self.memory.contract_at(self.origin)}
         response = self.http.request(method, self.origin + path, json=request, headers=headers)
         self.memory.observe(self.exchange(request, response))
         return response
@@ -175,7 +175,10 @@ def test_a_precondition_is_made_of_what_the_carried_entries_rest_on(address, pro
         }
         assert precondition.rules == ("active_csm_codes:requires_recognition",)
         assert precondition.policies == (entries[0].grounds.policy,)
-        headers = {PRECONDITION_HEADER: precondition.header, AT_HEADER: agent.memory.at(agent.origin)}
+        headers = {
+            PRECONDITION_HEADER: precondition.header,
+            AT_HEADER: agent.memory.contract_at(agent.origin),
+        }
         url = agent.origin + "/subscriptions"
         provider.registry.reload_table("token_funding_map", set={"another": {"funding": "debit"}})
         assert agent.http.post(url, json=sent, headers=headers).status_code == 201

@@ -39,7 +39,7 @@ class Side:
     def see(self, told_root=None, path=PATH):
         """A reply that answers what its request has asked, and tells where its contract lives."""
         root = self.memory.root_of(ORIGIN + path)
-        named = self.memory.at(root)
+        named = self.memory.contract_at(root)
         at = {"to": "Abcdef1", "nonce": named.partition("n=")[2]}
         headers = {"content-type": "application/json"} | ({ROOT_HEADER: told_root} if told_root else {})
         body = json.dumps({"at": at, "recovery_feedback": {"suggestions": [FIX]}}).encode()

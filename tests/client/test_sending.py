@@ -152,7 +152,7 @@ def test_of_a_server_that_names_no_position_nothing_can_be_asked_and_that_is_tol
     body = {"recovery_feedback": {"suggestions": [fix]}, "table_versions": {"codes": "1"}}
     refused = Reply(422, json.dumps(body).encode(), JSON)
     played(memory, CALL, refused)
-    assert (memory.position(ROOT), memory.at(ROOT)[:4]) == (None, "*;n=")
+    assert (memory.position(ROOT), memory.contract_at(ROOT)[:4]) == (None, "*;n=")
     carried_out = Reply(201, b'{"table_versions": {"codes": "1"}}', JSON)
     for conditional, reply in ((True, carried_out), (True, refused), (False, carried_out)):
         seen.clear()
@@ -427,7 +427,7 @@ def test_headers_are_found_however_they_were_written():
     memory = Memory()
     memory.observe(Exchange(ROOT, "POST /x", {}, Reply(200, b"", {"Contract-Tables": '"codes";v="1"'})))
     assert memory.store.known(ROOT).knowledge.versions.tables == {"codes": "1"}
-    asked = memory.at("http://other:80")
+    asked = memory.contract_at("http://other:80")
     told_at = {"CONTRACT-AT": asked.replace("*", at(7))}
     memory.observe(Exchange("http://other:80", "POST /x", {}, Reply(200, b"", told_at), asked))
     assert memory.position("http://other:80") == at(7)

@@ -348,7 +348,7 @@ def test_refresh_asks_a_key_and_nobody_else(agent, provider, clock):
 
 def test_what_the_change_feed_tells_is_asked_about(agent, provider):
     agent.call(GOVERNED)
-    forged = {"to": "Forged9", "from": agent.memory.at(agent.origin), "moved": {"tables": {}}}
+    forged = {"to": "Forged9", "from": agent.memory.contract_at(agent.origin), "moved": {"tables": {}}}
     agent.memory.hear(agent.origin, json.dumps(forged).encode())
     assert agent.recall(GOVERNED)
     rotate(provider)
@@ -415,7 +415,7 @@ def test_an_answer_of_another_state_than_the_signed_one_unconfirms_nothing(agent
     agent.call(GOVERNED)
     rotate(provider)
     agent.call(FREE)
-    for at in ("Forged9", {"to": "Forged9", "from": agent.memory.at(agent.origin), "moved": {}}):
+    for at in ("Forged9", {"to": "Forged9", "from": agent.memory.contract_at(agent.origin), "moved": {}}):
         forged = json.dumps({"recovery_feedback": {"suggestions": []}, "at": at}).encode()
         agent.memory.revalidate(
             agent.origin,

@@ -77,7 +77,9 @@ class Side:
         if told_root is not None:
             headers[ROOT_HEADER] = told_root
         reply = Reply(422, json.dumps(body).encode(), headers)
-        self.memory.observe(Exchange(root, "POST /x", {"a": 1}, reply, at=self.memory.at(root), path=path))
+        self.memory.observe(
+            Exchange(root, "POST /x", {"a": 1}, reply, at=self.memory.contract_at(root), path=path)
+        )
 
     def recall(self, root=ORIGIN):
         return [entry.parameters["p"] for entry in self.memory.recall(root, "POST /x", {"a": 1})]
@@ -134,7 +136,7 @@ def test_what_a_memory_without_keys_believes_is_not_vouched_for(tmp_path, to):
     stores = [SqliteStore(tmp_path / "memory.db") for _ in range(2)]
     careful, careless = Side(stores[0]), Side(stores[1], trust=None)
     careful.see(ONE, "good")
-    careless.see({"to": to, "from": careless.memory.at(ORIGIN), "moved": {}})
+    careless.see({"to": to, "from": careless.memory.contract_at(ORIGIN), "moved": {}})
     assert careless.recall() == ["good"]
     assert careful.recall() == []
     careless.see(to, "poison")
@@ -156,8 +158,10 @@ def test_from_a_state_that_is_not_believed_nothing_is_learned(strategy):
     side.see(TWO, "of a later state")
     side.see("Forged1", "of another state")
     side.see("Abcdef0", "of an earlier state")
-    side.see({"to": TWO, "from": side.memory.at(ORIGIN), "moved": {}}, "of a state that it leads to")
-    side.see({"to": TWO, "from": side.memory.at(ORIGIN), "unknown": "old"}, "of a state that is far off")
+    side.see({"to": TWO, "from": side.memory.contract_at(ORIGIN), "moved": {}}, "of a state that it leads to")
+    side.see(
+        {"to": TWO, "from": side.memory.contract_at(ORIGIN), "unknown": "old"}, "of a state that is far off"
+    )
     assert list(side.memory.store.entries()) == []
     assert side.known().place.at == ONE
 

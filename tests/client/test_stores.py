@@ -40,7 +40,7 @@ def store(request, tmp_path):
 
 
 def found(store, plan="basic"):
-    return store.at([place_of(ORIGIN, "POST /x", {"plan": plan})])
+    return store.at(ORIGIN, [place_of(ORIGIN, "POST /x", {"plan": plan})])
 
 
 def test_what_was_put_is_found_at_its_place(store):
@@ -123,8 +123,8 @@ def test_knowledge_is_kept_by_origin(store):
 def test_the_longest_unused_leave_first(store):
     for plan in "abcd":
         put(store, entry(plan))
-    store.used([entry("a").id])
-    store.used([entry("b").id])
+    store.used(ORIGIN, [entry("a").id])
+    store.used(ORIGIN, [entry("b").id])
     written = put(store, entry("e"), capacity=3)
     assert [one.condition.when["plan"] for one in written.trimmed] == ["c", "d"]
     assert {one.condition.when["plan"] for one in store.entries()} == {"a", "b", "e"}
@@ -133,7 +133,7 @@ def test_the_longest_unused_leave_first(store):
 def test_what_comes_is_used_later_than_all_that_was_used_before(store):
     for plan in "ab":
         put(store, entry(plan))
-    store.used([entry("a").id, entry("b").id])
+    store.used(ORIGIN, [entry("a").id, entry("b").id])
     written = put(store, entry("c"), capacity=2)
     assert [one.condition.when["plan"] for one in written.trimmed] == ["a"]
 
@@ -195,7 +195,8 @@ def test_no_root_takes_the_room_of_another(store):
         assert [one.condition.when["plan"] for one in written.trimmed] == (
             [str(number - 2)] if number > 1 else []
         )
-    store.used([entry("quiet").id, entry("3", root=OTHER).id])
+    store.used(ORIGIN, [entry("quiet").id])
+    store.used(OTHER, [entry("3", root=OTHER).id])
     assert put(store, entry("5", root=OTHER), root=OTHER, capacity=2).trimmed == [entry("4", root=OTHER)]
     assert found(store, "quiet") == [entry("quiet")]
     assert put(store, capacity=1).trimmed == []
@@ -323,7 +324,7 @@ class StoreMachine(RuleBasedStateMachine):
                 for plan in "ab":
                     place = place_of(origin, "POST /x", {"plan": plan})
                     expected = sorted(held.id for held, _ in self.model if held.place == place)
-                    assert sorted(one.id for one in store.at([place])) == expected
+                    assert sorted(one.id for one in store.at(origin, [place])) == expected
                 for tag in "xyz":
                     count = sum(held.root == origin and tag in t for held, t in self.model)
                     assert store.count(origin, tag) == count == len(store.tagged(origin, tag))
@@ -506,7 +507,7 @@ def test_a_file_that_cannot_be_written_keeps_being_read_however_much_is_used(pat
     put(store, entry())
     looking = SqliteStore(path, read_only=True)
     for number in range(600):
-        looking.used([f"{number:032x}"])
+        looking.used(ORIGIN, [f"{number:032x}"])
     assert found(looking) == [entry()]
     looking.close()
     store.close()

@@ -45,7 +45,7 @@ class Naming(Agent):
         self.memory.observe(self.unobserved(request))
 
     def unobserved(self, request):
-        at = self.memory.at(self.origin)
+        at = self.memory.contract_at(self.origin)
         return self.sent(request, {AT_HEADER: at})._replace(at=at)
 
     def sent(self, request, headers):

@@ -250,7 +250,7 @@ class Moves:
     def do_listen(self, move):
         self.do_miss(move)
         worker, memory = self._worker(move), self.memories[move.who]
-        at = memory.at(ORIGIN, asking=True)
+        at = memory.contract_at(ORIGIN, asking=True)
         self.listener = Listener(self.servers, worker, at, self.servers.who)
         self.heard_since = self.clues.known_since
 

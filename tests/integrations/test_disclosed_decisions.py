@@ -47,7 +47,7 @@ class Agent:
         return self.http.post(self.root + "/x", json=request, headers={CLIENT: self.client, **more})
 
     def call(self, request):
-        at = self.memory.at(self.root) if self.names_positions else None
+        at = self.memory.contract_at(self.root) if self.names_positions else None
         response = self.sent(request, **({} if at is None else {AT_HEADER: at}))
         reply = Reply(response.status_code, response.content, dict(response.headers))
         self.memory.observe(Exchange(self.root, OPERATION, request, reply, at))

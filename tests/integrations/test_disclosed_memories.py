@@ -28,7 +28,7 @@ class Remembering:
         return Reply(response.status_code, response.content, dict(response.headers))
 
     def order(self, request):
-        at = self.memory.at(self.root) if self.names_positions else None
+        at = self.memory.contract_at(self.root) if self.names_positions else None
         response = self.http.post("/orders", json=request, headers={} if at is None else {AT_HEADER: at})
         reply = Reply(response.status_code, response.content, dict(response.headers))
         seen = Exchange(self.root, "POST /orders", request, reply, at)

@@ -127,7 +127,7 @@ def test_a_late_reply_sets_nothing_back_and_teaches_nothing(are_questions_lost):
         memory = Memory(ask=ask)
 
         def call(**wanted):
-            at = memory.at(address)
+            at = memory.contract_at(address)
             answer = http.post("/s", json=wanted, headers={AT_HEADER: at})
             reply = Reply(answer.status_code, answer.content, answer.headers)
             return Exchange(address, "POST /s", wanted, reply, at)

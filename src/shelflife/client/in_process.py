@@ -39,18 +39,19 @@ class InProcessStore(Locking):
         with self._lock:
             return tuple(self._shapes.get((root, operation), ()))
 
-    def at(self, places: Sequence[str]) -> list[Entry]:
+    def at(self, root: Root, places: Sequence[str]) -> list[Entry]:
         with self._lock:
             found = [self._filed[id].entry for place in places for id in self._ids.get(("place", place), ())]
         return sorted(found, key=lambda entry: entry.learned_at) if len(found) > 1 else found
 
-    def tagged(self, root: Root, tag: str) -> list[Entry]:
+    def tagged(self, root: Root, *tags: str) -> list[Entry]:
         with self._lock:
-            return [self._filed[id].entry for id in self._ids.get((root, tag), ())]
+            ids = dict.fromkeys(id for tag in tags for id in self._ids.get((root, tag), ()))
+            return [self._filed[id].entry for id in ids]
 
-    def count(self, root: Root, tag: str) -> int:
+    def count(self, root: Root, *tags: str) -> int:
         with self._lock:
-            return len(self._ids.get((root, tag), ()))
+            return sum(len(self._ids.get((root, tag), ())) for tag in tags)
 
     def write(self, root: Root, revision: int, write: Write) -> Written | None:
         with self._lock:
@@ -63,11 +64,11 @@ class InProcessStore(Locking):
                     held.clear()
                 raise
 
-    def used(self, ids: Iterable[str]) -> None:
+    def used(self, root: Root, ids: Iterable[str]) -> None:
         with self._lock:
+            by_use = self._by_use.get(root, {})
             for id in ids:
-                if id in self._filed:
-                    by_use = self._by_use[self._filed[id].entry.root]
+                if id in by_use:
                     by_use[id] = by_use.pop(id)
 
     def entries(self) -> Iterator[Entry]:

@@ -161,7 +161,7 @@ class Memory:
         """The same, awaiting `ask` when it is async."""
         return await driven_async(self._revalidating.hearing(root_at(root), told, at), ask or self._ask)
 
-    def at(self, root: Root, *, asking: bool = False) -> str:
+    def contract_at(self, root: Root, *, asking: bool = False) -> str:
         """What to say in the header `Contract-At` of a request, so that the server tells what has moved, and no more.
 
         The `Exchange` that is observed afterwards must have it too. With `asking` it is a question whether anything is in doubt or not.
@@ -193,8 +193,7 @@ class Memory:
         def decide(known: Known) -> Write | None:
             doomed = [
                 entry.id
-                for tag in EVERYTHING
-                for entry in self.store.tagged(root, tag)
+                for entry in self.store.tagged(root, *EVERYTHING)
                 if operation in (None, entry.operation)
                 and type in (None, entry.type)
                 and entry.id.startswith(id or "")

@@ -179,7 +179,7 @@ def _prepared(memory: Memory, call: Call, guard: Guard | None, *, is_first: bool
         fixes = [entry.parameters for entry in carried]
         without = call.request if call.held is None else _without(fixes, request, held.before)
         if call.compact or call.conditional:
-            headers[AT_HEADER] = memory.at(call.root)
+            headers[AT_HEADER] = memory.contract_at(call.root)
         if carried and held.position is not None:
             was = patch_between(request, without)
             precondition = _short(held.position, carried, was, brief=call.compact and is_first)

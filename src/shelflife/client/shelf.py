@@ -289,7 +289,7 @@ class Shelf:
         if found and not only_to_look:
             self._confirmed[root].difference_update(entry.id for entry in found)
             with self.telling.failing("write"):  # which takes nothing from what was found
-                self.store.used([entry.id for entry in found])
+                self.store.used(root, [entry.id for entry in found])
         return found
 
     def suspects(self, root: Root, operation: str, request: Fields) -> list[Entry]:
@@ -364,7 +364,8 @@ class Shelf:
             shapes = [*self.store.shapes(root, operation)]
             is_to_be_found = bool(shapes) and is_carried(operation, request)
             values = [{path: value_at(request, path) for path in shape} for shape in shapes if is_to_be_found]
-            found = self.store.at([place_of(root, operation, one) for one in values]) if values else []
+            places = [place_of(root, operation, one) for one in values]
+            found = self.store.at(root, places) if places else []
         except StoreError as error:
             self.telling.store_failed(error, "read")
             return []

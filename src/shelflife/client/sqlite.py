@@ -4,7 +4,6 @@ Tags are rows of an index, not sets: putting and dropping an entry costs what th
 """
 
 import hashlib
-import secrets
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from shelflife.client.entries import Entry, Knowledge, Root, Shape
-from shelflife.client.stores import Filed, Known, StoreError, Write, Written
+from shelflife.client.stores import Filed, Known, StoreError, Write, Written, revision_after
 from shelflife.sqlite_files import Kind, SqliteFile
 
 __all__ = ["SqliteStore"]
@@ -128,22 +127,24 @@ class SqliteStore:
                 known = self._seen.shapes[root, operation] = tuple(_decode_shape(shape) for (shape,) in rows)
             return known
 
-    def at(self, places: Sequence[str]) -> list[Entry]:
+    def at(self, root: Root, places: Sequence[str]) -> list[Entry]:
         statement = "select id, entry from entries where place = ?"
         with self._file.reading:
             rows = [row for place in places for row in self._execute(statement, bytes.fromhex(place))]
             found = [_entry(id, encoded) for id, encoded in rows]
         return sorted(found, key=lambda entry: entry.learned_at) if len(found) > 1 else found
 
-    def tagged(self, root: Root, tag: str) -> list[Entry]:
+    def tagged(self, root: Root, *tags: str) -> list[Entry]:
+        statement = "select id, entry from tags join entries using (number) where tag = ?"
         with self._file.reading:
-            statement = "select entry from tags join entries using (number) where tag = ?"
-            return [_decode_entry(entry) for (entry,) in self._execute(statement, _tag(root, tag))]
+            found = dict(row for tag in tags for row in self._execute(statement, _tag(root, tag)))
+            return [_entry(id, encoded) for id, encoded in found.items()]
 
-    def count(self, root: Root, tag: str) -> int:
+    def count(self, root: Root, *tags: str) -> int:
+        statement = "select count(*) from tags where tag = ?"
         with self._file.reading:
-            number = _tag(root, tag)
-            return self._counted(number, "select count(*) from tags where tag = ?", number)
+            numbers = [_tag(root, tag) for tag in tags]
+            return sum(self._counted(number, statement, number) for number in numbers)
 
     def write(self, root: Root, revision: int, write: Write) -> Written | None:
         with self._file.reading:
@@ -154,7 +155,7 @@ class SqliteStore:
                 self._seen = _Seen()  # some of it may be of this write, which was not carried out
                 raise
 
-    def used(self, ids: Iterable[str]) -> None:
+    def used(self, root: Root, ids: Iterable[str]) -> None:
         with self._file.reading:
             for id in ids:
                 self._noted[id] = self._noted.pop(id, None)
@@ -176,8 +177,7 @@ class SqliteStore:
         known = self.known(root)
         if known.revision != revision:
             return None
-        # drawn, not counted: a file that was set back to a copy must not come to a revision that somebody has seen
-        new_revision = secrets.randbits(62) + 1
+        new_revision = revision_after(revision)
         if revision and known.knowledge == write.knowledge:
             self._execute("update roots set revision = ? where root = ?", new_revision, root)
         else:

@@ -1,12 +1,15 @@
 """Where entries live. A store knows nothing of freshness: it finds by place, drops by tag, and does both whole."""
 
+import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from shelflife.client.entries import Entry, Knowledge, Root, Shape
 from shelflife.errors import ShelflifeError
 
-__all__ = ["Filed", "Known", "Store", "StoreError", "Write", "Written"]
+__all__ = ["Filed", "Known", "Store", "StoreError", "Write", "Written", "revision_after"]
+
+_DRAWN_BITS = 31
 
 
 class StoreError(ShelflifeError):
@@ -18,7 +21,14 @@ class Known(NamedTuple):
 
     knowledge: Knowledge
     revision: int
-    """Another one after each write, and 0 before the first; a write names the one it was decided on."""
+    """A higher one after each write, and 0 before the first; a write names the one it was decided on.
+
+    A store that has lost writes, such as one that was set back to a copy, never comes to a revision again that somebody has seen."""
+
+
+def revision_after(revision: int) -> int:
+    """The revision that a write leads to: higher, and drawn, so that two that follow the same one differ. It has 62 bits."""
+    return ((revision >> _DRAWN_BITS) + 1 << _DRAWN_BITS) | secrets.randbits(_DRAWN_BITS)
 
 
 class Filed(NamedTuple):
@@ -85,20 +95,20 @@ class Store(Protocol):
     def shapes(self, root: Root, operation: str) -> Iterable[Shape]:
         """The shapes of all entries of an operation."""
 
-    def at(self, places: Sequence[str]) -> list[Entry]:
-        """The entries at these places, oldest first."""
+    def at(self, root: Root, places: Sequence[str]) -> list[Entry]:
+        """The entries of a root at these places, oldest first."""
 
-    def tagged(self, root: Root, tag: str) -> list[Entry]:
-        """The entries of a root that bear a tag."""
+    def tagged(self, root: Root, *tags: str) -> list[Entry]:
+        """The entries of a root that bear one of these tags, each once."""
 
-    def count(self, root: Root, tag: str) -> int:
-        """How many these are."""
+    def count(self, root: Root, *tags: str) -> int:
+        """How many bear each of these tags, summed up: one that bears two of them counts twice."""
 
     def write(self, root: Root, revision: int, write: Write) -> Written | None:
         """Carry out what is written; None, and nothing done, when the root is not at the revision any more."""
 
-    def used(self, ids: Iterable[str]) -> None:
-        """Note that these entries were used. May be late, and may be lost."""
+    def used(self, root: Root, ids: Iterable[str]) -> None:
+        """Note that these entries of a root were used. May be late, and may be lost."""
 
     def entries(self) -> Iterator[Entry]:
         """Every entry, for people and programs that look a memory over."""

@@ -184,7 +184,7 @@ class Writing:
             disposal.dropped |= dict.fromkeys(EVERYTHING, Reason.ANOTHER_STRATEGY)
         taught = self._as_far_as_there_is_room(exchange, taught)
         left_out: list[Event] = [Ignored(root, why) for why in taught.left_out]
-        lessons, outrun = taught.known, self._untaken(taught, disposal)
+        lessons, outrun = taught.known, self._untaken(root, taught, disposal)
         revision = self._strategy.revises(lessons, lambda tag: self._staying(root, tag, disposal))
         drop, drop_ids = disposal.dropped, {**revision.dropped, **_unconfirmed(checked, lessons)}
         unsure = self._unsure(root, disposal)
@@ -243,8 +243,8 @@ class Writing:
 
     def _unsure(self, root: Root, disposal: Disposal) -> list[Entry]:
         """The entries that must be revalidated, but for those that go for another reason."""
-        held = {entry.id: entry for tag in disposal.suspect for entry in self._store.tagged(root, tag)}
-        return [entry for entry in held.values() if self._stays(entry, disposal)]
+        held = self._store.tagged(root, *disposal.suspect) if disposal.suspect else []
+        return [entry for entry in held if self._stays(entry, disposal)]
 
     def _too_many(self, root: Root, dropped: Mapping[str, Reason]) -> list[Entry]:
         """The entries that are invalidated, where they are more than may go; else none, and mostly without a look at them."""
@@ -252,10 +252,10 @@ class Writing:
         tags = [tag for tag, reason in dropped.items() if reason.is_invalidation]
         if len(tags) > _MANY_TAGS and self._store.count(root, STANDING) <= room:
             return []
-        if sum(self._store.count(root, tag) for tag in tags) <= room:
+        if not tags or self._store.count(root, *tags) <= room:
             return []
-        doomed = {entry.id: entry for tag in tags for entry in self._store.tagged(root, tag)}
-        return list(doomed.values()) if len(doomed) > room else []
+        doomed = self._store.tagged(root, *tags)
+        return doomed if len(doomed) > room else []
 
     def _restamps(self, root: Root, kept: Sequence[str], lessons: Sequence[Entry]) -> Iterator[Restamped]:
         """How many entries outlive the movement; where they cannot be counted, all else that was done is told without."""
@@ -273,7 +273,7 @@ class Writing:
             return taught
         operation = exchange.operation
         shapes = [*self._store.shapes(exchange.root, operation)]
-        held = self._store.at([*{entry.place for entry in entries}]) if shapes else []
+        held = self._store.at(exchange.root, [*{entry.place for entry in entries}]) if shapes else []
         if len(shapes) + len(entries) <= MOST_SHAPES and len(held) + len(entries) <= MOST_AT_A_PLACE:
             return taught  # whatever they are
         room = _Room(shapes, map(self._strategy.files, held))
@@ -287,11 +287,11 @@ class Writing:
         ]
         return Lessons(known, outrun, why)
 
-    def _untaken(self, lessons: Lessons, disposal: Disposal) -> list[Entry]:
+    def _untaken(self, root: Root, lessons: Lessons, disposal: Disposal) -> list[Entry]:
         """What the server has moved on from, where nothing else is and stays the answer to the same."""
         if not lessons.outrun or self._bound.most is None:
             return []
-        held = self._store.at([entry.place for entry in lessons.outrun])
+        held = self._store.at(root, [entry.place for entry in lessons.outrun])
         staying = [entry for entry in held if self._stays(entry, disposal)]
         taken = {entry.slot for entry in (*lessons.known, *staying)}
         return [entry for entry in lessons.outrun if entry.slot not in taken]

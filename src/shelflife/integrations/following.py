@@ -150,7 +150,7 @@ class _Follower:
         The request is a question, and the first event its answer. So whatever was in doubt is settled by connecting.
         """
         self._pause_s = min(2 * self._pause_s or _FIRST_PAUSE_S, _LONGEST_PAUSE_S)
-        at, before = self.memory.at(self.root, asking=True), self.memory.position(self.root)
+        at, before = self.memory.contract_at(self.root, asking=True), self.memory.position(self.root)
         start = _named_in(at)
         asked = {"accept": "text/event-stream", AT_HEADER: at}
         question = Question(f"{self.root}/contract/changes", headers=asked)
@@ -161,7 +161,7 @@ class _Follower:
                 heard, way = [], self._way
                 for told in stream.told(chunk):
                     heard.append(await self._taken_in(client, told, at))
-                    way = way.on_to(_named_in(self.memory.at(self.root)), start)
+                    way = way.on_to(_named_in(self.memory.contract_at(self.root)), start)
                 if not heard:
                     continue
                 position = self.memory.position(self.root)
