@@ -28,7 +28,13 @@ class Proxy:
         return self
 
     def __exit__(self, *exception):
+        self.close_port()
+
+    def close_port(self):
+        """Take no more connections, and end those that there are."""
         self._is_over = True
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self.cut()
 
@@ -76,6 +82,6 @@ class Proxy:
 def _place_of(address):
     """Where to connect: of PostgreSQL its socket in a folder."""
     url = urlsplit(address)
-    if url.scheme == "http":
+    if url.scheme in ("http", "redis"):
         return socket.AF_INET, (url.hostname, url.port)
     return socket.AF_UNIX, f"{parse_qs(url.query)['host'][0]}/.s.PGSQL.5432"

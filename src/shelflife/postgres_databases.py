@@ -5,6 +5,7 @@ heard, and neither the system nor PostgreSQL says so. No connection crosses a fo
 """
 
 import logging
+import math
 import os
 import re
 import threading
@@ -38,7 +39,6 @@ _MAKING = 0x5348_4C46
 """The lock under which schemas are made: processes race for it."""
 
 _SETTINGS: dict[str, Any] = {
-    "connect_timeout": 3,
     "keepalives_idle": 3,
     "keepalives_interval": 1,
     "keepalives_count": 3,
@@ -116,7 +116,8 @@ class Database(Locking):
     ) -> None:
         self.kind = kind
         self._longest_silence_s = longest_silence_s
-        self._settings, self.schema = _settings_in(url, kind, schema)
+        settings, self.schema = _settings_in(url, kind, schema)
+        self._settings: dict[str, Any] = {"connect_timeout": math.ceil(longest_silence_s), **settings}
         host, port, name = (self._settings.get(part) for part in ("host", "port", "dbname"))
         where = f"{quote(str(host or 'localhost'))}{f':{port}' if port else ''}/{quote(str(name or ''))}"
         self.name = f"postgresql://{where}?schema={self.schema}"
@@ -158,6 +159,22 @@ class Database(Locking):
             listening, self._listening = self._listening, None
         for connection in (*idle, *([listening[0]] if listening else ())):
             self._end(connection)
+
+    def once(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """What one statement gives, in one round trip. It is a transaction of its own, and names the schema where it names a table."""
+        with self._failing("read"):
+            connection, cursor = self._first(statement, values)
+            try:
+                return cursor.fetchall()
+            finally:
+                self._put_back(connection)
+
+    def listening(self, channel: str) -> Connection:
+        """A connection of one's own that is told what is said on a channel. Whoever has it closes it."""
+        with self._failing("read"):
+            connection = self._connected()
+            connection.execute(f'listen "{channel}"')
+            return connection
 
     def snapshot(self) -> AbstractContextManager[Connection]:
         """What there is at one moment, to read more than once."""
@@ -211,7 +228,13 @@ class Database(Locking):
             self._put_back(connection)
 
     def _begun(self, begin: str) -> Connection:
-        """A connection in a transaction. That one was ended while it was idle is no reason to fail."""
+        """A connection in a transaction."""
+        return self._first(begin)[0]
+
+    def _first(
+        self, statement: str, values: Sequence[Any] = ()
+    ) -> tuple[Connection, psycopg.Cursor[tuple[Any, ...]]]:
+        """A connection, and what a statement gives over it. That one was ended while it was idle is no reason to fail."""
         if not self._free.acquire(timeout=self._longest_silence_s):
             raise TimeoutError(f"all {_MOST_CONNECTIONS} connections have been in use for too long")
         try:
@@ -219,15 +242,13 @@ class Database(Locking):
                 idle = self._idle.pop() if self._idle else None
             if idle is not None:
                 try:
-                    idle.execute(begin)
-                    return idle
+                    return idle, idle.execute(statement, values)
                 except psycopg.OperationalError as error:
                     self._lose(idle)
                     if isinstance(error, _Silence):
                         raise
             connection = self._connected()
-            connection.execute(begin)
-            return connection
+            return connection, connection.execute(statement, values)
         except BaseException:
             self._free.release()
             raise

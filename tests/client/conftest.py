@@ -1,13 +1,15 @@
-"""Real servers, stores of both kinds, and an agent that calls."""
+"""Real servers, stores of all kinds, and an agent that calls."""
+
+from contextlib import closing
 
 import httpx2
 import pytest
 
 from shelflife.apis.acme import acme_app, acme_provider
-from shelflife.client import InProcessStore, SqliteStore
 from shelflife.testing import serving
 from tests.client.agents import Agent, Clock
 from tests.client.histories import World
+from tests.client.kinds import store_of
 
 
 @pytest.fixture
@@ -32,14 +34,10 @@ def clock():
     return Clock()
 
 
-@pytest.fixture(params=["in process", "SQLite"])
+@pytest.fixture(params=["in process", "SQLite", "PostgreSQL", "Valkey"])
 def store(request, tmp_path):
-    if request.param == "in process":
-        yield InProcessStore()
-    else:
-        store = SqliteStore(tmp_path / "memory.db")
+    with closing(store_of(request.param, request.getfixturevalue, tmp_path)) as store:
         yield store
-        store.close()
 
 
 @pytest.fixture(scope="module")

@@ -466,8 +466,8 @@ def test_observing_asynchronously_is_the_same(address, provider):
 @pytest.mark.parametrize(
     ("wrong", "error", "why"),
     [
-        ({"store": "memory.db"}, TypeError, r"Memory\(SqliteStore\('memory.db'\)\)"),
-        ({"store": Path("memory.db")}, TypeError, r"Memory\(SqliteStore\('memory.db'\)\)"),
+        ({"store": "memory.db"}, TypeError, r"Memory\.at\('memory.db'\)"),
+        ({"store": Path("memory.db")}, TypeError, r"Memory\.at\('memory.db'\)"),
         ({"capacity": -1}, ValueError, "capacity is a whole number from 0 on"),
         ({"capacity": "5"}, ValueError, "capacity is a whole number from 0 on"),
     ],

@@ -289,7 +289,9 @@ def test_who_is_too_far_behind_revalidates_all_that_is_remembered(agent, provide
     assert (held(agent), agent.of(Evicted), agent.of(Distrusted)) == (before, [], [])
     assert agent.recall(GOVERNED) == agent.recall(FUNDING_1) == []
     agent.memory.revalidate(agent.origin, agent.operation, FUNDING_1)
-    assert [entry.parameters for entry in agent.recall(FUNDING_1)] == [before[1]]
+    assert [entry.parameters for entry in agent.recall(FUNDING_1)] == [
+        {"payment_method_token": "acme_pm_visa_credit"}
+    ]
     agent.memory.revalidate(agent.origin, agent.operation, GOVERNED)
     assert [entry.parameters for entry in agent.recall(GOVERNED)] == [{"promo_code": "WINTERLAUNCH26"}]
     assert asked(agent) == ["signed", "signed", "fixes", "fixes"]

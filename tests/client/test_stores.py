@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from types import FunctionType, ModuleType
 
@@ -20,23 +20,25 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from shelflife.client.entries import Condition, Knowledge, place_of
 from shelflife.client.in_process import InProcessStore
+from shelflife.client.postgres import PostgresStore
 from shelflife.client.sqlite import SqliteStore
 from shelflife.client.stores import StoreError, Write
+from shelflife.client.valkey import ValkeyStore
 from shelflife.contract.versions import Versions
 from tests.client.entries import ORIGIN, OTHER, entry, filed, put
+from tests.client.kinds import store_of
 from tests.client.own_store import ListStore
 from tests.processes import started
 
 
-@pytest.fixture(params=["in process", "SQLite", "of one's own"])
+@pytest.fixture(params=["in process", "SQLite", "of one's own", "PostgreSQL", "Valkey"])
 def store(request, tmp_path):
     """Every store passes the same tests, also one that somebody has written with what is public."""
-    if request.param == "SQLite":
-        store = SqliteStore(tmp_path / "memory.db")
+    if request.param == "of one's own":
+        yield ListStore()
+        return
+    with closing(store_of(request.param, request.getfixturevalue, tmp_path)) as store:
         yield store
-        store.close()
-    else:
-        yield InProcessStore() if request.param == "in process" else ListStore()
 
 
 def found(store, plan="basic"):
@@ -244,22 +246,50 @@ def test_threads_lose_nothing(store):
     assert store.count(ORIGIN, "t") == 100
 
 
+@pytest.fixture(scope="module", autouse=True)
+def engines(postgres, valkey):
+    """The machine takes its engines from here: it cannot ask for fixtures."""
+    StoreMachine.engines = postgres.url, valkey.url
+    yield
+    for store in StoreMachine.remote.values():
+        store.close()
+
+
 class StoreMachine(RuleBasedStateMachine):
-    """Both stores agree with each other and with lists that are searched from end to end."""
+    """All stores agree with each other and with lists that are searched from end to end."""
+
+    engines = ()
+    remote = {}  # noqa: RUF012 - of all examples: to connect takes longer than all that is done then
+    started_count = 0
 
     @initialize()
     def start(self):
         self.folder = tempfile.TemporaryDirectory()
         self.path = Path(self.folder.name) / "memory.db"
-        self.stores = [InProcessStore(), SqliteStore(self.path), ListStore()]
-        self.another = SqliteStore(self.path)
+        StoreMachine.started_count += 1
+        self.pairs = [
+            [SqliteStore(self.path), SqliteStore(self.path)],
+            *([self.on(kind, url, number) for number in range(2)] for kind, url in enumerate(self.engines)),
+        ]
+        self.stores = [InProcessStore(), ListStore(), *(pair[0] for pair in self.pairs)]
         self.model = []
         self.write_count = 0
 
+    def on(self, kind, url, number):
+        """One of two that share an engine, in a namespace that is new for each example."""
+        key = kind, number
+        if key not in self.remote:
+            self.remote[key] = (PostgresStore, ValkeyStore)[kind](url)
+        store = self.remote[key]
+        store.namespace = f"example-{self.started_count}"
+        store.after_fork_in_child()  # all that it has seen was of another namespace
+        store._highest.clear()
+        return store
+
     def teardown(self):
         if hasattr(self, "stores"):
-            self.stores[1].close()
-            self.another.close()
+            for store in self.pairs[0]:
+                store.close()
             self.folder.cleanup()
 
     @rule(
@@ -278,7 +308,7 @@ class StoreMachine(RuleBasedStateMachine):
             Knowledge(versions=Versions({"codes": value})), put=[filed(one, sorted(tags), beside=beside)]
         )
         outcomes = [store.write(origin, store.known(origin).revision, write) for store in self.stores]
-        assert outcomes[0] == outcomes[1] == outcomes[2]
+        assert all(outcome == outcomes[0] for outcome in outcomes)
         self.write_count += 1
         for held, _ in self.model:
             if held.id == one.id:
@@ -293,7 +323,7 @@ class StoreMachine(RuleBasedStateMachine):
         outcomes = [store.write(origin, store.known(origin).revision, write) for store in self.stores]
         dropped = [sorted(one.id for one, _ in outcome.dropped) for outcome in outcomes]
         doomed = [held for held, t in self.model if held.root == origin and t & set(tags)]
-        assert dropped[0] == dropped[1] == dropped[2] == sorted(held.id for held in doomed)
+        assert dropped == [sorted(held.id for held in doomed)] * len(self.stores)
         self.write_count += 1
         self.model = [(held, t) for held, t in self.model if held not in doomed]
 
@@ -305,12 +335,13 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def open_again(self):
-        self.stores[1].close()
-        self.stores[1] = SqliteStore(self.path)
+        for _, store in self.pairs:
+            store.close()
 
     @rule()
-    def go_on_with_another_that_has_the_file_open(self):
-        self.stores[1], self.another = self.another, self.stores[1]
+    def go_on_with_others_that_share_what_there_is(self):
+        self.pairs = [pair[::-1] for pair in self.pairs]
+        self.stores = [*self.stores[:2], *(pair[0] for pair in self.pairs)]
 
     @invariant()
     def they_agree(self):
@@ -564,6 +595,7 @@ def test_a_file_opened_to_be_looked_at_is_not_written(path):
 LEARNER = """
 import sys
 from shelflife.client.sqlite import SqliteStore
+from tests.client.kinds import store_of
 from tests.client.own_store import ListStore
 from tests.client.entries import entry, put
 

@@ -1,10 +1,11 @@
 """What goes between a memory and a server, and the two ways of waiting for it: blocking and async."""
 
+import asyncio
 import inspect
 import logging
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -12,6 +13,7 @@ import msgspec
 from shelflife.client.entries import Root
 
 __all__ = [
+    "Advanced",
     "Answering",
     "AnyAnswering",
     "AnyAsk",
@@ -23,6 +25,8 @@ __all__ = [
     "Question",
     "Reply",
     "Steps",
+    "advanced",
+    "advanced_in_thread",
     "driven",
     "driven_async",
 ]
@@ -176,23 +180,62 @@ def driven(steps: Generator[Step, Reply | None, Outcome], answer: AnyAnswering[S
 
 
 async def driven_async(
-    steps: Generator[Step, Reply | None, Outcome], answer: AnyAnswering[Step] | None
+    steps: Generator[Step, Reply | None, Outcome],
+    answer: AnyAnswering[Step] | None,
+    *,
+    is_remote: bool = False,
 ) -> Outcome:
-    """The same, awaiting what can be awaited. A request that fails is raised in the steps: they decide what becomes of it."""
+    """The same, awaiting what can be awaited. A request that fails is raised in the steps: they decide what becomes of it.
+
+    Where the store is remote, the steps run in threads: else the event loop would wait for it.
+    """
     patience = Patience()
+    go_on: Callable[[Any], Step] = steps.send
+    value: object = None
     with closing(steps):
+        while True:
+            now = await advanced_in_thread(go_on, value) if is_remote else advanced(go_on, value)
+            if now.is_over:
+                outcome: Outcome = now.value
+                return outcome
+            try:
+                go_on, value = steps.send, await _reply_to(now.value, answer, patience)
+            except Exception as error:  # noqa: BLE001
+                go_on, value = steps.throw, error
+
+
+class Advanced(NamedTuple):
+    """How far steps have come."""
+
+    is_over: bool
+    value: Any
+    """The next step, or what they have come to."""
+
+
+def advanced(go_on: Callable[[Any], Any], value: Any) -> Advanced:
+    """Let steps go on."""
+    try:
+        return Advanced(False, go_on(value))
+    except StopIteration as end:
+        return Advanced(True, end.value)
+
+
+async def advanced_in_thread(go_on: Callable[[Any], Any], value: Any) -> Advanced:
+    """The same without keeping the event loop waiting for a store. Where there is none of asyncio's, that cannot be helped.
+
+    Two race here: the thread, and whoever cancels this. The steps are the thread's until it is done, which takes no longer than the
+    store may take: only then is it cancelled.
+    """
+    with suppress(RuntimeError):
+        asyncio.get_running_loop()
+        going = asyncio.ensure_future(asyncio.to_thread(advanced, go_on, value))
         try:
-            step = next(steps)
-            while True:
-                try:
-                    reply = await _reply_to(step, answer, patience)
-                except Exception as error:  # noqa: BLE001
-                    step = steps.throw(error)
-                else:
-                    step = steps.send(reply)
-        except StopIteration as end:
-            outcome: Outcome = end.value
-            return outcome
+            return await asyncio.shield(going)
+        except asyncio.CancelledError:
+            with suppress(Exception):
+                await going
+            raise
+    return advanced(go_on, value)
 
 
 async def _reply_to(step: Step, answer: AnyAnswering[Step] | None, patience: Patience) -> Reply | None:

@@ -3,20 +3,24 @@
 from __future__ import annotations  # so that help() names types as they are written here
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from os import PathLike
+from typing import Any, Self
 
-from shelflife.client.asking import AnyAsk, Ask, Exchange, Fields, driven, driven_async
+from shelflife.client.asking import AnyAsk, Ask, Exchange, Fields, Reply, Steps, driven, driven_async
 from shelflife.client.entries import Entry, Knowledge, Root, root_at
 from shelflife.client.events import Event, Reason
 from shelflife.client.explaining import Explained, explained
 from shelflife.client.guard import Amended, Guard, amend
 from shelflife.client.in_process import InProcessStore
 from shelflife.client.observing import Observing
+from shelflife.client.opening import Closeable, store_at
 from shelflife.client.positions import Place, new_mark
+from shelflife.client.remote import RemoteStore
 from shelflife.client.revalidating import Revalidating
-from shelflife.client.shelf import Shelf, Usable
+from shelflife.client.shelf import Outcome, Shelf, Step, Usable
 from shelflife.client.steps import Words
 from shelflife.client.stores import Known, Store, Write
 from shelflife.client.strategies import EVERYTHING, EXACT, Strategy
@@ -24,6 +28,8 @@ from shelflife.client.telling import Statistics, Telling
 from shelflife.client.writing import MOST_EVICTIONS, Writing, departures
 
 __all__ = ["Memory"]
+
+_ANY_TIME = nullcontext()
 
 
 class Memory:
@@ -55,7 +61,7 @@ class Memory:
         - `on_event` is told everything that happens; what it raises is logged and goes no further.
         """
         if isinstance(store, str | PathLike):
-            raise TypeError(f"a memory is kept in a store: Memory(SqliteStore({str(store)!r}))")
+            raise TypeError(f"a memory is kept in a store: Memory.at({str(store)!r})")
         for name, bound in (("most_evictions", most_evictions), ("capacity", capacity)):
             if not (bound is None or (type(bound) is int and bound >= 0)):
                 raise ValueError(f"{name} is a whole number from 0 on, or None for any number")
@@ -65,12 +71,42 @@ class Memory:
         self._shelf = Shelf(self.store, strategy, trust, self._telling, clock)
         self._observing = Observing(self._shelf, Writing(self._shelf, capacity, most_evictions, clock), clock)
         self._revalidating = Revalidating(self._shelf, self._observing)
+        self.is_remote = isinstance(self.store, RemoteStore)
+        """Whether its store is on another machine. Then whoever must not wait uses it in a thread, and each step is one moment of it."""
+        self._moment = self._shelf.moment if self.is_remote else _no_moment
         self.observing = self._observing.observing
         """What `observe` does, as steps, for whoever answers its questions in a way of their own. The root is as `root_of` spells it."""
         self.revalidating = self._revalidating.revalidating
         """What `revalidate` does, in the same way."""
         self.root_of = self._shelf.root_of
         """Where the contract lives that a URL is under, as far as replies have told: the origin, or a path on it."""
+
+    @classmethod
+    def at(
+        cls, where: str | PathLike[str], *, namespace: str | None = None, near: bool = False, **settings: Any
+    ) -> Self:
+        """A memory at a place: a file (`memory.db` or `sqlite:///memory.db`), or an engine that agents on many machines share
+        (`postgresql://…`, `redis://…`, `rediss://…`).
+
+        Those who share an engine are kept apart by a `namespace`. With `near` what was looked at is kept and used without asking the engine,
+        as long as that tells of what others write. All other settings are those of a memory. Nothing is opened yet.
+        """
+        return cls(store_at(where, namespace=namespace, near=near), **settings)
+
+    def close(self) -> None:
+        """Let go of the file or the connections of its store, until they are needed again."""
+        if isinstance(self.store, Closeable):
+            self.store.close()
+
+    def in_moments(
+        self,
+        steps: Generator[Step, Reply | None, Outcome],
+        root: Root,
+        operation: str,
+        request: Fields,
+    ) -> Generator[Step, Reply | None, Outcome]:
+        """Steps about a request, each in one moment of a store that is on another machine."""
+        return self._shelf.in_moments(steps, self._shelf.wanted(root, operation, request))
 
     @property
     def statistics(self) -> Statistics:
@@ -83,13 +119,17 @@ class Memory:
         There are none while it is being found out what a movement of the server's data makes stale. When that fails there are none
         until a later reply of the server has been dealt with.
         """
-        found = self._shelf.usable(root_at(root), operation, request)
+        root = root_at(root)
+        with self._moment(root, operation, request):
+            found = self._shelf.usable(root, operation, request)
         self._telling.count_recall(is_hit=bool(found))
         return found
 
     def amend(self, root: Root, operation: str, request: Fields, guard: Guard | None = None) -> Amended:
         """The request with the remembered fixes that hold for it already in it, as far as the guard allows."""
-        amended = amend(request, partial(self._shelf.usable, root_at(root), operation), guard or Guard())
+        root = root_at(root)
+        with self._moment(root, operation, request):
+            amended = amend(request, partial(self._shelf.usable, root, operation), guard or Guard())
         found: list[Event] = [*amended.refused, *amended.applied]
         self._telling.count_recall(is_hit=bool(found))
         if found:
@@ -108,12 +148,14 @@ class Memory:
 
     def observe(self, exchange: Exchange, ask: Ask | None = None) -> list[Event]:
         """Learn from a reply: drop what it shows to be stale, keep the fixes it gives. Returns what happened."""
-        return driven(self.observing(exchange._replace(root=root_at(exchange.root))), ask or self._ask)
+        exchange = exchange._replace(root=root_at(exchange.root))
+        return driven(self._shelf.in_moments(self.observing(exchange)), ask or self._ask)
 
     async def observe_async(self, exchange: Exchange, ask: AnyAsk | None = None) -> list[Event]:
-        """The same, awaiting `ask` when it is async. The store is used directly: its verbs take microseconds."""
+        """The same, awaiting `ask` when it is async. A store of this machine is used directly: its verbs take microseconds."""
         exchange = exchange._replace(root=root_at(exchange.root))
-        return await driven_async(self.observing(exchange), ask or self._ask)
+        steps = self._shelf.in_moments(self.observing(exchange))
+        return await driven_async(steps, ask or self._ask, is_remote=self.is_remote)
 
     def revalidate(
         self, root: Root, operation: str, request: Fields, ask: Ask | None = None, guard: Guard | None = None
@@ -123,7 +165,7 @@ class Memory:
         What it gives again can be recalled; what it does not give again goes. Without an answer it stays suspect. The same goes for what
         the request will find once it is amended, as far as the guard allows. Returns what happened.
         """
-        return driven(self.revalidating(root_at(root), operation, request, guard), ask or self._ask)
+        return driven(self._revalidated(root, operation, request, guard), ask or self._ask)
 
     async def revalidate_async(
         self,
@@ -134,32 +176,45 @@ class Memory:
         guard: Guard | None = None,
     ) -> list[Event]:
         """The same, awaiting `ask` when it is async."""
-        steps = self.revalidating(root_at(root), operation, request, guard)
-        return await driven_async(steps, ask or self._ask)
+        steps = self._revalidated(root, operation, request, guard)
+        return await driven_async(steps, ask or self._ask, is_remote=self.is_remote)
+
+    def _revalidated(
+        self, root: Root, operation: str, request: Fields, guard: Guard | None
+    ) -> Steps[list[Event]]:
+        root = root_at(root)
+        steps = self.revalidating(root, operation, request, guard)
+        return self.in_moments(steps, root, operation, request)
 
     def refresh(self, root: Root, ask: Ask | None = None) -> list[Event]:
         """Ask a server whether what is known of it still holds, as before an episode. Returns what happened.
 
         What does not hold is dropped, and the server is asked what has taken its place, so that no request has to fail for it.
         """
-        return driven(self._revalidating.refreshing(root_at(root)), ask or self._ask)
+        return driven(self._refreshing(root), ask or self._ask)
 
     async def refresh_async(self, root: Root, ask: AnyAsk | None = None) -> list[Event]:
         """The same, awaiting `ask` when it is async."""
-        return await driven_async(self._revalidating.refreshing(root_at(root)), ask or self._ask)
+        return await driven_async(self._refreshing(root), ask or self._ask, is_remote=self.is_remote)
+
+    def _refreshing(self, root: Root) -> Steps[list[Event]]:
+        return self._shelf.in_moments(self._revalidating.refreshing(root_at(root)))
 
     def hear(self, root: Root, told: bytes, ask: Ask | None = None, *, at: str | None = None) -> list[Event]:
         """Take in what an event of a server's change feed says, and renew as `refresh` does.
 
         `at` is what the request for the feed had in `Contract-At`.
         """
-        return driven(self._revalidating.hearing(root_at(root), told, at), ask or self._ask)
+        return driven(self._hearing(root, told, at), ask or self._ask)
 
     async def hear_async(
         self, root: Root, told: bytes, ask: AnyAsk | None = None, *, at: str | None = None
     ) -> list[Event]:
         """The same, awaiting `ask` when it is async."""
-        return await driven_async(self._revalidating.hearing(root_at(root), told, at), ask or self._ask)
+        return await driven_async(self._hearing(root, told, at), ask or self._ask, is_remote=self.is_remote)
+
+    def _hearing(self, root: Root, told: bytes, at: str | None) -> Steps[list[Event]]:
+        return self._shelf.in_moments(self._revalidating.hearing(root_at(root), told, at))
 
     def contract_at(self, root: Root, *, asking: bool = False) -> str:
         """What to say in the header `Contract-At` of a request, so that the server tells what has moved, and no more.
@@ -211,3 +266,7 @@ class Memory:
             departures(written, dict.fromkeys((id for _, id in written.dropped), Reason.FORGOTTEN))
         )
         return len(written.dropped)
+
+
+def _no_moment(root: Root, operation: str, request: Fields) -> AbstractContextManager[None]:
+    return _ANY_TIME

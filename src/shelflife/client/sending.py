@@ -72,7 +72,8 @@ class Call(NamedTuple):
     its versions each time, as in the paper."""
 
     path: str | None = None
-    """That of the request, where it is left to the reply to tell where on its server the contract lives."""
+    """That of the request, where it is left to replies to tell where on its server the contract lives. Then the root is the address of the
+    request."""
 
     method: str | None = None
     """That of the request. Where this and the path are known, a server is asked about the request by them: it may not know the operation
@@ -124,13 +125,27 @@ def exchange(memory: Memory, call: Call, answer: Answering[Send | Question]) -> 
 
 async def exchange_async(memory: Memory, call: Call, answer: AnyAnswering[Send | Question]) -> Reply | None:
     """The same, awaiting what can be awaited."""
-    return await driven_async(sending(memory, call), answer)
+    return await driven_async(sending(memory, call), answer, is_remote=memory.is_remote)
 
 
 def sending(memory: Memory, call: Call) -> Generator[Send | Question, Reply | None, Reply | None]:
     """All that is done about a call. Whatever goes wrong with the memory is logged: the server may have carried the request out."""
+    steps = _sending(memory, call)
+    if memory.is_remote:
+        root = call.root if call.path is None else call.root.removesuffix(call.path)
+        steps = memory.in_moments(steps, root, call.operation, call.request)
+    return (yield from steps)
+
+
+def _sending(memory: Memory, call: Call) -> Generator[Send | Question, Reply | None, Reply | None]:
     reply = None
-    call = call._replace(root=root_at(call.root))
+    try:
+        call = call._replace(root=root_at(call.root) if call.path is None else memory.root_of(call.root))
+    except ValueError:
+        if call.path is None:
+            raise
+        _log.warning("a request is not understood, and goes past the memory", exc_info=True)
+        return (yield _as_it_is(call))
     for again_count in range(_MOST_SENT_AGAIN + 1):
         is_last = again_count == _MOST_SENT_AGAIN
         guard = None if call.held is not None or is_last else call.guard
@@ -186,8 +201,12 @@ def _prepared(memory: Memory, call: Call, guard: Guard | None, *, is_first: bool
             headers[PRECONDITION_HEADER] = precondition.header
     except Exception:  # noqa: BLE001 - an agent's request does not fail for want of memory
         _log.warning("a request could not be amended and is sent as it is", exc_info=True)
-        return Send(call.request, {}, Held((), None, call.request), (), call.request)
+        return _as_it_is(call)
     return Send(request, headers, held, carried, without, amended)
+
+
+def _as_it_is(call: Call) -> Send:
+    return Send(call.request, {}, Held((), None, call.request), (), call.request)
 
 
 def carried_by(request: Fields, entries: Iterable[Entry]) -> list[Entry]:

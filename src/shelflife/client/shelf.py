@@ -1,18 +1,21 @@
 """What one memory finds in its store, and whether it may be used now."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache, partial
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 
-from shelflife.client.asking import Fields
-from shelflife.client.entries import Entry, Knowledge, Root, is_below, origin_of, place_of
+from shelflife.client.asking import Fields, Reply
+from shelflife.client.entries import Entry, Knowledge, Root, Shape, is_below, origin_of, place_of, root_at
+from shelflife.client.moments import InMoments
 from shelflife.client.positions import Place
+from shelflife.client.remote import RemoteStore, Wanted
 from shelflife.client.steps import Word, Words
-from shelflife.client.stores import Known, Store, StoreError, Write, Written
+from shelflife.client.stores import Known, SetBack, Store, StoreError, Write, Written
 from shelflife.client.strategies import SUSPECT, Strategy, table_tag
 from shelflife.client.telling import Telling
 from shelflife.contract.values import is_carried
@@ -20,6 +23,9 @@ from shelflife.contract.when import read_at, value_at
 from shelflife.forks import Locking
 
 __all__ = ["Doubts", "Revalidate", "Shelf", "Standing", "Usable", "Withheld", "standing_of"]
+
+Step = TypeVar("Step")
+Outcome = TypeVar("Outcome")
 
 _MOST_CONFIRMED = 10_000
 _MOST_ROOTS = 256
@@ -186,11 +192,32 @@ class Shelf:
             roots=knowledge.roots,
         )
 
+    def moment(self, root: Root, operation: str, request: Fields) -> AbstractContextManager[None]:
+        """For as long as it lasts, this thread sees a store of another machine as it is at one time."""
+        assert isinstance(self.store, RemoteStore)  # noqa: S101 - nobody else asks for one
+        return self.store.moment(self.wanted(root, operation, request))
+
+    def in_moments(
+        self, steps: Generator[Step, Reply | None, Outcome], wanted: Wanted | None = None
+    ) -> Generator[Step, Reply | None, Outcome]:
+        """The same for each of some steps."""
+        return InMoments(steps, self.store.moment, wanted) if isinstance(self.store, RemoteStore) else steps
+
+    def wanted(self, root: Root, operation: str, request: Fields) -> Wanted | None:
+        """What is looked at for a request, for a store that fetches all of it at once."""
+        if not isinstance(self.store, RemoteStore):
+            return None
+        with suppress(ValueError):  # of an address that is none, of which nothing is looked at
+            root = root_at(root)
+        return Wanted(root, operation, cache(partial(_places, operation, request)), (SUSPECT,))
+
     def knowledge(self, root: Root) -> Knowledge | None:
         """What is known of a server; None when the store does not say."""
         try:
             return self.known_here(self.store.known(root).knowledge)
         except StoreError as error:
+            if isinstance(error, SetBack):
+                self.doubts.add(root)
             self.telling.store_failed(error, "read")
             return None
 
@@ -361,10 +388,7 @@ class Shelf:
     def _held(self, root: Root, operation: str, request: Fields) -> list[Entry]:
         """The entries that hold for this request, whether they may be used or not."""
         try:
-            shapes = [*self.store.shapes(root, operation)]
-            is_to_be_found = bool(shapes) and is_carried(operation, request)
-            values = [{path: value_at(request, path) for path in shape} for shape in shapes if is_to_be_found]
-            places = [place_of(root, operation, one) for one in values]
+            places = _places(operation, request, root, tuple(self.store.shapes(root, operation)))
             found = self.store.at(root, places) if places else []
         except StoreError as error:
             self.telling.store_failed(error, "read")
@@ -372,3 +396,10 @@ class Shelf:
         self.telling.store_works("read")
         said = cache(partial(read_at, request))
         return [entry for entry in found if entry.fits(said)]
+
+
+def _places(operation: str, request: Fields, root: Root, shapes: tuple[Shape, ...]) -> list[str]:
+    """Where entries of these shapes are that hold for a request."""
+    if not shapes or not is_carried(operation, request):
+        return []
+    return [place_of(root, operation, {path: value_at(request, path) for path in shape}) for shape in shapes]

@@ -24,7 +24,7 @@ from typing import Any, Generic, Self, TypeVar
 
 import msgspec
 
-from shelflife.client.asking import Patience, Question, Reply
+from shelflife.client.asking import Advanced, Patience, Question, Reply, advanced, advanced_in_thread
 from shelflife.client.entries import Entry, digest_of, origin_of
 from shelflife.client.guard import Guard
 from shelflife.client.memory import Memory
@@ -63,6 +63,9 @@ class _Blocking:
 
     chunks = staticmethod(iter)
 
+    async def advance(self, go_on: Callable[[Any], Any], value: Any) -> Advanced:
+        return advanced(go_on, value)
+
     def within(self, until: float) -> AbstractContextManager[Any]:
         return nullcontext()  # nobody can call off a blocking call: its timeouts must do
 
@@ -81,6 +84,9 @@ class _Async:
     """The calls of an async client."""
 
     chunks = staticmethod(aiter)
+
+    async def advance(self, go_on: Callable[[Any], Any], value: Any) -> Advanced:
+        return await advanced_in_thread(go_on, value)
 
     def within(self, until: float) -> AbstractContextManager[Any]:
         import anyio  # which comes with the libraries, for their async clients
@@ -182,10 +188,9 @@ class _Watching(Generic[Request, Response]):
         elif guard is not None:
             # found out once: a server may have suggested many fixes, and the body may be long
             guard = _GuardOfRequest(why_hands_off=cache(partial(_why_hands_off, request)), guard=guard)
-        root = self.memory.root_of(_address(request))
-        method, path = request.method, request.url.path
+        address, method, path = _address(request), request.method, request.url.path
         conditional, compact = self._is_conditional, self._is_compact
-        return Call(root, operation, fields or {}, guard, conditional, compact, path=path, method=method)
+        return Call(address, operation, fields or {}, guard, conditional, compact, path=path, method=method)
 
     async def _handled(self, request: Request) -> Response:
         """Send a request, and let the memory watch."""
@@ -222,6 +227,7 @@ class _Step:
     ) -> None:
         self.response: Any = None
         self._steps: Generator[Send | Question, Reply | None, object] = sending(memory, call)
+        self._is_remote = memory.is_remote
         self._operation = call.operation
         self._request = request
         self._transport = transport
@@ -235,18 +241,26 @@ class _Step:
         """Do what the memory wants to have done: to the end, or until the caller has to read the response first."""
         try:
             while True:
-                step = self._steps.send(reply)
+                step = await self._next(reply) if self._is_remote else self._steps.send(reply)
                 if isinstance(step, Question):
                     reply = await self._answered(step)
                 else:
                     reply = await self._sent(step)
                     if reply is None:
                         return
-        except StopIteration:
+        except (StopIteration, StopAsyncIteration):
             return
         except BaseException:
             self._steps.close()
             raise
+
+    async def _next(self, reply: Reply | None) -> Send | Question:
+        """The next step, where whoever must not wait for a store does not."""
+        now = await self.calls.advance(self._steps.send, reply)
+        if now.is_over:
+            raise StopAsyncIteration
+        step: Send | Question = now.value
+        return step
 
     def leave(self, reply: Reply) -> None:
         """The caller has not read the response to its end. What there is of it counts, and nobody is asked about it."""

@@ -1,0 +1,164 @@
+"""How a near cache hears of what others write: over a channel of the engine, which shows all the time how far it may be behind."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from shelflife.client.entries import Root
+
+__all__ = ["LONGEST_LAG_S", "Channel", "Listener", "Message", "News"]
+
+_log = logging.getLogger("shelflife.memory")
+
+LONGEST_LAG_S = 1.0
+"""A near cache that may be further behind than this is not used."""
+
+_PING_EVERY_S = 0.2
+_PAUSE_S = 1.0
+_MOST_ROOTS = 10_000
+
+
+Message = tuple[str, str, str, str, list[str], list[str]]
+"""News as an engine sends it. The revisions are texts, for they have more bits than a number of JSON or Lua may have; no knowledge is an
+empty text."""
+
+
+class News(NamedTuple):
+    """A write that somebody has made."""
+
+    root: Root
+    before: int
+    revision: int
+    """What it has led to, from the revision before."""
+
+    knowledge: bytes | None = None
+    """None where all of the root must be looked at anew: there was too much to tell."""
+
+    places: tuple[str, ...] = ()
+    """Where entries have come or gone."""
+
+    operations: tuple[str, ...] = ()
+    """Those of these entries."""
+
+    @classmethod
+    def from_message(cls, message: Message) -> "News":
+        """What a message of the channel says."""
+        root, before, revision, knowledge, places, operations = message
+        known = knowledge.encode() if knowledge else None
+        return cls(root, int(before), int(revision), known, tuple(places), tuple(operations))
+
+
+class Listener(Protocol):
+    """A connection over which an engine tells of writes. Every verb may raise what its driver raises."""
+
+    def wait(self, timeout_s: float) -> Iterable[News]:
+        """What is told within this time; at once when there is something."""
+
+    def catch_up(self) -> Iterable[News]:
+        """Ask the engine for a sign, and give all that it has told up to that."""
+
+    def close(self) -> None:
+        """Leave it."""
+
+
+class Channel:
+    """Listens in a thread of its own. While it cannot, nothing is near."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Listener],
+        hear: Callable[[News | None], None],
+        failures: tuple[type[Exception], ...],
+    ) -> None:
+        """`hear` is told each write, and None when it cannot be known what was written."""
+        self.life: object | None = None
+        """Another one for each connection; None while there is none."""
+        self.newest: dict[Root, int] = {}
+        """The highest revision of each root that was heard of in this life."""
+        self._connect = connect
+        self._hear = hear
+        self._failures: tuple[type[Exception], ...] = (*failures, msgspec.MsgspecError, OSError, ValueError)
+        self._caught_up_at = 0.0
+        self._thread: threading.Thread | None = None
+        self._is_told = False
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether all that was written until a moment ago has been heard of. Who asks first has it begin to listen."""
+        thread = self._thread
+        if thread is None or not thread.is_alive():  # nor is one that has stayed behind at a fork
+            self._begin()
+        return self.life is not None and self.lag_s <= LONGEST_LAG_S
+
+    @property
+    def lag_s(self) -> float:
+        """So far it may be behind."""
+        return time.monotonic() - self._caught_up_at
+
+    def close(self) -> None:
+        """Stop to listen, until somebody asks again."""
+        thread, self._thread, self.life = self._thread, None, None
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _begin(self) -> None:
+        self.life = None
+        self._thread = threading.Thread(target=self._listen, name="shelflife-near", daemon=True)
+        self._thread.start()
+
+    @property
+    def _is_wanted(self) -> bool:
+        return self._thread is threading.current_thread()
+
+    def _listen(self) -> None:
+        while self._is_wanted:
+            try:
+                listener = self._connect()
+            except self._failures as error:
+                self._lose(error)
+                continue
+            try:
+                self._live(listener)
+            except self._failures as error:
+                self._lose(error)
+            finally:
+                with suppress(Exception):  # it is not needed any more, however it goes
+                    listener.close()
+
+    def _live(self, listener: Listener) -> None:
+        # The life begins before what was kept is cleared: whoever has looked before it began does not keep that, and what was kept
+        # between the two is cleared with the rest.
+        self.newest.clear()
+        self.life = object()
+        self._hear(None)
+        self._is_told = False
+        while self._is_wanted:
+            asked_at = time.monotonic()
+            self._take(listener.catch_up())
+            self._caught_up_at = asked_at
+            self._take(listener.wait(_PING_EVERY_S))
+
+    def _take(self, told: Iterable[News]) -> None:
+        for news in told:
+            if len(self.newest) > _MOST_ROOTS:
+                raise ValueError("too many roots were heard of; it begins anew")
+            # first this: whoever has looked before it and keeps what it saw after it must find out
+            self.newest[news.root] = max(news.revision, self.newest.get(news.root, 0))
+            self._hear(news)
+
+    def _lose(self, error: Exception) -> None:
+        self.life = None
+        self._hear(None)
+        if not self._is_told:
+            self._is_told = True
+            _log.warning(
+                "what others write to the memory is not heard of (%s); each recall asks the store", error
+            )
+        pause_until = time.monotonic() + _PAUSE_S
+        while self._is_wanted and time.monotonic() < pause_until:
+            time.sleep(_PAUSE_S / 20)

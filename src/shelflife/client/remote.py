@@ -1,0 +1,407 @@
+"""What stores on another machine share: one round trip for all that is looked at in one moment, and a circuit for a store that does not answer.
+
+What was looked at is kept with the revision that it is of. Every moment begins with a round trip that tells whether the root is still at
+that revision. A near cache spares it as long as a channel of the engine tells of every write.
+"""
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from shelflife.client.entries import Entry, Knowledge, Root, Shape, is_below
+from shelflife.client.near import Channel, News
+from shelflife.client.stores import Known, SetBack, StoreError, Write, Written, revision_after
+from shelflife.forks import Forked, mind_forks
+
+__all__ = ["LONGEST_CONNECTING_S", "LONGEST_VERB_S", "Look", "RemoteStore", "Told", "Wanted"]
+
+LONGEST_CONNECTING_S = 1.0
+LONGEST_VERB_S = 1.0
+"""So long at most an agent waits for one verb. When it has, the circuit opens."""
+
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 30.0
+_MOST_ROOTS = 1024
+_MOST_PLACES = 20_000
+"""Of one root: more are not kept at once."""
+
+_MOST_LOOKS = 64
+_MOST_NOTED = 256
+
+_FAILURES = (msgspec.MsgspecError, OSError, TypeError, ValueError)
+"""Of any engine, where somebody has edited what is there, or a text is not Unicode."""
+
+Outcome = TypeVar("Outcome")
+
+_decode_knowledge = msgspec.json.Decoder(Knowledge).decode
+
+
+class Wanted(NamedTuple):
+    """What a moment is about, so that its first round trip can bring all of it."""
+
+    root: Root
+    """Or where it may be above that: the contract lives there, or on a path below."""
+
+    operation: str
+    places_by: Callable[[Root, tuple[Shape, ...]], list[str]]
+    """The places at which entries of a root with these shapes are looked for."""
+
+    tags: tuple[str, ...] = ()
+    """Those that are counted."""
+
+
+class Look(NamedTuple):
+    """What an engine is asked about one root, all at once."""
+
+    root: Root
+    revision: int
+    """What is held is of this one; 0 where nothing is."""
+
+    operation: str | None = None
+    """Of which the shapes are told, if the root is at another revision."""
+
+    lacks_shapes: bool = False
+    """Then they are told in any case."""
+
+    missing: tuple[str, ...] = ()
+    """Places whose entries are told in any case."""
+
+    held: tuple[str, ...] = ()
+    """Places whose entries are told if the root is at another revision."""
+
+    tags: tuple[str, ...] = ()
+    """Those that are counted."""
+
+
+class Told(NamedTuple):
+    """What an engine says to a look. All of it is of one moment."""
+
+    revision: int
+    knowledge: bytes | None
+    """None at the revision that was named."""
+
+    shapes: tuple[Shape, ...] | None
+    """None where they are not told."""
+
+    entries: Mapping[str, Sequence[Entry]]
+    """By place. One that is not in it was not told, where the revision is the one named; else there is nothing."""
+
+    counts: Sequence[int]
+
+
+class _Seen:
+    """What was seen of a root at one revision. It grows, and is replaced when the revision is another."""
+
+    def __init__(self, revision: int = 0, knowledge: Knowledge = Knowledge()) -> None:  # noqa: B008 - it is frozen
+        self.revision = revision
+        self.knowledge = knowledge
+        self.shapes: dict[str, tuple[Shape, ...]] = {}
+        self.places: dict[str, tuple[Entry, ...]] = {}
+        self.counts: dict[str, int] = {}
+
+    def after(
+        self, revision: int, knowledge: Knowledge, places: Iterable[str], operations: Iterable[str]
+    ) -> "_Seen":
+        """The same after a write that has changed what is at these places, of these operations. What was counted is not known any more."""
+        seen = _Seen(revision, knowledge)
+        seen.shapes, seen.places = dict(self.shapes), dict(self.places)
+        for place in places:
+            seen.places.pop(place, None)
+        for operation in operations:
+            seen.shapes.pop(operation, None)
+        return seen
+
+
+class _Moment(threading.local):
+    """What a thread has looked at since its moment began; outside of one, each verb is a moment of its own."""
+
+    depth = 0
+    wanted: Wanted | None = None
+
+    def __init__(self) -> None:
+        self.seen: dict[Root, _Seen] = {}
+
+
+class _Circuit:
+    """Whether a store is tried at all: one that has failed is left alone for a while, ever longer. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._pause_s = 0.0
+        self._failed_at = 0.0
+        self._why = ""
+
+    def check(self) -> None:
+        """`StoreError` while it is open. The first who comes when the time is over tries, and the others wait on."""
+        now = time.monotonic()
+        if self._pause_s and now - self._failed_at < self._pause_s:
+            raise StoreError(self._why)
+        self._failed_at = now
+
+    def note(self, why: StoreError | None) -> None:
+        """It was tried, and has answered or failed."""
+        if why is None:
+            self._pause_s = 0.0
+        else:
+            self._pause_s = min(max(2 * self._pause_s, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
+            self._failed_at, self._why = time.monotonic(), str(why)
+
+
+class RemoteStore(ABC, Forked):
+    """A store in an engine that many machines share. What an engine does is in its subclasses.
+
+    `namespace` keeps those who share an engine apart: what is learned in one is never seen in another. With `near`, what was
+    looked at is kept and used without a round trip, as long as the engine's channel tells of every write; it is behind by
+    `lag_s` at most, and where that would be more than a second, or the channel is broken, the store is asked.
+    """
+
+    failures: tuple[type[Exception], ...]
+    """What the driver of the engine raises."""
+
+    def __init__(self, where: str, *, namespace: str, near: bool) -> None:
+        if not (
+            0 < len(namespace) <= 64 and namespace.isascii() and namespace.replace("-", "_").isidentifier()
+        ):
+            raise ValueError("a namespace is a word of letters, digits, _ and -, of at most 64 characters")
+        self.where = where
+        """The engine, as people may see it: without a password."""
+        self.namespace = namespace
+        self._all_failures: tuple[type[Exception], ...] = (*self.failures, *_FAILURES)
+        self._moment = _Moment()
+        self._circuit = _Circuit()
+        self._kept: OrderedDict[Root, _Seen] = OrderedDict()
+        self._noted: dict[Root, dict[str, None]] = {}
+        self._highest: dict[Root, int] = {}
+        """The highest revision of each root that was seen: a lower one shows that the engine has lost writes."""
+        self._lock = threading.Lock()
+        self._channel = Channel(self._listening, self._hear, self.failures) if near else None
+        mind_forks(self)
+
+    def after_fork_in_child(self) -> None:
+        """What was kept may have been in the middle of a change, and nobody listens here yet."""
+        self._lock = threading.Lock()
+        self._moment = _Moment()
+        self._kept, self._noted = OrderedDict(), {}
+
+    @property
+    def lag_s(self) -> float | None:
+        """How far the near cache may be behind just now, in seconds; None where it is not used."""
+        return None if self._channel is None else self._channel.lag_s
+
+    def close(self) -> None:
+        """Let go of all connections, until the next verb."""
+        if self._channel is not None:
+            self._channel.close()
+        with self._lock:
+            self._kept.clear()
+        self._disconnect()
+
+    @contextmanager
+    def moment(self, wanted: Wanted | None = None) -> Iterator[None]:
+        """Until its end, this thread sees each root as it was when it first looked, and its own writes."""
+        moment, before = self._moment, self._moment.wanted
+        moment.wanted = wanted or before
+        moment.depth += 1
+        try:
+            yield
+        finally:
+            moment.wanted = before
+            moment.depth -= 1
+            if not moment.depth:
+                moment.seen.clear()
+
+    def known(self, root: Root) -> Known:
+        seen = self._looked(root)
+        return Known(seen.knowledge, seen.revision)
+
+    def shapes(self, root: Root, operation: str) -> Iterable[Shape]:
+        return self._looked(root, operation).shapes[operation]
+
+    def at(self, root: Root, places: Sequence[str]) -> list[Entry]:
+        seen = self._looked(root, places=places)
+        found = [entry for place in places for entry in seen.places[place]]
+        return sorted(found, key=lambda entry: entry.learned_at) if len(found) > 1 else found
+
+    def count(self, root: Root, *tags: str) -> int:
+        counts = self._looked(root, tags=tags).counts
+        return sum(counts[tag] for tag in tags)
+
+    def tagged(self, root: Root, *tags: str) -> list[Entry]:
+        return self._called("read", lambda: self._tagged(root, tags))
+
+    def entries(self) -> Iterator[Entry]:
+        found = self._called("read", lambda: list(self._entries()))
+        return iter(sorted(found, key=lambda entry: entry.learned_at))
+
+    def write(self, root: Root, revision: int, write: Write) -> Written | None:
+        write = write._replace(drop=tuple(write.drop), drop_ids=tuple(write.drop_ids))
+        new_revision = revision_after(revision)
+        seen = self._moment.seen.pop(root, None)
+        with self._lock:
+            kept = self._kept.pop(root, None)
+            noted = tuple(self._noted.pop(root, ())) if write.put else ()
+        # Unless it is known to have been carried out, nothing that was seen counts: a connection may end before the answer is here.
+        written = self._called("written", lambda: self._written(root, revision, new_revision, write, noted))
+        if written is not None:
+            before = next((one for one in (seen, kept) if one is not None and one.revision == revision), None)
+            changed = [*written.stored, *written.trimmed, *(entry for entry, _ in written.dropped)]
+            changed += [filed.entry for filed in write.put]
+            places, operations = {one.place for one in changed}, {one.operation for one in changed}
+            now = (before or _Seen()).after(new_revision, write.knowledge, places, operations)
+            self._keep(root, now, None if self._channel is None else self._channel.life)
+        return written
+
+    def used(self, root: Root, ids: Iterable[str]) -> None:
+        with self._lock:
+            noted = self._noted.setdefault(root, {})
+            for id in ids:
+                noted[id] = noted.pop(id, None)
+            if len(noted) < _MOST_NOTED:
+                return
+            del self._noted[root]
+        with suppress(StoreError):
+            self._called("written", lambda: self._note(root, tuple(noted)))
+
+    def _looked(
+        self,
+        root: Root,
+        operation: str | None = None,
+        places: Sequence[str] = (),
+        tags: Sequence[str] = (),
+    ) -> _Seen:
+        """What is seen of a root, with all that is asked for in it. It costs one round trip in a moment, if the moment said what it wants."""
+        moment, wanted = self._moment, self._moment.wanted
+        seen = moment.seen.get(root) if moment.depth else None
+        is_fresh = seen is not None
+        life = None if self._channel is None else self._channel.life
+        if seen is None:
+            seen = self._kept.get(root) or _Seen()
+            is_fresh = seen.revision != 0 and self._channel is not None and self._channel.is_fresh
+        if wanted is not None and is_below(root, wanted.root):
+            operation, tags = operation or wanted.operation, (*tags, *wanted.tags)
+        else:
+            wanted = None
+        for _ in range(_MOST_LOOKS):
+            all_places = [*places]
+            if wanted is not None and operation == wanted.operation:
+                all_places += wanted.places_by(root, seen.shapes.get(operation, ()))
+            lacks_shapes = operation is not None and operation not in seen.shapes
+            missing = tuple(place for place in all_places if place not in seen.places)
+            uncounted = tuple(tag for tag in dict.fromkeys(tags) if tag not in seen.counts)
+            if is_fresh and not (lacks_shapes or missing or uncounted):
+                break
+            held = tuple(place for place in all_places if place in seen.places)
+            asked = tags if not is_fresh else uncounted
+            look = Look(root, seen.revision, operation, lacks_shapes, missing, held, tuple(asked))
+            highest = self._highest.get(root, 0)
+            told = self._called("read", lambda: self._look(look))  # noqa: B023 - called at once
+            if told.revision < highest:
+                self._highest[root] = told.revision
+                raise SetBack(self.where)
+            seen, is_fresh = self._noted_in(seen, look, told), True
+        else:
+            raise StoreError(f"others are writing to the memory {self.where} all the time")
+        self._keep(root, seen, life)
+        return seen
+
+    def _noted_in(self, seen: _Seen, look: Look, told: Told) -> _Seen:
+        if told.revision != look.revision:
+            seen = _Seen(told.revision, _knowledge_in(told.knowledge))
+            seen.places.update(dict.fromkeys(look.held, ()))
+        seen.places.update(dict.fromkeys(look.missing, ()))
+        seen.places.update((place, tuple(entries)) for place, entries in told.entries.items())
+        if look.operation is not None and told.shapes is not None:
+            seen.shapes[look.operation] = told.shapes
+        seen.counts.update(zip(look.tags, told.counts, strict=True))
+        return seen
+
+    def _keep(self, root: Root, seen: _Seen, life: object) -> None:
+        """Keep what was seen, for this moment and for later ones.
+
+        Two race here: this thread, with what it looked at, and the one that listens, with a write that came after that. Revisions rise, so
+        that what is older than the newest that was heard of is not kept. Nor is what was looked at before the channel was there.
+        """
+        if self._moment.depth:
+            self._moment.seen[root] = seen
+        self._highest[root] = max(self._highest.get(root, 0), seen.revision)
+        channel = self._channel
+        with self._lock:
+            is_outrun = channel is not None and (
+                channel.life is not life or channel.newest.get(root, 0) > seen.revision
+            )
+            if is_outrun or len(seen.places) > _MOST_PLACES:
+                self._kept.pop(root, None)
+                return
+            self._kept[root] = seen
+            self._kept.move_to_end(root)
+            if len(self._kept) > _MOST_ROOTS:
+                self._kept.popitem(last=False)
+
+    def _hear(self, news: News | None) -> None:
+        """What the channel tells: a write, or that it cannot be known what was written."""
+        with self._lock:
+            if news is None:
+                self._kept.clear()
+                return
+            seen = self._kept.get(news.root)
+            if seen is None or seen.revision >= news.revision:
+                return
+            if news.knowledge is None or seen.revision != news.before:
+                del self._kept[news.root]
+                return
+            knowledge = _knowledge_in(news.knowledge)
+            self._kept[news.root] = seen.after(news.revision, knowledge, news.places, news.operations)
+
+    def _called(self, done: str, verb: Callable[[], Outcome]) -> Outcome:
+        """Have the engine do something. Whatever it cannot do is a `StoreError`, and opens the circuit."""
+        self._circuit.check()
+        failure: StoreError | None = None
+        try:
+            return verb()
+        except StoreError as error:
+            failure = error
+            raise
+        except self._all_failures as error:
+            failure = StoreError(f"the memory {self.where} cannot be {done}: {_in_one_line(error)}")
+            raise failure from error
+        finally:
+            self._circuit.note(failure)
+
+    @abstractmethod
+    def _look(self, look: Look) -> Told:
+        """What there is, in one round trip."""
+
+    @abstractmethod
+    def _written(
+        self, root: Root, revision: int, new_revision: int, write: Write, used: Sequence[str]
+    ) -> Written | None:
+        """Carry out what is written, and note first that these entries were used; None when the root is not at the revision any more."""
+
+    @abstractmethod
+    def _tagged(self, root: Root, tags: Sequence[str]) -> list[Entry]: ...
+
+    @abstractmethod
+    def _entries(self) -> Iterator[Entry]: ...
+
+    @abstractmethod
+    def _note(self, root: Root, used: Sequence[str]) -> None: ...
+
+    @abstractmethod
+    def _listening(self) -> Any:
+        """A way to hear of writes; see `Channel`."""
+
+    @abstractmethod
+    def _disconnect(self) -> None: ...
+
+
+def _knowledge_in(encoded: bytes | None) -> Knowledge:
+    return _decode_knowledge(encoded) if encoded else Knowledge()
+
+
+def _in_one_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,385 @@
+"""A store in Valkey or Redis: shared by agents on any number of machines. It needs the extra `redis`.
+
+All that belongs to one root is under keys with one hash tag, so that a cluster has it in one place. A write is one script, which Valkey
+carries out whole; a look is another.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from shelflife.client.entries import Entry, Root, Shape
+from shelflife.client.near import Message, News
+from shelflife.client.remote import LONGEST_CONNECTING_S, LONGEST_VERB_S, Look, RemoteStore, Told
+from shelflife.client.stores import StoreError, Write, Written
+from shelflife.extras import needing
+
+with needing("redis"):
+    import redis
+    from redis.backoff import NoBackoff
+    from redis.retry import Retry
+
+__all__ = ["ValkeyStore"]
+
+_FORMAT = 1
+_SAFE_POLICIES = ("noeviction", "volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl")
+"""With any other Valkey drops keys by itself when it is full, and what leads to an entry could go before the entry does."""
+
+_LOOK = """
+local p, revision = ARGV[1], ARGV[2]
+local place_count, missing_count = tonumber(ARGV[5]), tonumber(ARGV[6])
+local root = redis.call('hmget', p .. 'root', 'revision', 'knowledge')
+local now = root[1] or '0'
+local is_other = now ~= revision
+local told = {now, is_other and (root[2] or '') or false, false, {}, {}}
+if ARGV[3] ~= '' and (is_other or ARGV[4] == '1') then
+  told[3] = redis.call('hkeys', p .. 'shapes:' .. ARGV[3])
+end
+for i = 1, is_other and place_count or missing_count do
+  told[4][i] = redis.call('hgetall', p .. 'place:' .. ARGV[6 + i])
+end
+for i = 7 + place_count, #ARGV do
+  told[5][#told[5] + 1] = redis.call('scard', p .. 'tag:' .. ARGV[i])
+end
+return told
+"""
+"""An entry is at its place as its age and its JSON, by its id."""
+
+_WRITE = """
+local p, before, after, knowledge, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local write = cmsgpack.unpack(ARGV[6])
+local function key(name) return p .. name end
+if (redis.call('hget', key('root'), 'revision') or '0') ~= before then return false end
+redis.call('hset', key('root'), 'revision', after, 'knowledge', knowledge)
+local dropped, trimmed, stored, places, operations = {}, {}, {}, {}, {}
+
+local function note(filed)
+  places[filed[1]], operations[filed[3]] = true, true
+end
+local function remove(id, filed)
+  local entry = redis.call('hget', key('place:') .. filed[1], id)
+  redis.call('hdel', key('place:') .. filed[1], id)
+  redis.call('hdel', key('filed'), id)
+  for _, tag in ipairs(filed[5]) do redis.call('srem', key('tag:') .. tag, id) end
+  if redis.call('hincrby', key('shapes:') .. filed[3], filed[4], -1) <= 0 then
+    redis.call('hdel', key('shapes:') .. filed[3], filed[4])
+  end
+  note(filed)
+  return entry
+end
+local function drop(id)
+  local filed = redis.call('hget', key('filed'), id)
+  if not filed then return nil end
+  redis.call('zrem', key('used'), id)
+  return remove(id, cmsgpack.unpack(filed))
+end
+local function use(id)
+  redis.call('zadd', key('used'), redis.call('hincrby', key('root'), 'uses', 1), id)
+end
+
+for i, tag in ipairs(write.drop) do
+  for _, id in ipairs(redis.call('smembers', key('tag:') .. tag)) do
+    dropped[#dropped + 1] = {i, id, drop(id)}
+  end
+end
+for i, id in ipairs(write.drop_ids) do
+  local entry = drop(id)
+  if entry then dropped[#dropped + 1] = {#write.drop + i, id, entry} end
+end
+for _, id in ipairs(write.used) do
+  if redis.call('zscore', key('used'), id) then use(id) end
+end
+for i, put in ipairs(write.put) do
+  local id, age, json, filed = put[1], put[2], put[3], put[4]
+  local old = false
+  for _, rival in ipairs(redis.call('hkeys', key('place:') .. filed[1])) do
+    local other = cmsgpack.unpack(redis.call('hget', key('filed'), rival))
+    if rival == id then
+      old = remove(id, other)
+      age = string.match(old, '^%S+')
+    elseif other[2] == filed[2] then
+      dropped[#dropped + 1] = {0, rival, drop(rival)}
+    end
+  end
+  redis.call('hset', key('place:') .. filed[1], id, age .. ' ' .. json)
+  redis.call('hset', key('filed'), id, cmsgpack.pack(filed))
+  for _, tag in ipairs(filed[5]) do redis.call('sadd', key('tag:') .. tag, id) end
+  redis.call('hincrby', key('shapes:') .. filed[3], filed[4], 1)
+  if not old then use(id) end
+  note(filed)
+  stored[i] = {age, old}
+end
+if write.capacity >= 0 then
+  local excess = redis.call('zcard', key('used')) - write.capacity
+  if excess > 0 then
+    for _, id in ipairs(redis.call('zrange', key('used'), 0, excess - 1)) do
+      trimmed[#trimmed + 1] = {id, drop(id)}
+    end
+  end
+end
+local function names(of) local all = {} for name in pairs(of) do all[#all + 1] = name end return all end
+local changed = names(places)
+local news = {write.root, before, after, knowledge, changed, names(operations)}
+if #changed > 100 then news = {write.root, before, after, '', {}, {}} end
+redis.call('publish', channel, cmsgpack.pack(news))
+return {dropped, trimmed, stored}
+"""
+
+_TAGGED = """
+local p, told, seen = ARGV[1], {}, {}
+for i = 2, #ARGV do
+  for _, id in ipairs(redis.call('smembers', p .. 'tag:' .. ARGV[i])) do
+    if not seen[id] then
+      seen[id] = true
+      local filed = cmsgpack.unpack(redis.call('hget', p .. 'filed', id))
+      told[#told + 1] = {id, redis.call('hget', p .. 'place:' .. filed[1], id)}
+    end
+  end
+end
+return told
+"""
+
+_NOTE = """
+local p = ARGV[1]
+for i = 2, #ARGV do
+  if redis.call('zscore', p .. 'used', ARGV[i]) then
+    redis.call('zadd', p .. 'used', redis.call('hincrby', p .. 'root', 'uses', 1), ARGV[i])
+  end
+end
+"""
+
+_encode = msgspec.json.Encoder().encode
+_decode_entry = msgspec.json.Decoder(Entry).decode
+_decode_shape = msgspec.json.Decoder(Shape).decode
+
+
+class ValkeyStore(RemoteStore):
+    """Entries in Valkey, or in Redis: `redis://host:6379/0`, or `rediss://` for TLS.
+
+    A write is as durable as the engine: with `appendfsync everysec` a power cut may take the last second with it. A memory notices
+    that its store has gone back, and asks the server before it uses anything.
+    """
+
+    failures = (redis.RedisError,)
+
+    def __init__(self, url: str, *, namespace: str = "default", near: bool = False) -> None:
+        try:
+            # What was sent over a connection that had ended is sent again: a write that was carried out is then told from one that was not.
+            self._client = _client_of(url, retry_count=1)
+            address = urlsplit(url)
+            where = (
+                f"{address.scheme}://{address.hostname or 'localhost'}:{address.port or 6379}{address.path}"
+            )
+        except ValueError:
+            raise StoreError(
+                "the address of the memory cannot be read; give one as in redis://host:6379/0"
+            ) from None  # there may be a password in it
+        self._url = url
+        self._scripts = [self._client.register_script(text) for text in (_LOOK, _WRITE, _TAGGED, _NOTE)]
+        self._is_checked = False
+        super().__init__(where, namespace=namespace, near=near)
+
+    def _run(self, script: int, root: Root, *values: Any) -> Any:
+        if not self._is_checked:
+            self._check()
+        prefix = self._prefix(root)
+        return self._scripts[script](keys=[f"{prefix}root"], args=[prefix, *values])
+
+    def _prefix(self, root: Root) -> str:
+        """All keys of a root have this hash tag. What would end it early is not in a root, for no URL has braces."""
+        return f"shelflife:{{{self.namespace} {root}}}:"
+
+    @property
+    def _roots(self) -> str:
+        return f"shelflife:{self.namespace}:roots"
+
+    @property
+    def _news(self) -> str:
+        return f"shelflife:{self.namespace}:news"
+
+    def _check(self) -> None:
+        """Find out, once for each start, whether it can be relied on."""
+        policy = self._client.info("memory").get("maxmemory_policy", "noeviction")
+        if policy not in _SAFE_POLICIES:
+            raise StoreError(
+                f"the memory {self.where} may lose parts of what is remembered when it is full: its maxmemory-policy is"
+                f" {policy}, and should be noeviction"
+            )
+        format_key = f"shelflife:{self.namespace}:format"
+        self._client.set(format_key, _FORMAT, nx=True)
+        found = self._client.get(format_key)
+        if found != str(_FORMAT).encode():
+            raise StoreError(
+                f"the memory {self.where} has format {(found or b'').decode(errors='replace')};"
+                f" this version of shelflife reads {_FORMAT}"
+            )
+        self._is_checked = True
+
+    def _look(self, look: Look) -> Told:
+        places = (*look.missing, *look.held)
+        tags = [_tag(tag) for tag in look.tags]
+        lacks, count = str(int(look.lacks_shapes)), len(look.missing)
+        operation = look.operation or ""
+        revision, knowledge, shapes, found, counts = self._run(
+            0, look.root, str(look.revision), operation, lacks, len(places), count, *places, *tags
+        )
+        return Told(
+            int(revision),
+            knowledge,
+            None if shapes is None else tuple(map(_decode_shape, sorted(shapes))),
+            {place: _entries_in(pairs) for place, pairs in zip(places, found, strict=False)},
+            counts,
+        )
+
+    def _written(
+        self, root: Root, revision: int, new_revision: int, write: Write, used: Sequence[str]
+    ) -> Written | None:
+        if not revision:
+            self._client.sadd(
+                self._roots, root
+            )  # before anything is there: what is in no list could not be found
+        drop, drop_ids = tuple(write.drop), tuple(write.drop_ids)
+        put = [
+            (
+                one.entry.id,
+                repr(one.entry.learned_at),
+                _encode(one.entry).decode(),  # as a text: the script's reader does not know bytes
+                (
+                    one.entry.place,
+                    one.slot,
+                    one.entry.operation,
+                    _encode(one.entry.condition.shape).decode(),
+                    sorted({*map(_tag, one.tags)}),
+                ),
+            )
+            for one in write.put
+        ]
+        message = {
+            "root": root,
+            "drop": [*map(_tag, drop)],
+            "drop_ids": drop_ids,
+            "used": used,
+            "put": put,
+            "capacity": -1 if write.capacity is None else write.capacity,
+        }
+        packed = msgspec.msgpack.encode(message)
+        told = self._run(
+            1, root, str(revision), str(new_revision), _encode(write.knowledge), self._news, packed
+        )
+        if told is None:
+            return None
+        dropped, trimmed, stored = told
+        why = ("", *drop, *drop_ids)
+        written = Written(
+            [(_entry(id, entry), why[number]) for number, id, entry in dropped],
+            [_entry(id, entry) for id, entry in trimmed],
+            [],
+        )
+        for filed, (age, old) in zip(write.put, stored, strict=True):
+            before = None if old is None else _entry(filed.entry.id.encode(), old)
+            entry = msgspec.structs.replace(filed.entry, learned_at=float(age))
+            if before is None or entry.renews(before):
+                written.stored.append(entry)
+        return written
+
+    def _tagged(self, root: Root, tags: Sequence[str]) -> list[Entry]:
+        return [_entry(id, entry) for id, entry in self._run(2, root, *map(_tag, tags))]
+
+    def _entries(self) -> Iterator[Entry]:
+        for root in sorted(self._client.smembers(self._roots)):
+            prefix = self._prefix(root.decode())
+            for key in self._client.scan_iter(f"{_literally(prefix)}place:*", count=1000):
+                yield from _entries_in([one for pair in self._client.hgetall(key).items() for one in pair])
+
+    def _note(self, root: Root, used: Sequence[str]) -> None:
+        self._run(3, root, *used)
+
+    def _listening(self) -> "_Subscription":
+        return _Subscription(_client_of(self._url, retry_count=0), self._news)
+
+    def _disconnect(self) -> None:
+        self._client.close()
+        self._is_checked = False
+
+
+class _Subscription:
+    """What Valkey publishes about writes, over a connection of its own."""
+
+    def __init__(self, client: Any, channel: str) -> None:
+        """The client must not connect anew by itself: what was published meanwhile would be missed."""
+        self._client = client
+        self._pubsub = client.pubsub()
+        try:
+            self._pubsub.subscribe(channel)
+            if self._next(LONGEST_VERB_S, "subscribe") is None:
+                raise redis.TimeoutError("it does not say that it will tell of writes")
+        except BaseException:
+            self.close()
+            raise
+
+    def wait(self, timeout_s: float) -> list[News]:
+        message = self._next(timeout_s, "message")
+        return [] if message is None else [_news_in(message)]
+
+    def catch_up(self) -> list[News]:
+        self._pubsub.ping()
+        told: list[News] = []
+        while (message := self._next(LONGEST_VERB_S, "message", "pong")) is not None:
+            if message["type"] == "pong":
+                return told
+            told.append(_news_in(message))
+        raise redis.TimeoutError("it gives no sign any more")
+
+    def close(self) -> None:
+        self._pubsub.close()
+        self._client.close()
+
+    def _next(self, timeout_s: float, *kinds: str) -> Any:
+        """What is told next; None when the time is over."""
+        message = self._pubsub.get_message(timeout=timeout_s)
+        if message is not None and message["type"] not in kinds:
+            raise redis.ConnectionError(f"it tells of {message['type']}, and not of a write")
+        return message
+
+
+def _client_of(url: str, *, retry_count: int) -> Any:
+    return redis.Redis.from_url(
+        url,
+        socket_timeout=LONGEST_VERB_S,
+        socket_connect_timeout=LONGEST_CONNECTING_S,
+        retry=Retry(NoBackoff(), retry_count, supported_errors=(redis.ConnectionError,)),
+        client_name="shelflife",
+    )
+
+
+def _news_in(message: Any) -> News:
+    return News.from_message(msgspec.msgpack.decode(message["data"], type=Message))
+
+
+def _entries_in(pairs: Iterable[bytes]) -> list[Entry]:
+    each = iter(pairs)
+    return [_entry(id, entry) for id, entry in zip(each, each, strict=True)]
+
+
+def _entry(id: bytes, stored: bytes) -> Entry:
+    age, _, encoded = stored.partition(b" ")
+    entry = _decode_entry(encoded)
+    if entry.learned_at != (learned_at := float(age)):
+        entry = msgspec.structs.replace(entry, learned_at=learned_at)
+    vars(entry)["id"] = id.decode()  # it is asked for next, and costs three digests
+    return entry
+
+
+@lru_cache(maxsize=4096)
+def _tag(tag: str) -> str:
+    """A tag in short. Two that met would only drop an entry too many."""
+    return hashlib.blake2b(tag.encode(), digest_size=8).hexdigest()
+
+
+def _literally(text: str) -> str:
+    """A text as a pattern of Valkey's that matches nothing else."""
+    return "".join(f"\\{char}" if char in "*?[]^-\\" else char for char in text)

@@ -1,0 +1,427 @@
+"""One memory for many agents, on engines that are real: what is shared, what it costs, and what happens when an engine does not answer."""
+
+import asyncio
+import threading
+import time
+from contextlib import closing
+from itertools import pairwise
+
+import httpx2
+import pytest
+import redis
+
+from shelflife.client import Guard, InProcessStore, Memory, SqliteStore, StoreError
+from shelflife.client.events import Evicted, Stored, StoreFailed
+from shelflife.client.near import LONGEST_LAG_S
+from shelflife.client.postgres import PostgresStore
+from shelflife.client.remote import LONGEST_VERB_S
+from shelflife.client.valkey import ValkeyStore
+from shelflife.integrations.httpx2 import AsyncMemoryTransport, MemoryTransport
+from tests.acme_world import GOVERNED, rotate
+from tests.client.agents import Agent, knows
+from tests.client.entries import ORIGIN, entry, put
+from tests.client.responses import STAMPS, rejection, said
+from tests.proxies import Proxy
+
+OPERATION = "POST /x"
+SLACK_S = 2.0
+"""These machines have other work to do."""
+
+
+@pytest.fixture(params=["PostgreSQL", "Valkey"])
+def where(request):
+    """The address of an engine."""
+    return request.getfixturevalue("postgres_url" if request.param == "PostgreSQL" else "valkey_url")
+
+
+@pytest.fixture
+def opened():
+    """Memories, each over a store of its own, as on machines of their own."""
+    memories = []
+
+    def at(where, **settings):
+        memories.append(Memory.at(where, **settings))
+        return memories[-1]
+
+    yield at
+    for memory in memories:
+        memory.close()
+
+
+def by_way_of(proxy, where):
+    """The same engine, with a network of ours in between."""
+    if where.startswith("postgresql"):
+        return proxy.postgres_url_of(where)
+    return f"redis://127.0.0.1:{proxy.port}/0"
+
+
+def trips_of(memory, do):
+    """How often the engine is asked while something is done."""
+    store, counted = memory.store, []
+    for name in ("_look", "_tagged", "_written", "_note"):
+        verb = getattr(store, name)
+        setattr(store, name, lambda *given, verb=verb, name=name: (counted.append(name), verb(*given))[1])
+    try:
+        do()
+    finally:
+        for name in ("_look", "_tagged", "_written", "_note"):
+            delattr(store, name)
+    return counted
+
+
+def eventually(is_so, longest_s=10.0):
+    until = time.monotonic() + longest_s
+    while not is_so():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_what_one_agent_learns_the_next_has_at_its_first_request(where, address, provider, opened):
+    with Agent(address, store=opened(where).store) as one, Agent(address, store=opened(where).store) as other:
+        one.call(GOVERNED)
+        assert knows(other, GOVERNED) == [{"promo_code": "SUMMERSALE25"}]
+        rotate(provider)
+        one.call(GOVERNED)
+        assert knows(other, GOVERNED) == knows(one, GOVERNED) == [{"promo_code": "WINTERLAUNCH26"}]
+
+
+def test_a_recall_costs_one_round_trip_once_the_shapes_are_known(where, opened):
+    memory = opened(where)
+    memory.observe(said(rejection(when={"a": 1})))
+    other = opened(where)
+    assert trips_of(other, lambda: other.recall("http://h", OPERATION, {"a": 1})) == ["_look", "_look"]
+    for fields, hit_count in (({"a": 1}, 1), ({"a": 2}, 0), ({"a": 1}, 1)):
+        found = []
+        assert trips_of(
+            other,
+            lambda fields=fields, found=found: found.extend(other.recall("http://h", OPERATION, fields)),
+        ) == ["_look"]
+        assert len(found) == hit_count
+
+
+def test_a_request_costs_one_round_trip_where_its_reply_has_no_news(where, address, opened):
+    memory = opened(where)
+    with httpx2.Client(base_url=address, transport=MemoryTransport(memory, guard=Guard())) as client:
+        assert client.post("/subscriptions", json=GOVERNED).status_code == 422
+        assert client.post("/subscriptions", json=GOVERNED).status_code == 201
+        sent = []
+        trips = trips_of(memory, lambda: sent.append(client.post("/subscriptions", json=GOVERNED)))
+    assert sent[0].status_code == 201
+    assert trips == ["_look"]
+
+
+def test_namespaces_are_kept_apart(where, opened):
+    ours, theirs = opened(where, namespace="ours"), opened(where, namespace="theirs")
+    ours.observe(said(rejection()))
+    assert theirs.recall("http://h", OPERATION, {}) == []
+    assert list(theirs.store.entries()) == []
+    assert theirs.store.known("http://h:80").revision == 0
+    theirs.observe(said(rejection()))
+    assert theirs.forget("http://h") == 1
+    assert len(ours.recall("http://h", OPERATION, {})) == 1
+
+
+@pytest.mark.parametrize("namespace", ["", "a b", "ä", "x" * 65, "a:b", "{}"])
+def test_a_namespace_is_a_word(where, namespace):
+    with pytest.raises(ValueError, match="a namespace is a word"):
+        Memory.at(where, namespace=namespace)
+
+
+def test_room_is_for_each_root(where, opened):
+    store = opened(where).store
+    for number in range(5):
+        put(store, entry(str(number)), capacity=3)
+        put(store, entry(str(number), root="https://b.example"), root="https://b.example", capacity=3)
+    held = [(one.root, one.condition.when["plan"]) for one in store.entries()]
+    assert sorted(held) == [(root, plan) for root in (ORIGIN, "https://b.example") for plan in "234"]
+
+
+# --- near
+
+
+def test_near_a_recall_asks_nobody_until_somebody_writes(where, opened):
+    near, other = opened(where, near=True), opened(where)
+    other.observe(said(rejection(when={"a": 1})))
+    eventually(lambda: not trips_of(near, lambda: near.recall("http://h", OPERATION, {"a": 1})))
+    assert len(near.recall("http://h", OPERATION, {"a": 1})) == 1
+    assert near.store.lag_s < LONGEST_LAG_S
+    other.observe(said(rejection(when={"a": 2})))
+    eventually(lambda: len(near.recall("http://h", OPERATION, {"a": 2})) == 1)
+    eventually(lambda: not trips_of(near, lambda: near.recall("http://h", OPERATION, {"a": 1})))
+    other.forget("http://h")
+    eventually(lambda: near.recall("http://h", OPERATION, {"a": 1}) == [], LONGEST_LAG_S + SLACK_S)
+
+
+def test_near_what_is_far_too_much_to_tell_is_looked_at_anew(where, opened):
+    near, other = opened(where, near=True), opened(where)
+    put(other.store, *(entry(str(number)) for number in range(200)))
+    eventually(lambda: len(near.store.at(ORIGIN, [entry("7").place])) == 1)
+    eventually(lambda: not trips_of(near, lambda: near.store.at(ORIGIN, [entry("7").place])))
+    put(other.store, *(entry(str(number), "P2") for number in range(200)))
+    eventually(lambda: near.store.at(ORIGIN, [entry("7").place]) == [entry("7", "P2")])
+
+
+def test_near_one_s_own_writes_are_seen_at_once(where, opened):
+    memory = opened(where, near=True)
+    for number in range(30):
+        memory.observe(said(rejection(when={"a": number})))
+        assert len(memory.recall("http://h", OPERATION, {"a": number})) == 1
+    memory.forget("http://h")
+    assert memory.recall("http://h", OPERATION, {"a": 3}) == []
+
+
+def test_near_a_broken_channel_sends_recalls_to_the_store(where, opened, caplog):
+    with Proxy(where) as proxy:
+        near, other = opened(by_way_of(proxy, where), near=True), opened(where)
+        other.observe(said(rejection()))
+        eventually(lambda: not trips_of(near, lambda: near.recall("http://h", OPERATION, {})))
+        near.store._channel._connect = lambda: (_ for _ in ()).throw(
+            OSError("no way")
+        )  # only this does not come back
+        proxy.cut()
+        eventually(lambda: near.store._channel.life is None)
+        other.forget("http://h")
+        eventually(lambda: trips_of(near, lambda: near.recall("http://h", OPERATION, {})) != [])
+        assert near.recall("http://h", OPERATION, {}) == []
+    assert "what others write to the memory is not heard of" in caplog.text
+
+
+def test_near_a_silent_channel_counts_as_broken_after_the_longest_lag(where, opened):
+    with Proxy(where) as proxy:
+        near, other = opened(by_way_of(proxy, where), near=True), opened(where)
+        other.observe(said(rejection()))
+        eventually(lambda: not trips_of(near, lambda: near.recall("http://h", OPERATION, {})))
+        proxy.is_silent = True
+        other.forget("http://h")
+        forgotten_at = time.monotonic()
+        while time.monotonic() < forgotten_at + LONGEST_LAG_S + 0.5:
+            found, at = near.recall("http://h", OPERATION, {}), time.monotonic()
+            assert not found or at - forgotten_at <= LONGEST_LAG_S + 0.3
+        assert near.recall("http://h", OPERATION, {}) == []
+
+
+# --- when an engine does not answer
+
+
+@pytest.mark.parametrize("fault", ["silent", "cut off"])
+def test_an_engine_that_is_away_holds_up_no_step_for_long_and_is_told_once(where, opened, fault):
+    with Proxy(where) as proxy:
+        memory, events = opened(by_way_of(proxy, where)), []
+        memory._telling._on_event = events.append
+        memory.observe(said(rejection()))
+        assert len(memory.recall("http://h", OPERATION, {})) == 1
+        if fault == "silent":
+            proxy.is_silent = True
+        else:
+            proxy.close_port()
+        took = []
+        for _ in range(20):
+            begun_at = time.monotonic()
+            assert memory.recall("http://h", OPERATION, {}) == []
+            memory.observe(said(STAMPS))
+            took.append(time.monotonic() - begun_at)
+        assert max(took) < 2 * LONGEST_VERB_S + SLACK_S
+        assert sum(took) < 4 * LONGEST_VERB_S + SLACK_S
+        assert [type(event) for event in events] == [Stored, StoreFailed]
+        assert "hidden" not in events[1].why
+        assert "\n" not in events[1].why
+
+
+def test_an_engine_that_comes_back_is_used_again_and_first_the_server_is_asked(
+    where, opened, address, provider
+):
+    with Proxy(where) as proxy, Agent(address, store=opened(by_way_of(proxy, where)).store) as agent:
+        agent.call(GOVERNED)
+        proxy.is_silent = True
+        rotate(provider)
+        agent.call(GOVERNED)  # which shows that the fix is stale, and cannot be written
+        proxy.is_silent = False
+        proxy.cut()
+        known = []
+        eventually(lambda: (agent.call(GOVERNED), known.append(knows(agent, GOVERNED)), known[-1])[2])
+        assert [one for one in known if one] == [[{"promo_code": "WINTERLAUNCH26"}]]
+
+
+def test_an_event_loop_does_not_wait_for_a_store(where, opened, address):
+    async def played(proxy, memory):
+        ticks = []
+
+        async def tick():
+            while True:
+                ticks.append(time.monotonic())
+                await asyncio.sleep(0.01)
+
+        ticking = asyncio.create_task(tick())
+        async with httpx2.AsyncClient(
+            base_url=address, transport=AsyncMemoryTransport(memory, guard=Guard())
+        ) as client:
+            assert (await client.post("/subscriptions", json=GOVERNED)).status_code == 422
+            assert (await client.post("/subscriptions", json=GOVERNED)).status_code == 201
+            proxy.is_silent = True
+            ticks.clear()
+            assert (await client.post("/subscriptions", json=GOVERNED)).status_code == 422
+        ticking.cancel()
+        return max(later - sooner for sooner, later in pairwise(ticks))
+
+    with Proxy(where) as proxy:
+        memory = opened(by_way_of(proxy, where))
+        assert asyncio.run(played(proxy, memory)) < LONGEST_VERB_S / 2
+
+
+def test_a_cancelled_step_leaves_the_store_usable(where, opened, address):
+    async def played(memory):
+        async with httpx2.AsyncClient(
+            base_url=address, transport=AsyncMemoryTransport(memory, guard=Guard())
+        ) as client:
+            for _ in range(20):
+                step = asyncio.create_task(client.post("/subscriptions", json=GOVERNED))
+                await asyncio.sleep(0.001)
+                step.cancel()
+                await asyncio.gather(step, return_exceptions=True)
+            await client.post("/subscriptions", json=GOVERNED)
+            return (await client.post("/subscriptions", json=GOVERNED)).status_code
+
+    assert asyncio.run(played(opened(where))) == 201
+
+
+def test_a_store_that_was_set_back_is_asked_about_before_anything_is_used(where, address, provider, opened):
+    with Agent(address, store=opened(where).store, names_positions=True) as agent:
+        agent.call(GOVERNED)
+        copy = copied(where)
+        rotate(provider)
+        agent.call(GOVERNED)
+        assert knows(agent, GOVERNED) == [{"promo_code": "WINTERLAUNCH26"}]
+        put_back(where, copy)
+        assert knows(agent, GOVERNED) == []
+        assert "has lost what was written" in agent.of(StoreFailed)[0].why
+        agent.call(GOVERNED)
+        assert knows(agent, GOVERNED) == [{"promo_code": "WINTERLAUNCH26"}]
+        assert [one.entry.parameters for one in agent.of(Evicted)][-1] == {"promo_code": "SUMMERSALE25"}
+
+
+def copied(where):
+    """All that an engine holds."""
+    if where.startswith("redis"):
+        with closing(redis.Redis.from_url(where)) as client:
+            return {key: client.dump(key) for key in client.scan_iter()}
+    with closing(PostgresStore(where)) as store, store._database.snapshot() as connection:
+        return {
+            name: connection.execute(f"select * from {name}").fetchall()
+            for name in ("roots", "shapes", "entries")
+        }
+
+
+def put_back(where, copy):
+    """An engine as it was when it was copied, as after a failover that has lost the last writes."""
+    if where.startswith("redis"):
+        with closing(redis.Redis.from_url(where)) as client:
+            client.flushall()
+            for key, value in copy.items():
+                client.restore(key, 0, value)
+        return
+    with closing(PostgresStore(where)) as store, store._database.writing() as connection:
+        for name, rows in copy.items():
+            connection.execute(f"delete from {name}")
+            for row in rows:
+                places = ", ".join("?" * len(row))
+                connection.execute(f"insert into {name} overriding system value values ({places})", row)
+
+
+def test_a_valkey_that_drops_keys_by_itself_is_refused(valkey_url):
+    with closing(redis.Redis.from_url(valkey_url)) as client, closing(ValkeyStore(valkey_url)) as store:
+        client.config_set("maxmemory-policy", "allkeys-lru")
+        try:
+            with pytest.raises(StoreError, match="maxmemory-policy is allkeys-lru, and should be noeviction"):
+                put(store, entry())
+        finally:
+            client.config_set("maxmemory-policy", "noeviction")
+
+
+def test_a_full_valkey_is_a_store_error_and_what_is_there_can_be_read(valkey_url):
+    with closing(redis.Redis.from_url(valkey_url)) as client, closing(ValkeyStore(valkey_url)) as store:
+        put(store, entry())
+        client.config_set("maxmemory", 1)
+        try:
+            with pytest.raises(StoreError, match=r"cannot be written: .*memory"):
+                put(store, entry("b"))
+            store._circuit.note(None)
+            assert store.at(ORIGIN, [entry().place]) == [entry()]
+        finally:
+            client.config_set("maxmemory", 0)
+
+
+def test_another_format_is_refused(valkey_url, postgres_url):
+    with closing(redis.Redis.from_url(valkey_url)) as client, closing(ValkeyStore(valkey_url)) as store:
+        client.set("shelflife:default:format", 9)
+        with pytest.raises(StoreError, match="has format 9; this version of shelflife reads 1"):
+            store.known(ORIGIN)
+    with closing(PostgresStore(postgres_url)) as first, closing(PostgresStore(postgres_url)) as second:
+        put(first, entry())
+        with first._database.writing() as connection:
+            connection.execute("update signs set format = 9")
+        with pytest.raises(StoreError, match="has format 9; this version of shelflife reads 1"):
+            second.known(ORIGIN)
+
+
+def test_a_thousand_threads_of_writes_lose_nothing_between_machines(where, opened):
+    stores = [opened(where).store for _ in range(4)]
+
+    def learn(number):
+        for count in range(10):
+            while put(stores[number], entry(f"{number}-{count}")) is None:
+                pass
+
+    threads = [threading.Thread(target=learn, args=[number]) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({one.id for one in stores[0].entries()}) == stores[1].count(ORIGIN, "t") == 40
+
+
+# --- where a memory lives
+
+
+def test_a_memory_says_where_it_lives_in_one_word(tmp_path, postgres_url, valkey_url, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    kinds = {
+        "memory.db": SqliteStore,
+        tmp_path / "memory.db": SqliteStore,
+        "sqlite:///memory.db": SqliteStore,
+        f"sqlite:///{tmp_path}/memory.db": SqliteStore,
+        postgres_url: PostgresStore,
+        postgres_url.replace("postgresql://", "postgres://"): PostgresStore,
+        valkey_url: ValkeyStore,
+        valkey_url.replace("redis://", "valkey://"): ValkeyStore,
+    }
+    for where, kind in kinds.items():
+        memory = Memory.at(where)
+        assert type(memory.store) is kind
+        memory.observe(said(rejection()))
+        assert len(memory.recall("http://h", OPERATION, {})) == 1
+        memory.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["memory.db"]
+
+
+@pytest.mark.parametrize(
+    ("where", "settings", "why"),
+    [
+        ("mysql://host/db", {}, "mysql:// is not where a memory can be"),
+        ("sqlite://memory.db", {}, "sqlite:// is not where a memory can be"),
+        ("memory.db", {"near": True}, "a file has no namespaces, and is near already"),
+        ("memory.db", {"namespace": "ours"}, "a file has no namespaces"),
+        ("redis://:secret@host:port", {}, "the address of the memory cannot be read"),
+        ("postgresql://me:secret@[host/db", {}, "the address of the memory cannot be read"),
+    ],
+)
+def test_what_is_no_place_for_a_memory_is_told_in_one_sentence(where, settings, why):
+    with pytest.raises((ValueError, StoreError), match=why) as refusal:
+        Memory.at(where, **settings)
+    assert "secret" not in str(refusal.value)
+
+
+def test_a_memory_that_holds_nothing_open_can_be_closed():
+    memory = Memory(InProcessStore())
+    memory.close()
+    memory.observe(said(rejection()))
+    assert len(memory.recall("http://h", OPERATION, {})) == 1
