@@ -14,6 +14,7 @@ import pytest
 from shelflife.cli import main
 from shelflife.client import Condition, Knowledge, SqliteStore, Write
 from shelflife.client.entries import Vouched
+from shelflife.client.opening import store_at
 from shelflife.client.positions import Place
 from shelflife.contract.versions import Versions
 from tests.client.entries import entry, put
@@ -132,10 +133,39 @@ def test_mistakes_are_told_in_one_sentence(path, capsys, arguments, sentence):
 def test_a_memory_can_be_named_by_its_url(path, capsys):
     _, out, _ = run(capsys, "stats", f"sqlite:///{path}")
     assert out.startswith("3 remembered\n")
-    for address in ("redis://somewhere", "sqlite://somewhere", "sqlite:///"):
+    for address in ("mysql://somewhere", "sqlite://somewhere", "sqlite:///"):
         status, _, told = run(capsys, "stats", address)
         assert status != 0
-        assert "give a file, or sqlite:///" in told
+        assert "is not where a memory can be; give a file, or an address" in told
+    status, _, told = run(capsys, "stats", path, "--namespace", "ours")
+    assert (status, "a file has no namespaces" in told) == (1, True)
+
+
+@pytest.mark.parametrize("engine", ["postgres_url", "valkey_url"])
+def test_a_memory_in_an_engine_is_looked_at_and_forgets_like_a_file(request, capsys, engine):
+    where = request.getfixturevalue(engine)
+    with closing(store_at(where, namespace="ours")) as store:
+        put(store, entry("basic"), entry("pro", "P2"), tags=["all"])
+        id = entry("pro", "P2").id
+    ours = partial(run, capsys)
+    named = (where, "--namespace", "ours")
+    assert ours("list", where)[1].endswith("0 remembered\n")
+    assert ours("list", *named)[1].endswith("2 remembered\n")
+    assert json.loads(ours("stats", *named, "--json")[1])["operations"] == {"POST /x": 2}
+    assert '"promo": "P2"' in ours("show", *named, id[:8])[1]
+    assert len(ours("export", *named)[1].splitlines()) == 2
+    assert "not used" in ours("why", *named, ORIGIN, 'POST /x {"plan": "pro"}')[1]
+    assert ours("forget", *named, "--id", id)[1] == "1 forgotten\n"
+    assert ours("forget", *named, "--all")[1] == "1 forgotten\n"
+    assert ours("list", *named)[1].endswith("0 remembered\n")
+
+
+@pytest.mark.parametrize("where", ["redis://:secret@127.0.0.1:1/0", "postgresql://me:secret@127.0.0.1:1/db"])
+def test_an_engine_that_is_not_there_is_told_in_one_sentence(capsys, where):
+    status, out, err = run(capsys, "list", where)
+    assert (status, out, err.count("\n")) == (1, "", 1)
+    assert "127.0.0.1:1/" in err
+    assert "secret" not in err
 
 
 def test_one_fix_can_be_forgotten_by_its_id(path, capsys):
@@ -179,7 +209,7 @@ def test_why_says_what_would_be_used_and_what_keeps_the_rest_out(path, capsys):
         f'\n{other}  USE_PROMO sets {{"promo": "P2"}}: not used\n'
         "  it is for requests in which 'plan' is 'pro', and here it is 'basic'\n"
         "\nThis is with the default guard."
-        " Keys that an agent has pinned, and what it doubts by itself, are not in the file.\n"
+        " Keys that an agent has pinned, and what it doubts by itself, are not in it.\n"
     )
 
 
@@ -274,7 +304,7 @@ def test_why_points_to_where_something_is_remembered(path, capsys):
     _, out, _ = run(capsys, "why", path, "https://a.example", "POST /nothing")
     assert "0 of 0 remembered for POST /nothing would be used now." in out
     assert "another operation of this server:\n         2  POST /x\n" in out
-    assert f"another server in this file:\n         1  {OTHER}\n" in out
+    assert f"another server in this memory:\n         1  {OTHER}\n" in out
 
 
 def test_why_finds_the_contract_that_a_path_is_under(tmp_path, capsys):

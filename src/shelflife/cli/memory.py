@@ -9,15 +9,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 
 from shelflife.cli.errors import CommandError
 from shelflife.cli.tables import counted, print_table
-from shelflife.client import Entry, Event, Knowledge, Memory, SqliteStore, StoreError
+from shelflife.client import Entry, Event, Knowledge, Memory, SqliteStore, Store, StoreError
 from shelflife.client.entries import Vouched, is_below, origin_of
 from shelflife.client.events import StoreFailed
+from shelflife.client.opening import Closeable, is_file, store_at
 
 __all__ = ["add_to"]
 
@@ -28,13 +29,19 @@ _LONGEST_CELL = 60
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the command to the parser."""
     parser = commands.add_parser(
-        "memory", help="look into a memory, and make it forget", description="Work with a memory file."
+        "memory",
+        help="look into a memory, and make it forget",
+        description="Work with a memory: a file, or one in PostgreSQL or Valkey.",
     )
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
 
     def verb(name: str, help: str, run: Callable[[argparse.Namespace], None]) -> argparse.ArgumentParser:
         one = verbs.add_parser(name, help=help, description=help[0].upper() + help[1:] + ".")
-        one.add_argument("file", help="the memory: a file, or its URL (sqlite:///memory.db)")
+        one.add_argument(
+            "memory",
+            help="where it lives: a file, sqlite:///memory.db, postgresql://host/db or redis://host/0",
+        )
+        one.add_argument("--namespace", help="which of those that share an engine; default by default")
         one.set_defaults(run=run)
         return one
 
@@ -127,7 +134,7 @@ def _stats(options: argparse.Namespace) -> None:
 
 
 def _show(options: argparse.Namespace) -> None:
-    with _opened(options.file, read_only=True) as store:
+    with _opened(options, read_only=True) as store:
         found = [entry for entry in store.entries() if entry.id.startswith(options.id)]
     if len(found) != 1:
         raise CommandError(
@@ -142,7 +149,7 @@ def _show(options: argparse.Namespace) -> None:
         print(f"{name:<11} {_printable(value) if isinstance(value, str) else json.dumps(value)}")
 
 
-def _as_filed(store: SqliteStore, root: str, operation: str) -> str:
+def _as_filed(store: Store, root: str, operation: str) -> str:
     """An operation below a path of its server: transports file it by the whole path, and its server knows the rest."""
     method, _, path = operation.partition(" ")
     whole = f"{method} {urlsplit(root).path}{path}"
@@ -152,7 +159,7 @@ def _as_filed(store: SqliteStore, root: str, operation: str) -> str:
 
 def _why(options: argparse.Namespace) -> None:
     operation, request = _request(options)
-    with _opened(options.file, read_only=True) as store:
+    with _opened(options, read_only=True) as store:
         memory = Memory(store)
         _, _, path = operation.partition(" ")
         root = options.root if urlsplit(options.root).path else memory.root_of(options.root + path)
@@ -183,9 +190,9 @@ def _why(options: argparse.Namespace) -> None:
             print(f"  {_printable(one.why_not)}")
     if not of_it:
         _print_elsewhere("operation", "of this server", Counter(one.entry.operation for one in found))
-        _print_elsewhere("server", "in this file", roots - Counter({root: roots[root]}))
+        _print_elsewhere("server", "in this memory", roots - Counter({root: roots[root]}))
     print(
-        "\nThis is with the default guard. Keys that an agent has pinned, and what it doubts by itself, are not in the file."
+        "\nThis is with the default guard. Keys that an agent has pinned, and what it doubts by itself, are not in it."
     )
 
 
@@ -243,7 +250,7 @@ def _export(options: argparse.Namespace) -> None:
 def _forget(options: argparse.Namespace) -> None:
     if not (options.all or options.id or options.root or options.operation or options.type):
         raise CommandError("say what to forget with --id, --root, --operation or --type, or --all")
-    with _opened(options.file, read_only=False) as store:
+    with _opened(options, read_only=False) as store:
         events: list[Event] = []
         memory = Memory(store, on_event=events.append)
         roots = {entry.root for entry in store.entries() if _is_of(entry, options)}
@@ -258,33 +265,31 @@ def _forget(options: argparse.Namespace) -> None:
 
 
 @contextmanager
-def _opened(file: str, *, read_only: bool) -> Iterator[SqliteStore]:
-    scheme, separator, path = file.partition("://")
-    if not separator:
-        path = file
-    elif scheme == "sqlite" and path.startswith("/") and len(path) > 1:
-        path = unquote(path[1:])
-    else:
-        raise CommandError(f"{file!r} is not a memory; give a file, or sqlite:/// and its path")
-    if not Path(path).is_file():
-        raise CommandError(f"{path} is a folder" if Path(path).is_dir() else f"there is no file {path}")
+def _opened(options: argparse.Namespace, *, read_only: bool) -> Iterator[Store]:
     try:
-        if not read_only:
-            SqliteStore(path, read_only=True).close()  # a file that is not there is not to be made
-        store = SqliteStore(path, read_only=read_only)
-    except StoreError as error:
+        path = is_file(options.memory)
+        if path is not None and not Path(path).is_file():
+            raise CommandError(f"{path} is a folder" if Path(path).is_dir() else f"there is no file {path}")
+        if path is not None:
+            SqliteStore(path, read_only=True).close()  # one that is not a memory is not to be touched
+        if path is not None and read_only and options.namespace is None:
+            store: Store = SqliteStore(path, read_only=True)
+        else:
+            store = store_at(options.memory, namespace=options.namespace)
+    except (StoreError, ValueError) as error:
         raise CommandError(str(error)) from error
     try:
         yield store
     except StoreError as error:
         raise CommandError(str(error)) from error
     finally:
-        store.close()
+        if isinstance(store, Closeable):
+            store.close()
 
 
 @contextmanager
 def _reading(options: argparse.Namespace) -> Iterator[Iterable[Entry]]:
-    with _opened(options.file, read_only=True) as store:
+    with _opened(options, read_only=True) as store:
         yield (
             entry
             for entry in store.entries()
