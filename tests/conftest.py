@@ -1,7 +1,10 @@
 """Real parts for the tests: servers on loopback, and Hypothesis profiles."""
 
+import functools
 import os
 
+import httpx._transports.default
+import httpx2._transports.default
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
@@ -9,3 +12,7 @@ settings.register_profile(
 )
 settings.register_profile("long", settings.get_profile("suite"), max_examples=5_000)
 settings.load_profile(os.environ.get("SHELFLIFE_TESTS", "suite"))
+
+# Each client reads the certificates of the world, for 20 ms, and no server of the tests has one. So all share one context.
+for transports in (httpx._transports.default, httpx2._transports.default):
+    transports.create_ssl_context = functools.cache(transports.create_ssl_context)
