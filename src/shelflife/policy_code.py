@@ -23,7 +23,16 @@ from pathlib import PurePath
 from typing import Any
 
 from shelflife.fingerprints import Reach, digest_of, reach_of
-from shelflife.function_sources import aliases_in, bound_by, function_in, inside, locals_of, outermost_in
+from shelflife.function_sources import (
+    aliases_in,
+    bound_by,
+    changes_in,
+    function_in,
+    inside,
+    lines_of,
+    locals_of,
+    outermost_in,
+)
 
 __all__ = ["PolicyCode", "comparisons_in"]
 
@@ -56,10 +65,6 @@ _KINDS = {name: kind for kind, names in _UNTRACKED.items() for name in names.spl
 """What somebody reads who names this, or anything inside it."""
 
 _MUTABLE = (dict, list, set, deque, bytearray)
-_MUTATORS = {
-    *("add", "append", "appendleft", "clear", "discard", "extend", "insert"),
-    *("pop", "popitem", "popleft", "remove", "setdefault", "update"),
-}
 _CODE = (types.FunctionType, types.BuiltinFunctionType, types.ModuleType, type)
 _MOST_VALUES = 256
 """How many values of what a policy refers to are compared each time. It has less than that, or never changes."""
@@ -124,7 +129,7 @@ class _Source:
     """The source of one of the user's functions, and what the names in it stand for."""
 
     def __init__(self, function: types.FunctionType) -> None:
-        lines, first_line = inspect.getsourcelines(function.__code__)
+        lines, first_line = lines_of(function.__code__, function.__code__.co_filename)
         self.function = function
         self.node = function_in("".join(lines))
         self.nodes = inside(self.node)
@@ -170,27 +175,13 @@ class _Source:
         return {name: node.name for node in changing for name in self._changed_in(node) if name not in own}
 
     def _changed_in(self, function: ast.FunctionDef) -> Iterator[str]:
-        own = locals_of(function)
-        for node in inside(function):
-            match node:
-                case ast.Global(names=names):
-                    yield from names
-                case ast.Nonlocal(names=names) if function is self.node:
-                    yield from (name for name in names if name in self.function.__code__.co_freevars)
-                case ast.Subscript(ctx=ast.Store() | ast.Del()) | ast.Attribute(ctx=ast.Store() | ast.Del()):
-                    yield from _outside(node, own)
-                case ast.Call(func=ast.Attribute(value=ast.Name(id=name) as changed, attr=attribute)) if (
-                    attribute in _MUTATORS and _is(self._known.get(name), *_MUTABLE)
-                ):
-                    yield from _outside(changed, own)
-
-
-def _outside(node: ast.expr, own: frozenset[str]) -> Iterator[str]:
-    """The name with which an expression such as `a.b[c]` begins, unless it is a local one."""
-    while isinstance(node, ast.Subscript | ast.Attribute):
-        node = node.value
-    if isinstance(node, ast.Name) and node.id not in own:
-        yield node.id
+        for name, how in changes_in(function):
+            if how is ast.Nonlocal:
+                is_changed = function is self.node and name in self.function.__code__.co_freevars
+            else:
+                is_changed = how is not ast.Call or _is(self._known.get(name), *_MUTABLE)
+            if is_changed:
+                yield name
 
 
 def _imported_by(node: ast.AST, function: types.FunctionType) -> Iterator[tuple[str, object]]:
