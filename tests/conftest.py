@@ -5,7 +5,10 @@ import os
 
 import httpx._transports.default
 import httpx2._transports.default
+import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.distribution import ByModule, rank_of
 
 settings.register_profile(
     "suite", deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow]
@@ -16,3 +19,12 @@ settings.load_profile(os.environ.get("SHELFLIFE_TESTS", "suite"))
 # Each client reads the certificates of the world, for 20 ms, and no server of the tests has one. So all share one context.
 for transports in (httpx._transports.default, httpx2._transports.default):
     transports.create_ssl_context = functools.cache(transports.create_ssl_context)
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=rank_of)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    return ByModule(config, log)

@@ -13,8 +13,6 @@ from shelflife.lab.spec import PLAIN, Conduct, RunSpec
 from tests.lab.exhibit_lines import line
 from tests.lab.played_runs import as_if
 
-pytestmark = pytest.mark.xdist_group("exhibits")
-
 PLAINLY = [
     *(RunSpec("drifted", arm, "compliant") for arm in ("A0", "A1", "A2D", "exact")),
     *(RunSpec("drifted", "A2D", "sim:claude-haiku-4-5", seed) for seed in (0, 1)),
