@@ -2,6 +2,7 @@
 
 import functools
 import os
+import signal
 
 import httpx._transports.default
 import httpx2._transports.default
@@ -19,6 +20,10 @@ settings.load_profile(os.environ.get("SHELFLIFE_TESTS", "suite"))
 # Each client reads the certificates of the world, for 20 ms, and no server of the tests has one. So all share one context.
 for transports in (httpx._transports.default, httpx2._transports.default):
     transports.create_ssl_context = functools.cache(transports.create_ssl_context)
+
+# What a script starts in its background ignores Ctrl-C, and so would the processes to which tests send it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items):
