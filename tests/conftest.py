@@ -1,9 +1,15 @@
 """Real engines for the tests, and Hypothesis profiles."""
 
+import functools
 import os
+import signal
 
+import httpx._transports.default
+import httpx2._transports.default
+import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.distribution import ByModule, rank_of
 from tests.engines import postgres, postgres_url, valkey, valkey_url
 
 __all__ = ["postgres", "postgres_url", "valkey", "valkey_url"]
@@ -13,3 +19,20 @@ settings.register_profile(
 )
 settings.register_profile("long", settings.get_profile("suite"), max_examples=5_000)
 settings.load_profile(os.environ.get("SHELFLIFE_TESTS", "suite"))
+
+# Each client reads the certificates of the world, for 20 ms, and no server of the tests has one. So all share one context.
+for transports in (httpx._transports.default, httpx2._transports.default):
+    transports.create_ssl_context = functools.cache(transports.create_ssl_context)
+
+# What a script starts in its background ignores Ctrl-C, and so would the processes to which tests send it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=rank_of)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    return ByModule(config, log)

@@ -12,6 +12,7 @@ FROM_THE_BOTTOM = (
     "forks",
     "sqlite_files",
     "fingerprints",
+    "function_sources",
     "policy_code",
     "contract",
     "server",

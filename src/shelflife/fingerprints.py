@@ -206,7 +206,7 @@ class _Walk:
         yield from (code.co_argcount, code.co_posonlyargcount, code.co_flags & _KINDS_OF_FUNCTION)
         yield from (code.co_varnames[: code.co_argcount + code.co_kwonlyargcount], code.co_exceptiontable)
         value: object = None
-        steps = list(dis.get_instructions(code))
+        steps = _steps_of(code)
         for at, step in enumerate(steps):
             owner, value = value, None
             yield step.opname
@@ -277,6 +277,12 @@ class _Walk:
             return top == "shelflife" and module == self._home
         files = map(str, _kept(sys.modules.get(module), "__file__"))
         return top == self._home.partition(".")[0] or not any(map(_INSTALLED.search, files))
+
+
+@functools.lru_cache(maxsize=256)
+def _steps_of(code: types.CodeType) -> tuple[dis.Instruction, ...]:
+    """The instructions of a function. Many policies are made of one code, and look at the same others."""
+    return tuple(dis.get_instructions(code))
 
 
 def _imported(name: str, level: object, namespace: Mapping[str, Any]) -> object:

@@ -15,7 +15,6 @@ import builtins
 import inspect
 import sys
 import types
-import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -24,6 +23,16 @@ from pathlib import PurePath
 from typing import Any
 
 from shelflife.fingerprints import Reach, digest_of, reach_of
+from shelflife.function_sources import (
+    aliases_in,
+    bound_by,
+    changes_in,
+    function_in,
+    inside,
+    lines_of,
+    locals_of,
+    outermost_in,
+)
 
 __all__ = ["PolicyCode", "comparisons_in"]
 
@@ -56,10 +65,6 @@ _KINDS = {name: kind for kind, names in _UNTRACKED.items() for name in names.spl
 """What somebody reads who names this, or anything inside it."""
 
 _MUTABLE = (dict, list, set, deque, bytearray)
-_MUTATORS = {
-    *("add", "append", "appendleft", "clear", "discard", "extend", "insert"),
-    *("pop", "popitem", "popleft", "remove", "setdefault", "update"),
-}
 _CODE = (types.FunctionType, types.BuiltinFunctionType, types.ModuleType, type)
 _MOST_VALUES = 256
 """How many values of what a policy refers to are compared each time. It has less than that, or never changes."""
@@ -124,16 +129,16 @@ class _Source:
     """The source of one of the user's functions, and what the names in it stand for."""
 
     def __init__(self, function: types.FunctionType) -> None:
-        lines, first_line = inspect.getsourcelines(function.__code__)
+        lines, first_line = lines_of(function.__code__, function.__code__.co_filename)
         self.function = function
-        self.node = _function_in("".join(lines))
-        self.nodes = _inside(self.node)
+        self.node = function_in("".join(lines))
+        self.nodes = inside(self.node)
         self._lines_before = first_line - 2
         self._known = {
             **vars(builtins),
             **function.__globals__,
             **{name: _content_of(cell) for name, cell in _cells_of(function).items()},
-            **dict.fromkeys(_locals_of(self.node)),
+            **dict.fromkeys(locals_of(self.node)),
             **{name: value for node in self.nodes for name, value in _imported_by(node, function)},
         }
         self.words = {word for node in self.nodes for word in _words_in(node)}
@@ -163,55 +168,25 @@ class _Source:
 
     def changed_by(self) -> dict[str, str]:
         """The names of values that outlive a run and that some function changes: this one, or one of its module."""
-        functions: list[ast.FunctionDef] = []
+        changing = [self.node]
         with suppress(*_NO_SOURCE):
-            module = _parsed(inspect.getsource(sys.modules[self.function.__module__]))
-            functions += (node for node in ast.walk(module) if isinstance(node, ast.FunctionDef))
-        inner = {node for function in functions for node in _inside(function)}
-        changing = [*(function for function in functions if function not in inner), self.node]
-        own = _locals_of(self.node).difference(self.function.__code__.co_freevars)
+            changing[:0] = outermost_in(inspect.getsource(sys.modules[self.function.__module__]))
+        own = locals_of(self.node).difference(self.function.__code__.co_freevars)
         return {name: node.name for node in changing for name in self._changed_in(node) if name not in own}
 
     def _changed_in(self, function: ast.FunctionDef) -> Iterator[str]:
-        own = _locals_of(function)
-        for node in _inside(function):
-            match node:
-                case ast.Global(names=names):
-                    yield from names
-                case ast.Nonlocal(names=names) if function is self.node:
-                    yield from (name for name in names if name in self.function.__code__.co_freevars)
-                case ast.Subscript(ctx=ast.Store() | ast.Del()) | ast.Attribute(ctx=ast.Store() | ast.Del()):
-                    yield from _outside(node, own)
-                case ast.Call(func=ast.Attribute(value=ast.Name(id=name) as changed, attr=attribute)) if (
-                    attribute in _MUTATORS and _is(self._known.get(name), *_MUTABLE)
-                ):
-                    yield from _outside(changed, own)
-
-
-def _outside(node: ast.expr, own: set[str]) -> Iterator[str]:
-    """The name with which an expression such as `a.b[c]` begins, unless it is a local one."""
-    while isinstance(node, ast.Subscript | ast.Attribute):
-        node = node.value
-    if isinstance(node, ast.Name) and node.id not in own:
-        yield node.id
-
-
-def _locals_of(function: ast.FunctionDef) -> set[str]:
-    nodes = [*ast.walk(function.args), *_inside(function)]
-    bound = {
-        name for node in nodes if not isinstance(node, ast.Global | ast.Nonlocal) for name in _bound_by(node)
-    }
-    bound |= {alias.asname or alias.name.partition(".")[0] for node in nodes for alias in _aliases_in(node)}
-    return bound - {name for node in nodes if isinstance(node, ast.Global) for name in node.names}
-
-
-def _aliases_in(node: ast.AST) -> list[ast.alias]:
-    return node.names if isinstance(node, ast.Import | ast.ImportFrom) else []
+        for name, how in changes_in(function):
+            if how is ast.Nonlocal:
+                is_changed = function is self.node and name in self.function.__code__.co_freevars
+            else:
+                is_changed = how is not ast.Call or _is(self._known.get(name), *_MUTABLE)
+            if is_changed:
+                yield name
 
 
 def _imported_by(node: ast.AST, function: types.FunctionType) -> Iterator[tuple[str, object]]:
     """What an import in a function gives names to. It is imported already: the fingerprint covers it."""
-    for alias in _aliases_in(node):
+    for alias in aliases_in(node):
         if isinstance(node, ast.Import):
             name = alias.name if alias.asname else alias.name.partition(".")[0]
             yield alias.asname or name, sys.modules.get(name)
@@ -294,27 +269,11 @@ def comparisons_in(function: Callable[..., Any]) -> list[str]:
     try:
         request = next(iter(inspect.signature(function).parameters))
         lines, first_line = inspect.getsourcelines(function)
-        policy = _Comparing(_function_in("".join(lines)), request)
+        policy = _Comparing(function_in("".join(lines)), request)
         found = sorted((node.lineno, sentence) for node, sentence in policy.hints())
     except _NO_SOURCE:
         return []  # advice is not worth a failure
     return [f"line {first_line + line - 2}: {sentence}" for line, sentence in found]
-
-
-def _parsed(source: str) -> ast.Module:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # they were given when the file was compiled
-        return ast.parse(source)
-
-
-def _function_in(source: str) -> ast.FunctionDef:
-    """The function, one line further down: a method is indented, and stands in something."""
-    tree = _parsed(("if True:" if source[:1].isspace() else "") + "\n" + source)
-    return next(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
-
-
-def _inside(function: ast.FunctionDef) -> list[ast.AST]:
-    return [node for statement in function.body for node in ast.walk(statement)]
 
 
 class _Comparing:
@@ -322,8 +281,8 @@ class _Comparing:
 
     def __init__(self, function: ast.FunctionDef, request: str) -> None:
         self._request = request
-        self._nodes = nodes = _inside(function)
-        self._bound = Counter(name for node in nodes for name in _bound_by(node))
+        self._nodes = nodes = inside(function)
+        self._bound = Counter(name for node in nodes for name in bound_by(node))
         self._used = Counter(
             node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
         )
@@ -386,14 +345,3 @@ class _Comparing:
             ) if name == self._request:
                 return field
         return None
-
-
-def _bound_by(node: ast.AST) -> Iterator[str]:
-    """The names that a node gives a value to, or makes another function's."""
-    match node:
-        case ast.Name(id=name, ctx=ast.Store() | ast.Del()) | ast.arg(arg=name):
-            yield name
-        case ast.Global(names=names) | ast.Nonlocal(names=names):
-            yield from names
-        case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
-            yield name

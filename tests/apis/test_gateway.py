@@ -14,7 +14,6 @@ from shelflife.apis.acme.gateway import Declined, GatewayDown, Order, StripeGate
 from tests.calling import calling
 from tests.processes import started
 
-pytestmark = pytest.mark.xdist_group("localstripe")
 KEY = "sk_test_12345"
 WANTED = {
     "plan": "plan_enterprise_annual",

@@ -20,10 +20,7 @@ from shelflife.lab.scenarios import load
 from shelflife.lab.spec import RunSpec
 from shelflife.testing import serving
 
-pytestmark = [
-    pytest.mark.xdist_group("models"),
-    pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning")
 
 MODEL = "openai-api/local/any"
 PROBES = 1

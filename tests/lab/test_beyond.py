@@ -13,8 +13,6 @@ from shelflife.lab.spec import PLAIN, Conduct, RunSpec
 from tests.lab.exhibit_lines import line
 from tests.lab.played_runs import as_if
 
-pytestmark = pytest.mark.xdist_group("exhibits")
-
 PLAINLY = [
     *(RunSpec("drifted", arm, "compliant") for arm in ("A0", "A1", "A2D", "exact")),
     *(RunSpec("drifted", "A2D", "sim:claude-haiku-4-5", seed) for seed in (0, 1)),
@@ -102,8 +100,19 @@ CONDUCTS = [
 ]
 
 
+@pytest.fixture(scope="module")
+def of_the_paper(plain):
+    """What is shown of the paper's conduct alone, and its drawings."""
+    collection = collection_of(plain)
+    return collection, drawings_of(collection)
+
+
+def drawings_of(collection):
+    return [one.svg for one in figures_of(collection.runs)[0]]
+
+
 @pytest.mark.parametrize("conduct", CONDUCTS)
-def test_no_run_of_another_conduct_gets_into_an_exhibit_of_the_papers(plain, conduct):
+def test_no_run_of_another_conduct_gets_into_an_exhibit_of_the_papers(plain, of_the_paper, conduct):
     """Runs that would ruin every number, were they pooled."""
     ruined = [
         msgspec.structs.replace(
@@ -120,11 +129,11 @@ def test_no_run_of_another_conduct_gets_into_an_exhibit_of_the_papers(plain, con
         for consume in ("3", "apply")
     ]
     strangers = [as_if(run, arm="A2DO", stream="my-api") for run in ruined[:1]]
-    before, after = collection_of(plain), collection_of([*ruined, *plain, *strangers])
+    (before, drawings), after = of_the_paper, collection_of([*ruined, *plain, *strangers])
     assert rows_of(after) == rows_of(before)
     assert (after.headline, after.headline_kind) == (before.headline, before.headline_kind)
     assert compared_with_the_paper(after.exhibits) == compared_with_the_paper(before.exhibits)
-    assert [one.svg for one in figures_of(after.runs)[0]] == [one.svg for one in figures_of(before.runs)[0]]
+    assert drawings_of(after) == drawings
 
 
 def test_runs_of_the_papers_conduct_alone_have_nothing_beyond_it(plain):

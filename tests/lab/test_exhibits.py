@@ -31,8 +31,6 @@ from shelflife.lab.spec import Conduct, RunSpec
 from tests.lab.exhibit_lines import line
 from tests.lab.played_runs import QWEN, as_if, as_measured
 
-pytestmark = pytest.mark.xdist_group("exhibits")
-
 HAIKU = "sim:claude-haiku-4-5"
 SPECS = [
     *(RunSpec("drifted", arm, "compliant") for arm in ("A0", "A1", "A2", "A2D")),

@@ -18,8 +18,6 @@ from shelflife.lab.spec import Conduct, RunSpec
 from tests.lab.exhibit_lines import line
 from tests.lab.played_runs import as_if
 
-pytestmark = pytest.mark.xdist_group("exhibits of definitions")
-
 FAMILY = Conduct(match="family")
 GEMINI, MINI = "sim:gemini-3.5-flash", "sim:gpt-5.4-mini"
 SPECS = [

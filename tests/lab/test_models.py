@@ -16,10 +16,7 @@ import pytest
 from shelflife.lab import Message, ModelPlanner, PlannerError, Probe, Proposal, Usage
 from tests.processes import started
 
-pytestmark = [
-    pytest.mark.xdist_group("models"),
-    pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning")
 
 VENDORS = Path(__file__).parent / "vendors"
 AIMOCK = VENDORS / "node_modules" / "@copilotkit" / "aimock" / "dist" / "cli.js"

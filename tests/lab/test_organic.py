@@ -21,8 +21,6 @@ from tests.lab.exhibit_lines import line
 from tests.lab.organic_oracle import Predicted, predicted
 from tests.lab.played_runs import QWEN, as_if, as_measured, recorded, records_of
 
-pytestmark = pytest.mark.xdist_group("organic")
-
 SHORT = "organic-zones-40"
 WINDOW = {"first": "2018.3", "last": "2019.2"}
 FORGETS = {"A0": "everything", "A1": "nothing", "A2": "table", "A2D": "row", "exact": "cell"}

@@ -1,6 +1,7 @@
 """Play one run: a stream through the real server on loopback, with a real memory and a planner."""
 
 import logging
+import ssl
 import tempfile
 import threading
 import time
@@ -36,6 +37,8 @@ __all__ = ["LabError", "check_playable", "is_remembering", "play", "strategy_of"
 _memory_log = logging.getLogger("shelflife.memory")
 _SILENT = logging.NullHandler()
 
+_NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""Servers of runs speak plain HTTP on loopback. So a client need not read the certificates of the world, and believes none."""
 _TIMEOUT_S = 30
 _SAYS_NOTHING = 0
 _LEVELS_OF_MATCHING = (1, 4)
@@ -168,7 +171,9 @@ def _stage(
     limits = httpx2.Limits(max_keepalive_connections=None if spec.conduct.workers == 1 else 0)
     with (
         server_of(spec, scenario, clock.timing_app) as server,
-        httpx2.Client(base_url=server.address, trust_env=False, timeout=_TIMEOUT_S, limits=limits) as http,
+        httpx2.Client(
+            base_url=server.address, trust_env=False, verify=_NO_TLS, timeout=_TIMEOUT_S, limits=limits
+        ) as http,
     ):
         yield (
             server,

@@ -1,0 +1,56 @@
+"""Which tests a worker runs together, and which begin first.
+
+A module is run by one worker: whatever it starts or plays for all its tests is started and played once. The long ones
+come first, so that no worker is left with one at the end.
+"""
+
+from xdist.scheduler import LoadScopeScheduling
+
+_APART = {
+    "tests/apis/test_fuzzing.py",
+    "tests/cli/test_cli.py",
+    "tests/client/test_bound_histories.py",
+    "tests/client/test_compact.py",
+    "tests/client/test_exactness.py",
+    "tests/client/test_forks.py",
+    "tests/histories/test_histories.py",
+    "tests/integrations/test_who_reads_a_body.py",
+    "tests/server/test_reads.py",
+    "tests/server/test_sharing_a_log.py",
+    "tests/test_benchmarks.py",
+    "tests/test_document_programs.py",
+}
+"""Long modules whose tests have little in common."""
+
+_TOGETHER = {
+    "tests/lab/test_exhibits.py": "drawn by Matplotlib",
+    "tests/lab/test_beyond.py": "drawn by Matplotlib",
+    "tests/lab/test_models.py": "asked through inspect-ai",
+    "tests/lab/test_answers.py": "asked through inspect-ai",
+    "tests/lab/test_targets.py": "the paper's runs",
+    "tests/lab/test_conduct.py": "the paper's runs",
+    "tests/lab/test_hostile.py": "hostile runs",
+}
+"""Further long modules, with what takes its time when it is first needed."""
+
+
+def _module_of(nodeid):
+    return nodeid.partition("::")[0]
+
+
+def rank_of(item):
+    """The lower, the sooner a test is to begin."""
+    module = _module_of(item.nodeid)
+    return 0 if module in _APART else 1 if module in _TOGETHER else 2
+
+
+class ByModule(LoadScopeScheduling):
+    """Hands out modules in the order in which they were collected."""
+
+    def __init__(self, config, log=None):
+        config.option.loadscopereorder = False
+        super().__init__(config, log)
+
+    def _split_scope(self, nodeid):
+        module = _module_of(nodeid)
+        return nodeid if module in _APART else _TOGETHER.get(module, module)
