@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 MEASURED = ROOT / "measured"
 DOCUMENTS = [ROOT / "docs" / name for name in ("lab.md", "organic.md")]
 
-_PLACE = re.compile(r"(<!-- exhibit ([a-z-]+), from (measured/(?:organic/)?) -->\n\n)(?:\|.*\n)*")
+_PLACE = re.compile(r"(<!-- exhibit ([a-z-]+), from (measured/(?:organic/)?) -->\n\n)(?:\|.*\n)*\n?")
 
 
 @functools.cache
@@ -23,8 +23,8 @@ def tables(folder):
 
 
 def with_their_tables(text):
-    """The document with the tables as they should be."""
-    written, count = _PLACE.subn(lambda place: place[1] + tables(place[3])[place[2]], text)
+    """The document with the tables as they should be, and an empty line after each."""
+    written, count = _PLACE.subn(lambda place: f"{place[1]}{tables(place[3])[place[2]]}\n", text)
     assert count > 0
     return written
 

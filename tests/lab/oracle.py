@@ -272,6 +272,8 @@ class Oracle:
             now = self.given_now(one)
             self.right.append(now is None or bool(one.tables - now.tables))
             self.evicted_at.append(self.episode)
+        # what goes with the same response was not kept
+        self.restamped -= {(self.episode, id(one)) for one in doomed}
         self.held = [one for one in self.held if one not in doomed]
 
     def look(self):
@@ -288,7 +290,9 @@ class Oracle:
         self.look_at_rules(old_rules ^ self.world.rules, old_rules - self.world.rules)
         self.evict(lambda one: one in doomed)
         if self.arm not in ("A1", "A2"):
-            self.restamped |= {(self.episode, id(one)) for one in dependent if one in self.held}
+            # what must be revalidated is not kept yet, and what was revalidated is learned anew
+            kept = [one for one in dependent if one in self.held and not one.is_suspect]
+            self.restamped |= {(self.episode, id(one)) for one in kept}
 
     def doomed_by(self, table, old, since):
         new = self.world.tables[table]
@@ -306,10 +310,14 @@ class Oracle:
             case "A2":
                 return {one for one in self.held if table in one.tables}
             case "exact":
-                return {one for one in self.held if one.fix.reads & columns}
+                # whatever else moves does not concern what is asked about before it is used anyway
+                return {one for one in self.held if one.fix.reads & columns and not one.is_suspect}
         rows = {(table, key) for key in changed}
-        if self.arm == "A2DG":
-            rows |= self.world.downstream(since, table, [key for key in changed if key in old])
+        if self.arm == "A2DG" and changed:
+            for moment in range(since, len(self.world.history) - 1):
+                before, after = (self.world.history[one][0][table] for one in (moment, moment + 1))
+                keys = [key for key in before if before[key] != after.get(key)]
+                rows |= self.world.downstream(moment, table, keys)
         return {
             one
             for one in self.held

@@ -1,21 +1,28 @@
-"""Scores of streams in which much happens, against what an oracle works out that shares no code with them."""
+"""Scores of streams in which much happens, against what an oracle works out that shares no code with them.
+
+`SHELFLIFE_TESTS=long` plays many more of those that are drawn at random.
+"""
+
+import os
 
 import msgspec
 import pytest
 
 from shelflife.lab.planners.simulated import simulated_planner
-from shelflife.lab.records import Attempted, Drifted
+from shelflife.lab.records import Attempted, Drifted, Evicted
 from shelflife.lab.runner import play
 from shelflife.lab.scenarios import load, parse
 from shelflife.lab.scores import score_of
 from shelflife.lab.slots import with_stale_slots
-from shelflife.lab.spec import RunSpec
+from shelflife.lab.spec import Conduct, RunSpec
 from tests.lab.oracle import Oracle
+from tests.lab.random_streams import random_stream
 
 OF_TABLES = ("A1", "A2", "A2D", "A2DG", "exact")
 OF_RULES = ("A2D", "A2DC", "A2DR", "A2DRC", "A2DO", "exact")
 OLD, NEW = ('{ code = "SUMMERSALE25" }', '{ code = "WINTERLAUNCH26" }')
 PLAN = "plan_partner_growth"
+SEEDS = range(400 if os.environ.get("SHELFLIFE_TESTS") == "long" else 12)
 
 
 def setting(after, table, row, **more):
@@ -38,6 +45,7 @@ def rule(after, change, source, relation, target, via):
 
 FUNDS = ("token_funding_map", "funds", "recommended_credit_token", "pays_for")
 GOVERNED_BY = ("recommended_credit_token", "governed_by", "funding_type_policy", "policy")
+RECOGNITION = ("active_csm_codes", "requires_recognition", "promo_eligibility", "code")
 SETTLES = 'enterprise_annual = { accepts = ["credit"], settles_on = "acme_pm_amex_credit" }'
 ANNUAL = 'plan_enterprise_annual = { token = "acme_pm_amex_credit", policy = "enterprise_annual" }'
 
@@ -65,7 +73,13 @@ STREAMS = {
         setting(26, "recommended_credit_token", ANNUAL),
         setting(29, "funding_type_policy", SETTLES),
     ],
+    "vectors that grew by two tables at once": [
+        rule(0, "remove", *FUNDS),
+        rule(11, "add", *FUNDS),
+        rule(11, "add", *GOVERNED_BY),
+    ],
     "a change that only reaches downstream": [setting(11, "funding_type_policy", SETTLES)],
+    "a rule goes that a fix needs": [rule(12, "remove", *RECOGNITION)],
     "a column that nobody reads": [
         setting(11, "active_csm_codes", f'{PLAN} = {{ code = "SUMMERSALE25", note = "n" }}')
     ],
@@ -79,10 +93,11 @@ def stream(name):
     return with_stale_slots(parse(head + "\n".join(STREAMS[name]), "mine.toml"))
 
 
-def played(scenario, arm, planner="compliant"):
+def played(scenario, arm, planner="compliant", **conduct):
     records = []
     by = simulated_planner(planner, 0, frozenset())
-    play(RunSpec("mine", arm, planner), by, records.append, scenario=scenario)
+    spec = RunSpec("mine", arm, planner, conduct=Conduct(**conduct))
+    play(spec, by, records.append, scenario=scenario)
     return records
 
 
@@ -96,7 +111,7 @@ def scored(scenario, arm, planner="compliant"):
     ("name", "arm"),
     [
         *((name, arm) for name in STREAMS for arm in (OF_RULES if "rules" in name else OF_TABLES)),
-        *(("a vector that grew, and a row of it", arm) for arm in ("A2DC", "A2DRC")),
+        *((name, arm) for name in STREAMS if "vector" in name for arm in ("A2DC", "A2DRC")),
         *(("recipes", arm) for arm in ("A0", *OF_TABLES)),
         *(("silent", arm) for arm in ("A1", "A2D")),
     ],
@@ -104,6 +119,40 @@ def scored(scenario, arm, planner="compliant"):
 def test_a_stream_comes_to_what_the_oracle_says(name, arm):
     scenario = stream(name)
     assert scored(scenario, arm) == Oracle(scenario, arm).score
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_so_does_one_in_which_rules_and_rows_drift_at_random(seed):
+    scenario = random_stream(seed)
+    for arm in ("exact", OF_RULES[seed % len(OF_RULES)]):
+        assert (arm, scored(scenario, arm)) == (arm, Oracle(scenario, arm).score)
+
+
+@pytest.mark.parametrize("seed", SEEDS[: len(SEEDS) // 3])
+def test_whoever_asks_before_each_episode_sends_nothing_stale_whatever_drifts(seed):
+    score = score_of(played(random_stream(seed), "exact", fresh="check"))
+    assert (score.stale_injections, score.stale_executions) == (0, 0)
+
+
+def test_what_was_asked_about_and_not_given_again_is_on_record_and_counts_as_evicted():
+    """A rule goes without which nothing is suggested to partners: the memory asks in episode 15, and drops what it has."""
+    scenario = stream("a rule goes that a fix needs")
+    records = played(scenario, "exact")
+    [dropped] = [one for one in records if isinstance(one, Evicted)]
+    assert (dropped.episode, dropped.reason, dropped.is_given_again) == (15, "unconfirmed", False)
+    score = score_of(records)
+    assert (score.evictions_by_event, score.eviction_precision) == ([1], 1.0)
+
+
+def test_a_fix_that_comes_with_the_answer_for_other_requests_was_not_evicted():
+    """A fix that no longer depends on the token of a request is for more requests than before: it is another entry with the same fix."""
+    records = played(stream("rules"), "exact")
+    dropped = [one for one in records if isinstance(one, Evicted)]
+    assert [(one.episode, one.reason, one.is_given_again) for one in dropped] == [
+        (16, "unconfirmed", True),
+        (19, "unconfirmed", True),
+    ]
+    assert score_of(records).evictions == 0
 
 
 @pytest.mark.parametrize("name", ["there and back, each used", "two tables in one gap"])

@@ -274,7 +274,8 @@ def test_a_question_comes_to_the_bytes_of_its_messages():
         with httpx2.Client(trust_env=False) as http:
             asking = Asking(http, Clock(), lambda *told: noted.append(told))
             asking.ask(Question(f"{origin}/contract/state?known=x"))
-        [(_, status, question_bytes, whole_bytes)] = noted
+        [(_, sent_with_it, status, question_bytes, whole_bytes)] = noted
+        assert sent_with_it is None
         assert (status, question_bytes) == (304, len(f"{origin}/contract/state?known=x"))
         assert whole_bytes == len(sent.result()) + len(answer)
 

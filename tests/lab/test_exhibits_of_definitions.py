@@ -107,6 +107,19 @@ def test_episodes_that_were_given_up_are_told_by_arm_and_by_class(exhibits, scor
     assert there["Episodes: not completed"] == "136"
 
 
+def test_a_class_of_which_nothing_was_played_is_missing_and_not_zero(scores):
+    """Recipes have nothing that is called funding."""
+    recipes = [one for one in scores if one.spec.stream == "recipes"]
+    [shown] = [one for one in collection_of(recipes).exhibits if one.key == "uncompleted"]
+    here = line(shown, "compliant")
+    assert [here[f"In class: {name}"] for name in ("governed", "funding", "control", "others")] == [
+        "0",
+        DASH,
+        "0",
+        "0",
+    ]
+
+
 def test_every_byte_that_differs_from_the_papers_says_why_and_no_other(exhibits):
     shown = exhibits["wire-fields"]
     ours = next(row for row in shown.rows if row.kind is Kind.EXACT)

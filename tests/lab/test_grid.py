@@ -121,8 +121,8 @@ class Answering:
 
     name, kind = "answering", "model"
 
-    def __init__(self, served):
-        self.served = served
+    def __init__(self, probed, served=None):
+        self.probed, self.served = probed, served or probed
         self.count = 0
         self.inner = simulated_planner("compliant", 0, frozenset())
 
@@ -133,27 +133,34 @@ class Answering:
         return Proposal(self.inner.propose(messages).text, Usage(1, 1, "vendor"), self.served)
 
 
-@pytest.mark.parametrize("served", ["model-1", "model-2"])
-def test_answers_are_used_again_only_if_the_same_model_is_served(tmp_path, monkeypatch, served):
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        (Answering("model-1"), Answering("model-1")),
+        (Answering("model-1", "one of several"), Answering("model-1", "one of several")),
+        (Answering("model-1"), Answering("model-2")),
+    ],
+    ids=["the same", "one whose answers bear another name than its probe", "another"],
+)
+def test_answers_are_used_again_only_if_the_same_model_is_served(tmp_path, monkeypatch, first, then):
     spec = RunSpec("undrifted", "exact", "answering")
-    planners = [Answering("model-1"), Answering(served)]
+    planners = [first, then]
 
     @contextlib.contextmanager
     def planner_for(*args):
         planner = planners.pop(0)
-        yield planner, Model("model", planner.served)
+        yield planner, Model("model", planner.probed)
 
     monkeypatch.setattr(grid, "planner_for", planner_for)
     [failure] = execute([spec], tmp_path).failures
     assert failure.why == "the vendor is gone"
-    going_on = planners[0]
     outcome = execute([spec], tmp_path)
-    if served == "model-1":
+    if then.probed == first.probed:
         [score] = outcome.scores
-        assert score.model == Model("model", "model-1")
-        assert going_on.count == score.episodes + score.retries - 30
+        assert score.model == Model("model", first.served)
+        assert then.count == score.episodes + score.retries - 30
     else:
-        assert going_on.count == 31  # as far as the first time, and the vendor is gone again
+        assert then.count == 31  # as far as the first time, and the vendor is gone again
 
 
 MANY = """

@@ -288,6 +288,7 @@ def rotated(*moments):
         ([(3, "WINTERLAUNCH26")], [6, 9]),
         ([(3, "WINTERLAUNCH26"), (6, "SUMMERSALE25")], [6, 9, 12]),
         ([(3, "WINTERLAUNCH26"), (4, "SUMMERSALE25")], []),
+        ([(3, "WINTERLAUNCH26"), (6, "SUMMERSALE25"), (7, "WINTERLAUNCH26")], [6, 9]),
         ([(-1, "WINTERLAUNCH26")], []),
         ([(30, "WINTERLAUNCH26")], [33]),
     ],

@@ -59,6 +59,13 @@ def test_of_two_values_that_stand_side_by_side_the_one_that_is_used_counts():
     assert (last.stale_injections, last.saving.valid) == (1, 20)
 
 
-def test_a_fix_that_was_asked_for_is_judged_by_the_request_that_was_refused_in_its_place():
-    score = played("exact", (11, NEW), (23, OLD), fresh="check")
-    assert (score.stale_injections, score.evictions, score.eviction_precision) == (0, 2, 1.0)
+def test_a_fix_that_was_asked_for_is_judged_by_the_request_that_was_asked_about():
+    """And not by the one that was sent last, which had the value in it already: nothing would be suggested for that."""
+    for fresh in ("check", "feed"):
+        score = played("exact", (11, NEW), (23, OLD), fresh=fresh)
+        assert (score.stale_injections, score.evictions, score.eviction_precision) == (0, 2, 1.0)
+
+
+def test_a_fix_that_came_with_a_refused_precondition_is_judged_by_the_request_without_remembered_values():
+    score = played("exact", (11, NEW), (23, NEW), (29, NEW), precondition=True)
+    assert (score.mended, score.stale_injections, score.evictions, score.eviction_precision) == (1, 1, 1, 1.0)

@@ -21,8 +21,11 @@ from shelflife.client import (
     events,
     exchange,
 )
+from shelflife.client.asking import Fields
+from shelflife.client.events import Reason
 from shelflife.client.strategies import table_tag
 from shelflife.client.trust import Trust
+from shelflife.contract import AskFixes
 from shelflife.integrations.following import Follower
 from shelflife.lab import prompting
 from shelflife.lab.apis import Api
@@ -130,8 +133,8 @@ class Agent:
             clock=surroundings.now,
         )
         self._episode = 0
-        self._request: dict[str, Any] = {}
-        """The last that was sent."""
+        self._taught_by: Fields = {}
+        """The request that the fixes in the last reply are for: one that was refused, or that the memory has asked about."""
         self._follower: Follower | None = None
 
     def following(self) -> AbstractContextManager[object]:
@@ -247,6 +250,7 @@ class Agent:
             response = sent[-1].response
             body = as_matched(response.content, conduct.match, around.api.family_field, step.request)
             reply = Reply(response.status_code, body, response.headers)
+            self._taught_by = step.fixed_by(reply)
             if not step.is_refused_as_stale(reply):  # on record before whatever it leads to
                 self._record_attempt(attempted, sent, is_amended=held is None)
             return reply
@@ -258,7 +262,6 @@ class Agent:
     def _sent(self, send: Send) -> _Sent:
         around = self._around
         method, path = around.api.operation.split(" ")
-        self._request = dict(send.request)
         content = msgspec.json.encode(send.request)
         headers = {"content-type": "application/json", **send.headers}
         with around.clock.running("http"):
@@ -294,16 +297,22 @@ class Agent:
     def _take_down(self, event: events.Event) -> None:
         """What the memory does, as it happens."""
         if isinstance(event, events.Stored):
-            self._around.learned.note(event.entry, self._request, self._episode)
+            self._around.learned.note(event.entry, self._taught_by, self._episode)
         elif (record := self._as_record(event)) is not None:
             self._around.record(record)
 
     def _as_record(self, event: events.Event) -> Record | None:
         episode, agent = self._episode, self._number
         match event:
-            case events.Evicted(entry, reason) if reason.is_invalidation:
-                left = self._as_shown(entry)
-                return Evicted(episode=episode, reason=reason.name.lower(), entry=left, agent=agent)
+            case events.Evicted(entry, reason) if reason.is_invalidation or reason is Reason.UNCONFIRMED:
+                is_asked_about = reason is Reason.UNCONFIRMED
+                return Evicted(
+                    episode=episode,
+                    reason=reason.name.lower(),
+                    entry=self._as_shown(entry),
+                    agent=agent,
+                    is_given_again=is_asked_about and self._is_given(entry),
+                )
             case events.Restamped(root, table):
                 dependent = self._memory.store.tagged(root, table_tag(table))
                 kept = self._around.learned.kept(dependent, table, episode)
@@ -314,6 +323,10 @@ class Agent:
                 return Distrusted(episode=episode, why=event.why, agent=agent)
             case _:
                 return None
+
+    def _is_given(self, entry: Entry) -> bool:
+        """Whether the server gives the fix of an entry to the request that it was asked about last."""
+        return bool(self._around.learned.fitting([entry], self._taught_by))
 
     def _shown(self, entries: Iterable[Entry]) -> list[Shown]:
         return [self._as_shown(entry) for entry in entries]
@@ -329,7 +342,11 @@ class Agent:
             learned_in=self._around.learned.episode_of(entry),
         )
 
-    def _note_question(self, url: str, status: int, question_bytes: int, whole_bytes: int) -> None:
+    def _note_question(
+        self, url: str, sent: bytes | None, status: int, question_bytes: int, whole_bytes: int
+    ) -> None:
+        if sent is not None:  # all else is asked without a body
+            self._taught_by = msgspec.json.decode(sent, type=AskFixes).request
         asked = Asked(
             episode=self._episode,
             url=url,

@@ -16,8 +16,10 @@ __all__ = ["Asking"]
 class Asking:
     """The questions of one memory. Also a client for a follower, whose time is nobody's wait and is not counted."""
 
-    def __init__(self, http: httpx2.Client, clock: Clock, note: Callable[[str, int, int, int], None]) -> None:
-        """`note` is told the URL, the status and the bytes: those of the URL and of the bodies, and those of whole messages."""
+    def __init__(
+        self, http: httpx2.Client, clock: Clock, note: Callable[[str, bytes | None, int, int, int], None]
+    ) -> None:
+        """`note` is told the URL, what was sent, the status and the bytes: those of the URL and of the bodies, and those of whole messages."""
         self._http = http
         self._clock = clock
         self._note = note
@@ -40,7 +42,8 @@ class Asking:
         """Ask, and count."""
         response = self._http.request(method, url, content=content, headers=headers)
         bodies = len(content or b"") + len(response.content)
-        self._note(url, response.status_code, len(url.encode()) + bodies, head_bytes(response) + bodies)
+        whole = head_bytes(response) + bodies
+        self._note(url, content, response.status_code, len(url.encode()) + bodies, whole)
         return response
 
     @contextmanager
@@ -56,9 +59,10 @@ class Asking:
                 if is_feed:
                     self.count_heard()
                 else:
-                    bodies = len(options.get("content") or b"") + response.num_bytes_downloaded
+                    content = options.get("content")
+                    bodies = len(content or b"") + response.num_bytes_downloaded
                     whole = head_bytes(response) + bodies
-                    self._note(url, response.status_code, len(url.encode()) + bodies, whole)
+                    self._note(url, content, response.status_code, len(url.encode()) + bodies, whole)
 
     def count_heard(self) -> None:
         """Count what the feed has told since the last time."""
@@ -70,5 +74,5 @@ class Asking:
             return
         url = str(feed.url)
         url_bytes, head = (0, 0) if self._is_head_counted else (len(url.encode()), head_bytes(feed))
-        self._note(url, feed.status_code, url_bytes + heard, head + heard)
+        self._note(url, None, feed.status_code, url_bytes + heard, head + heard)
         self._heard_bytes, self._is_head_counted = feed.num_bytes_downloaded, True

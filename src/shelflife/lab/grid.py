@@ -24,6 +24,7 @@ from shelflife.lab.planners.naming import planner_for
 from shelflife.lab.planners.simulated import stand_in_for
 from shelflife.lab.records import (
     Attempted,
+    Model,
     Record,
     RecordFile,
     RecordsError,
@@ -226,7 +227,6 @@ def _played(job: _Job, on_episodes: Callable[[int], None]) -> Failure | None:
             ),
             RecordFile(job.path) as record,
         ):
-            earlier = read_records(job.path) if model else []
             play(
                 spec,
                 planner,
@@ -234,11 +234,7 @@ def _played(job: _Job, on_episodes: Callable[[int], None]) -> Failure | None:
                 scenario=scenario,
                 model=model,
                 digest=job.digest,
-                recorded=[
-                    one
-                    for one in earlier
-                    if isinstance(one, Attempted) and model and one.served == model.served
-                ],
+                recorded=[] if model is None else list(_answers_of(model, read_records(job.path))),
                 on_episode=lambda: on_episodes(1),
             )
     # of these the last two are what a server in this process that does not start raises
@@ -253,6 +249,16 @@ def _played(job: _Job, on_episodes: Callable[[int], None]) -> Failure | None:
     ) as error:
         return Failure(spec, str(error) or type(error).__name__)
     return None
+
+
+def _answers_of(model: Model, records: Sequence[Record]) -> Iterator[Attempted]:
+    """What a model has answered in runs that were begun: the same by what a probe has shown, whatever its answers say."""
+    is_same = False
+    for record in records:
+        if isinstance(record, RunStarted):
+            is_same = record.model == model
+        elif isinstance(record, Attempted) and is_same:
+            yield record
 
 
 def _played_by_workers(

@@ -221,7 +221,7 @@ class Judged(msgspec.Struct, frozen=True):
     """What would take the place of a remembered fix."""
 
     request: dict[str, Any]
-    """The one whose refusal taught it."""
+    """The one whose refusal taught it, or that the memory had asked about."""
 
     fixes: list[Given]
     """All that the server would give to that request. The remembered fix is still true when it is one of these."""
@@ -256,6 +256,11 @@ class Evicted(msgspec.Struct, frozen=True, kw_only=True, tag="evicted"):
     reason: str
     entry: Shown
     agent: int = 0
+    is_given_again: bool = False
+    """Of one that was asked about, and was not confirmed: the answer has the same fix all the same, for other requests or by other tables.
+
+    So it is remembered as before, and nothing was evicted.
+    """
 
 
 class Restamped(msgspec.Struct, frozen=True, kw_only=True, tag="restamped"):

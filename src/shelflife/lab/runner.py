@@ -190,9 +190,7 @@ def _stage(
                 record=_one_at_a_time(record),
                 clock=clock,
                 recorded={(one.agent, one.episode, one.attempt): one for one in recorded},
-                learned=Learned(
-                    APIS[scenario.api].operation, scenario.wants or {}, spec.conduct.match, server.provider
-                ),
+                learned=Learned(APIS[scenario.api].operation, scenario.wants or {}, server.provider),
                 guard=guard_of(scenario, spec.conduct),
                 trust=server.trust,
                 now=server.clock if spec.conduct.trust else time.time,

@@ -248,7 +248,7 @@ class _Run(NamedTuple):
             [one for one in by_all if one.agent == 0],
             [record for record in records if isinstance(record, Asked) and record.agent == 0],
             ended,
-            [record for record in records if isinstance(record, Evicted)],
+            [record for record in records if isinstance(record, Evicted) and not record.is_given_again],
             [record for record in records if isinstance(record, Drifted)],
             {index for index, one in ended.items() if one.is_completed and one.attempts == 1},
         )

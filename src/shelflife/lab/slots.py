@@ -31,9 +31,9 @@ def with_stale_slots(scenario: Scenario) -> Scenario:
 def _note_slots(scenario: Scenario, provider: Provider, slots: list[int]) -> None:
     """What was changed back before its family was met again has made nothing stale."""
     operation = APIS[scenario.api].operation
-    met: dict[str, list[Any]] = {}
-    """What was suggested when a family was met last."""
-    changed_after: dict[str, int] = {}
+    met: dict[str, tuple[list[Any], int | None]] = {}
+    """What was suggested when a family was met last, and the drift that had changed it."""
+    changed_after: dict[str, int | None] = {}
     """The drift that has changed what is suggested now."""
     taken: Counter[int] = Counter()
 
@@ -44,19 +44,17 @@ def _note_slots(scenario: Scenario, provider: Provider, slots: list[int]) -> Non
     _drift_after(BEFORE_THE_FIRST, scenario, provider)
     for index, name in enumerate(scenario.order):
         if scenario.families[name].in_class == scenario.governed:
-            met[name] = suggested(name)
             drift = changed_after.get(name)
+            met[name] = suggested(name), drift
             if drift is not None and taken[drift] < _SLOTS_OF_A_DRIFT:
                 taken[drift] += 1
                 slots.append(index)
         before = {name: suggested(name) for name in met} if scenario.drift_after(index) else {}
         _drift_after(index, scenario, provider)
         for other, fixes in before.items():
-            if (now := suggested(other)) == fixes:
-                continue
-            changed_after[other] = index
-            if now == met[other]:
-                del changed_after[other]
+            if (now := suggested(other)) != fixes:
+                fixes_then, drift_then = met[other]
+                changed_after[other] = drift_then if now == fixes_then else index
 
 
 def _drift_after(index: int, scenario: Scenario, provider: Provider) -> None:

@@ -114,7 +114,8 @@ def _event(record: Record) -> str | None:
             when = f"after episode {record.after}" if record.after >= 0 else "before the first episode"
             return f"=== drift {when}: {record.says or record.table or 'rules'} ({changed}) ==="
         case Evicted():
-            return f"memory: dropped ({record.reason})\n{_fix(record.entry)}"
+            again = ", and the same fix was given again" if record.is_given_again else ""
+            return f"memory: dropped ({record.reason}{again})\n{_fix(record.entry)}"
         case Restamped():
             return f"memory: kept {len(record.entries)} though a table that they rest on had moved"
         case Alerted():

@@ -6,9 +6,7 @@ from typing import Any
 import msgspec
 
 from shelflife.client.entries import Entry
-from shelflife.contract.when import WHOLE_REQUEST
 from shelflife.lab.records import Drifted, Given, Judged
-from shelflife.lab.spec import Match
 from shelflife.server import Provider
 
 __all__ = ["Learned"]
@@ -19,29 +17,23 @@ _MOST_OTHER_ROWS = 32
 class Learned:
     """What the agents of a run have learned so far."""
 
-    def __init__(self, operation: str, wants: Mapping[str, Any], match: Match, provider: Provider) -> None:
+    def __init__(self, operation: str, wants: Mapping[str, Any], provider: Provider) -> None:
         """`wants` is what a server that injects slips into its fixes: these are no less true for it."""
         self._operation = operation
         self._wants = wants
-        self._match = match
         self._provider = provider
         self._entries: dict[str, Entry] = {}
         self._episodes: dict[str, int] = {}
-        self._first: dict[str, dict[str, Any]] = {}
-        """By the place of entries, the request that was refused first. Whatever takes their place later is for the same."""
+        self._grown: dict[tuple[int, str], list[str]] = {}
+        """By episode and table: the ids of the entries that have come to depend on it, until that is told."""
         self._requests: dict[str, dict[str, Any]] = {}
-        """By the id of entries, the request whose refusal taught them."""
+        """By the id of entries, the request whose refusal taught them, or that the memory had asked about."""
         self._told: dict[str, bytes] = {}
         """By the id of entries, the JSON of what was told of them last since they were learned."""
 
     def note(self, entry: Entry, request: Mapping[str, Any], episode: int) -> None:
-        """An entry was stored in an episode, when this request was the last that was sent."""
-        when = entry.condition.when
-        if self._match == "request":
-            read: Mapping[str, Any] = when.get(WHOLE_REQUEST, when)
-            self._requests[entry.id] = self._first.setdefault(entry.place, {**request, **read})
-        else:  # others may be in the same place, and nothing is learned but from refusals
-            self._requests[entry.id] = dict(request)
+        """An entry was stored in an episode: the server gave its fix to this request."""
+        self._requests[entry.id] = dict(request)
         self._entries[entry.id] = entry
         self._episodes[entry.id] = episode
         self._told.pop(entry.id, None)
@@ -53,12 +45,14 @@ class Learned:
     def kept(self, dependent: Iterable[Entry], table: str, episode: int) -> list[str]:
         """The ids of the entries that a memory has kept in an episode, of all that depend on this table since.
 
-        The table has moved, or some of the entries have come to depend on it: then it is only these.
+        The table has moved, or some of the entries have come to depend on it: then it is only these. Where both is so, it is told twice.
         """
         older = [one for one in dependent if one.id in self._entries and self.episode_of(one) < episode]
-        grown = [entry for entry in older if table not in self._entries[entry.id].grounds.tables]
-        self._entries |= {entry.id: entry for entry in grown}
-        return [entry.id for entry in grown or older]
+        for entry in older:
+            for new in {*entry.grounds.tables}.difference(self._entries[entry.id].grounds.tables):
+                self._grown.setdefault((episode, new), []).append(entry.id)
+            self._entries[entry.id] = entry
+        return self._grown.pop((episode, table), None) or [entry.id for entry in older]
 
     def judged(self) -> dict[str, Judged]:
         """For entries, by their id, all that the server would give now in their place.

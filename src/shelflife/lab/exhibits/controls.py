@@ -1,6 +1,6 @@
 """What should not move at all: the classes that no event touches, and the episodes that were not completed."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from shelflife.lab import paper
 from shelflife.lab.exhibits.cells import DASH, Cell, Column, Exhibit, Kind, Row, count, label, number
@@ -115,16 +115,11 @@ def uncompleted(runs: Runs) -> Exhibit:
         played = runs.of(subject)
         by_arm = [_given_up([run for run in played if run.spec.arm == arm]) for arm in arms]
         others = _given_up([run for run in played if run.spec.arm not in arms])
-        by_class = [
-            sum(run.uncompleted.get(name, 0) for run in played for name in names)
-            for names in _CLASSES.values()
-        ]
-        everything = _given_up(played) or 0
         return [
             count(sum(run.episodes for run in played), subject.kind),
-            count(everything, subject.kind),
+            count(_given_up(played), subject.kind),
             *(count(value, subject.kind) for value in (*by_arm, others)),
-            *(count(value, subject.kind) for value in (*by_class, everything - sum(by_class))),
+            *(count(value, subject.kind) for value in _given_up_by_class(played)),
         ]
 
     def published(model: str) -> list[Cell] | None:
@@ -166,6 +161,15 @@ def uncompleted(runs: Runs) -> Exhibit:
             "A tuned planner gives up as often as its rates of following the server make it: these were set after the paper's failures, and the split by arm is what comes of them.",
         ),
     )
+
+
+def _given_up_by_class(played: Sequence[RunScore]) -> Iterator[int | None]:
+    """In each class that has a name, and in all others; None where nothing of it was played."""
+    named = {name for names in _CLASSES.values() for name in names}
+    others = {name for run in played for name in run.uncompleted} - named
+    for names in (*_CLASSES.values(), others):
+        counts = [run.uncompleted[name] for run in played for name in names if name in run.uncompleted]
+        yield sum(counts) if counts else None
 
 
 def _given_up(played: Sequence[RunScore]) -> int | None:
