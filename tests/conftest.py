@@ -1,8 +1,12 @@
-"""Real parts for the tests: servers on loopback, and Hypothesis profiles."""
+"""Real engines for the tests, and Hypothesis profiles."""
 
 import os
 
 from hypothesis import HealthCheck, settings
+
+from tests.engines import postgres, postgres_url, valkey, valkey_url
+
+__all__ = ["postgres", "postgres_url", "valkey", "valkey_url"]
 
 settings.register_profile(
     "suite", deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow]

@@ -1,0 +1,351 @@
+"""A schema of our own in a PostgreSQL database: known by its signs, connected to when it is needed, whole or not at all.
+
+A database that does not answer is noticed within seconds, also when the network swallows everything without a word: then nothing is
+heard, and neither the system nor PostgreSQL says so. No connection crosses a fork: what the child says would be taken for the parent's.
+"""
+
+import logging
+import os
+import re
+import threading
+import time
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+import msgspec
+
+from shelflife.errors import ShelflifeError
+from shelflife.extras import needing
+from shelflife.forks import Locking
+from shelflife.sqlite_files import Kind
+
+with needing("postgres"):
+    import psycopg
+    from psycopg.conninfo import conninfo_to_dict
+
+__all__ = ["Connection", "Database", "is_url"]
+
+_SCHEMES = ("postgresql://", "postgres://")
+_SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,47}")
+_MOST_CONNECTIONS = 4
+_LONGEST_STATEMENT_S = 60
+_FAILURES = (psycopg.Error, msgspec.MsgspecError, ShelflifeError, TypeError, ValueError, OSError)
+"""All but the first where somebody has edited what is there, or a text is not Unicode."""
+
+_MAKING = 0x5348_4C46
+"""The lock under which schemas are made: processes race for it."""
+
+_SETTINGS: dict[str, Any] = {
+    "connect_timeout": 3,
+    "keepalives_idle": 3,
+    "keepalives_interval": 1,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 5000,
+    "target_session_attrs": "read-write",
+    "application_name": "shelflife",
+}
+"""Unless the URL says otherwise. Of several hosts, the one counts that can be written to."""
+
+_IN_NO_TRANSACTION = psycopg.pq.TransactionStatus.IDLE
+_log = logging.getLogger("shelflife")
+
+_orphans: list[Any] = []
+"""Connections of the parent, in a child: they are kept so that nothing ever ends them."""
+
+
+def is_url(given: object) -> bool:
+    """Whether something names a database of PostgreSQL."""
+    return isinstance(given, str) and given.startswith(_SCHEMES)
+
+
+class _Silence(psycopg.OperationalError):
+    """The database has said nothing for too long."""
+
+
+class Connection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection whose statements have `?` where a value goes, as SQLite's do."""
+
+    longest_silence_s = 3.0
+
+    def execute(  # type: ignore[override]
+        self, statement: str, values: Sequence[Any] = ()
+    ) -> psycopg.Cursor[tuple[Any, ...]]:
+        """Carry out a statement."""
+        return super().execute(_translated(statement), values or None)
+
+    def executemany(self, statement: str, values: Iterable[Sequence[Any]]) -> None:
+        """Carry out a statement for each of these."""
+        with self.cursor() as cursor:
+            cursor.executemany(_translated(statement), values)
+
+    def wait(self, gen: Any, *times: Any, **bounds: Any) -> Any:
+        """Wait for the database, but not for ever."""
+        return super().wait(_unless_silent(gen, self.longest_silence_s), *times, **bounds)
+
+
+def _translated(statement: str) -> bytes:
+    return statement.replace("?", "%s").encode()
+
+
+def _unless_silent(steps: Generator[Any, Any, Any], longest_s: float) -> Generator[Any, Any, Any]:
+    """The steps of a conversation, until nothing was heard or could be said for so long."""
+    heard_at = time.monotonic()
+    try:
+        wanted = next(steps)
+        while True:
+            ready = yield wanted
+            if ready:
+                heard_at = time.monotonic()
+            elif time.monotonic() - heard_at > longest_s:
+                raise _Silence(f"it has not answered for {longest_s:g} s")
+            wanted = steps.send(ready)
+    except StopIteration as end:
+        return end.value
+
+
+class Database(Locking):
+    """One schema of a database, for any number of threads.
+
+    The schema is that of the URL, as in `postgresql://host/name?schema=shop`, and is made when it is not there.
+    """
+
+    def __init__(
+        self, url: str, kind: Kind, *, schema: str = "shelflife", longest_silence_s: float = 3.0
+    ) -> None:
+        self.kind = kind
+        self._longest_silence_s = longest_silence_s
+        self._settings, self.schema = _settings_in(url, kind, schema)
+        host, port, name = (self._settings.get(part) for part in ("host", "port", "dbname"))
+        where = f"{quote(str(host or 'localhost'))}{f':{port}' if port else ''}/{quote(str(name or ''))}"
+        self.name = f"postgresql://{where}?schema={self.schema}"
+        """What it is called in sentences, without whoever uses it and how they prove that."""
+        lock_ms, idle_ms = (int(longest_silence_s * part * 1000) for part in (0.8, 0.6))
+        # They are set for each transaction: behind a pooler a connection may be another one the next time. A lock is waited for
+        # longer than one that has fallen silent in the middle may keep it.
+        self._bounds = (
+            f'set local search_path = "{self.schema}"; set local lock_timeout = {lock_ms};'
+            f" set local idle_in_transaction_session_timeout = {idle_ms};"
+            f" set local statement_timeout = {_LONGEST_STATEMENT_S * 1000}"
+        )
+        self._idle: list[Connection] = []
+        self._opened: set[Connection] = set()
+        self._listening: tuple[Connection, int] | None = None
+        self._losses = 0
+        """How often a connection was lost: those that were opened before may be lost as well."""
+        self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        super().__init__()
+
+    def after_fork_in_child(self) -> None:
+        super().after_fork_in_child()
+        for connection in self._opened:
+            with suppress(psycopg.Error, OSError):
+                os.close(connection.fileno())  # not ended, for it is the parent's
+        _orphans.extend(self._opened)
+        self._idle, self._opened, self._listening = [], set(), None
+        self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+
+    def open(self) -> None:
+        """Connect now, and make what is not there."""
+        with self._failing("opened"):
+            self._put_back(self._begun("begin"))
+
+    def close(self) -> None:
+        """Let go of what is open, until the next use."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+            listening, self._listening = self._listening, None
+        for connection in (*idle, *([listening[0]] if listening else ())):
+            self._end(connection)
+
+    def snapshot(self) -> AbstractContextManager[Connection]:
+        """What there is at one moment, to read more than once."""
+        return self._transaction("read", "begin isolation level repeatable read, read only")
+
+    def writing(self) -> AbstractContextManager[Connection]:
+        """A transaction that is carried out whole, or with an error not at all.
+
+        When the connection is lost while it is concluded, it may have been carried out all the same.
+        Others may write at the same time, unless the first thing that is done keeps them out.
+        """
+        return self._transaction("written", "begin isolation level read committed, read write")
+
+    def tell_all(self, connection: Connection) -> None:
+        """Have whoever waits told, when this transaction is carried out."""
+        connection.execute("select pg_notify(?, '')", (self._channel,))
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until somebody may have told all, or the time is over; in one thread at a time."""
+        with self._failing("read"):
+            if self._listening is not None and self._listening[1] != self._losses:
+                self._end(self._listening[0])
+                self._listening = None
+            if self._listening is None:
+                losses = self._losses
+                connection = self._connected()
+                self._listening = connection, losses
+                connection.execute(f'listen "{self._channel}"')
+                return  # something may have been told before
+            try:
+                for _ in self._listening[0].notifies(timeout=timeout_s, stop_after=1):
+                    pass
+            except BaseException:
+                self._lose(self._listening[0])
+                raise
+
+    @property
+    def _channel(self) -> str:
+        return f"shelflife {self.schema}"
+
+    @contextmanager
+    def _transaction(self, what: str, begin: str) -> Iterator[Connection]:
+        with self._failing(what):
+            connection = self._begun(f"{begin}; {self._bounds}")
+            try:
+                yield connection
+                connection.execute("commit")
+            except BaseException as error:
+                self._put_back(connection, is_lost=isinstance(error, psycopg.OperationalError))
+                raise
+            self._put_back(connection)
+
+    def _begun(self, begin: str) -> Connection:
+        """A connection in a transaction. That one was ended while it was idle is no reason to fail."""
+        if not self._free.acquire(timeout=self._longest_silence_s):
+            raise TimeoutError(f"all {_MOST_CONNECTIONS} connections have been in use for too long")
+        try:
+            with self._lock:
+                idle = self._idle.pop() if self._idle else None
+            if idle is not None:
+                try:
+                    idle.execute(begin)
+                    return idle
+                except psycopg.OperationalError as error:
+                    self._lose(idle)
+                    if isinstance(error, _Silence):
+                        raise
+            connection = self._connected()
+            connection.execute(begin)
+            return connection
+        except BaseException:
+            self._free.release()
+            raise
+
+    def _put_back(self, connection: Connection, *, is_lost: bool = False) -> None:
+        """One that is lost, or left in the middle of something, is not used again."""
+        try:
+            if not is_lost and connection.info.transaction_status != _IN_NO_TRANSACTION:
+                connection.execute("rollback")
+        except psycopg.Error:
+            is_lost = True
+        if is_lost:
+            self._lose(connection)
+        else:
+            with self._lock:
+                self._idle.append(connection)
+        self._free.release()
+
+    def _lose(self, connection: Connection) -> None:
+        """With one connection the others may be lost too."""
+        with self._lock:
+            self._losses += 1
+            idle, self._idle = self._idle, []
+        for one in (connection, *idle):
+            self._end(one)
+
+    def _end(self, connection: Connection) -> None:
+        with self._lock:
+            self._opened.discard(connection)
+        with suppress(psycopg.Error, OSError):
+            connection.close()
+
+    def _connected(self) -> Connection:
+        connection = Connection.connect(**self._settings, autocommit=True, prepare_threshold=None)
+        connection.longest_silence_s = self._longest_silence_s
+        with self._lock:
+            self._opened.add(connection)
+        try:
+            self._make(connection)
+        except BaseException:
+            self._end(connection)
+            raise
+        return connection
+
+    def _make(self, connection: Connection) -> None:
+        """Make the schema when it is not there, or is to begin anew; and see whether it is of this kind."""
+        if (found := self._signs_in(connection)) != self._signs:
+            connection.execute(f"begin; {self._bounds}; select pg_advisory_xact_lock({_MAKING})")
+            found = self._signs_in(connection)  # others may have been faster
+            if found is None or self._is_older(found):
+                if found is not None:
+                    _log.warning(
+                        "the %s %s was of an older format and has started anew", self.kind.name, self.name
+                    )
+                    connection.execute(f'drop schema "{self.schema}" cascade')
+                    found = None
+                if not connection.execute("select to_regnamespace(?)", (f'"{self.schema}"',)).fetchall()[0][
+                    0
+                ]:
+                    connection.execute(f'create schema "{self.schema}"')
+                connection.execute(self.kind.schema)
+                connection.execute(
+                    "create table signs (application_id bigint not null, format integer not null)"
+                )
+                connection.execute("insert into signs values (?, ?)", self._signs)
+                found = self._signs
+            connection.execute("commit")
+        if found[0] != self.kind.application_id:
+            raise self.kind.error(f"{self.name} is in use, but not as a {self.kind.name}")
+        if found != self._signs:
+            raise self.kind.error(
+                f"the {self.kind.name} {self.name} has format {found[1]}; this version of shelflife reads {self.kind.format}"
+            )
+
+    @property
+    def _signs(self) -> tuple[int, int]:
+        return self.kind.application_id, self.kind.format
+
+    def _is_older(self, found: tuple[int, int]) -> bool:
+        return self.kind.begins_anew and found[0] == self._signs[0] and 1 <= found[1] < self._signs[1]
+
+    def _signs_in(self, connection: Connection) -> tuple[int, int] | None:
+        """What the schema is for, and its format; None when there is nothing in it."""
+        tables = "select relname from pg_class where relnamespace = to_regnamespace(?) and relkind = 'r'"
+        names = {name for (name,) in connection.execute(tables, (f'"{self.schema}"',))}
+        if "signs" not in names:
+            return (0, 0) if names else None
+        found = connection.execute(f'select application_id, format from "{self.schema}".signs').fetchone()  # noqa: S608
+        return (found[0], found[1]) if found else (0, 0)
+
+    @contextmanager
+    def _failing(self, what: str) -> Iterator[None]:
+        """What goes wrong in the block is an error of this kind, in one sentence."""
+        try:
+            yield
+        except _FAILURES as error:
+            if isinstance(error, self.kind.error):
+                raise
+            reason = " ".join(str(error).split()) or type(error).__name__
+            if password := self._settings.get("password"):
+                reason = reason.replace(str(password), "…")
+            sentence = f"the {self.kind.name} {self.name} cannot be {what}: {reason}"
+            raise self.kind.error(sentence) from None
+
+
+def _settings_in(url: str, kind: Kind, schema: str) -> tuple[dict[str, Any], str]:
+    """How to connect, and to which schema. What cannot be read is not repeated: there may be a password in it."""
+    try:
+        address = urlsplit(url)
+        query = dict(parse_qsl(address.query, keep_blank_values=True))
+        schema = query.pop("schema", schema)
+        settings = conninfo_to_dict(address._replace(query=urlencode(query)).geturl())
+    except (ValueError, psycopg.Error):
+        raise kind.error(
+            f"the address of the {kind.name} cannot be read; give one as in postgresql://user@host/database"
+        ) from None
+    if not _SCHEMA_NAME.fullmatch(schema):
+        raise kind.error(
+            f"a schema is called by at most 48 of a-z, 0-9 and _, the first no digit, not {schema!a}"
+        )
+    return {**_SETTINGS, **settings}, schema

@@ -1,0 +1,81 @@
+"""A network of our own between two parts: it takes turns between several addresses, and can fall silent, delay, and cut."""
+
+import itertools
+import select
+import socket
+import threading
+import time
+from contextlib import suppress
+from urllib.parse import parse_qs, urlsplit
+
+
+class Proxy:
+    """Listens on a port, and hands each connection to the next of the addresses."""
+
+    def __init__(self, *addresses):
+        self._turns = itertools.cycle(_place_of(address) for address in addresses)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self.address = f"http://127.0.0.1:{self.port}"
+        self.is_silent = False
+        """Whether it takes everything, and hands nothing on. What was sent meanwhile is lost, and its connection with it."""
+        self.delay_s = 0.0
+        self._open = set()
+        self._is_over = False
+
+    def __enter__(self):
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *exception):
+        self._is_over = True
+        self._listener.close()
+        self.cut()
+
+    def cut(self):
+        """End all connections that there are."""
+        for one in list(self._open):
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+    def postgres_url_of(self, url):
+        """The same database, by way of this."""
+        schema = parse_qs(urlsplit(url).query)["schema"][0]
+        return f"postgresql://postgres:hidden@127.0.0.1:{self.port}/postgres?sslmode=disable&schema={schema}"
+
+    def _accept(self):
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._carry, args=[client], daemon=True).start()
+
+    def _carry(self, client):
+        family, place = next(self._turns)
+        with client, socket.socket(family, socket.SOCK_STREAM) as server, suppress(OSError):
+            server.connect(place)
+            self._open |= {client, server}
+            others = {client: server, server: client}
+            was_silent = False
+            try:
+                while others and not self._is_over:
+                    for one in select.select([*others], [], [], 0.05)[0]:
+                        part = one.recv(65536)
+                        was_silent = was_silent or self.is_silent
+                        if was_silent and not part:
+                            del others[one]  # nor is it told of an end
+                        elif not part:
+                            return
+                        elif not was_silent:
+                            if self.delay_s:
+                                time.sleep(self.delay_s)
+                            others[one].sendall(part)
+            finally:
+                self._open -= {client, server}
+
+
+def _place_of(address):
+    """Where to connect: of PostgreSQL its socket in a folder."""
+    url = urlsplit(address)
+    if url.scheme == "http":
+        return socket.AF_INET, (url.hostname, url.port)
+    return socket.AF_UNIX, f"{parse_qs(url.query)['host'][0]}/.s.PGSQL.5432"

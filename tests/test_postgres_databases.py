@@ -1,0 +1,199 @@
+"""Schemas of our own in a real PostgreSQL: made once, known by their signs, and used across losses, silence and forks."""
+
+import os
+import signal
+import threading
+import time
+from contextlib import closing
+
+import psycopg
+import pytest
+
+from shelflife.errors import ShelflifeError
+from shelflife.postgres_databases import Database
+from shelflife.sqlite_files import Kind
+from tests.engines import engine
+from tests.proxies import Proxy
+
+
+class NotesError(ShelflifeError):
+    """The notes cannot be used."""
+
+
+NOTES = Kind("notes", NotesError, 7, 2, "create table notes (text text primary key)")
+
+
+@pytest.fixture
+def database(postgres_url):
+    with closing(Database(postgres_url, NOTES)) as one:
+        yield one
+
+
+def note(database, text):
+    with database.writing() as connection:
+        connection.execute("insert into notes values (?)", (text,))
+
+
+def noted(database):
+    with database.snapshot() as connection:
+        return sorted(text for (text,) in connection.execute("select text from notes"))
+
+
+def test_several_that_open_a_schema_at_the_same_time_make_it_once(postgres_url):
+    several = [Database(postgres_url, NOTES) for _ in range(4)]
+    threads = [threading.Thread(target=note, args=[one, str(number)]) for number, one in enumerate(several)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [noted(one) for one in several] == [["0", "1", "2", "3"]] * 4
+    for one in several:
+        one.close()
+
+
+def test_what_fails_in_the_middle_leaves_nothing_and_the_next_goes_on(database):
+    with pytest.raises(NotesError, match="cannot be written: invalid literal for int"):
+        note_and(database, "lost", lambda _: int("none"))
+    with pytest.raises(NotesError, match="cannot be written: duplicate key"):
+        note_and(
+            database, "twice", lambda connection: connection.execute("insert into notes values ('twice')")
+        )
+    note(database, "kept")
+    assert noted(database) == ["kept"]
+
+
+def note_and(database, text, then):
+    with database.writing() as connection:
+        connection.execute("insert into notes values (?)", (text,))
+        then(connection)
+
+
+def test_schemas_of_one_database_know_nothing_of_each_other(postgres):
+    with (
+        closing(Database(f"{postgres.url}&schema=one_of_two", NOTES)) as one,
+        closing(Database(postgres.url, NOTES, schema="other_of_two")) as other,
+    ):
+        note(one, "a")
+        assert (noted(one), noted(other)) == (["a"], [])
+
+
+def test_a_schema_of_a_newer_format_or_of_another_kind_is_refused(postgres_url, database):
+    note(database, "a")
+    for kind, sentence in (
+        (
+            NOTES._replace(format=1),
+            r"the notes postgresql://.*/postgres\?schema=.* has format 2; this version of",
+        ),
+        (NOTES._replace(application_id=8), r"is in use, but not as a notes"),
+    ):
+        with pytest.raises(NotesError, match=sentence):
+            Database(postgres_url, kind).open()
+    anew = Database(postgres_url, NOTES._replace(format=3, begins_anew=True))
+    assert noted(anew) == []
+    anew.close()
+
+
+def test_a_schema_that_somebody_else_uses_is_left_alone(postgres, postgres_url):
+    schema = postgres_url.rpartition("=")[2]
+    with psycopg.connect(postgres.url) as connection:
+        connection.execute(f"create schema {schema}; create table {schema}.theirs ()")
+    with pytest.raises(NotesError, match="is in use, but not as a notes"):
+        Database(postgres_url, NOTES).open()
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("postgresql://ada:secret@[::1/x", "the address of the notes cannot be read; give one as in"),
+        ("postgresql://ada:secret@h/x?secret=secret", "the address of the notes cannot be read"),
+        ("postgresql://ada:secret@h/x?schema=A-b", "a schema is called by at most 48 of a-z, 0-9 and _"),
+        (
+            "postgresql://ada:secret@127.0.0.1:1/x",
+            r"postgresql://127.0.0.1:1/x\?schema=shelflife cannot be opened",
+        ),
+        ("postgresql://ada:secret@/x?host=/nowhere", "cannot be opened: .*No such file"),
+    ],
+)
+def test_what_cannot_be_reached_is_one_sentence_without_the_password(url, sentence):
+    with pytest.raises(NotesError, match=sentence) as refusal:
+        Database(url, NOTES).open()
+    assert "secret" not in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_connection_that_was_ended_while_it_was_idle_is_replaced(postgres, database):
+    note(database, "a")
+    with psycopg.connect(postgres.url, autocommit=True) as other:
+        other.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'shelflife'"
+        )
+    assert noted(database) == ["a"]
+
+
+def test_a_database_that_is_killed_is_used_again_once_it_is_back():
+    with engine("postgres") as own, closing(Database(own.url, NOTES)) as database:
+        note(database, "a")
+        own.kill()
+        with pytest.raises(NotesError, match="cannot be read"):
+            noted(database)
+        own.start()
+        assert noted(database) == ["a"]
+
+
+def test_a_database_that_falls_silent_is_noticed_in_time_and_holds_up_nobody_else(postgres, postgres_url):
+    """As when a network drops what is sent. Whoever was in the middle of writing lets go of it soon."""
+    with (
+        Proxy(postgres.url) as proxy,
+        closing(Database(proxy.postgres_url_of(postgres_url), NOTES, longest_silence_s=0.5)) as far,
+        closing(Database(postgres_url, NOTES, longest_silence_s=1.0)) as near,
+    ):
+        note(far, "a")
+
+        def fall_silent(connection):
+            proxy.is_silent = True
+            connection.execute("select 1")
+
+        begun_at = time.monotonic()
+        with pytest.raises(NotesError, match=r"it has not answered for 0\.5 s"):
+            note_and(far, "b", fall_silent)
+        assert time.monotonic() - begun_at < 2
+        note(near, "b")
+        proxy.is_silent = False
+        assert noted(far) == ["a", "b"]
+
+
+def test_whoever_waits_is_told_at_once_and_again_after_a_loss(postgres, database, postgres_url):
+    with closing(Database(postgres_url, NOTES)) as other:
+        other.wait(0)  # the first time something may have been told before
+        for _ in range(2):
+            threading.Timer(0.05, lambda: tell(database)).start()
+            begun_at = time.monotonic()
+            other.wait(20)
+            assert time.monotonic() - begun_at < 10
+        with psycopg.connect(postgres.url, autocommit=True) as killer:
+            killer.execute(
+                "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'shelflife'"
+            )
+        with pytest.raises(NotesError, match="cannot be read"):
+            other.wait(20)
+        other.wait(20)  # it was opened anew
+
+
+def tell(database):
+    with database.writing() as connection:
+        database.tell_all(connection)
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_child_process_has_connections_of_its_own(database):
+    note(database, "of the parent")
+    database.wait(0)
+    for number in range(3):
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)
+            note(database, f"of child {number}")
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        note(database, f"of the parent {number}")
+    assert len(noted(database)) == 7
