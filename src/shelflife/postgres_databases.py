@@ -5,6 +5,7 @@ heard, and neither the system nor PostgreSQL says so. No connection crosses a fo
 """
 
 import logging
+import math
 import os
 import re
 import threading
@@ -37,7 +38,6 @@ _MAKING = 0x5348_4C46
 """The lock under which schemas are made: processes race for it."""
 
 _SETTINGS: dict[str, Any] = {
-    "connect_timeout": 3,
     "keepalives_idle": 3,
     "keepalives_interval": 1,
     "keepalives_count": 3,
@@ -111,7 +111,8 @@ class Database(Locking):
     ) -> None:
         self.kind = kind
         self._longest_silence_s = longest_silence_s
-        self._settings, self.schema = _settings_in(url, kind, schema)
+        settings, self.schema = _settings_in(url, kind, schema)
+        self._settings = {"connect_timeout": max(2, math.ceil(longest_silence_s)), **settings}
         host, port, name = (self._settings.get(part) for part in ("host", "port", "dbname"))
         where = f"{quote(str(host or 'localhost'))}{f':{port}' if port else ''}/{quote(str(name or ''))}"
         self.name = f"postgresql://{where}?schema={self.schema}"
