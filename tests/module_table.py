@@ -11,6 +11,7 @@ FROM_THE_BOTTOM = (
     "errors",
     "forks",
     "sqlite_files",
+    "postgres_databases",
     "fingerprints",
     "function_sources",
     "policy_code",

@@ -10,7 +10,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
@@ -26,9 +26,8 @@ with needing("postgres"):
     import psycopg
     from psycopg.conninfo import conninfo_to_dict
 
-__all__ = ["Connection", "Database", "is_url"]
+__all__ = ["Connection", "Database"]
 
-_SCHEMES = ("postgresql://", "postgres://")
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,47}")
 _MOST_CONNECTIONS = 4
 _LONGEST_STATEMENT_S = 60
@@ -55,11 +54,6 @@ _orphans: list[Any] = []
 """Connections of the parent, in a child: they are kept so that nothing ever ends them."""
 
 
-def is_url(given: object) -> bool:
-    """Whether something names a database of PostgreSQL."""
-    return isinstance(given, str) and given.startswith(_SCHEMES)
-
-
 class _Silence(psycopg.OperationalError):
     """The database has said nothing for too long."""
 
@@ -77,8 +71,9 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
 
     def executemany(self, statement: str, values: Iterable[Sequence[Any]]) -> None:
         """Carry out a statement for each of these."""
-        with self.cursor() as cursor:
-            cursor.executemany(_translated(statement), values)
+        if some := list(values):
+            with self.cursor() as cursor:
+                cursor.executemany(_translated(statement), some)
 
     def wait(self, gen: Any, *times: Any, **bounds: Any) -> Any:
         """Wait for the database, but not for ever."""
@@ -117,7 +112,7 @@ class Database(Locking):
         self.kind = kind
         self._longest_silence_s = longest_silence_s
         settings, self.schema = _settings_in(url, kind, schema)
-        self._settings: dict[str, Any] = {"connect_timeout": math.ceil(longest_silence_s), **settings}
+        self._settings = {"connect_timeout": max(2, math.ceil(longest_silence_s)), **settings}
         host, port, name = (self._settings.get(part) for part in ("host", "port", "dbname"))
         where = f"{quote(str(host or 'localhost'))}{f':{port}' if port else ''}/{quote(str(name or ''))}"
         self.name = f"postgresql://{where}?schema={self.schema}"
@@ -180,13 +175,19 @@ class Database(Locking):
         """What there is at one moment, to read more than once."""
         return self._transaction("read", "begin isolation level repeatable read, read only")
 
-    def writing(self) -> AbstractContextManager[Connection]:
+    def writing(
+        self, is_done: Callable[[Connection], bool] | None = None
+    ) -> AbstractContextManager[Connection]:
         """A transaction that is carried out whole, or with an error not at all.
 
-        When the connection is lost while it is concluded, it may have been carried out all the same.
-        Others may write at the same time, unless the first thing that is done keeps them out.
+        When the connection is lost while it is concluded, nobody can tell. Then `is_done` may look, in another transaction; it must
+        wait for whoever may still be at it. Others may write at the same time, unless the first thing that is done keeps them out.
         """
-        return self._transaction("written", "begin isolation level read committed, read write")
+        return self._transaction("written", "begin isolation level read committed, read write", is_done)
+
+    def noting(self) -> AbstractContextManager[Connection]:
+        """As `writing`, for what need not survive a crash: the disk is not waited for."""
+        return self._transaction("written", "begin read write; set local synchronous_commit = off")
 
     def tell_all(self, connection: Connection) -> None:
         """Have whoever waits told, when this transaction is carried out."""
@@ -216,16 +217,29 @@ class Database(Locking):
         return f"shelflife {self.schema}"
 
     @contextmanager
-    def _transaction(self, what: str, begin: str) -> Iterator[Connection]:
+    def _transaction(
+        self, what: str, begin: str, is_done: Callable[[Connection], bool] | None = None
+    ) -> Iterator[Connection]:
         with self._failing(what):
-            connection = self._begun(f"{begin}; {self._bounds}")
+            connection, is_concluded = self._begun(f"{begin}; {self._bounds}"), False
             try:
                 yield connection
+                is_concluded = True
                 connection.execute("commit")
             except BaseException as error:
-                self._put_back(connection, is_lost=isinstance(error, psycopg.OperationalError))
-                raise
-            self._put_back(connection)
+                is_lost = isinstance(error, psycopg.OperationalError)
+                self._put_back(connection, is_lost=is_lost)
+                if is_done is None or not (is_lost and is_concluded) or not self._is_done(is_done, error):
+                    raise
+            else:
+                self._put_back(connection)
+
+    def _is_done(self, is_done: Callable[[Connection], bool], error: BaseException) -> bool:
+        try:
+            with self.writing() as connection:
+                return is_done(connection)
+        except self.kind.error:
+            raise psycopg.OperationalError(f"{error}; whether it was all the same is not known") from None
 
     def _begun(self, begin: str) -> Connection:
         """A connection in a transaction."""

@@ -128,6 +128,18 @@ class SqliteFile(Locking):
         return self._transaction(self._writing, "immediate")
 
     @contextmanager
+    def noting(self) -> Iterator[sqlite3.Connection]:
+        """As `writing`, for what need not survive a crash: the disk is not waited for."""
+        with self._writing:
+            connection = self.connection(is_to_be_there=True)
+            connection.execute("pragma synchronous = normal")
+            try:
+                with self.writing():
+                    yield connection
+            finally:
+                connection.execute(f"pragma synchronous = {self._synchronous}")
+
+    @contextmanager
     def _transaction(self, access: "_Access", kind: str) -> Iterator[sqlite3.Connection]:
         with access:
             connection = self.connection(is_to_be_there=True)

@@ -1,4 +1,4 @@
-"""The log in a file: restarts, kills, damage, workers and forks."""
+"""The log in a file and in PostgreSQL: restarts, kills, damage, workers and forks."""
 
 import os
 import random
@@ -10,11 +10,13 @@ import sys
 import threading
 from contextlib import ExitStack, closing
 
+import msgspec
 import pytest
 
 from shelflife.contract import Rule, same_json
 from shelflife.server import BadRule, LogError, Provider, Registry, SqliteLog
 from shelflife.server.faces import face_of
+from shelflife.server.logs import is_url, log_at
 from shelflife.server.wire import Level
 from tests.processes import started, wait_until
 
@@ -27,11 +29,27 @@ def path(tmp_path):
     return tmp_path / "state.db"
 
 
+@pytest.fixture(params=["file", "postgres"])
+def place(request, tmp_path):
+    """Where a log is, of either kind."""
+    if request.param == "file":
+        return str(tmp_path / "state.db")
+    return request.getfixturevalue("postgres_url")
+
+
+@pytest.fixture
+def small_tails(monkeypatch):
+    """Logs that keep less than they do: what happens at a bound is the same wherever it is."""
+    for module in ("log", "sql_log"):
+        monkeypatch.setattr(f"shelflife.server.{module}.MOST_ENTRIES", 32)
+        monkeypatch.setattr(f"shelflife.server.{module}.MOST_ROWS", 1000)
+
+
 class Opened:
-    """A registry on a log in a file that is closed at the end of the block, as a process would."""
+    """A registry on a log that is closed at the end of the block, as a process would."""
 
     def __init__(self, path, codes=CODES, rules=(TIE,), **options):
-        self.file = SqliteLog(path, busy_timeout_s=0.1)
+        self.file = log_at(path) if is_url(path) else SqliteLog(path, busy_timeout_s=0.1)
         tables = {"codes": codes, "promos": {"SUMMER": {}, "WINTER": {}}}
         options = {"versions": {"codes": "1.0.0", "promos": "1.0.0"}} | options
         try:
@@ -48,13 +66,13 @@ class Opened:
 
 
 @pytest.mark.spec("7.11")
-def test_reloads_of_tables_and_rules_survive_a_restart(path):
-    with Opened(path) as reg:
+def test_reloads_of_tables_and_rules_survive_a_restart(place):
+    with Opened(place) as reg:
         report = reg.reload_table("codes", set={"growth": {"code": "WINTER"}, "new": {"n": [1, {}]}})
         reg.reload_table("codes", remove=["scale"], version="3")
         rules = reg.reload_rules([])
         before = reg.state
-    with Opened(path) as reg:
+    with Opened(place) as reg:
         after = reg.state
         assert same_json(after.tables["codes"].rows.to_dict(), before.tables["codes"].rows.to_dict())
         assert after.table_versions == before.table_versions
@@ -66,22 +84,22 @@ def test_reloads_of_tables_and_rules_survive_a_restart(path):
 
 
 @pytest.mark.spec("7.4", "7.11")
-def test_given_versions_and_the_bound_of_the_log_survive_a_restart(path):
-    with Opened(path) as reg:
-        for number in range(1100):
+def test_given_versions_and_the_bound_of_the_log_survive_a_restart(place, small_tails):
+    with Opened(place) as reg:
+        for number in range(50):
             reg.reload_table("codes", set={"growth": {"code": str(number)}}, version=f"v{number}")
         before = reg.state
-    with Opened(path) as reg:
+    with Opened(place) as reg:
         after = reg.state
         assert (after.number, after.digest, after.log_id) == (before.number, before.digest, before.log_id)
         assert [entry.number for entry in after.tail] == [entry.number for entry in before.tail]
-        assert len(after.tail) == 1024
+        assert len(after.tail) == 32
         assert dict(after.tables["codes"].given_versions) == dict(before.tables["codes"].given_versions)
 
 
-def test_a_reload_that_is_larger_than_the_tail_is_read_whole_by_others(path):
-    with Opened(path) as one, Opened(path) as other:
-        one.reload_table("codes", {str(number): {} for number in range(100_001)})
+def test_a_reload_that_is_larger_than_the_tail_is_read_whole_by_others(place, small_tails):
+    with Opened(place) as one, Opened(place) as other:
+        one.reload_table("codes", {str(number): {} for number in range(1001)})
         other.catch_up()
         assert (other.state.number, other.state.digest) == (one.state.number, one.state.digest)
         assert other.state.tail == one.state.tail == ()
@@ -90,61 +108,61 @@ def test_a_reload_that_is_larger_than_the_tail_is_read_whole_by_others(path):
         assert len(other.state.tail) == 1
 
 
-def test_rows_that_are_declared_differently_count_as_a_reload(path):
-    with Opened(path) as reg:
+def test_rows_that_are_declared_differently_count_as_a_reload(place):
+    with Opened(place) as reg:
         reg.reload_table("codes", set={"growth": {"code": "WINTER"}})
-    with Opened(path, codes={"growth": {"code": "SPRING"}}) as reg:
+    with Opened(place, codes={"growth": {"code": "SPRING"}}) as reg:
         table = reg.state.tables["codes"]
         assert table.rows.to_dict() == {"growth": {"code": "SPRING"}}
         changes = face_of(reg.state, Level.STAMPS).changes_since({"codes": "1.0.0"}, None).tables["codes"]
         assert (changes.changed, changes.removed) == (("growth",), ("scale",))
-    with Opened(path, codes={"growth": {"code": "SPRING"}}) as reg:
+    with Opened(place, codes={"growth": {"code": "SPRING"}}) as reg:
         assert reg.state.tables["codes"].version == table.version
 
 
-def test_a_row_that_was_reloaded_stays_when_another_is_declared_differently(path):
-    with Opened(path) as reg:
+def test_a_row_that_was_reloaded_stays_when_another_is_declared_differently(place):
+    with Opened(place) as reg:
         reg.reload_table("codes", set={"growth": {"code": "WINTER"}, "new": {}})
-    with Opened(path, codes=CODES | {"scale": {"code": "OTHER"}}) as reg:
+    with Opened(place, codes=CODES | {"scale": {"code": "OTHER"}}) as reg:
         assert reg.rows("codes") == {"growth": {"code": "WINTER"}, "new": {}, "scale": {"code": "OTHER"}}
 
 
-def test_a_new_explicit_version_goes_with_rows_that_are_declared_differently(path):
-    with Opened(path):
+def test_a_new_explicit_version_goes_with_rows_that_are_declared_differently(place):
+    with Opened(place):
         pass
     versions = {"codes": "2.0.0", "promos": "1.0.0"}
-    with Opened(path, codes={}, versions=versions) as reg:
+    with Opened(place, codes={}, versions=versions) as reg:
         assert reg.state.tables["codes"].version == "2.0.0"
         reg.reload_table("codes", {"x": {}}, version="2.0.1")
-    with Opened(path, codes={}, versions=versions) as reg:
+    with Opened(place, codes={}, versions=versions) as reg:
         assert reg.state.tables["codes"].version == "2.0.1"
 
 
-def test_rules_that_are_declared_differently_count_as_a_reload(path):
+def test_rules_that_are_declared_differently_count_as_a_reload(place):
     other = Rule(from_table="promos", to_table="codes", relation="other")
-    with Opened(path) as reg:
+    with Opened(place) as reg:
         reg.reload_rules([])
-    with Opened(path, rules=(TIE, other)) as reg:
+    with Opened(place, rules=(TIE, other)) as reg:
         assert set(reg.state.rules) == {TIE, other}
-    with Opened(path, rules=(TIE, other)) as reg:
+    with Opened(place, rules=(TIE, other)) as reg:
         reg.reload_rules([other])
-    with Opened(path, rules=(TIE, other)) as reg:
+    with Opened(place, rules=(TIE, other)) as reg:
         assert set(reg.state.rules) == {other}
 
 
-def test_a_table_that_is_dropped_and_put_back_is_as_it_was(path):
-    with Opened(path) as reg:
+def test_a_table_that_is_dropped_and_put_back_is_as_it_was(place):
+    with Opened(place) as reg:
         reg.reload_table("promos", set={"NEW": {}})
-    file = SqliteLog(path)
+    file = log_at(place)
     Registry({"codes": CODES}, log=file)
     file.close()
-    with Opened(path) as reg:
+    with Opened(place) as reg:
         assert "NEW" in reg.state.tables["promos"].rows
 
 
 @pytest.mark.spec("7.14")
-def test_registries_over_one_file_come_to_the_same_state(path):
-    with Opened(path) as one, Opened(path) as other:
+def test_registries_over_one_file_come_to_the_same_state(place):
+    with Opened(place) as one, Opened(place) as other:
         one.reload_table("codes", set={"growth": {"code": "WINTER"}})
         other.reload_table("codes", set={"scale": {"code": "OTHER"}})
         one.catch_up()
@@ -162,19 +180,56 @@ def test_registries_over_one_file_come_to_the_same_state(path):
 
 
 @pytest.mark.spec("7.14")
-def test_registries_that_start_together_take_up_redeclared_rows_once(path):
-    with Opened(path):
+def test_registries_that_start_together_take_up_redeclared_rows_once(place):
+    with Opened(place):
         pass
-    with Opened(path, codes={"growth": {"code": "SPRING"}}) as one:
+    with Opened(place, codes={"growth": {"code": "SPRING"}}) as one:
         one.reload_table("codes", set={"growth": {"code": "WINTER"}})
-        with Opened(path, codes={"growth": {"code": "SPRING"}}) as other:
+        with Opened(place, codes={"growth": {"code": "SPRING"}}) as other:
             assert other.rows("codes") == {"growth": {"code": "WINTER"}}
             assert other.state.number == one.state.number == 2
 
 
+@pytest.mark.spec("7.17")
+def test_whoever_asks_how_far_all_have_come_waits_for_those_that_follow(place):
+    with Opened(place) as one, Opened(place) as other, Opened(place) as no_worker:
+        assert no_worker.workers().live == 0
+        one.follow()
+        other.follow()
+        for number in range(5):
+            no_worker.reload_table("codes", set={"growth": {"code": f"WINTER{number}"}})
+            assert msgspec.structs.astuple(no_worker.workers(20)) == (2, 0)
+            assert one.rows("codes") == other.rows("codes") == no_worker.rows("codes")
+            assert msgspec.structs.astuple(one.workers(20)) == (2, 0)
+        other.close()
+        assert msgspec.structs.astuple(one.workers()) == (1, 0)
+
+
+@pytest.mark.spec("7.17")
+def test_a_worker_that_hangs_is_behind_until_it_tells_nothing_any_more(place, monkeypatch):
+    """It may tell what it knows for as long as its provider says. Others count with it for longer than that."""
+    monkeypatch.setattr("shelflife.server.keeping_up._SIGN_OF_LIFE_S", 0.1)
+    is_hanging, is_over = threading.Event(), threading.Event()
+    with Opened(place) as one, Opened(place, stale_for_s=1) as other:
+        other.follow()
+        one.follow()
+        go_on = other._log.wait
+        monkeypatch.setattr(other._log, "wait", lambda s: (is_hanging.set(), is_over.wait(), go_on(s)))
+        assert is_hanging.wait(10)
+        one.reload_table("codes", set={"growth": {"code": "WINTER"}})
+        assert msgspec.structs.astuple(one.workers(0.1)) == (2, 1)
+        assert not other.is_out_of_date
+        assert msgspec.structs.astuple(one.workers(20)) == (1, 0)
+        assert other.is_out_of_date
+        is_over.set()
+        wait_until(lambda: not other.is_out_of_date)
+        assert other.rows("codes") == one.rows("codes")
+        assert msgspec.structs.astuple(one.workers(20)) == (2, 0)
+
+
 @pytest.mark.spec("7.14")
-def test_a_registry_that_follows_hears_of_what_another_has_reloaded(path):
-    with Opened(path) as one, Opened(path) as other:
+def test_a_registry_that_follows_hears_of_what_another_has_reloaded(place):
+    with Opened(place) as one, Opened(place) as other:
         heard = threading.Event()
         other.on_change(heard.set)
         other.follow()
@@ -195,8 +250,8 @@ def test_a_file_that_was_put_in_the_place_of_another_is_folded_anew(path, tmp_pa
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_child_process_has_a_connection_of_its_own_and_no_lock_of_its_parent(path):
-    with Opened(path) as reg:
+def test_a_child_process_has_a_connection_of_its_own_and_no_lock_of_its_parent(place):
+    with Opened(place) as reg:
         reg.follow()
         for number in range(20):
             with reg._changing:  # as though another thread had it
@@ -210,28 +265,30 @@ def test_a_child_process_has_a_connection_of_its_own_and_no_lock_of_its_parent(p
             assert reg.rows("codes")["growth"] == {"code": f"of child {number}"}
         reg.reload_table("codes", set={"growth": {"code": "of the parent"}})
         reg.close()
-        assert sqlite3.connect(path).execute("pragma integrity_check").fetchone() == ("ok",)
+        if not is_url(place):
+            assert sqlite3.connect(place).execute("pragma integrity_check").fetchone() == ("ok",)
 
 
 RIVAL = """
 import sys
-from shelflife.server import Registry, SqliteLog
+from shelflife.server import Registry
+from shelflife.server.logs import log_at
 
-registry = Registry({"t": {}}, log=SqliteLog(sys.argv[1]))
-for number in range(100):
+registry = Registry({"t": {}}, log=log_at(sys.argv[1]))
+for number in range(40):
     registry.reload_table("t", set={f"{sys.argv[2]}.{number}": {}})
 """
 
 
 @pytest.mark.spec("7.14")
-def test_reloads_of_several_processes_at_once_all_count(path):
+def test_reloads_of_several_processes_at_once_all_count(place):
     with ExitStack() as stack:
-        command = [sys.executable, "-c", RIVAL, path]
+        command = [sys.executable, "-c", RIVAL, place]
         rivals = [stack.enter_context(started([*command, name])) for name in "abcd"]
         assert [rival.wait(60) for rival in rivals] == [0, 0, 0, 0]
-    with closing(SqliteLog(path)) as log:
+    with closing(log_at(place)) as log:
         state = Registry({"t": {}}, log=log).state
-    assert len(state.tables["t"].rows) == state.number == 400
+    assert len(state.tables["t"].rows) == state.number == 160
 
 
 @pytest.mark.parametrize(
@@ -278,11 +335,11 @@ def test_a_reload_that_cannot_be_written_changes_nothing(path):
 
 
 @pytest.mark.spec("7.14")
-def test_a_process_that_does_not_know_a_table_loses_none_of_its_rules(path):
+def test_a_process_that_does_not_know_a_table_loses_none_of_its_rules(place):
     """As in a deploy that adds a table, while workers without it are still there."""
     to_new = Rule(from_table="codes", to_table="new", relation="goes_with", via="code")
     back = Rule(from_table="promos", to_table="codes", relation="back")
-    with Opened(path) as older, closing(SqliteLog(path)) as log:
+    with Opened(place) as older, closing(log_at(place)) as log:
         rows = {"codes": CODES, "promos": {"SUMMER": {}, "WINTER": {}}, "new": {"SUMMER": {}}}
         newer = Registry(rows, [TIE, to_new], log=log)
         older.reload_rules(add=[back])
@@ -297,18 +354,18 @@ def test_a_process_that_does_not_know_a_table_loses_none_of_its_rules(path):
             older.reload_rules(add=[of_same_name])
         newer.catch_up()
         assert {*newer.state.rules} == {to_new, back}
-    with closing(SqliteLog(path)) as log:
+    with closing(log_at(place)) as log:
         assert {*Registry(rows, [TIE, to_new], log=log).state.rules} == {to_new, back}
 
 
-def test_a_rule_that_is_no_longer_declared_goes_with_its_table_and_does_not_come_back(path):
+def test_a_rule_that_is_no_longer_declared_goes_with_its_table_and_does_not_come_back(place):
     to_new = Rule(from_table="codes", to_table="new", relation="goes_with", via="code")
     rows = {"codes": CODES, "new": {"SUMMER": {}}}
-    with closing(SqliteLog(path)) as log:
+    with closing(log_at(place)) as log:
         assert {*Registry(rows, [to_new], log=log).state.rules} == {to_new}
-    with closing(SqliteLog(path)) as log:
+    with closing(log_at(place)) as log:
         assert {*Registry({"codes": CODES}, [], log=log).state.all_rules} == set()
-    with closing(SqliteLog(path)) as log:
+    with closing(log_at(place)) as log:
         assert {*Registry(rows, [], log=log).state.rules} == set()
 
 
@@ -322,11 +379,11 @@ def test_whoever_only_reads_finds_out_too_that_the_file_is_another(path):
             assert not reader.is_cut_off
 
 
-def test_a_process_that_cannot_go_on_with_the_log_says_so_and_tries_again(path, caplog, monkeypatch):
-    with Opened(path) as one, Opened(path) as other:
+def test_a_process_that_cannot_go_on_with_the_log_says_so_and_tries_again(place, caplog, monkeypatch):
+    with Opened(place) as one, Opened(place) as other:
         with monkeypatch.context() as broken:
-            broken.setattr(one, "catch_up", lambda: 1 / 0)
             one.follow()
+            broken.setattr(one._keeper, "_take_in", lambda: 1 / 0)
             other.reload_table("codes", set={"growth": {"code": "WINTER"}})
             wait_until(lambda: one.is_cut_off)
         wait_until(lambda: not one.is_cut_off)
@@ -348,24 +405,24 @@ def test_a_file_that_is_deleted_while_it_is_in_use_is_not_written_to_unseen(path
             assert reg.state.log_id == anew.state.log_id
 
 
-def test_a_start_that_fails_in_the_middle_leaves_the_file_as_it_was(path, monkeypatch):
-    with Opened(path) as reg:
+def test_a_start_that_fails_in_the_middle_leaves_the_file_as_it_was(place, monkeypatch):
+    with Opened(place) as reg:
         before = reg.state.table_versions
     with monkeypatch.context() as patch:
         patch.setattr(
-            "shelflife.server.sqlite_log._write_entry", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+            "shelflife.server.sql_log._write_entry", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
         )
         with pytest.raises(KeyboardInterrupt):
-            Opened(path, codes={})
-    with Opened(path) as reg:
+            Opened(place, codes={})
+    with Opened(place) as reg:
         assert reg.state.table_versions == before
 
 
-def test_a_provider_takes_the_path_of_a_log(path):
-    provider = Provider({"codes": CODES}, log=path)
+def test_a_provider_takes_the_path_of_a_log(place):
+    provider = Provider({"codes": CODES}, log=place)
     provider.registry.reload_table("codes", {})
     provider.close()
-    again = Provider({"codes": CODES}, log=path)
+    again = Provider({"codes": CODES}, log=place)
     assert not again.state.tables["codes"].rows
     again.close()
 
@@ -374,6 +431,7 @@ RELOADER = """
 import sys
 from shelflife.server import Registry, SqliteLog
 from shelflife.server.faces import face_of
+from shelflife.server.logs import is_url, log_at
 
 def content(number):
     return {str(key): {"number": number} for key in range(300)}

@@ -12,7 +12,7 @@ __all__ = ["add_to"]
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the command to the parser."""
     parser = commands.add_parser(
-        "log", help="work with the log of a server", description="Work with the file of Provider(log=...)."
+        "log", help="work with the log of a server", description="Work with the log of Provider(log=...)."
     )
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     renew = verbs.add_parser(
@@ -22,18 +22,21 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         " said of the log since the copy was made is then taken for news. Clients ask about what they remember, and lose nothing"
         " that is still true.",
     )
-    renew.add_argument("file", type=Path, metavar="FILE", help="the file with the log")
+    renew.add_argument(
+        "log", metavar="LOG", help="the file, or a URL as in postgresql://user@host/database?schema=shop"
+    )
     renew.set_defaults(run=_renew)
 
 
 def _renew(options: argparse.Namespace) -> None:
     with needing("server"):
-        from shelflife.server import LogError, SqliteLog
-    if not options.file.exists():
-        raise CommandError(f"there is no file {options.file}")
+        from shelflife.server import LogError
+        from shelflife.server.logs import is_url, log_at
+    if not is_url(options.log) and not Path(options.log).exists():
+        raise CommandError(f"there is no file {options.log}")
     try:
-        with closing(SqliteLog(options.file)) as log:
+        with needing("postgres"), closing(log_at(options.log)) as log:
             log.renew()
     except LogError as error:
         raise CommandError(str(error)) from None
-    print(f"{options.file} is another log now.")
+    print(f"{log.name} is another log now.")

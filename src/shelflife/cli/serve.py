@@ -43,7 +43,11 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         metavar="TOKEN",
         help=f"turns the admin endpoints on; better given in ${_TOKEN_VARIABLE}, where nobody sees it",
     )
-    parser.add_argument("--state", metavar="FILE", help="a log in a file, so that reloads survive a restart")
+    parser.add_argument(
+        "--state",
+        metavar="LOG",
+        help="a file, or a URL as in postgresql://user@host/database: a log there, so that reloads survive a restart",
+    )
     parser.add_argument(
         "--workers", type=int, default=1, metavar="N", help="so many processes; several need --state"
     )

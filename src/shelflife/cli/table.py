@@ -34,7 +34,9 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     )
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
 
-    def verb(name: str, help: str, run: Callable[[argparse.Namespace], None], what: str) -> None:
+    def verb(
+        name: str, help: str, run: Callable[[argparse.Namespace], None], what: str
+    ) -> argparse.ArgumentParser:
         one = verbs.add_parser(name, help=help, description=help[0].upper() + help[1:] + ".")
         one.add_argument("address", help="where the contract lives, as in http://127.0.0.1:8000")
         one.add_argument("what", metavar=what, help="as in carriers:DHL" if ":" in what else "its name")
@@ -43,9 +45,13 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         )
         one.add_argument("--json", action="store_true", help="for programs")
         one.set_defaults(run=run)
+        return one
 
     verb("resting", "tell which policies and fixes rest on a row", _resting, "TABLE:KEY")
-    verb("refresh", "have a table read again from its source", _refresh, "TABLE")
+    refresh = verb("refresh", "have a table read again from its source", _refresh, "TABLE")
+    refresh.add_argument(
+        "--wait", type=float, metavar="SECONDS", help="until all workers have it, for so long at most"
+    )
 
 
 def _resting(options: argparse.Namespace) -> None:
@@ -68,7 +74,9 @@ def _read(columns: list[str] | None) -> str:
 
 
 def _refresh(options: argparse.Namespace) -> None:
-    report = _asked(options, "/admin/refresh-table", {"table": options.what})
+    asked = {"table": options.what} | ({} if options.wait is None else {"wait_s": options.wait})
+    report = _asked(options, "/admin/refresh-table", asked)
+    workers = report.get("workers")
     if options.json:
         print(json.dumps(report))
     elif report["old_version"] == report["new_version"]:
@@ -76,6 +84,13 @@ def _refresh(options: argparse.Namespace) -> None:
     else:
         counts = ", ".join(f"{len(report[name])} {name}" for name in ("added", "removed", "changed"))
         print(f"{options.what} is at version {report['new_version']}: {counts}.")
+    if options.wait is None or options.json:
+        return
+    if workers is None:
+        raise CommandError("whether all workers have it could not be found out")
+    if workers["behind"]:
+        raise CommandError(f"{workers['behind']} of {workers['live']} workers do not have it yet")
+    print(f"All workers have it ({workers['live']}).")
 
 
 def _asked(options: argparse.Namespace, path: str, body: Any = None) -> Any:

@@ -36,6 +36,7 @@ __all__ = [
     "Suggestion",
     "TableChanges",
     "TableVersion",
+    "Workers",
 ]
 
 _Rows = Annotated[
@@ -152,6 +153,20 @@ class ErrorMessage(msgspec.Struct, frozen=True, kw_only=True):
     """One sentence that says what is wrong."""
 
 
+_WaitS = Annotated[float, msgspec.Meta(ge=0, le=30)]
+"""For how many seconds at most a reload is answered later, so that all workers have it."""
+
+
+class Workers(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the worker processes have come that share the server's log."""
+
+    live: int
+    """How many there are. One that has not been heard of for some seconds, and tells nothing any more, does not count."""
+
+    behind: int
+    """How many of them do not have what was reloaded."""
+
+
 class ReloadTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of `POST /admin/reload-table`: the whole table, or a change to it."""
 
@@ -168,6 +183,9 @@ class ReloadTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     version: str | None = None
     """The new version; without it one is minted when the content really changes."""
 
+    wait_s: _WaitS | UnsetType = UNSET
+    """Answer when all workers have it, or after so many seconds."""
+
     def __post_init__(self) -> None:
         if (self.rows is UNSET) == (self.set is UNSET is self.remove):
             raise BadMessage(
@@ -181,6 +199,9 @@ class RefreshTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     table: str
     version: str | None = None
     """The new version; without it one is minted when the content really changes."""
+
+    wait_s: _WaitS | UnsetType = UNSET
+    """Answer when all workers have it, or after so many seconds."""
 
 
 class ReloadReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -196,6 +217,9 @@ class ReloadReport(msgspec.Struct, frozen=True, kw_only=True):
     """The nodes that lie downstream of the changed and removed rows in the graph as it was before.
     From Level 5 on."""
 
+    workers: Workers | UnsetType = UNSET
+    """Where `wait_s` was given: who has it. Absent too when that could not be found out."""
+
 
 class ReloadRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of `POST /admin/reload-rules`: all the rules, or a change to them."""
@@ -208,6 +232,9 @@ class ReloadRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     remove: tuple[SentRule, ...] | UnsetType = UNSET
     """Rules to take back, when only a change is sent."""
+
+    wait_s: _WaitS | UnsetType = UNSET
+    """Answer when all workers have it, or after so many seconds."""
 
     def __post_init__(self) -> None:
         if (self.rules is UNSET) == (self.add is UNSET is self.remove):
@@ -223,6 +250,8 @@ class RulesReport(msgspec.Struct, frozen=True, kw_only=True):
     new_version: str
     added: tuple[Rule, ...]
     removed: tuple[Rule, ...]
+    workers: Workers | UnsetType = UNSET
+    """Where `wait_s` was given: who has it. Absent too when that could not be found out."""
 
 
 class AskFixes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -7,7 +7,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import msgspec
@@ -125,7 +125,8 @@ class UnderContract:
     async def _pin(self, scope: Scope) -> Pin:
         """What the request sees; `BadMessage` when its precondition cannot be understood.
 
-        Without its log a process tells nothing that could be taken for news, and answers as ever.
+        Without its log a process tells nothing that could be taken for news, and answers as ever. Where a client asks for nothing new, it
+        tells what it knows for a while.
         """
         provider, headers, named, precondition = self._provider, {}, None, None
         if provider.disclosure or any(name.startswith(b"contract-") for name, _ in scope["headers"]):
@@ -143,6 +144,8 @@ class UnderContract:
         except LogError as error:
             provider.apps.warn_once(f"a client could not be answered from the end of the log: {error}")
             has_log = False
+        is_out_of_date = provider.registry.is_out_of_date
+        has_log = has_log and not is_out_of_date
         state, path = provider.registry.state, path_below_root(scope)
         face, stamp = provider.face(state, headers), Stamp(b"", [], is_compact=named is not None)
         if provider.level and has_log and (named is None or provider.speaks_for(state)):
@@ -150,7 +153,8 @@ class UnderContract:
         root = provider.root_of(scope.get("root_path", "")) if named is not None and has_log else ""
         if root:  # also of a process that tells no position: its client must know which contract that is of
             stamp = msgspec.structs.replace(stamp, beside=[*stamp.beside, (ROOT_HEADER, root)])
-        return Pin(state, face, stamp, lambda: self._find_operation(scope, path), precondition, has_log)
+        find = partial(self._find_operation, scope, path)
+        return Pin(state, face, stamp, find, precondition, has_log, is_out_of_date)
 
     def _stamp(self, face: Face, named: Named | None, scope: Scope) -> Stamp:
         """What the response carries. A cache may give it to another client, which is shown other aliases."""

@@ -5,6 +5,7 @@ import hmac
 import json
 import math
 import re
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -51,6 +52,9 @@ GRAPH_PATH = "/admin/graph"
 RESTING_PATH = "/admin/resting"
 
 _READ = ("GET", "HEAD")
+_MOST_WAITING = 2
+"""So many reloads at most wait at the same time until all workers have them."""
+
 _NO_STORE = ("Cache-Control", "no-store")
 _MOST_QUERIED = 1000
 _LARGEST_QUESTION = 64 * 1024
@@ -61,6 +65,7 @@ _ESCAPED_COLON = re.compile(rb"\\u003[aA]")
 _CONSTANT = re.compile(rb"NaN|Infinity")
 """What Python reads, and is not JSON."""
 
+_OUT_OF_REACH = "the log cannot be reached; try again later"
 _STATUSES = {BadMessage: 400, UnknownTable: 404, VersionTaken: 409, SourceError: 502, LogError: 503}
 _encode = msgspec.json.Encoder().encode
 _Sent = TypeVar("_Sent", bound=msgspec.Struct)
@@ -159,7 +164,7 @@ class ContractEndpoints(Endpoints):
             self.by_path[SIGNED_PATH] = Endpoint(_READ, self._signed)
 
     def _state(self, call: EndpointCall) -> Answer:
-        face = self.provider.face(self.provider.state, call.headers)
+        _, face = self._as_known(call)
         headers = _with_vary(face, ("ETag", f'"{face.tag}"'), ("Cache-Control", "no-cache"))
         if _names_tag(call.headers.get("if-none-match", ""), face.tag):
             return Answer(304, "", b"", headers)
@@ -180,7 +185,7 @@ class ContractEndpoints(Endpoints):
             versions[table] = version
         if not versions and "rules" not in asked:
             raise _CallRefused(400, "ask with from=position, since=table:version or rules=fingerprint")
-        face = self.provider.face(self.provider.state, call.headers)
+        _, face = self._as_known(call)
         changes = face.changes_since(versions, asked["rules"][-1] if "rules" in asked else None)
         return Answer(200, JSON, _encode(changes), _with_vary(face, _NO_STORE))
 
@@ -207,13 +212,19 @@ class ContractEndpoints(Endpoints):
             raise _CallRefused(404, "fixes of this operation are told only to clients that make the request")
         named = Named.from_header(call.headers.get(AT_HEADER.lower(), ""))
         if named is None:
-            state = provider.state
-            face = provider.face(state, call.headers)
+            state, face = self._as_known(call)
         else:
             state, face = self._at_the_end(call)
             stamp = face.stamp_at(named, with_versions=provider.wire.tells_versions)
         rejected = Rejected(provider.fixes_for(asked.request, operation.name, state, reader), state)
         return refusal_answer(provider.wire, JSON, rejected, face, stamp, status=200)
+
+    def _as_known(self, call: EndpointCall) -> tuple[State, Face]:
+        """The state that this process is at, while it can vouch for that, and what it shows to a client."""
+        provider = self.provider
+        if provider.registry.is_out_of_date:
+            raise _CallRefused(503, _OUT_OF_REACH, Retry_After="5")
+        return provider.state, provider.face(provider.state, call.headers)
 
     def _at_the_end(self, call: EndpointCall) -> tuple[State, Face]:
         """The state at the end of the log as it is now, and what it shows to a client.
@@ -225,7 +236,7 @@ class ContractEndpoints(Endpoints):
             provider.registry.catch_up()
         except LogError as error:
             provider.apps.warn_once(f"a client could not be answered from the end of the log: {error}")
-            raise _CallRefused(503, "the log cannot be reached; try again later", Retry_After="5") from None
+            raise _CallRefused(503, _OUT_OF_REACH, Retry_After="5") from None
         state = provider.registry.state
         if not provider.speaks_for(state):
             raise _CallRefused(503, "this process runs other policies than the log has", Retry_After="5")
@@ -238,6 +249,7 @@ class AdminEndpoints(Endpoints):
     def __init__(self, provider: Provider) -> None:
         super().__init__(provider, provider.limits.most_bytes, "; send a change instead")
         self._being_read: set[str] = set()
+        self._waiting = threading.BoundedSemaphore(_MOST_WAITING)
         if provider.admin_token is not None:
             self.by_path[RELOAD_TABLE_PATH] = Endpoint(("POST",), self._reload_table)
             self.by_path[REFRESH_TABLE_PATH] = Endpoint(("POST",), self._refresh_table)
@@ -258,7 +270,7 @@ class AdminEndpoints(Endpoints):
         is_whole = message.rows is not msgspec.UNSET
         rows, some = (message.rows or {}, None) if is_whole else (None, message.set or {})
         reload = partial(self.provider.registry.reload_table, message.table, rows, version=message.version)
-        return self._reloaded(partial(reload, set=some, remove=message.remove or ()))
+        return self._reloaded(partial(reload, set=some, remove=message.remove or ()), message.wait_s)
 
     def _refresh_table(self, call: EndpointCall) -> Answer:
         message, being_read = read_message(call.body, RefreshTable), self._being_read
@@ -269,7 +281,8 @@ class AdminEndpoints(Endpoints):
             raise _CallRefused(503, sentence, Retry_After="5")
         being_read.add(message.table)
         try:
-            return self._reloaded(partial(self.provider.refresh, message.table, message.version))
+            refresh = partial(self.provider.refresh, message.table, message.version)
+            return self._reloaded(refresh, message.wait_s)
         finally:
             being_read.discard(message.table)
 
@@ -277,10 +290,28 @@ class AdminEndpoints(Endpoints):
         message = read_message(call.body, ReloadRules)
         rules, reload = message.rules or (), self.provider.registry.reload_rules
         given = None if message.rules is msgspec.UNSET else rules
-        return self._reloaded(partial(reload, given, add=message.add or (), remove=message.remove or ()))
+        reload = partial(reload, given, add=message.add or (), remove=message.remove or ())
+        return self._reloaded(reload, message.wait_s)
 
-    def _reloaded(self, reload: Callable[[], ReloadReport | RulesReport]) -> Answer:
-        """The report of a reload. It counts when it changes something. One too many is refused before it begins."""
+    def _reloaded(
+        self, reload: Callable[[], ReloadReport | RulesReport], wait_s: float | msgspec.UnsetType
+    ) -> Answer:
+        """The report of a reload, when all workers have it. One too many is refused before it begins."""
+        if isinstance(wait_s, msgspec.UnsetType):
+            return self._reported(self._counted(reload))
+        if not self._waiting.acquire(blocking=False):  # they would take all threads there are
+            sentence = "other reloads wait for all workers already; try again later, or without wait_s"
+            raise _CallRefused(503, sentence, Retry_After="5")
+        try:
+            report = self._counted(reload)
+            with suppress(LogError):  # it has been made, whether others have it or not
+                report = msgspec.structs.replace(report, workers=self.provider.registry.workers(wait_s))
+            return self._reported(report)
+        finally:
+            self._waiting.release()
+
+    def _counted(self, reload: Callable[[], ReloadReport | RulesReport]) -> ReloadReport | RulesReport:
+        """The report of a reload. It counts when it changes something."""
         budget, is_change = self.provider.reload_budget, False
         if budget is not None and (wait_s := math.ceil(budget.wait_s())):
             sentence = f"there were too many reloads; try again in {wait_s} s"
@@ -288,11 +319,14 @@ class AdminEndpoints(Endpoints):
         try:
             report = reload()
             is_change = report.old_version != report.new_version
-            shown = self.provider.wire.report(report) if isinstance(report, ReloadReport) else report
-            return Answer(200, JSON, _encode(shown))
+            return report
         finally:
             if budget is not None and not is_change:
                 budget.give_back()
+
+    def _reported(self, report: ReloadReport | RulesReport) -> Answer:
+        shown = self.provider.wire.report(report) if isinstance(report, ReloadReport) else report
+        return Answer(200, JSON, _encode(shown))
 
     def _resting(self, call: EndpointCall) -> Answer:
         table, key = split_node_id(_query_of(call, "row").get("row", [""])[-1])

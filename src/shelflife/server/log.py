@@ -130,7 +130,7 @@ class Log(Protocol):
     """Where the changes are kept.
 
     Any number of registries may share one log. Each folds what it reads into a state of its own. Every verb may raise
-    `LogError`; then nothing has changed.
+    `LogError`; then nothing has changed, or the error says that this is not known.
     """
 
     def open(self, first: "State", declared: Declared) -> "State":
@@ -150,6 +150,12 @@ class Log(Protocol):
 
     def wait(self, timeout_s: float) -> None:
         """Wait until something may have been appended, or the time is over."""
+
+    def note(self, worker: str, number: int, for_s: float) -> None:
+        """A worker has come as far as this number, and may go on from there for so many seconds without a word. With 0 it has ended."""
+
+    def workers(self) -> Mapping[str, int]:
+        """How far each worker has come that has not ended, and whose time is not over."""
 
     def close(self) -> None:
         """Let go of whatever is open, until it is needed again."""
@@ -193,6 +199,12 @@ class InProcessLog:
     def wait(self, timeout_s: float) -> None:
         with self._appended:
             self._appended.wait(timeout_s)
+
+    def note(self, worker: str, number: int, for_s: float) -> None:
+        """There is only one, and it knows how far it has come."""
+
+    def workers(self) -> Mapping[str, int]:
+        return {}
 
     def close(self) -> None:
         """There is nothing to let go of."""

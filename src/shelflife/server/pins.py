@@ -43,6 +43,9 @@ class Pin:
     is_at_the_end: bool = True
     """Whether the state is the one at the end of the log, where that was to be found out. Else nothing can be sure."""
 
+    is_out_of_date: bool = False
+    """Whether the log has been out of reach for too long: then the request is judged as ever, and nothing is told to be kept."""
+
     verdict: Verdict | None = None
     """The verdict of the first check on the precondition."""
 

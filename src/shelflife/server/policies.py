@@ -182,6 +182,13 @@ class Violation(NamedTuple):
     policy: Policy
     suggestion: Suggestion
 
+    def not_to_be_kept(self) -> "Violation":
+        """The same fix for this request alone: nobody vouches for what it rests on."""
+        told = self.suggestion
+        return Violation(
+            self.policy, Suggestion(type=told.type, parameters=told.parameters, cache_hint="recompute")
+        )
+
 
 class Refusal(ShelflifeError):
     """A request is refused, with the fixes that would make it pass. It is answered for an app that does not

@@ -1,6 +1,7 @@
 """The provider: everything an API needs to give its fixes a shelf life, in one object."""
 
 import logging
+import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -20,8 +21,10 @@ from shelflife.server.errors import BadSetting, MalformedRequest, PolicyFailed, 
 from shelflife.server.faces import Face, face_of
 from shelflife.server.feed import Feed
 from shelflife.server.given import Given, SeenReaders
+from shelflife.server.keeping_up import STALE_FOR_S
 from shelflife.server.limits import ReloadBudget, ReloadLimits
 from shelflife.server.log import Log
+from shelflife.server.logs import log_at
 from shelflife.server.models import DICTIONARY, Reader
 from shelflife.server.pins import Pin
 from shelflife.server.policies import (
@@ -39,7 +42,6 @@ from shelflife.server.refreshing import Refresher, TableSource, read_source
 from shelflife.server.registry import Registry
 from shelflife.server.resting import ToldFixes
 from shelflife.server.signing import Signing
-from shelflife.server.sqlite_log import SqliteLog
 from shelflife.server.state import State
 from shelflife.server.wire import Level, WireFormat
 from shelflife.server.workers import worker_count
@@ -64,6 +66,7 @@ class Provider:
         versions: Mapping[str, str] | None = None,
         admin_token: str | None = None,
         log: str | Path | Log | None = None,
+        stale_for_s: float = STALE_FOR_S,
         wire: WireFormat = _WIRE,
         limits: ReloadLimits = _LIMITS,
         signing: Signing | None = None,
@@ -75,8 +78,10 @@ class Provider:
 
         `versions` are the tables' first versions. Where none is given it is made from the content, so that other rows
         after a restart are another version. Without an `admin_token` the operator's endpoints are off. With a
-        `log`, the path of a file, reloads survive a restart, and all worker processes of a machine share them. Only
-        rows whose declaration has changed since the last start are set anew, as by a reload. `wire` says what goes on
+        `log`, the path of a file, reloads survive a restart, and all worker processes of a machine share them; with the
+        URL of a database, as in `postgresql://user@host/name?schema=shop`, those of all machines do. Only
+        rows whose declaration has changed since the last start are set anew, as by a reload. A worker that cannot reach
+        its log goes on by what it knows, and vouches for that for `stale_for_s` seconds. `wire` says what goes on
         the wire, and `limits` what an operator may send. With `signing` states are signed; that needs a `log`, for
         their numbers must survive a restart.
         With a `disclosure` clients are shown aliases in place of names and keys. `root` is where clients find the
@@ -85,15 +90,19 @@ class Provider:
         """
         self.admin_token, self.wire, self.limits = admin_token, wire, limits
         self.signing, self.disclosure, self._root = signing, disclosure, root
+        if not 0 < stale_for_s < math.inf:
+            raise BadSetting(f"stale_for_s is a number of seconds above 0, not {stale_for_s!r}")
         self._check_settings(has_log=log is not None)
         self.level = Level(wire.level)
         """What goes on the wire."""
         self.reload_budget = None if limits.per_minute is None else ReloadBudget(limits.per_minute)
         rows_by_table = {name: read_source(name, given) for name, given in tables.items()}
-        shared_log = SqliteLog(log) if isinstance(log, str | Path) else log
+        shared_log = log_at(log) if isinstance(log, str | Path) else log
         self._lives = 0
         try:
-            self.registry = Registry(rows_by_table, rules, versions=versions, log=shared_log)
+            self.registry = Registry(
+                rows_by_table, rules, versions=versions, log=shared_log, stale_for_s=stale_for_s
+            )
         except BaseException:
             if shared_log is not None:
                 shared_log.close()
@@ -331,6 +340,8 @@ class Provider:
         found = evaluate(self.policies.concerning(operation), given.fields, state, views[1], given.said)
         if found:
             self.told_fixes.note(found, state)
-        if (pin := self.pin) is not None:
+        pin = self.pin
+        if pin is not None:
             self.readers.note(pin, given, is_refused=bool(found))
-        return found
+        is_out_of_date = self.registry.is_out_of_date if pin is None else pin.is_out_of_date
+        return [one.not_to_be_kept() for one in found] if is_out_of_date else found

@@ -1,6 +1,5 @@
 """The registry: the current state, and the only place where a version is minted."""
 
-import logging
 import threading
 import time
 from collections import Counter
@@ -11,12 +10,13 @@ from typing import Any, TypeVar
 
 from shelflife.contract import Rule
 from shelflife.contract.errors import BadName
-from shelflife.contract.messages import ReloadReport, RulesReport
+from shelflife.contract.messages import ReloadReport, RulesReport, Workers
 from shelflife.contract.names import check_version, shown
 from shelflife.forks import Forked, mind_forks
+from shelflife.server.declaring import digests_of, redeclared, table_change, told_of
 from shelflife.server.delta import Delta, Row
-from shelflife.server.errors import BadRule, Overtaken, ReloadRefused, UnknownTable, UsageError, VersionTaken
-from shelflife.server.graph import downstream
+from shelflife.server.errors import BadRule, LogError, Overtaken, ReloadRefused, UnknownTable, UsageError
+from shelflife.server.keeping_up import STALE_FOR_S, Keeper
 from shelflife.server.log import (
     Change,
     Declared,
@@ -34,26 +34,15 @@ from shelflife.server.tables import (
     check_key,
     clean_delta,
     clean_rows,
-    content_of,
     is_minted,
-    minted_version,
 )
 
 __all__ = ["Registry"]
 
 Report = TypeVar("Report")
 
-_log = logging.getLogger("shelflife")
-
-_LONGEST_WAIT_S = 0.5
-"""So long at most a registry that is closed keeps following."""
-
-_PAUSE_S = 1.0
-_MOST_TRIES = 64
-"""So often at most is a change made anew because somebody else was faster."""
-
-_RULES = ":rules"
-"""Stands for the rules among what is declared; no table is called that."""
+_LONGEST_TRY_S = 5.0
+"""For so long at most is a change made anew because somebody else was faster."""
 
 
 class Registry(Forked):
@@ -70,6 +59,7 @@ class Registry(Forked):
         *,
         versions: Mapping[str, str] | None = None,
         log: Log | None = None,
+        stale_for_s: float = STALE_FOR_S,
     ) -> None:
         versions = dict(versions or {})
         if unknown := sorted(versions.keys() - tables.keys()):
@@ -83,14 +73,14 @@ class Registry(Forked):
         self._names = frozenset(declared)
         self.is_shared = log is not None
         """Whether others may append to the same log."""
-        self.is_cut_off = False
-        """Whether it follows a log that it cannot read now."""
         self._log: Log = InProcessLog() if log is None else log
+        self._failure: LogError | None = None
+        """Why the log could not be read the last time."""
         self._changing = threading.RLock()
-        self._following: threading.Thread | None = None
+        self._keeper = Keeper(self._log, self._take_in, self._tell, stale_for_s)
         self._on_change: list[Callable[[], None]] = []
         first = State.at_first(declared, rule_set)
-        told = _told_of(declared, rule_set) if self.is_shared else {}
+        told = told_of(declared, rule_set) if self.is_shared else {}
         self.state = self._log.open(first, told).among(self._names)
         """The current state. Take it once per request, and never set it."""
         if self.is_shared:
@@ -101,10 +91,36 @@ class Registry(Forked):
         """Have a function called after every change of the state, in the thread that made it."""
         self._on_change.append(told)
 
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether it follows a log that it cannot read now."""
+        return self._keeper.is_cut_off or self._keeper.is_out_of_date
+
+    @property
+    def is_out_of_date(self) -> bool:
+        """Whether it could not read its log for so long that what it knows is not to be told any more as what is so."""
+        return self._keeper.is_out_of_date
+
     def catch_up(self) -> None:
         """Take in what others have appended to the log."""
+        self._check_reach()
         with self._changing:
-            news = self._log.read(self.state.number, self.state.digest)
+            self._check_reach()  # whoever was in here may have found out meanwhile
+            self._take_in()
+
+    def _check_reach(self) -> None:
+        """Where a thread tries again and again to read the log, others do not try too: each would have to wait for it in turn."""
+        if self._failure is not None and self._keeper.is_for_others:
+            raise LogError(str(self._failure))
+
+    def _take_in(self) -> State:
+        with self._changing:
+            try:
+                news = self._log.read(self.state.number, self.state.digest)
+            except LogError as error:
+                self._failure = error
+                raise
+            self._failure = None
             if isinstance(news, State):
                 self._make_current(news.among(self._names))
             elif news:
@@ -112,6 +128,7 @@ class Registry(Forked):
                 for entry in news:
                     state = state.after(entry, self._names)
                 self._make_current(state)
+            return self.state
 
     def rows(self, name: str) -> dict[str, Row]:
         """A copy of a table's current rows, to edit and hand to `reload_table`."""
@@ -154,10 +171,10 @@ class Registry(Forked):
                 if rows is not None
                 else _delta_of(table, set or {}, remove)
             )
-            change = _table_change(state, table, delta, version)
+            change = table_change(state, table, delta, version)
             is_change = change.version != change.old_version
             if is_change and seen is not None and self.is_shared:
-                declared[name] = _digests_of(table.rows.after(delta))
+                declared[name] = digests_of(table.rows.after(delta))
             return Change(tables={name: change}) if is_change else None, _report(name, change)
 
         return self._change(reloading, declared)
@@ -167,7 +184,7 @@ class Registry(Forked):
         if version is not None:
             _check_given(version)
         first = State.at_first({name: _table_of(name, rows, version)}, RuleSet(()))
-        told = {name: _digests_of(first.tables[name].rows)}
+        told = {name: digests_of(first.tables[name].rows)}
         with self._changing:
             if name in self._names:
                 raise ReloadRefused(f"there is a table called {name} already; reload it")
@@ -219,35 +236,28 @@ class Registry(Forked):
     def follow(self) -> None:
         """From now on, and in this process, take in what others append as soon as they do. Needless where nobody else can."""
         with self._changing:
-            if self.is_shared and self._following is None:
-                self._following = threading.Thread(target=self._follow, name="shelflife-log", daemon=True)
-                self._following.start()
+            if self.is_shared:
+                self._keeper.start(self.state.number)
+
+    def workers(self, wait_s: float = 0.0) -> Workers:
+        """How many workers follow the log, and how many of them have not come to the state that is current here.
+
+        It waits until all have, or for so many seconds. When none is behind, none tells an older state to a request that begins after that,
+        unless it says that it cannot vouch for it.
+        """
+        if not self.is_shared:
+            return Workers(live=1, behind=0)
+        return self._keeper.workers(self.state.number, wait_s)
 
     def close(self) -> None:
         """Let go of the log, until it is needed again."""
-        with self._changing:
-            following, self._following = self._following, None
-        if following is not None:
-            following.join()
+        self._keeper.stop()
         self._log.close()
-
-    def _follow(self) -> None:
-        while self._following is threading.current_thread():
-            try:
-                self._log.wait(_LONGEST_WAIT_S)
-                self.catch_up()
-                self.is_cut_off = False
-            except Exception as error:  # noqa: BLE001 - whatever it is, nobody else would find out
-                if not self.is_cut_off:
-                    self.is_cut_off = True
-                    _log.warning("%s; what others reload is not seen until it can", error)
-                    self._tell()
-                time.sleep(_PAUSE_S)
 
     def after_fork_in_child(self) -> None:
         """No thread is there any more, and one may have been in the middle of a change: the log is read anew."""
         self._changing = threading.RLock()
-        self._following = None
+        self._keeper.forget()
 
     def _change(
         self, make: Callable[[State], tuple[Change | None, Report]], declared: Declared = MappingProxyType({})
@@ -257,7 +267,8 @@ class Registry(Forked):
         Others may append at the same time. Whoever comes second makes the change anew, from the state that the first has left.
         """
         with self._changing:
-            for _ in range(_MOST_TRIES):
+            until = time.monotonic() + _LONGEST_TRY_S
+            while time.monotonic() < until:
                 self.catch_up()
                 change, report = make(self.state)
                 if change is None:
@@ -270,7 +281,7 @@ class Registry(Forked):
         raise Overtaken("too many others are changing the tables at the same time; try again")
 
     def _redeclare(self, first: State, told: Declared) -> None:
-        self._change(lambda state: (_redeclared(state, first, told, self._log.declared()), None), told)
+        self._change(lambda state: (redeclared(state, first, told, self._log.declared()), None), told)
 
     def _make_current(self, state: State) -> None:
         self.state = state
@@ -281,53 +292,8 @@ class Registry(Forked):
             told()
 
 
-def _told_of(tables: Mapping[str, Table], rules: RuleSet) -> Declared:
-    """What the code declares, in digests."""
-    told = {name: _digests_of(table.rows) for name, table in tables.items()}
-    return {**told, _RULES: {rule.id: _digest(rule.id, {"rule": rule}) for rule in rules}}
-
-
 def _table_of(name: str, rows: Mapping[str, Row], version: str | None) -> Table:
     return Table(name, RowMap(clean_rows(name, rows)), version)
-
-
-def _digests_of(rows: Mapping[str, Row]) -> dict[str, str]:
-    return {key: _digest(key, row) for key, row in rows.items()}
-
-
-def _digest(key: str, row: Row) -> str:
-    return f"{content_of({key: row}) % 2**64:x}"
-
-
-def _redeclared(state: State, declared: State, told: Declared, known: Declared) -> Change | None:
-    """What the code declares otherwise than when it was last started. It counts as a reload."""
-    anew = {name for name in told if known.get(name) != told[name]}
-    tables = {}
-    for name in sorted(anew - {_RULES}):
-        change = _redeclared_table(state, declared.tables[name], told[name], known.get(name, {}))
-        if change.version != change.old_version:
-            tables[name] = change
-    rules, old, new = None, state.rules, declared.rules
-    gone = known.get(_RULES, {}).keys() - told.get(_RULES, {}).keys()
-    elsewhere = tuple(rule for rule in state.rules_elsewhere if rule.id in gone)
-    if _RULES in anew and (new != old or elsewhere):  # their columns were looked for in declared rows
-        rules = RulesChange(new.added_since(old), (*old.added_since(new), *elsewhere))
-    return Change(tables=tables, rules=rules) if anew else None
-
-
-def _redeclared_table(
-    state: State, declared: Table, told: Mapping[str, str], known: Mapping[str, str]
-) -> TableChange:
-    """How a table follows its declaration: only rows that are declared otherwise than before are set anew."""
-    table = state.tables.get(declared.name)
-    if table is None:
-        whole = Delta.setting({}, declared.rows)
-        return TableChange(None, declared.version, declared.content_name, whole)
-    rows = {key: declared.rows[key] for key in told if told[key] != known.get(key)}
-    delta = Delta.setting(table.rows, rows, [key for key in known if key not in told])
-    version, content = declared.version, table.content_after(delta)
-    is_to_be_minted = is_minted(version) or table.given_versions.get(version, content) != content
-    return _table_change(state, table, delta, None if is_to_be_minted else version)
 
 
 def _check_given(version: str) -> None:
@@ -352,17 +318,6 @@ def _delta_of(table: Table, rows: Mapping[str, Any], remove: list[str]) -> Delta
                 f"the key {key!a} is {'removed twice' if count > 1 else 'both set and removed'}"
             )
     return Delta.setting(table.rows, cleaned, remove)
-
-
-def _table_change(state: State, table: Table, delta: Delta, version: str | None) -> TableChange:
-    content = table.content_after(delta)
-    if version is None:
-        version = minted_version(content) if delta else table.version
-    elif table.given_versions.get(version, content) != content:
-        raise VersionTaken(table.name, version)
-    gone_stale = [key for key, row in delta.before.items() if row is not None]
-    affected = downstream(state.tables, state.rules, table.name, gone_stale)
-    return TableChange(table.version, version, f"{content:x}", delta, affected)
 
 
 def _report(table: str, change: TableChange) -> ReloadReport:

@@ -1,0 +1,126 @@
+"""Keeping up with a log that others append to, in a thread; and how far each of them has come.
+
+A worker that cannot reach its log may go on for a while by what it knows. Others count with it for a little longer than that, from when
+it was last heard of. So whoever finds that nobody is behind knows that nobody tells an older state as what is so.
+"""
+
+import logging
+import random
+import secrets
+import threading
+import time
+from collections.abc import Callable
+
+from shelflife.contract.messages import Workers
+from shelflife.server.errors import LogError
+from shelflife.server.log import Log
+from shelflife.server.state import State
+
+__all__ = ["STALE_FOR_S", "Keeper"]
+
+_log = logging.getLogger("shelflife")
+
+STALE_FOR_S = 10.0
+"""So long a worker that cannot reach its log tells what it knows as what is so, unless its provider says otherwise."""
+
+_LONGEST_WAIT_S = 0.5
+"""So long at most it takes until one that was missed is found, or one that is to end does."""
+
+_PAUSE_S = 0.5
+"""So long on average one that cannot read the log waits until it tries again."""
+
+_SIGN_OF_LIFE_S = 2.0
+"""So often a worker is heard of, at least."""
+
+_LOOK_AGAIN_S = 0.02
+
+
+class Keeper:
+    """Keeps one registry at the end of its log."""
+
+    def __init__(
+        self, log: Log, take_in: Callable[[], State], tell: Callable[[], None], stale_for_s: float
+    ) -> None:
+        """`take_in` reads the log and gives the state at its end; `tell` is called when that fails for the first time."""
+        self._log, self._take_in, self._tell = log, take_in, tell
+        self._stale_for_s = stale_for_s
+        self._heard_for_s = stale_for_s + 2 * _SIGN_OF_LIFE_S
+        """It may have looked at the log just before the next sign of life, and goes on from then."""
+        self.is_cut_off = False
+        """Whether it cannot read the log now."""
+        self._thread: threading.Thread | None = None
+        self._worker = ""
+        self._noted: tuple[State | None, float] = None, 0.0
+        """The state with which it was last heard of, and when."""
+        self._at_the_end_at: float | None = None
+        """When it was last known to be at the end of the log."""
+
+    @property
+    def is_out_of_date(self) -> bool:
+        """Whether what it knows is not to be told any more as what is so. It goes by the clock: a log may hang without an error."""
+        at = self._at_the_end_at
+        return at is not None and time.monotonic() - at > self._stale_for_s
+
+    @property
+    def is_for_others(self) -> bool:
+        """Whether another thread looks at the log again and again."""
+        return self._thread not in (None, threading.current_thread())
+
+    def start(self, number: int) -> None:
+        """Begin, unless it has. The worker is known before it looks: whoever asks later how far all have come counts with it."""
+        if self._thread is None:
+            self._worker = secrets.token_hex(8)
+            self._log.note(self._worker, number, self._heard_for_s)
+            self._keep_up()
+            self._thread = threading.Thread(target=self._run, name="shelflife-log", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End, and say so."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        thread.join()
+        self._at_the_end_at = None
+        if not self.is_cut_off:
+            try:
+                self._log.note(self._worker, 0, 0)
+            except LogError as error:
+                _log.info("others count with this worker for %g s: %s", self._heard_for_s, error)
+
+    def forget(self) -> None:
+        """In a child process the thread is not there."""
+        self._thread = self._at_the_end_at = None
+
+    def workers(self, number: int, wait_s: float) -> Workers:
+        """How many there are, and how many have not come as far as a number: as soon as none is left, or after so many seconds."""
+        until = time.monotonic() + wait_s
+        while True:
+            reached = dict(self._log.workers())
+            reached.pop(self._worker, None)
+            behind = sum(one < number for one in reached.values())
+            if not behind or time.monotonic() >= until:
+                return Workers(live=len(reached) + (self._thread is not None), behind=behind)
+            time.sleep(_LOOK_AGAIN_S)
+
+    def _run(self) -> None:
+        while self._thread is threading.current_thread():
+            try:
+                self._log.wait(_LONGEST_WAIT_S)
+                self._keep_up()
+                self.is_cut_off = False
+            except Exception as error:  # noqa: BLE001 - whatever it is, nobody else would find out
+                if not self.is_cut_off:
+                    self.is_cut_off = True
+                    _log.warning("%s; what others reload is not seen until it can", error)
+                    self._tell()
+                time.sleep(_PAUSE_S * random.uniform(0.5, 1.5))  # noqa: S311 - not all workers at once
+
+    def _keep_up(self) -> None:
+        looked_at = time.monotonic()  # before: what comes while it reads may be missed
+        state = self._take_in()
+        noted, noted_at = self._noted
+        if state is not noted or looked_at - noted_at >= _SIGN_OF_LIFE_S:
+            self._log.note(self._worker, state.number, self._heard_for_s)
+            self._noted = state, looked_at
+        self._at_the_end_at = looked_at

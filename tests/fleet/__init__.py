@@ -1,0 +1,1 @@
+"""Two machines' worth of workers over one PostgreSQL, behind one port, and what can go wrong between them."""
