@@ -151,7 +151,7 @@ class _Valkey:
     def start(self):
         settings = {"port": self._port, "dir": self._folder, "save": "", "appendonly": "yes"}
         settings |= {"bind": "127.0.0.1", "appendfsync": "always"}
-        chosen = [part for name, value in settings.items() for part in (f"--{name}", value)]
+        chosen = [part for name, value in settings.items() for part in (f"--{name}", str(value))]
         return subprocess.Popen([self._program, *chosen], stdout=subprocess.DEVNULL)
 
     def is_up(self):
