@@ -22,12 +22,14 @@ ShelflifeError
 │   ├── Rejected              it violates a policy
 │   └── PreconditionFailed    what its remembered values rest on has moved
 ├── StoreError                a memory's store cannot do what it is asked to do
+│   └── SetBack               it has lost writes: it is as it was before something that was seen of it
 ├── Distrust                  what a server says of its state is not to be believed
 ├── KeyFileError              a file holds no usable key or endorsement, or cannot be written
 ├── ServingError              an app does not start on loopback
 ├── Declined                  Acme's gateway refuses a payment
 ├── GatewayDown               Acme's gateway does not answer
 ├── LabError                  a run cannot be played
+├── EngineError               an engine of a run is not there
 ├── WorkersError              the worker processes of a run do not start, or not come to one state
 ├── PlannerError              a planner cannot answer
 ├── RecordsError              records cannot be written or read

@@ -5,16 +5,18 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import closing, suppress
 
 import httpx2
+import psycopg
 import pytest
+import redis
 
 from shelflife.cli import main
 from shelflife.lab.grid import execute
 from shelflife.lab.records import RunStarted, read_records
 from shelflife.lab.scores import score_of
-from shelflife.lab.spec import Conduct, RunSpec
+from shelflife.lab.spec import ADDRESSES, Conduct, RunSpec
 from shelflife.lab.workers import Workers, WorkersError, served_by_workers
 from tests.lab.played_runs import recorded
 from tests.processes import descendants_of, is_running, started, wait_until
@@ -36,6 +38,40 @@ def test_what_needs_a_server_in_the_lab_itself_is_refused_in_one_sentence(argume
     error = capsys.readouterr().err
     assert told in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("--log postgres", "--log postgres is for several workers: give --workers too"),
+        ("--log postgres --workers 2", "to play on postgres, say where it is: set SHELFLIFE_POSTGRES_URL"),
+        ("--store valkey", "to play on valkey, say where it is: set SHELFLIFE_VALKEY_URL"),
+    ],
+)
+def test_an_engine_that_is_not_there_is_told_in_one_sentence(arguments, told, capsys, monkeypatch):
+    for name in ADDRESSES.values():
+        monkeypatch.delenv(name, raising=False)
+    assert main(f"lab run drifted --arm A2D {arguments}".split()) == 1
+    error = capsys.readouterr().err
+    assert told in error
+    assert error.count("\n") == 1
+
+
+def test_nothing_is_left_in_an_engine(postgres, valkey, monkeypatch, capsys):
+    monkeypatch.setenv(ADDRESSES["postgres"], postgres.url)
+    monkeypatch.setenv(ADDRESSES["valkey"], valkey.url)
+    assert (
+        main(
+            "lab run drifted --arm exact --workers 2 --log postgres --store valkey --agents 2 --json".split()
+        )
+        == 0
+    )
+    [run] = json.loads(capsys.readouterr().out)["runs"]
+    assert (run["log"], run["store"], run["retries"]) == ("postgres", "valkey", 7)
+    with psycopg.connect(postgres.url) as connection:
+        named = connection.execute("select nspname from pg_namespace where nspname like 'lab%'").fetchall()
+    with closing(redis.Redis.from_url(valkey.url)) as client:
+        assert (named, list(client.scan_iter("*lab-*"))) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -106,7 +142,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 from shelflife.lab.grid import execute
-from shelflife.lab.spec import Conduct, RunSpec
+from shelflife.lab.spec import ADDRESSES, Conduct, RunSpec
 
 def report(count):
     print("episode", flush=True)

@@ -8,7 +8,7 @@ import pytest
 from shelflife.cli import main
 from shelflife.lab.planners.simulated import simulated_planner
 from shelflife.lab.scores import as_json, score_of
-from shelflife.lab.spec import Conduct
+from shelflife.lab.spec import ADDRESSES, Conduct
 from tests.lab.played_runs import records_of
 
 
@@ -73,6 +73,60 @@ def test_the_detection_policies_on_the_rule_stream(
     assert (score.evictions_by_event, score.eviction_precision) == (evictions, precision)
     assert (score.stale_injections, score.stale_executions) == (0, 0)
     assert (score.restamps, score.alerts) == (restamps, alerts)
+
+
+SAME = (
+    "first_try",
+    "retries",
+    "completed",
+    "evictions_by_event",
+    "eviction_precision",
+    "restamps",
+    "alerts",
+    "compliance",
+    "classes",
+    "stale_executions",
+)
+
+
+@pytest.fixture(scope="module")
+def engines(postgres, valkey):
+    """Where runs find their engines."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(ADDRESSES["postgres"], postgres.url)
+        patch.setenv(ADDRESSES["valkey"], valkey.url)
+        yield
+
+
+@pytest.mark.usefixtures("engines")
+@pytest.mark.parametrize("store", ["postgres", "valkey"])
+@pytest.mark.parametrize(
+    ("stream", "arm"),
+    [
+        *(("drifted", arm) for arm in ("A1", "A2", "A2D", "A2DC", "A2DG", "exact")),
+        *(("rules", arm) for arm in ("A2D", "A2DC", "A2DR", "A2DRC", "A2DO")),
+    ],
+)
+def test_a_memory_in_an_engine_comes_to_the_same(stream, arm, store):
+    alone, remote = played(stream, arm), played(stream, arm, store=store)
+    assert [getattr(remote, name) for name in SAME] == [getattr(alone, name) for name in SAME]
+
+
+@pytest.mark.usefixtures("engines")
+@pytest.mark.parametrize("store", ["postgres", "valkey"])
+@pytest.mark.parametrize(("stream", "arm"), [("drifted", "A2D"), ("drifted", "exact"), ("rules", "A2DR")])
+def test_agents_that_share_a_memory_in_an_engine_do_as_those_that_share_a_file(stream, arm, store):
+    by_file, shared = (played(stream, arm, store=kind, agents=2) for kind in ("sqlite", store))
+    assert [getattr(shared, name) for name in SAME] == [getattr(by_file, name) for name in SAME]
+    assert shared.retries_by_agent == by_file.retries_by_agent
+
+
+@pytest.mark.usefixtures("engines")
+@pytest.mark.parametrize(("stream", "arm"), [("drifted", "A2D"), ("rules", "A2DRC")])
+def test_a_fleet_on_postgres_comes_to_the_same(stream, arm):
+    alone = played(stream, arm)
+    fleet = played(stream, arm, workers=4, log="postgres", store="postgres", agents=2)
+    assert [getattr(fleet, name) for name in SAME] == [getattr(alone, name) for name in SAME]
 
 
 @pytest.mark.parametrize("planner", ["compliant-last", "conservative"])

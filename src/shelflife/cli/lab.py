@@ -22,6 +22,7 @@ from shelflife.lab.records import RecordsError, RunStarted
 from shelflife.lab.scenarios import ScenarioError, load
 from shelflife.lab.scores import RunScore, as_json
 from shelflife.lab.spec import (
+    ADDRESSES,
     PLAIN,
     PLAIN_CONSUME,
     PLAIN_LEVEL,
@@ -32,8 +33,10 @@ from shelflife.lab.spec import (
     Form,
     Fresh,
     Guarding,
+    LogKind,
     Match,
     RunSpec,
+    StoreKind,
 )
 
 if TYPE_CHECKING:
@@ -200,6 +203,19 @@ def _add_conduct(parser: argparse.ArgumentParser) -> None:
         default=PLAIN.workers,
         metavar="N",
         help="the server has so many processes over one log; each request comes to any of them",
+    )
+    parser.add_argument(
+        "--log",
+        choices=get_args(LogKind),
+        default=PLAIN.log,
+        help=f"where these processes keep it; the address of PostgreSQL is in ${ADDRESSES['postgres']}",
+    )
+    parser.add_argument(
+        "--store",
+        choices=get_args(StoreKind),
+        default=PLAIN.store,
+        help="where the agents keep their memory: locally (in process, several in a file), or in an engine; that of"
+        f" Valkey is in ${ADDRESSES['valkey']}",
     )
     parser.add_argument(
         "--match",
@@ -458,6 +474,7 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _played(specs: list[RunSpec], out: Path | None, worker_count: int, **asking: Any) -> "Outcome":
+    from shelflife.lab.engines import EngineError
     from shelflife.lab.grid import execute, kept_of
     from shelflife.lab.runner import LabError
 
@@ -472,7 +489,7 @@ def _played(specs: list[RunSpec], out: Path | None, worker_count: int, **asking:
                 on_episodes=progress.advance,
                 on_found=progress.find,
             )
-    except (LabError, PlannerError, RecordsError, ScenarioError) as error:
+    except (EngineError, LabError, PlannerError, RecordsError, ScenarioError) as error:
         raise CommandError(str(error)) from error
     except KeyboardInterrupt:
         kept = None if out is None else kept_of(specs, out, asking.get("base_url"))

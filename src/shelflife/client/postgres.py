@@ -176,6 +176,13 @@ class PostgresStore(RemoteStore):
             if found is not None:
                 _note_use(connection, found[0], used, found[1] - len(used))
 
+    def _clear(self) -> None:
+        with self._database.writing() as connection:
+            for name in ("entries", "shapes"):
+                statement = f"delete from {name} where root in (select number from roots where namespace = ?)"  # noqa: S608
+                connection.execute(statement, (self.namespace,))
+            connection.execute("delete from roots where namespace = ?", (self.namespace,))
+
     def tag(self, root: Root, tag: str) -> int:
         """A tag of a root, in short."""
         return _tag(self.namespace, root, tag)

@@ -256,6 +256,12 @@ class RemoteStore(ABC, Forked):
             self._keep(root, now, None if self._channel is None else self._channel.life)
         return written
 
+    def clear(self) -> None:
+        """Remove the namespace, and all that is in it. For agents that use it, that is a store that has lost what was written."""
+        self._called("written", self._clear)
+        with self._lock:
+            self._kept.clear()
+
     def used(self, root: Root, ids: Iterable[str]) -> None:
         with self._lock:
             noted = self._noted.setdefault(root, {})
@@ -390,6 +396,9 @@ class RemoteStore(ABC, Forked):
 
     @abstractmethod
     def _note(self, root: Root, used: Sequence[str]) -> None: ...
+
+    @abstractmethod
+    def _clear(self) -> None: ...
 
     @abstractmethod
     def _listening(self) -> Any:

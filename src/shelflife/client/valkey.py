@@ -298,6 +298,15 @@ class ValkeyStore(RemoteStore):
     def _note(self, root: Root, used: Sequence[str]) -> None:
         self._run(3, root, *used)
 
+    def _clear(self) -> None:
+        for pattern in (
+            f"shelflife:{{{_literally(self.namespace)} *",
+            f"shelflife:{_literally(self.namespace)}:*",
+        ):
+            for key in self._client.scan_iter(pattern, count=1000):
+                self._client.delete(key)
+        self._is_checked = False
+
     def _listening(self) -> "_Subscription":
         return _Subscription(_client_of(self._url, retry_count=0), self._news)
 

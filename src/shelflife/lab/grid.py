@@ -16,8 +16,10 @@ from typing import Any, NamedTuple, get_args
 import httpx2
 import msgspec
 
+from shelflife.client import StoreError
 from shelflife.client.entries import digest_of
 from shelflife.lab.answers import holds_answers
+from shelflife.lab.engines import EngineError
 from shelflife.lab.planners import PlannerError
 from shelflife.lab.planners.models import LONGEST_ANSWER_S
 from shelflife.lab.planners.naming import planner_for
@@ -38,6 +40,7 @@ from shelflife.lab.scenarios import Scenario, load
 from shelflife.lab.scores import RunScore, is_whole, score_of
 from shelflife.lab.spec import PLAIN_WORDING, Conduct, Consume, Match, RunSpec
 from shelflife.lab.workers import WorkersError
+from shelflife.server import LogError
 
 __all__ = [
     "Failure",
@@ -239,9 +242,12 @@ def _played(job: _Job, on_episodes: Callable[[int], None]) -> Failure | None:
             )
     # of these the last two are what a server in this process that does not start raises
     except (
+        EngineError,
         LabError,
+        LogError,
         PlannerError,
         RecordsError,
+        StoreError,
         WorkersError,
         httpx2.HTTPError,
         OSError,

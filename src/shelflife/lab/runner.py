@@ -2,33 +2,32 @@
 
 import logging
 import ssl
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import httpx2
 import msgspec
 
 import shelflife
-from shelflife.client import EXACT, SqliteStore, Store, Strategy
+from shelflife.client import EXACT, Store, Strategy
 from shelflife.client.reading import read_account
 from shelflife.errors import ShelflifeError
 from shelflife.lab.agents import Agent, Surroundings
 from shelflife.lab.apis import APIS
 from shelflife.lab.arms import ARMS, OF_USERS, KeepsNothing
 from shelflife.lab.clock import Clock
+from shelflife.lab.engines import check_engines, stores_of_a_run
 from shelflife.lab.planners import Planner
 from shelflife.lab.prompting import system_prompt
 from shelflife.lab.records import FORMAT, Attempted, Drifted, Model, Record, RunStarted
 from shelflife.lab.scenarios import BEFORE_THE_FIRST, Drift, Scenario, load
 from shelflife.lab.servers import Server, guard_of, server_of
 from shelflife.lab.slots import with_stale_slots
-from shelflife.lab.spec import Conduct, RunSpec
+from shelflife.lab.spec import PLAIN, Conduct, RunSpec
 from shelflife.lab.truth import Learned
 from shelflife.lab.wordings import Wording, wordings
 
@@ -135,6 +134,9 @@ def check_playable(spec: RunSpec, scenario: Scenario) -> None:
         raise LabError("there is no change feed to follow: at Level 0 a server tells nothing of its state")
     if conduct.workers > 1 and (alone := _only_in_one_process(conduct, scenario)):
         raise LabError(f"{alone} is played with a server in one process: leave --workers out")
+    if conduct.workers == 1 and conduct.log != PLAIN.log:
+        raise LabError(f"--log {conduct.log} is for several workers: give --workers too")
+    check_engines(conduct)
     is_plain = level in _LEVELS_OF_MATCHING and conduct == Conduct(match=conduct.match)
     if conduct.match != "request" and not is_plain:
         levels = " or ".join(map(str, _LEVELS_OF_MATCHING))
@@ -215,22 +217,15 @@ def _agents(surroundings: Surroundings) -> Iterator[list[Agent]]:
     """The agents of a run, each following the feed if that is their conduct."""
     count = surroundings.conduct.agents
     with ExitStack() as stack:
-        stores: Sequence[Store | None] = [None]
+        stores: Sequence[Store | None]
         if not surroundings.is_remembering:
             stores = [KeepsNothing() for _ in range(count)]
-        elif count > 1:
-            stores = stack.enter_context(_over_one_file(count))
+        else:
+            stores = stack.enter_context(stores_of_a_run(surroundings.conduct))
         agents = [Agent(number, surroundings, store) for number, store in enumerate(stores)]
         for agent in agents:
             stack.enter_context(agent.following())
         yield agents
-
-
-@contextmanager
-def _over_one_file(count: int) -> Iterator[list[SqliteStore]]:
-    with tempfile.TemporaryDirectory(prefix="shelflife-lab-") as folder, ExitStack() as stack:
-        path = Path(folder) / "memory.db"
-        yield [stack.enter_context(closing(SqliteStore(path))) for _ in range(count)]
 
 
 def _wait_until_heard(agents: Sequence[Agent], around: Surroundings, longest_s: float) -> None:

@@ -110,7 +110,9 @@ def server_of(spec: RunSpec, scenario: Scenario, around: Callable[[Any], Any]) -
         return
     admin_token = secrets.token_urlsafe()
     with (
-        served_by_workers(scenario.api, spec.level, admin_token, spec.conduct.workers) as workers,
+        served_by_workers(
+            scenario.api, spec.level, admin_token, spec.conduct.workers, spec.conduct.log
+        ) as workers,
         closing(APIS[scenario.api].provider(log=workers.log)) as provider,
     ):
         yield Server(workers.address, admin_token, EpisodeClock(), provider, workers=workers)

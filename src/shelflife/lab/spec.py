@@ -6,6 +6,7 @@ from typing import Literal
 import msgspec
 
 __all__ = [
+    "ADDRESSES",
     "PLAIN",
     "PLAIN_CONSUME",
     "PLAIN_LEVEL",
@@ -16,8 +17,10 @@ __all__ = [
     "Form",
     "Fresh",
     "Guarding",
+    "LogKind",
     "Match",
     "RunSpec",
+    "StoreKind",
 ]
 
 Form = Literal["full", "compact"]
@@ -25,6 +28,11 @@ Fresh = Literal["none", "check", "feed"]
 Guarding = Literal["open", "default", "fields"]
 Disclose = Literal["names", "aliases", "counts"]
 Match = Literal["request", "family", "operation", "absent"]
+LogKind = Literal["file", "postgres"]
+StoreKind = Literal["local", "sqlite", "postgres", "valkey"]
+
+ADDRESSES = {"postgres": "SHELFLIFE_POSTGRES_URL", "valkey": "SHELFLIFE_VALKEY_URL"}
+"""The variables that have the addresses of engines. These may hold passwords, so no run is made of them."""
 
 
 class Consume(StrEnum):
@@ -85,6 +93,12 @@ class Conduct(msgspec.Struct, frozen=True, kw_only=True):
     workers: int = 1
     """How many processes the server has, over one log. With one it is a part of the lab's own."""
 
+    log: LogKind = "file"
+    """Where the processes of the server keep the log that they share."""
+
+    store: StoreKind = "local"
+    """Where the agents keep their memory. Locally, one agent has it in its process, and several share a file."""
+
     match: Match = "request"
     """Which requests a remembered fix is taken to be for, by a client and a server that know the paper's members alone.
 
@@ -109,6 +123,8 @@ class Conduct(msgspec.Struct, frozen=True, kw_only=True):
             ("trust", self.trust),
             (self.disclose, self.disclose != "names"),
             (f"{self.workers} workers", self.workers != 1),
+            (f"log {self.log}", self.log != "file"),
+            (f"store {self.store}", self.store != "local"),
             (f"match {self.match}", self.match != "request"),
         )
         return tuple(word for word, is_told in told if is_told)

@@ -3,20 +3,18 @@
 import http.client
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from shelflife.errors import ShelflifeError
+from shelflife.lab.engines import log_of_a_run, remove_log
 from shelflife.testing.serving import listening_on
 from shelflife.testing.workers import end_with_parent, run_workers
 
@@ -38,10 +36,10 @@ class WorkersError(ShelflifeError):
 class Workers:
     """The worker processes of a server, each asked over a connection of its own."""
 
-    def __init__(self, address: str, log: Path, connections: dict[int, http.client.HTTPConnection]) -> None:
+    def __init__(self, address: str, log: str, connections: dict[int, http.client.HTTPConnection]) -> None:
         self.address = address
         self.log = log
-        """The file that they share."""
+        """Where they keep what they share."""
         self.connections = connections
         """By the id of the process."""
 
@@ -57,9 +55,12 @@ class Workers:
 
 
 @contextmanager
-def served_by_workers(api: str, level: int, admin_token: str, count: int) -> Iterator[Workers]:
+def served_by_workers(
+    api: str, level: int, admin_token: str, count: int, log_kind: str = "file"
+) -> Iterator[Workers]:
     """An API in so many processes, for as long as the block runs and this process lives."""
-    settings = json.dumps({"api": api, "level": level, "admin_token": admin_token, "count": count})
+    chosen = {"api": api, "level": level, "admin_token": admin_token, "count": count, "log_kind": log_kind}
+    settings = json.dumps(chosen)
     process = subprocess.Popen(  # noqa: S603
         [sys.executable, "-m", __name__],
         stdin=subprocess.PIPE,
@@ -76,9 +77,9 @@ def served_by_workers(api: str, level: int, admin_token: str, count: int) -> Ite
         if not told:
             raise WorkersError("the server of the run did not start")
         address, log = json.loads(told)
-        left.callback(shutil.rmtree, Path(log).parent, ignore_errors=True)  # where somebody has killed it
+        left.callback(remove_log, log)  # where somebody has killed it
         with ExitStack() as stack:
-            yield Workers(address, Path(log), _one_to_each(address, count, stack))
+            yield Workers(address, log, _one_to_each(address, count, stack))
     finally:
         process.stdin.close()
         try:
@@ -153,11 +154,7 @@ def _main() -> None:
     settings = json.loads(os.environ[_SETTINGS])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # until the workers have a better way to end
     threading.Thread(target=_end_with_input, daemon=True).start()
-    with (
-        tempfile.TemporaryDirectory(prefix="shelflife-lab-") as folder,
-        listening_on("127.0.0.1", 0) as listener,
-    ):
-        log = str(Path(folder) / "log.db")
+    with log_of_a_run(settings["log_kind"]) as log, listening_on("127.0.0.1", 0) as listener:
         os.environ[_SETTINGS] = json.dumps({**settings, "log": log})
         with suppress(BrokenPipeError):
             sys.stdout.write(json.dumps([f"http://127.0.0.1:{listener.getsockname()[1]}", log]) + "\n")

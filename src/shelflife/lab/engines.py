@@ -1,0 +1,88 @@
+"""The engines of a run: where its server keeps the log, and where its agents keep their memory. Each run has a part of its own, which goes with it.
+
+Addresses may hold passwords. So a run says only which kind of engine it needs, and whoever plays it has the address in a variable.
+"""
+
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from pathlib import Path
+
+from shelflife.client import SqliteStore, Store
+from shelflife.client.opening import store_at
+from shelflife.client.remote import RemoteStore
+from shelflife.errors import ShelflifeError
+from shelflife.lab.spec import ADDRESSES, Conduct
+
+__all__ = ["EngineError", "check_engines", "log_of_a_run", "remove_log", "stores_of_a_run"]
+
+
+class EngineError(ShelflifeError):
+    """An engine of a run is not there: one sentence for people."""
+
+
+def check_engines(conduct: Conduct) -> None:
+    """`EngineError` when the address of an engine is not known."""
+    for kind in {conduct.log, conduct.store} & ADDRESSES.keys():
+        if not os.environ.get(ADDRESSES[kind]):
+            raise EngineError(f"to play on {kind}, say where it is: set {ADDRESSES[kind]}")
+
+
+@contextmanager
+def log_of_a_run(kind: str) -> Iterator[str]:
+    """Where the log of a run is kept: a file, or the address of a schema. It is gone afterwards."""
+    if kind == "file":
+        log = str(Path(tempfile.mkdtemp(prefix="shelflife-lab-")) / "log.db")
+    else:
+        address = os.environ[ADDRESSES[kind]]
+        log = f"{address}{'&' if '?' in address else '?'}schema=lab_{secrets.token_hex(8)}"
+    try:
+        yield log
+    finally:
+        remove_log(log)
+
+
+def remove_log(log: str) -> None:
+    """Leave nothing of the log of a run."""
+    if "://" not in log:
+        shutil.rmtree(Path(log).parent, ignore_errors=True)
+        return
+    import psycopg
+
+    address, _, schema = log.rpartition("schema=")
+    with suppress(psycopg.Error), psycopg.connect(address[:-1], autocommit=True) as connection:
+        connection.execute(f'drop schema if exists "{schema}" cascade'.encode())
+
+
+@contextmanager
+def stores_of_a_run(conduct: Conduct) -> Iterator[Sequence[Store | None]]:
+    """A store for each agent, all over one memory. None stands for one that is in this process alone."""
+    with ExitStack() as stack:
+        if conduct.store in ADDRESSES:
+            yield stack.enter_context(_in_an_engine(conduct.store, conduct.agents))
+        elif conduct.store == "sqlite" or conduct.agents > 1:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="shelflife-lab-"))
+            files = (SqliteStore(Path(folder) / "memory.db") for _ in range(conduct.agents))
+            yield [stack.enter_context(closing(file)) for file in files]
+        else:
+            yield [None]
+
+
+@contextmanager
+def _in_an_engine(kind: str, count: int) -> Iterator[list[RemoteStore]]:
+    """Each agent has connections of its own, as on a machine of its own."""
+    address, namespace = os.environ[ADDRESSES[kind]], f"lab-{secrets.token_hex(8)}"
+    with ExitStack() as stack:
+        stores = []
+        for _ in range(count):
+            store = store_at(address, namespace=namespace)
+            if not isinstance(store, RemoteStore):
+                raise EngineError(f"{ADDRESSES[kind]} is not the address of an engine")
+            stores.append(stack.enter_context(closing(store)))
+        try:
+            yield stores
+        finally:
+            stores[0].clear()
