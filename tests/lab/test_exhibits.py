@@ -439,18 +439,6 @@ def test_latex_tables_fit_a_page_with_two_columns(scores, hostile, options, tmp_
     assert re.findall(r"Overfull .hbox.*|Float too large.*|Undefined control.*", told) == []
 
 
-def test_panels_of_one_model_with_a_long_name_can_be_told_apart(scores):
-    drifted = [one for one in scores if (one.spec.stream, one.spec.planner) == ("drifted", "compliant")]
-    model = "openai-api/local/a-name-that-is-too-long-for-a-panel"
-    played = [as_if(one, planner=model, consume=way) for one in drifted for way in ("2", "3")]
-    governed = figures_of(collection_of(played).runs)[0][0].svg.decode()
-    for title in (
-        "a-name-that-is-too-long\N{HORIZONTAL ELLIPSIS}",
-        "a-name-that-\N{HORIZONTAL ELLIPSIS}, consume 2",
-    ):
-        assert f"<!-- {title} -->" in governed or f">{title}<" in governed
-
-
 def test_figures_are_drawn_from_the_runs_and_what_is_missing_is_said(figures, scores):
     assert [figure.key for figure in figures] == [
         "governed-by-arm",

@@ -351,12 +351,15 @@ def _shortened(name: str) -> str:
     one_line = " ".join(name.split())
     if len(one_line) <= _LONGEST_TITLE:
         return one_line
-    planner, comma, settings = one_line.partition(", ")
-    model = planner.rpartition("/")[2]
-    room = max(_LONGEST_TITLE - len(comma + settings), _SHORTEST_NAME)
-    if len(model) > room:
-        model = f"{model[: room - 1]}\N{HORIZONTAL ELLIPSIS}"
-    return f"{model}{comma}{settings}"
+    planner, comma, settings = one_line.rpartition(", ")
+    model = (planner or settings).rpartition("/")[2]
+    played = f"{comma}{settings}" if planner else ""
+    room = max(_LONGEST_TITLE - len(played), _SHORTEST_NAME)
+    return f"{_cut(model, room)}{_cut(played, _LONGEST_TITLE - _SHORTEST_NAME)}"
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: length - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
 def _saved(canvas: "Canvas", format: str) -> bytes:
