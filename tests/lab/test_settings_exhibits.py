@@ -1,9 +1,12 @@
 """What real models came to, and what other words make of the same runs: each way of playing in a row of its own."""
 
+import re
+
 import pytest
 
 from shelflife.lab.exhibits import Kind, collection_of
 from shelflife.lab.exhibits.cells import DASH
+from shelflife.lab.exhibits.figures import figures_of
 from shelflife.lab.grid import execute
 from shelflife.lab.records import Model
 from shelflife.lab.spec import Conduct, RunSpec
@@ -118,3 +121,14 @@ def test_a_model_that_was_played_in_several_ways_is_one_planner_in_the_headline(
     _, collection = shown(measured(scores))
     assert collection.headline_kind is Kind.MEASURED
     assert "lifts openai-api/local/small from 33.3 to 100.0 % compliance" in collection.headline
+
+
+def test_panels_of_one_model_with_a_long_name_can_be_told_apart(scores):
+    model = Model("openai-api/local/a-name-that-is-too-long-for-a-panel", None)
+    figures, _ = figures_of(collection_of(measured(scores, model)).runs)
+    titles = re.findall(r"<!-- (a-name.*?) -->|>(a-name.*?)<", figures[0].svg.decode())
+    assert {comment or text for comment, text in titles} == {
+        "a-name-that-is-too-long\N{HORIZONTAL ELLIPSIS}",
+        "a-name-t\N{HORIZONTAL ELLIPSIS}, wording terse",
+        "a-name-t\N{HORIZONTAL ELLIPSIS}, consume apply",
+    }

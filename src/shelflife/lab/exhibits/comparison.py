@@ -56,9 +56,9 @@ def rows_beside_the_paper(
     return tuple(rows)
 
 
-def notes(where: str, *more: str | None) -> tuple[str, ...]:
-    """What is said under a table, last where the paper has it."""
-    return (*(note for note in more if note), f"Paper: {where}.")
+def notes(where: str | None, *more: str | None) -> tuple[str, ...]:
+    """What is said under a table, last where the paper has it, if it has."""
+    return tuple(note for note in (*more, where and f"Paper: {where}.") if note)
 
 
 def default_note(arms: Sequence[str]) -> str | None:

@@ -334,11 +334,7 @@ def under_attack(runs: Runs) -> Exhibit:
             Column("Names"),
         ),
         tuple(_rows_of_attacks(runs)),
-        tuple(
-            note
-            for note in (*_NOTES, default_note([run.spec.arm for run in runs.all if run.hostile]))
-            if note
-        ),
+        notes(None, *_NOTES, default_note([run.spec.arm for run in runs.all if run.hostile])),
     )
 
 

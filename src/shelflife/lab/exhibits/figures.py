@@ -33,6 +33,8 @@ INKS = {
 _ARMS = ("A0", "A1", "A2", "A2D")
 _PANEL_WIDTH, _PANEL_HEIGHT = 2.35, 1.75
 _PER_LINE = 4
+_LONGEST_TITLE, _SHORTEST_NAME = 24, 6
+"""In letters, over a panel."""
 _ROOM_FOR_A_NUMBER = 16
 """In percent points of a panel."""
 
@@ -345,8 +347,19 @@ def _canvas(plan: _Plan, subjects: Sequence[Subject | GrowthPanel]) -> "Canvas":
 
 
 def _shortened(name: str) -> str:
+    """As much as fits over a panel: how it was played stays, and the beginning of the model's own name."""
     one_line = " ".join(name.split())
-    return one_line if len(one_line) <= 26 else f"{one_line[:25]}\N{HORIZONTAL ELLIPSIS}"
+    if len(one_line) <= _LONGEST_TITLE:
+        return one_line
+    planner, comma, settings = one_line.rpartition(", ")
+    model = (planner or settings).rpartition("/")[2]
+    played = f"{comma}{settings}" if planner else ""
+    room = max(_LONGEST_TITLE - len(played), _SHORTEST_NAME)
+    return f"{_cut(model, room)}{_cut(played, _LONGEST_TITLE - _SHORTEST_NAME)}"
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: length - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
 def _saved(canvas: "Canvas", format: str) -> bytes:

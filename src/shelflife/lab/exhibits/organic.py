@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from shelflife.client import EXACT
 from shelflife.lab.exhibits.cells import Column, Exhibit, Row, count, kind_of_tokens, label, number
-from shelflife.lab.exhibits.comparison import PLANNER, default_note
+from shelflife.lab.exhibits.comparison import PLANNER, default_note, notes
 from shelflife.lab.exhibits.pools import ALL_ARMS, Pool, Runs, Subject, saved_percent
 from shelflife.lab.growth import SinceDrift
 
@@ -118,16 +118,13 @@ def organic(runs: Runs) -> Exhibit:
             Column("of questions", "Bytes (kB)"),
         ),
         tuple(rows),
-        tuple(
-            note
-            for note in (
-                _ARMS_NOTE,
-                _RELEASES_NOTE,
-                "Saving kept: of the retries that a memory saves where nothing drifts (those of A0 less those with no drift), how many it saves here.",
-                "A stale value that is sent is refused, or carried out where the server has nothing to check it by any more.",
-                default_note(runs.arms(*runs.organic_streams())),
-            )
-            if note
+        notes(
+            None,
+            _ARMS_NOTE,
+            _RELEASES_NOTE,
+            "Saving kept: of the retries that a memory saves where nothing drifts (those of A0 less those with no drift), how many it saves here.",
+            "A stale value that is sent is refused, or carried out where the server has nothing to check it by any more.",
+            default_note(runs.arms(*runs.organic_streams())),
         ),
     )
 

@@ -17,7 +17,7 @@ from shelflife.lab.exhibits.cells import (
     number,
     signed,
 )
-from shelflife.lab.exhibits.comparison import PLANNER, default_note
+from shelflife.lab.exhibits.comparison import PLANNER, default_note, notes
 from shelflife.lab.exhibits.pools import ALL_ARMS, Pool, Runs, saved_percent
 from shelflife.lab.scores import RunScore
 from shelflife.lab.spec import PLAIN_CONSUME, PLAIN_LEVEL, PLAIN_WORDING, Consume, RunSpec
@@ -66,7 +66,8 @@ def measured(runs: Runs) -> Exhibit:
             Column("saved (%)", "Tokens", is_comparable=False),
         ),
         tuple(rows),
-        _told(
+        notes(
+            None,
             "The planner is the model as its server names it, with the digest of its file where the server tells one. It is asked at temperature 0 where it takes one.",
             "Tokens are those that the server counts. What is saved is against the same model without memory, where that was run.",
             "Done: episodes that were completed. Right: the share of evictions that were right, which is their precision. Stale done: requests that were carried out with a remembered value that the server would not give any more.",
@@ -111,15 +112,12 @@ def prompt_sensitivity(runs: Runs) -> Exhibit:
             Column("Tokens", is_comparable=False),
         ),
         tuple(rows),
-        _told(
+        notes(
+            None,
             "The paper has one base prompt for each domain, and names what other words would do as untested (its limitations, Prompt and task coverage).",
             f"Each wording ({', '.join(wordings())}) says the same; every record keeps its words. Simulated planners find their places in all of them, so nothing but their tokens can differ.",
         ),
     )
-
-
-def _told(*said: str | None) -> tuple[str, ...]:
-    return tuple(note for note in said if note)
 
 
 def _pools(runs: Iterable[RunScore]) -> dict[RunSpec, Pool]:

@@ -41,10 +41,6 @@ def other_streams(runs: Runs) -> Exhibit:
                 _row(stream, subject, arm, pool, is_first=index == 0)
                 for index, (arm, pool) in enumerate(played)
             )
-    said = (
-        default_note(runs.arms(*streams)),
-        "Counts are means over seeds, rates are pooled over their episodes.",
-    )
     return Exhibit(
         "other-streams",
         "Other streams",
@@ -63,7 +59,11 @@ def other_streams(runs: Runs) -> Exhibit:
             Column("Tokens"),
         ),
         tuple(rows),
-        tuple(note for note in said if note),
+        notes(
+            None,
+            default_note(runs.arms(*streams)),
+            "Counts are means over seeds, rates are pooled over their episodes.",
+        ),
     )
 
 
