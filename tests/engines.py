@@ -151,7 +151,7 @@ class _Valkey:
     def start(self):
         settings = {"port": self._port, "dir": self._folder, "save": "", "appendonly": "yes"}
         settings |= {"bind": "127.0.0.1", "appendfsync": "always"}
-        chosen = [part for name, value in settings.items() for part in (f"--{name}", value)]
+        chosen = [part for name, value in settings.items() for part in (f"--{name}", str(value))]
         return subprocess.Popen([self._program, *chosen], stdout=subprocess.DEVNULL)
 
     def is_up(self):
@@ -181,8 +181,13 @@ def _look_after(kind, folder):
 
         def kill():
             nonlocal process
+            process.send_signal(signal.SIGSTOP)  # so that it starts nothing more
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
             process.kill()
             process.wait()
+            for child in children:
+                with suppress(ProcessLookupError):
+                    os.kill(int(child), signal.SIGKILL)
             process = None
 
         start()
