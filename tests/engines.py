@@ -181,8 +181,13 @@ def _look_after(kind, folder):
 
         def kill():
             nonlocal process
+            process.send_signal(signal.SIGSTOP)  # so that it starts nothing more
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
             process.kill()
             process.wait()
+            for child in children:
+                with suppress(ProcessLookupError):
+                    os.kill(int(child), signal.SIGKILL)
             process = None
 
         start()

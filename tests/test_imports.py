@@ -59,7 +59,18 @@ def run(program, *blocked):
     )
 
 
-EXTRAS = ("fastapi", "starlette", "pydantic", "uvicorn", "stripe", "httpx2", "sqlalchemy", "litestar")
+EXTRAS = (
+    "fastapi",
+    "starlette",
+    "pydantic",
+    "uvicorn",
+    "stripe",
+    "httpx2",
+    "sqlalchemy",
+    "litestar",
+    "psycopg",
+    "redis",
+)
 
 
 def test_importing_the_package_does_no_work():
@@ -119,6 +130,11 @@ def test_a_command_without_its_extra_says_what_to_install(command, extra):
         ("import shelflife.integrations.litestar", "litestar", "litestar"),
         ("import shelflife.integrations.ed25519", "cryptography", "signed"),
         ("import shelflife.testing", "uvicorn", "server"),
+        (
+            "from shelflife.server import Provider; Provider({}, log='postgresql://h/x')",
+            "psycopg",
+            "postgres",
+        ),
         ("import shelflife.integrations.httpx2", "httpx2", "httpx2"),
         ("import shelflife.integrations.httpx", "httpx", "httpx"),
         ("from shelflife.lab import play", "httpx2", "lab"),

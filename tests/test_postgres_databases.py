@@ -101,6 +101,18 @@ def test_a_schema_that_somebody_else_uses_is_left_alone(postgres, postgres_url):
         Database(postgres_url, NOTES).open()
 
 
+def test_where_a_schema_is_there_already_nobody_needs_the_right_to_make_one(postgres):
+    with psycopg.connect(postgres.url) as connection:
+        connection.execute("create role clerk login")
+        connection.execute("create schema made_before authorization clerk")
+    clerks = postgres.url.replace("postgres@", "clerk@")
+    with closing(Database(clerks, NOTES, schema="made_before")) as database:
+        note(database, "a")
+        assert noted(database) == ["a"]
+    with pytest.raises(NotesError, match="cannot be opened: permission denied for database postgres"):
+        Database(clerks, NOTES, schema="made_never").open()
+
+
 @pytest.mark.parametrize(
     ("url", "sentence"),
     [

@@ -29,6 +29,8 @@ with needing("postgres"):
 __all__ = ["Connection", "Database"]
 
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,47}")
+_INSERTED = re.compile(r"values (\([?, ]+\))")
+_AT_ONCE = 500
 _MOST_CONNECTIONS = 4
 _LONGEST_STATEMENT_S = 60
 _FAILURES = (psycopg.Error, msgspec.MsgspecError, ShelflifeError, TypeError, ValueError, OSError)
@@ -70,8 +72,15 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
         return super().execute(_translated(statement), values or None)
 
     def executemany(self, statement: str, values: Iterable[Sequence[Any]]) -> None:
-        """Carry out a statement for each of these."""
-        if some := list(values):
+        """Carry out a statement for each of these. Of rows that are inserted many go at once: else each would take a turn."""
+        some = list(values)
+        if some and (row := _INSERTED.search(statement)):
+            before, after = statement[: row.start()], statement[row.end() :]
+            for first in range(0, len(some), _AT_ONCE):
+                part = some[first : first + _AT_ONCE]
+                rows = ", ".join([row[1]] * len(part))
+                self.execute(f"{before}values {rows}{after}", [value for one in part for value in one])
+        elif some:
             with self.cursor() as cursor:
                 cursor.executemany(_translated(statement), some)
 
@@ -176,14 +185,15 @@ class Database(Locking):
         return self._transaction("read", "begin isolation level repeatable read, read only")
 
     def writing(
-        self, is_done: Callable[[Connection], bool] | None = None
+        self, is_done: Callable[[Connection], bool] | None = None, *, patient: bool = False
     ) -> AbstractContextManager[Connection]:
-        """A transaction that is carried out whole, or with an error not at all.
+        """A transaction that is carried out whole, or with an error not at all. A `patient` one waits for others for a minute.
 
         When the connection is lost while it is concluded, nobody can tell. Then `is_done` may look, in another transaction; it must
         wait for whoever may still be at it. Others may write at the same time, unless the first thing that is done keeps them out.
         """
-        return self._transaction("written", "begin isolation level read committed, read write", is_done)
+        begin = "begin isolation level read committed, read write"
+        return self._transaction("written", begin, is_done, patient=patient)
 
     def noting(self) -> AbstractContextManager[Connection]:
         """As `writing`, for what need not survive a crash: the disk is not waited for."""
@@ -218,14 +228,23 @@ class Database(Locking):
 
     @contextmanager
     def _transaction(
-        self, what: str, begin: str, is_done: Callable[[Connection], bool] | None = None
+        self,
+        what: str,
+        begin: str,
+        is_done: Callable[[Connection], bool] | None = None,
+        *,
+        patient: bool = False,
     ) -> Iterator[Connection]:
         with self._failing(what):
             connection, is_concluded = self._begun(f"{begin}; {self._bounds}"), False
             try:
+                if patient:
+                    connection.execute("set local lock_timeout = 0")
+                    connection.longest_silence_s = _LONGEST_STATEMENT_S
                 yield connection
                 is_concluded = True
                 connection.execute("commit")
+                connection.longest_silence_s = self._longest_silence_s
             except BaseException as error:
                 is_lost = isinstance(error, psycopg.OperationalError)
                 self._put_back(connection, is_lost=is_lost)

@@ -9,6 +9,7 @@ from shelflife.cli import main
 from shelflife.contract.positions import Named
 from shelflife.server import Registry, SqliteLog
 from shelflife.server.faces import face_of
+from shelflife.server.logs import log_at
 from shelflife.server.wire import Level
 
 
@@ -38,12 +39,14 @@ def test_nothing_said_before_a_copy_was_put_back_counts_after_it_was_renewed(tmp
         assert told.unknown in ("foreign", "ahead", "old")
 
 
-def test_a_running_server_goes_on_with_the_renewed_log(tmp_path):
-    path = tmp_path / "state.db"
-    with closing(SqliteLog(path)) as log:
+@pytest.mark.parametrize("kind", ["file", "postgres"])
+def test_a_running_server_goes_on_with_the_renewed_log(tmp_path, kind, request, capsys):
+    path = tmp_path / "state.db" if kind == "file" else request.getfixturevalue("postgres_url")
+    with closing(log_at(path)) as log:
         registry = Registry({"codes": {"growth": {"code": "SPRING"}}}, log=log)
         before = registry.state
         assert main(["log", "renew", str(path)]) == 0
+        assert capsys.readouterr().out == f"{log.name} is another log now.\n"
         registry.reload_table("codes", set={"growth": {"code": "SUMMER"}})
         assert registry.state.log_id != before.log_id
         assert registry.rows("codes") == {"growth": {"code": "SUMMER"}}
@@ -63,3 +66,12 @@ def test_what_is_no_log_is_not_renewed(tmp_path, content, told, capsys):
     assert main(["log", "renew", str(path)]) == 1
     assert capsys.readouterr().err == f"shelflife: {told.format(path=path)}\n"
     assert (path.read_bytes() if path.exists() else None) == content
+
+
+def test_a_database_that_is_not_there_is_told_without_its_password(capsys):
+    assert main(["log", "renew", "postgres://ada:secret@127.0.0.1:1/shop"]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith(
+        "shelflife: the log postgresql://127.0.0.1:1/shop?schema=shelflife cannot be opened"
+    )
+    assert ("secret" in told, told.count("\n")) == (False, 1)

@@ -59,8 +59,8 @@ def test_a_rotation_costs_an_agent_one_retry_whichever_of_four_workers_it_meets(
         assert statuses == [422, *[201] * 9]
 
 
-def test_workers_end_when_the_first_process_is_killed(tmp_path):
-    with Serving("acme", "--workers", "2", "--state", str(tmp_path / "acme.db")) as served:
+def test_workers_over_a_database_end_when_the_first_process_is_killed(postgres_url):
+    with Serving("acme", "--workers", "2", "--state", postgres_url) as served:
         address = str(served.client.base_url).rstrip("/")
         wait_until(lambda: is_up(address))
         served.process.kill()

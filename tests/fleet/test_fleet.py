@@ -12,6 +12,7 @@ import pytest
 
 from shelflife.client import Guard, Memory
 from shelflife.integrations.httpx2 import MemoryTransport
+from shelflife.server import Disclosure, Provider
 from tests.engines import engine, schema_of_its_own
 from tests.fleet.fleets import Oracle, fleet_over, traffic
 from tests.integrations.event_streams import LISTENING, events
@@ -42,7 +43,7 @@ def oracle(fleet):
     return one
 
 
-@pytest.mark.spec("15.1", "15.2")
+@pytest.mark.spec("15.3", "15.4")
 def test_all_replicas_sign_the_same_for_a_position(fleet, oracle):
     at = fleet.position()
     oracle.reload(wait_s=20)
@@ -53,6 +54,19 @@ def test_all_replicas_sign_the_same_for_a_position(fleet, oracle):
         assert statement.pop("expires_at") > statement.pop("made_at")
         told.add((answer["key"], json.dumps(statement, sort_keys=True)))
     assert len(told) == 1
+
+
+@pytest.mark.spec("15.15")
+def test_replicas_that_disclose_less_show_a_client_the_same(postgres_url):
+    disclosure = Disclosure(secret="0123456789abcdef", client=lambda headers: headers.get("x-api-key", ""))
+    one, other = [Provider({"t": {"a": {}}}, log=postgres_url, disclosure=disclosure) for _ in range(2)]
+    one.registry.reload_table("t", set={"b": {}})
+    other.registry.catch_up()
+    for client in ("ada", "eve"):
+        faces = [each.face(each.state, {"x-api-key": client}) for each in (one, other)]
+        assert len({(face.position, face.log_id, face.digest, face.stamp.members) for face in faces}) == 1
+    for each in (one, other):
+        each.close()
 
 
 @pytest.mark.spec("13.3")

@@ -400,7 +400,19 @@ junk = st.recursive(
     ),
     max_leaves=10,
 )
-MEMBERS = ["table", "rows", "set", "remove", "version", "rules", "add", "operation", "request", "odd"]
+MEMBERS = [
+    "table",
+    "rows",
+    "set",
+    "remove",
+    "version",
+    "rules",
+    "add",
+    "operation",
+    "request",
+    "wait_s",
+    "odd",
+]
 bodies = st.one_of(
     st.dictionaries(st.sampled_from(MEMBERS), junk).map(json.dumps),
     junk.map(json.dumps),

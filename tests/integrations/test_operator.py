@@ -8,8 +8,9 @@ import pytest
 from fastapi import Depends, FastAPI, HTTPException
 
 from shelflife.cli import main
+from shelflife.contract.messages import Workers
 from shelflife.integrations.fastapi import install
-from shelflife.server import Provider, ReloadLimits, fix
+from shelflife.server import LogError, Provider, ReloadLimits, fix
 from shelflife.testing import serving
 from tests.calling import ADMIN, TOKEN, calling
 
@@ -177,7 +178,7 @@ def command(shop, capsys, monkeypatch):
         def command(verb, *arguments, at=address):
             status = main(["table", verb, at, *arguments])
             out, err = capsys.readouterr()
-            return status, out or err
+            return status, out + err
 
         yield command
 
@@ -202,6 +203,25 @@ def test_the_command_has_a_table_read_again(shop, command):
     status, told = command("refresh", "codes")
     assert (status, told.endswith(": 1 added, 1 removed, 0 changed.\n")) == (0, True)
     assert json.loads(command("refresh", "codes", "--json")[1])["added"] == []
+
+
+@pytest.mark.parametrize(
+    ("workers", "status", "told"),
+    [
+        (lambda wait_s: Workers(live=4, behind=0), 0, "All workers have it (4)."),
+        (lambda wait_s: Workers(live=4, behind=1), 1, "shelflife: 1 of 4 workers do not have it yet"),
+        (lambda wait_s: lost(), 1, "shelflife: whether all workers have it could not be found out"),
+    ],
+)
+def test_the_command_waits_for_all_workers_where_it_is_told_to(
+    shop, command, monkeypatch, workers, status, told
+):
+    monkeypatch.setattr(shop.provider.registry, "workers", workers)
+    assert command("refresh", "codes", "--wait", "5") == (status, f"codes has not changed.\n{told}\n")
+
+
+def lost():
+    raise LogError("the log is gone")
 
 
 def test_the_command_fails_in_one_sentence(shop, command, monkeypatch):

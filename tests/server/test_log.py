@@ -29,14 +29,6 @@ def path(tmp_path):
     return tmp_path / "state.db"
 
 
-@pytest.fixture(params=["file", "postgres"])
-def place(request, tmp_path):
-    """Where a log is, of either kind."""
-    if request.param == "file":
-        return str(tmp_path / "state.db")
-    return request.getfixturevalue("postgres_url")
-
-
 @pytest.fixture
 def small_tails(monkeypatch):
     """Logs that keep less than they do: what happens at a bound is the same wherever it is."""

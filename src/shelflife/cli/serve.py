@@ -130,7 +130,8 @@ def _app_of(options: argparse.Namespace) -> "tuple[FastAPI, Provider]":
     try:
         if options.api == "acme":
             gateway = _gateway(options)
-            provider = acme_provider(**settings)
+            with needing("postgres"):
+                provider = acme_provider(**settings)
             return acme_app(provider, gateway), provider
         if options.gateway != "in-process":
             raise CommandError("only acme has a gateway")
@@ -140,7 +141,8 @@ def _app_of(options: argparse.Namespace) -> "tuple[FastAPI, Provider]":
             "recipes": (recipes_provider, recipes_app),
         }
         provider_of, app_of = others[options.api]
-        provider = provider_of(**settings)
+        with needing("postgres"):
+            provider = provider_of(**settings)
         return app_of(provider), provider
     except ServerError as error:
         raise CommandError(str(error)) from error

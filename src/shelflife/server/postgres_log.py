@@ -25,6 +25,9 @@ class PostgresLog(SqlLog):
         self._database.open()
         super().__init__(self._database)
 
+    def _beginning(self) -> AbstractContextManager[Connection]:
+        return self._database.writing(patient=True)  # whoever is first may have large tables to write
+
     def _appending(self, entry: Entry) -> AbstractContextManager[Connection]:
         return self._database.writing(lambda connection: is_in(connection, entry))
 

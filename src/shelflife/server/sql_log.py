@@ -96,7 +96,7 @@ class SqlLog:
             connection.execute("delete from entries")
 
     def open(self, first: State, declared: Declared) -> State:
-        with self._tables.writing() as connection:
+        with self._beginning() as connection:
             rules, policies = _encode([*first.rules]), _encode(first.policies)
             beginning = first.log_id, first.number, first.digest, rules, policies
             statement = "insert into log values (0, ?, ?, ?, ?, ?) on conflict do nothing"
@@ -107,6 +107,9 @@ class SqlLog:
                 _write_declared(connection, declared)
         with self._tables.snapshot() as connection:
             return _state_in(connection)
+
+    def _beginning(self) -> AbstractContextManager[Connection]:
+        return self._tables.writing()
 
     def append(self, entry: Entry, after: State, declared: Declared) -> bool:
         with self._appending(entry) as connection:
