@@ -8,12 +8,13 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from shelflife.cli import lab_fetch
 from shelflife.cli.errors import CommandError, needing
+from shelflife.cli.lab_conduct import add_conduct, add_defences, positive
 from shelflife.cli.progress import Progress
 from shelflife.cli.tables import counted, print_table
 from shelflife.lab.planners.models import LONGEST_ANSWER_S
@@ -22,21 +23,13 @@ from shelflife.lab.records import RecordsError, RunStarted
 from shelflife.lab.scenarios import ScenarioError, load
 from shelflife.lab.scores import RunScore, as_json
 from shelflife.lab.spec import (
-    ADDRESSES,
     PLAIN,
     PLAIN_CONSUME,
     PLAIN_LEVEL,
     PLAIN_WORDING,
     Conduct,
     Consume,
-    Disclose,
-    Form,
-    Fresh,
-    Guarding,
-    LogKind,
-    Match,
     RunSpec,
-    StoreKind,
 )
 
 if TYPE_CHECKING:
@@ -95,8 +88,8 @@ def _add_run(verbs: "Verbs") -> None:
         metavar="NAME",
         help="of what the planner is told: plain (the default), terse or formal; may be repeated",
     )
-    _add_conduct(run)
-    _add_defences(run)
+    add_conduct(run)
+    add_defences(run)
     _add_model(run)
     run.add_argument(
         "--answers",
@@ -130,7 +123,7 @@ def _add_preflight(verbs: "Verbs") -> None:
         "--planner", required=True, help="as for run: compliant, conservative, …, or a model"
     )
     preflight.add_argument(
-        "--trials", type=_positive, default=8, metavar="N", help="for each shape and way; 8 by default"
+        "--trials", type=positive, default=8, metavar="N", help="for each shape and way; 8 by default"
     )
     preflight.add_argument("--seed", type=int, default=0, help="of a seeded planner")
     _add_model(preflight)
@@ -171,92 +164,11 @@ def _add_check(verbs: "Verbs") -> None:
     check.set_defaults(run=_check)
 
 
-def _add_conduct(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--wire",
-        dest="form",
-        choices=get_args(Form),
-        default=PLAIN.form,
-        help="the form of the contract: in every response, or only what the client does not know yet",
-    )
-    parser.add_argument(
-        "--fresh",
-        choices=get_args(Fresh),
-        default=PLAIN.fresh,
-        help="how the memory hears of drift before it fails: not, by asking before each episode, or by the change feed",
-    )
-    parser.add_argument(
-        "--precondition",
-        action="store_true",
-        help="requests that carry remembered values are refused when these have gone stale, and are mended",
-    )
-    parser.add_argument(
-        "--agents",
-        type=_positive,
-        default=PLAIN.agents,
-        metavar="N",
-        help="so many play each episode in turn, over one memory",
-    )
-    parser.add_argument(
-        "--workers",
-        type=_positive,
-        default=PLAIN.workers,
-        metavar="N",
-        help="the server has so many processes over one log; each request comes to any of them",
-    )
-    parser.add_argument(
-        "--log",
-        choices=get_args(LogKind),
-        default=PLAIN.log,
-        help=f"where these processes keep it; the address of PostgreSQL is in ${ADDRESSES['postgres']}",
-    )
-    parser.add_argument(
-        "--store",
-        choices=get_args(StoreKind),
-        default=PLAIN.store,
-        help="where the agents keep their memory: locally (in process, several in a file), or in an engine; that of"
-        f" Valkey is in ${ADDRESSES['valkey']}",
-    )
-    parser.add_argument(
-        "--match",
-        choices=get_args(Match),
-        default=PLAIN.match,
-        help="at --level 1 or 4, with the paper's members alone, no fix says what it is for: which requests it is taken to be for",
-    )
-
-
-def _add_defences(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--guard",
-        choices=get_args(Guarding),
-        default=PLAIN.guard,
-        help="what remembered fixes may set: all but credentials and addresses, also nothing about money,"
-        " or the fields of the stream alone",
-    )
-    parser.add_argument(
-        "--bound",
-        type=_positive,
-        metavar="N",
-        help="evict so many entries an hour; the others are suspect, and the server is asked before they are used",
-    )
-    parser.add_argument(
-        "--trust",
-        action="store_true",
-        help="the server signs its states for ten episodes at a time, and the memory believes nothing else",
-    )
-    parser.add_argument(
-        "--disclose",
-        choices=get_args(Disclose),
-        default=PLAIN.disclose,
-        help="what the server shows of its tables: names and keys, aliases, or aliases and no diffs",
-    )
-
-
 def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--base-url", metavar="URL", help="of a model's API")
     parser.add_argument(
         "--timeout",
-        type=_positive,
+        type=positive,
         default=LONGEST_ANSWER_S,
         metavar="S",
         help=f"wait so long for a model's answer; {LONGEST_ANSWER_S} by default",
@@ -271,14 +183,8 @@ def _add_playing(parser: argparse.ArgumentParser, *, worker_count: int, kept: st
         help=f"keep the records here; runs that are there already are not played again; {kept}",
     )
     parser.add_argument(
-        "--jobs", type=_positive, default=worker_count, metavar="N", help="play so many at once"
+        "--jobs", type=positive, default=worker_count, metavar="N", help="play so many at once"
     )
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError("must be a whole number, 1 at least")
-    return int(text)
 
 
 def _run(options: argparse.Namespace) -> None:

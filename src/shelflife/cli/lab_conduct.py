@@ -1,0 +1,108 @@
+"""How agents and server of a run have agreed to go about it, as flags of `shelflife lab run`."""
+
+import argparse
+from typing import get_args
+
+from shelflife.lab.spec import (
+    ADDRESSES,
+    PLAIN,
+    Disclose,
+    Form,
+    Fresh,
+    Guarding,
+    LogKind,
+    Match,
+    StoreKind,
+)
+
+__all__ = ["add_conduct", "add_defences", "positive"]
+
+
+def add_conduct(parser: argparse.ArgumentParser) -> None:
+    """How agents and server go about it."""
+    parser.add_argument(
+        "--wire",
+        dest="form",
+        choices=get_args(Form),
+        default=PLAIN.form,
+        help="the form of the contract: in every response, or only what the client does not know yet",
+    )
+    parser.add_argument(
+        "--fresh",
+        choices=get_args(Fresh),
+        default=PLAIN.fresh,
+        help="how the memory hears of drift before it fails: not, by asking before each episode, or by the change feed",
+    )
+    parser.add_argument(
+        "--precondition",
+        action="store_true",
+        help="requests that carry remembered values are refused when these have gone stale, and are mended",
+    )
+    parser.add_argument(
+        "--agents",
+        type=positive,
+        default=PLAIN.agents,
+        metavar="N",
+        help="so many play each episode in turn, over one memory",
+    )
+    parser.add_argument(
+        "--workers",
+        type=positive,
+        default=PLAIN.workers,
+        metavar="N",
+        help="the server has so many processes over one log; each request comes to any of them",
+    )
+    parser.add_argument(
+        "--log",
+        choices=get_args(LogKind),
+        default=PLAIN.log,
+        help=f"where these processes keep it; the address of PostgreSQL is in ${ADDRESSES['postgres']}",
+    )
+    parser.add_argument(
+        "--store",
+        choices=get_args(StoreKind),
+        default=PLAIN.store,
+        help="where the agents keep their memory: locally (in process, several in a file), or in an engine; that of"
+        f" Valkey is in ${ADDRESSES['valkey']}",
+    )
+    parser.add_argument(
+        "--match",
+        choices=get_args(Match),
+        default=PLAIN.match,
+        help="at --level 1 or 4, with the paper's members alone, no fix says what it is for: which requests it is taken to be for",
+    )
+
+
+def add_defences(parser: argparse.ArgumentParser) -> None:
+    """What agents and server do against those who mean them harm."""
+    parser.add_argument(
+        "--guard",
+        choices=get_args(Guarding),
+        default=PLAIN.guard,
+        help="what remembered fixes may set: all but credentials and addresses, also nothing about money,"
+        " or the fields of the stream alone",
+    )
+    parser.add_argument(
+        "--bound",
+        type=positive,
+        metavar="N",
+        help="evict so many entries an hour; the others are suspect, and the server is asked before they are used",
+    )
+    parser.add_argument(
+        "--trust",
+        action="store_true",
+        help="the server signs its states for ten episodes at a time, and the memory believes nothing else",
+    )
+    parser.add_argument(
+        "--disclose",
+        choices=get_args(Disclose),
+        default=PLAIN.disclose,
+        help="what the server shows of its tables: names and keys, aliases, or aliases and no diffs",
+    )
+
+
+def positive(text: str) -> int:
+    """A whole number from 1 on, as an option has it."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError("must be a whole number, 1 at least")
+    return int(text)

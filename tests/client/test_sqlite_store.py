@@ -1,0 +1,278 @@
+"""A store in a SQLite file: restarts, other processes, damage, forks, kills."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import suppress
+
+import pytest
+
+from shelflife.client.entries import Knowledge, place_of
+from shelflife.client.sqlite import SqliteStore
+from shelflife.client.stores import StoreError, Write
+from tests.client.entries import ORIGIN, entry, filed, put
+from tests.processes import started
+
+
+def found(store, plan="basic"):
+    return store.at(ORIGIN, [place_of(ORIGIN, "POST /x", {"plan": plan})])
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "memory.db"
+
+
+def test_a_file_is_there_again_after_a_restart(path):
+    store = SqliteStore(path)
+    put(store, entry())
+    store.close()
+    again = SqliteStore(path)
+    assert found(again) == [entry()]
+    assert list(again.shapes(ORIGIN, "POST /x")) == [("plan",)]
+    again.close()
+
+
+def test_two_stores_on_one_file_see_each_other(path):
+    one, other = SqliteStore(path), SqliteStore(path)
+    assert list(other.shapes(ORIGIN, "POST /x")) == []
+    put(one, entry())
+    assert list(other.shapes(ORIGIN, "POST /x")) == [("plan",)]
+    assert found(other) == [entry()]
+    known = one.known(ORIGIN)
+    one.write(ORIGIN, known.revision, Write(known.knowledge, drop=["t"]))
+    assert found(other) == []
+    one.close()
+    other.close()
+
+
+def test_two_stores_on_one_file_count_together_what_there_is_room_for(path):
+    one, other = SqliteStore(path), SqliteStore(path)
+    for number in range(8):
+        put(one if number % 2 else other, entry(f"plan {number}"), capacity=3)
+    assert [held.condition.when["plan"] for held in one.entries()] == ["plan 5", "plan 6", "plan 7"]
+    assert one.count(ORIGIN, "t") == other.count(ORIGIN, "t") == 3
+    one.close()
+    other.close()
+
+
+def test_a_file_with_the_indexes_of_an_earlier_version_is_used_as_it_is(path):
+    older = SqliteStore(path)
+    older.open()
+    older.close()
+    edit(path, "drop index entries_by_place")
+    edit(path, "create index entries_by_place on entries (place)")
+    edit(path, "create index entries_by_slot on entries (slot)")
+    store = SqliteStore(path)
+    put(store, entry(value="P1"))
+    put(store, entry(value="P2"))
+    assert found(store) == [entry(value="P2")]
+    store.close()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.write_bytes(b"this is no database, but a text of some length" * 100),
+        lambda path: (path.unlink(), path.mkdir()),
+        lambda path: edit(path, "drop table entries"),
+        lambda path: edit(path, "update entries set entry = 'x'"),
+        lambda path: edit(path, "update entries set entry = 7"),
+        lambda path: edit(path, "pragma user_version = 99"),
+        lambda path: edit(path, "pragma user_version = 0"),
+        lambda path: edit(path, "pragma application_id = 7"),
+    ],
+)
+def test_a_damaged_file_is_a_store_error_in_one_sentence(path, damage):
+    store = SqliteStore(path)
+    put(store, entry())
+    store.close()
+    damage(path)
+    with pytest.raises(StoreError) as refusal:
+        found(SqliteStore(path))
+    assert str(path) in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "delete from entries",
+        "update entries set tags = 'x'",
+        "update entries set entry = 'x'",
+        "update entries set entry = null",
+    ],
+)
+def test_a_file_that_somebody_has_edited_is_a_store_error_in_every_verb(path, damage):
+    store = SqliteStore(path)
+    put(store, entry())
+    edit(path, "pragma ignore_check_constraints = 1")
+    with suppress(sqlite3.IntegrityError):
+        edit(path, damage)
+    known = store.known(ORIGIN)
+    for verb in (
+        lambda: store.write(ORIGIN, known.revision, Write(known.knowledge, drop=["t"])),
+        lambda: list(store.entries()),
+        lambda: store.tagged(ORIGIN, "t"),
+        lambda: put(store, entry(value="P2")),
+    ):
+        with suppress(StoreError):
+            verb()
+    store.close()
+
+
+def test_what_is_not_unicode_is_a_store_error(path):
+    store = SqliteStore(path)
+    with pytest.raises(StoreError):
+        store.known("\ud800")
+    with pytest.raises(StoreError):
+        store.count("\ud800", "t")
+    with pytest.raises(StoreError):
+        put(store, entry(), root="\ud800")
+    store.close()
+
+
+def test_a_file_is_opened_with_the_first_verb_and_tried_again_with_the_next(tmp_path):
+    path = tmp_path / "folder" / "memory.db"
+    store = SqliteStore(path)
+    with pytest.raises(StoreError, match="unable to open"):
+        store.known(ORIGIN)
+    with pytest.raises(StoreError, match="unable to open"):
+        store.open()
+    path.parent.mkdir()
+    put(store, entry())
+    assert found(store) == [entry()]
+    store.close()
+
+
+def test_a_file_that_was_deleted_is_made_anew_and_what_was_known_of_it_counts_no_longer(path):
+    store = SqliteStore(path)
+    put(store, entry())
+    stale = store.known(ORIGIN)
+    path.unlink()
+    assert store.write(ORIGIN, stale.revision, Write(stale.knowledge, put=[filed(entry("b"))])) is None
+    assert store.known(ORIGIN) == (Knowledge(), 0)
+    put(store, entry("b"))
+    other = SqliteStore(path)
+    assert list(other.entries()) == [entry("b")]
+    other.close()
+    store.close()
+
+
+def test_a_file_stays_where_it_was_when_the_process_goes_to_another_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    store = SqliteStore("memory.db")
+    put(store, entry("a"))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    put(store, entry("b"))
+    assert {one.condition.when["plan"] for one in store.entries()} == {"a", "b"}
+    store.close()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_opens_the_file_for_itself(path):
+    store = SqliteStore(path)
+    put(store, entry("a"))
+    child = os.fork()
+    if not child:
+        try:
+            put(store, entry("b"))
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    put(store, entry("c"))
+    assert {one.condition.when["plan"] for one in store.entries()} == {"a", "b", "c"}
+    store.close()
+
+
+def test_a_file_that_cannot_be_written_keeps_being_read_however_much_is_used(path):
+    store = SqliteStore(path)
+    put(store, entry())
+    looking = SqliteStore(path, read_only=True)
+    for number in range(600):
+        looking.used(ORIGIN, [f"{number:032x}"])
+    assert found(looking) == [entry()]
+    looking.close()
+    store.close()
+
+
+def test_a_file_of_an_older_format_starts_anew_and_says_so(path, caplog):
+    store = SqliteStore(path)
+    put(store, entry())
+    store.close()
+    edit(path, "alter table roots rename to origins")
+    edit(path, "pragma user_version = 5")
+    with pytest.raises(StoreError, match="has format 5; this version of shelflife reads 6"):
+        SqliteStore(path, read_only=True)
+    again = SqliteStore(path)
+    again.open()
+    assert f"the memory {path} was of an older format and has started anew" in caplog.text
+    assert list(again.entries()) == []
+    assert again.known(ORIGIN) == (Knowledge(), 0)
+    again.close()
+
+
+def edit(path, statement):
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute(statement)
+    connection.close()
+
+
+def test_a_locked_file_is_a_store_error(path):
+    store = SqliteStore(path, busy_timeout_s=0.05)
+    rival = sqlite3.connect(path, isolation_level=None)
+    rival.execute("begin immediate")
+    with pytest.raises(StoreError, match="locked"):
+        put(store, entry())
+    rival.execute("rollback")
+    assert put(store, entry()) is not None
+    rival.close()
+    store.close()
+
+
+def test_a_file_opened_to_be_looked_at_is_not_written(path):
+    with pytest.raises(StoreError, match="unable to open"):
+        SqliteStore(path, read_only=True)
+    store = SqliteStore(path)
+    put(store, entry())
+    looking = SqliteStore(path, read_only=True)
+    assert list(looking.entries()) == [entry()]
+    with pytest.raises(StoreError, match="readonly"):
+        put(looking, entry("b"))
+    looking.close()
+    store.close()
+
+
+LEARNER = """
+import sys
+from shelflife.client.sqlite import SqliteStore
+from tests.client.kinds import store_of
+from tests.client.own_store import ListStore
+from tests.client.entries import entry, put
+
+store = SqliteStore(sys.argv[1])
+print("up", flush=True)
+for number in range(100_000):
+    put(store, entry(str(number)))
+    print(number, flush=True)
+"""
+
+
+def test_a_kill_in_a_burst_of_writes_loses_at_most_the_one_in_flight(path):
+    with started([sys.executable, "-c", LEARNER, path], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "up\n"
+        for _ in range(50):
+            process.stdout.readline()
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        rest = process.stdout.read().split()
+        last = int(rest[-1]) if rest else 49
+    store = SqliteStore(path)
+    held = {int(one.condition.when["plan"]) for one in store.entries()}
+    assert held in (set(range(last + 1)), set(range(last + 2)))
+    assert store.count(ORIGIN, "t") == len(held)
+    store.close()
