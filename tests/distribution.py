@@ -23,6 +23,8 @@ _APART = {
 """Long modules whose tests have little in common."""
 
 _TOGETHER = {
+    "tests/fleet/test_fleet.py": "a fleet",
+    "tests/fleet/test_agents.py": "a fleet",
     "tests/lab/test_exhibits.py": "drawn by Matplotlib",
     "tests/lab/test_beyond.py": "drawn by Matplotlib",
     "tests/lab/test_models.py": "asked through inspect-ai",

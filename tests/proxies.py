@@ -44,10 +44,16 @@ class Proxy:
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
 
+    def url_of(self, url):
+        """The same engine, by way of this."""
+        is_postgres = url.startswith("postgresql")
+        return self.postgres_url_of(url) if is_postgres else f"redis://127.0.0.1:{self.port}/0"
+
     def postgres_url_of(self, url):
         """The same database, by way of this."""
-        schema = parse_qs(urlsplit(url).query)["schema"][0]
-        return f"postgresql://postgres:hidden@127.0.0.1:{self.port}/postgres?sslmode=disable&schema={schema}"
+        schema = parse_qs(urlsplit(url).query).get("schema")
+        named = f"&schema={schema[0]}" if schema else ""
+        return f"postgresql://postgres:hidden@127.0.0.1:{self.port}/postgres?sslmode=disable{named}"
 
     def _accept(self):
         with suppress(OSError):

@@ -48,13 +48,6 @@ def opened():
         memory.close()
 
 
-def by_way_of(proxy, where):
-    """The same engine, with a network of ours in between."""
-    if where.startswith("postgresql"):
-        return proxy.postgres_url_of(where)
-    return f"redis://127.0.0.1:{proxy.port}/0"
-
-
 def trips_of(memory, do):
     """How often the engine is asked while something is done."""
     store, counted = memory.store, []
@@ -172,7 +165,7 @@ def test_near_one_s_own_writes_are_seen_at_once(where, opened):
 
 def test_near_a_broken_channel_sends_recalls_to_the_store(where, opened, caplog):
     with Proxy(where) as proxy:
-        near, other = opened(by_way_of(proxy, where), near=True), opened(where)
+        near, other = opened(proxy.url_of(where), near=True), opened(where)
         other.observe(said(rejection()))
         eventually(lambda: not trips_of(near, lambda: near.recall("http://h", OPERATION, {})))
         near.store._channel._connect = lambda: (_ for _ in ()).throw(
@@ -188,7 +181,7 @@ def test_near_a_broken_channel_sends_recalls_to_the_store(where, opened, caplog)
 
 def test_near_a_silent_channel_counts_as_broken_after_the_longest_lag(where, opened):
     with Proxy(where) as proxy:
-        near, other = opened(by_way_of(proxy, where), near=True), opened(where)
+        near, other = opened(proxy.url_of(where), near=True), opened(where)
         other.observe(said(rejection()))
         eventually(lambda: not trips_of(near, lambda: near.recall("http://h", OPERATION, {})))
         proxy.is_silent = True
@@ -207,7 +200,7 @@ def test_near_a_silent_channel_counts_as_broken_after_the_longest_lag(where, ope
 @pytest.mark.parametrize("fault", ["silent", "cut off"])
 def test_an_engine_that_is_away_holds_up_no_step_for_long_and_is_told_once(where, opened, fault):
     with Proxy(where) as proxy:
-        memory, events = opened(by_way_of(proxy, where)), []
+        memory, events = opened(proxy.url_of(where)), []
         memory._telling._on_event = events.append
         memory.observe(said(rejection()))
         assert len(memory.recall("http://h", OPERATION, {})) == 1
@@ -231,7 +224,7 @@ def test_an_engine_that_is_away_holds_up_no_step_for_long_and_is_told_once(where
 def test_an_engine_that_comes_back_is_used_again_and_first_the_server_is_asked(
     where, opened, address, provider
 ):
-    with Proxy(where) as proxy, Agent(address, store=opened(by_way_of(proxy, where)).store) as agent:
+    with Proxy(where) as proxy, Agent(address, store=opened(proxy.url_of(where)).store) as agent:
         agent.call(GOVERNED)
         proxy.is_silent = True
         rotate(provider)
@@ -265,7 +258,7 @@ def test_an_event_loop_does_not_wait_for_a_store(where, opened, address):
         return max(later - sooner for sooner, later in pairwise(ticks))
 
     with Proxy(where) as proxy:
-        memory = opened(by_way_of(proxy, where))
+        memory = opened(proxy.url_of(where))
         assert asyncio.run(played(proxy, memory)) < LONGEST_VERB_S / 2
 
 

@@ -5,7 +5,6 @@ import os
 import random
 import signal
 import threading
-import time
 
 import httpx2
 import pytest
@@ -13,34 +12,11 @@ import pytest
 from shelflife.client import Guard, Memory
 from shelflife.integrations.httpx2 import MemoryTransport
 from shelflife.server import Disclosure, Provider
-from tests.engines import engine, schema_of_its_own
-from tests.fleet.fleets import Oracle, fleet_over, traffic
+from tests.fleet.fleets import traffic
 from tests.integrations.event_streams import LISTENING, events
 from tests.processes import wait_until
 
 IS_LONG = os.environ.get("SHELFLIFE_TESTS") == "long"
-
-
-@pytest.fixture(scope="module")
-def database():
-    """One of its own, for it is killed."""
-    with engine("postgres") as own:
-        yield own
-
-
-@pytest.fixture(scope="module")
-def fleet(database, tmp_path_factory):
-    with fleet_over(database, schema_of_its_own(database.url), tmp_path_factory.mktemp("fleet")) as one:
-        yield one
-
-
-@pytest.fixture
-def oracle(fleet):
-    """It begins with a state of its own that all have."""
-    one = Oracle(fleet)
-    one.sent = int(time.time() * 1000)
-    wait_until(lambda: (one.reload(wait_s=20) or {}).get("workers") == {"live": 4, "behind": 0}, 60)
-    return one
 
 
 @pytest.mark.spec("15.3", "15.4")
