@@ -160,3 +160,22 @@ def trouble(chance, store_engine, way):
         case "killed":
             store_engine.kill()
             store_engine.start()
+
+
+@pytest.mark.parametrize("kind", ["of its own", "in an engine"])
+def test_a_rotation_costs_an_agent_one_retry_whichever_machine_answers(fleet, oracle, valkey_url, kind):
+    with closing(Memory() if kind == "of its own" else Memory.at(valkey_url)) as memory:
+        statuses = []
+
+        def play(episode_count):
+            for _ in range(episode_count):
+                # a connection for each request, so that it comes to any worker of either machine
+                transport = MemoryTransport(memory, guard=Guard())
+                address = fleet.balancer.address
+                with httpx2.Client(base_url=address, transport=transport, trust_env=False) as client:
+                    statuses.append(client.post("/orders", json={"key": "7"}).status_code)
+
+        play(10)
+        oracle.reload(wait_s=20)
+        play(10)
+    assert statuses == [422, *[200] * 9, 422, *[200] * 9]
