@@ -30,7 +30,7 @@ from shelflife.client import InProcessStore, Memory, Question, SqliteStore, Stor
 from shelflife.client.sending import Send
 from shelflife.contract.versions import Versions
 from shelflife.integrations.ed25519 import trust
-from shelflife.server import endpoints, faces, feed, sqlite_log
+from shelflife.server import endpoints, faces, feed, sql_log
 from shelflife.server import log as server_log
 from tests.client.agents import Clock
 from tests.client.wires import KEY
@@ -165,7 +165,7 @@ class History(Moves):
         setting = self.setting
         return (
             (server_log, "MOST_ENTRIES", setting.most_entries),
-            (sqlite_log, "MOST_ENTRIES", setting.most_entries),
+            (sql_log, "MOST_ENTRIES", setting.most_entries),
             (faces, "_LONGEST_ACCOUNT", setting.longest_account),
             (feed, "_LONGEST_EVENT", setting.longest_account),
             (endpoints, "_LONGEST_ACCOUNT", setting.longest_answer),

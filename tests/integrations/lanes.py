@@ -59,6 +59,7 @@ class WatchedLog:
         self._is_answering = threading.Event()
         self._is_answering.set()
         self.open, self.append, self.declared = self._log.open, self._log.append, self._log.declared
+        self.note, self.workers = self._log.note, self._log.workers
 
     def read(self, number, digest):
         self.read_count += 1
@@ -92,7 +93,7 @@ class Worker:
     def __init__(self, path=None, codes=None, **options):
         rows = {plan: {"code": code} for plan, code in (codes or CODES).items()}
         self.log = None if path is None else WatchedLog(path)
-        self.provider = shop(rows, log=self.log, **options)
+        self.provider = shop(rows, log=self.log, **{"stale_for_s": LONGEST_STORY_S, **options})
         self.app = shop_app(self.provider)
         self.provider.be_ready()
 

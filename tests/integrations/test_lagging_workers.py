@@ -33,7 +33,8 @@ class LaggingLog(SqliteLog):
 
 def worker(log, *regions):
     """An API that wants the code of a region, on a worker that knows these regions, and its provider."""
-    provider = Provider({f"codes_{region}": {"a": {"code": f"{region}1"}} for region in regions}, log=log)
+    tables = {f"codes_{region}": {"a": {"code": f"{region}1"}} for region in regions}
+    provider = Provider(tables, log=log, stale_for_s=600)
 
     @provider.policy(version="1")
     def code_of_the_region(request, tables):

@@ -61,11 +61,6 @@ class Keeper:
         at = self._at_the_end_at
         return at is not None and time.monotonic() - at > self._stale_for_s
 
-    @property
-    def is_for_others(self) -> bool:
-        """Whether another thread looks at the log again and again."""
-        return self._thread not in (None, threading.current_thread())
-
     def start(self, number: int) -> None:
         """Begin, unless it has. The worker is known before it looks: whoever asks later how far all have come counts with it."""
         if self._thread is None:

@@ -74,8 +74,8 @@ class Registry(Forked):
         self.is_shared = log is not None
         """Whether others may append to the same log."""
         self._log: Log = InProcessLog() if log is None else log
-        self._failure: LogError | None = None
-        """Why the log could not be read the last time."""
+        self._failure: tuple[LogError, float] | None = None
+        """Why the log could not be read the last time, and until when nobody but who follows it tries again."""
         self._changing = threading.RLock()
         self._keeper = Keeper(self._log, self._take_in, self._tell, stale_for_s)
         self._on_change: list[Callable[[], None]] = []
@@ -109,16 +109,18 @@ class Registry(Forked):
             self._take_in()
 
     def _check_reach(self) -> None:
-        """Where a thread tries again and again to read the log, others do not try too: each would have to wait for it in turn."""
-        if self._failure is not None and self._keeper.is_for_others:
-            raise LogError(str(self._failure))
+        """After it took long to find that the log cannot be read, nobody tries for as long again: they would wait for it in turn."""
+        if self._failure is not None and time.monotonic() < self._failure[1]:
+            raise LogError(str(self._failure[0]))
 
     def _take_in(self) -> State:
         with self._changing:
+            begun_at = time.monotonic()
             try:
                 news = self._log.read(self.state.number, self.state.digest)
             except LogError as error:
-                self._failure = error
+                failed_at = time.monotonic()
+                self._failure = error, failed_at + (failed_at - begun_at)
                 raise
             self._failure = None
             if isinstance(news, State):
