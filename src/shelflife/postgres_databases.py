@@ -36,6 +36,9 @@ _LONGEST_STATEMENT_S = 60
 _FAILURES = (psycopg.Error, msgspec.MsgspecError, ShelflifeError, TypeError, ValueError, OSError)
 """All but the first where somebody has edited what is there, or a text is not Unicode."""
 
+_LOST = (psycopg.OperationalError, TimeoutError)
+"""What shows that a connection is of no use any more: it has ended, or nothing was heard for too long."""
+
 _MAKING = 0x5348_4C46
 """The lock under which schemas are made: processes race for it."""
 
@@ -54,10 +57,6 @@ _log = logging.getLogger("shelflife")
 
 _orphans: list[Any] = []
 """Connections of the parent, in a child: they are kept so that nothing ever ends them."""
-
-
-class _Silence(psycopg.OperationalError):
-    """The database has said nothing for too long."""
 
 
 class Connection(psycopg.Connection[tuple[Any, ...]]):
@@ -103,7 +102,7 @@ def _unless_silent(steps: Generator[Any, Any, Any], longest_s: float) -> Generat
             if ready:
                 heard_at = time.monotonic()
             elif time.monotonic() - heard_at > longest_s:
-                raise _Silence(f"it has not answered for {longest_s:g} s")
+                raise TimeoutError(f"it has not answered for {longest_s:g} s")
             wanted = steps.send(ready)
     except StopIteration as end:
         return end.value
@@ -246,7 +245,7 @@ class Database(Locking):
                 connection.execute("commit")
                 connection.longest_silence_s = self._longest_silence_s
             except BaseException as error:
-                is_lost = isinstance(error, psycopg.OperationalError)
+                is_lost = isinstance(error, _LOST)
                 self._put_back(connection, is_lost=is_lost)
                 if is_done is None or not (is_lost and is_concluded) or not self._is_done(is_done, error):
                     raise
@@ -276,9 +275,9 @@ class Database(Locking):
             if idle is not None:
                 try:
                     return idle, idle.execute(statement, values)
-                except psycopg.OperationalError as error:
+                except _LOST as error:
                     self._lose(idle)
-                    if isinstance(error, _Silence):
+                    if isinstance(error, TimeoutError):
                         raise
             connection = self._connected()
             return connection, connection.execute(statement, values)
@@ -291,7 +290,7 @@ class Database(Locking):
         try:
             if not is_lost and connection.info.transaction_status != _IN_NO_TRANSACTION:
                 connection.execute("rollback")
-        except psycopg.Error:
+        except (psycopg.Error, TimeoutError):
             is_lost = True
         if is_lost:
             self._lose(connection)
