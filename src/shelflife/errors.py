@@ -22,7 +22,6 @@ ShelflifeError
 │   ├── Rejected              it violates a policy
 │   └── PreconditionFailed    what its remembered values rest on has moved
 ├── StoreError                a memory's store cannot do what it is asked to do
-│   └── SetBack               it has lost writes: it is as it was before something that was seen of it
 ├── Distrust                  what a server says of its state is not to be believed
 ├── KeyFileError              a file holds no usable key or endorsement, or cannot be written
 ├── ServingError              an app does not start on loopback

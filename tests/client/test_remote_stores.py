@@ -6,15 +6,17 @@ import time
 from contextlib import closing
 from itertools import pairwise
 
+import anyio
 import httpx2
 import pytest
 import redis
 
 from shelflife.client import Guard, InProcessStore, Memory, SqliteStore, StoreError
+from shelflife.client.asking import advanced_in_thread
 from shelflife.client.events import Evicted, Stored, StoreFailed
 from shelflife.client.near import LONGEST_LAG_S
 from shelflife.client.postgres import PostgresStore
-from shelflife.client.remote import LONGEST_VERB_S
+from shelflife.client.remote import LONGEST_VERB_S, RemoteStore, Told, _Circuit
 from shelflife.client.valkey import ValkeyStore
 from shelflife.integrations.httpx2 import AsyncMemoryTransport, MemoryTransport
 from tests.acme_world import GOVERNED, rotate
@@ -338,7 +340,7 @@ def test_a_full_valkey_is_a_store_error_and_what_is_there_can_be_read(valkey_url
         try:
             with pytest.raises(StoreError, match=r"cannot be written: .*memory"):
                 put(store, entry("b"))
-            store._circuit.note(None)
+            store._circuit.close()
             assert store.at(ORIGIN, [entry().place]) == [entry()]
         finally:
             client.config_set("maxmemory", 0)
@@ -371,6 +373,154 @@ def test_a_thousand_threads_of_writes_lose_nothing_between_machines(where, opene
     for thread in threads:
         thread.join()
     assert len({one.id for one in stores[0].entries()}) == stores[1].count(ORIGIN, "t") == 40
+
+
+def test_every_memory_over_a_store_that_was_set_back_is_in_doubt_whatever_it_does_first(
+    where, address, provider, opened
+):
+    store = opened(where).store
+    with (
+        Agent(address, store=store, names_positions=True) as one,
+        Agent(address, store=store, names_positions=True) as other,
+    ):
+        one.call(GOVERNED)
+        copy = copied(where)
+        rotate(provider)
+        one.call(GOVERNED)
+        assert knows(one, GOVERNED) == knows(other, GOVERNED) == [{"promo_code": "WINTERLAUNCH26"}]
+        put_back(where, copy)
+        one.memory.forget("http://nobody")
+        one.memory.forget(address, type="NOTHING")
+        assert knows(one, GOVERNED) == knows(other, GOVERNED) == []
+
+
+def test_near_a_namespace_that_is_removed_is_not_recalled_from(where, opened):
+    near, other = opened(where, near=True), opened(where)
+    other.observe(said(rejection()))
+    eventually(lambda: not trips_of(near, lambda: near.recall("http://h", OPERATION, {})))
+    other.store.clear()
+    eventually(lambda: near.recall("http://h", OPERATION, {}) == [], LONGEST_LAG_S + SLACK_S)
+    other.observe(said(rejection(when={"b": None})))
+    assert len(other.recall("http://h", OPERATION, {})) == 1
+
+
+def test_near_an_engine_that_is_down_is_told_once_and_heard_again(where, opened, caplog, capfd):
+    with Proxy(where) as proxy:
+        near = opened(proxy.url_of(where), near=True)
+        near.observe(said(rejection()))
+        eventually(lambda: not trips_of(near, lambda: near.recall("http://h", OPERATION, {})))
+        proxy.is_silent = True
+        proxy.cut()
+        eventually(lambda: near.store._channel.life is None)
+        for _ in range(50):
+            near.recall("http://h", OPERATION, {})
+        assert [thread.name for thread in threading.enumerate()].count("shelflife-near") == 1
+        proxy.is_silent = False
+        proxy.cut()
+        eventually(lambda: near.recall("http://h", OPERATION, {}) and near.store.lag_s < LONGEST_LAG_S, 20)
+        assert caplog.text.count("is not heard of") == 1
+        assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_lag_is_without_bound_until_the_channel_was_heard(where, opened):
+    assert opened(where, near=True).store.lag_s == float("inf")
+    assert opened(where).store.lag_s is None
+
+
+# --- the circuit, and steps in threads
+
+
+def test_several_who_wait_when_a_store_fails_are_one_failure():
+    circuit = _Circuit()
+    let_in_at = [circuit.check() for _ in range(8)]
+    for one in let_in_at:
+        circuit.open(one, StoreError("away"))
+    assert circuit._pause_s == 1.0
+    with pytest.raises(StoreError, match="away"):
+        circuit.check()
+
+
+def test_what_is_no_failure_of_the_engine_leaves_the_circuit_as_it_is(where, opened):
+    store = opened(where).store
+    for error in (KeyError("x"), KeyboardInterrupt()):
+        with pytest.raises(type(error)):
+            store._called("read", lambda error=error: (_ for _ in ()).throw(error))
+    with pytest.raises(StoreError, match="cannot be read: garbage"):
+        store._called("read", lambda: (_ for _ in ()).throw(ValueError("garbage")))
+    assert store.known(ORIGIN).revision == 0
+    store._circuit.open(store._circuit.check(), StoreError("away"))
+    with pytest.raises(StoreError, match="away"):
+        store.known(ORIGIN)
+
+
+def test_whoever_cancels_again_and_again_waits_for_the_thread_and_no_longer():
+    async def played():
+        steps = slowly()
+        next(steps)
+        with anyio.move_on_after(0.05) as scope:
+            await advanced_in_thread(steps.send, None)
+        steps.close()
+        return scope.cancelled_caught
+
+    def slowly():
+        yield 1
+        time.sleep(0.3)
+        yield 2
+
+    assert asyncio.run(played())
+
+
+def test_what_steps_raise_in_a_thread_is_raised():
+    def failing():
+        raise RuntimeError("no such luck")
+        yield
+
+    with pytest.raises(RuntimeError, match="no such luck"):
+        asyncio.run(advanced_in_thread(failing().send, None))
+
+
+class Slow(RemoteStore):
+    """An engine in a variable, whose channel begins when a test says so."""
+
+    failures = ()
+    revision = 1 << 31
+
+    def __init__(self):
+        self.may_listen = threading.Event()
+        super().__init__("a variable", namespace="n", near=True)
+
+    def _look(self, look):
+        is_other = look.revision != self.revision
+        shapes = () if look.operation else None
+        return Told(self.revision, b"{}" if is_other else None, shapes, {}, [0] * len(look.tags))
+
+    def _listening(self):
+        self.may_listen.wait()
+        return self
+
+    def wait(self, timeout_s):
+        time.sleep(0.01)
+        return []
+
+    def catch_up(self):
+        return []
+
+    def _nothing(self, *given):
+        return []
+
+    _written = _tagged = _entries = _note = _clear = _disconnect = _nothing
+
+
+def test_near_what_was_looked_at_before_the_channel_was_there_is_not_taken_for_fresh():
+    with closing(Slow()) as store:
+        store.known(ORIGIN)
+        with store.moment():
+            store.known(ORIGIN)
+            store.revision = 2 << 31  # somebody writes, and nobody here listens yet
+            store.may_listen.set()
+            eventually(lambda: store._channel.is_fresh)
+            store.known(ORIGIN)
+        assert store.known(ORIGIN).revision == 2 << 31
 
 
 # --- where a memory lives

@@ -226,16 +226,19 @@ async def advanced_in_thread(go_on: Callable[[Any], Any], value: Any) -> Advance
     Two race here: the thread, and whoever cancels this. The steps are the thread's until it is done, which takes no longer than the
     store may take: only then is it cancelled.
     """
-    with suppress(RuntimeError):
+    try:
         asyncio.get_running_loop()
-        going = asyncio.ensure_future(asyncio.to_thread(advanced, go_on, value))
-        try:
-            return await asyncio.shield(going)
-        except asyncio.CancelledError:
-            with suppress(Exception):
-                await going
-            raise
-    return advanced(go_on, value)
+    except RuntimeError:
+        return advanced(go_on, value)
+    going = asyncio.ensure_future(asyncio.to_thread(advanced, go_on, value))
+    try:
+        return await asyncio.shield(going)
+    except asyncio.CancelledError:
+        while not going.done():
+            with suppress(asyncio.CancelledError):  # some libraries cancel again and again
+                await asyncio.wait({going})
+        going.exception()  # which nobody else asks for
+        raise
 
 
 async def _reply_to(step: Step, answer: AnyAnswering[Step] | None, patience: Patience) -> Reply | None:

@@ -1,13 +1,12 @@
 """How a near cache hears of what others write: over a channel of the engine, which shows all the time how far it may be behind."""
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import NamedTuple, Protocol
-
-import msgspec
 
 from shelflife.client.entries import Root
 
@@ -32,6 +31,8 @@ class News(NamedTuple):
     """A write that somebody has made."""
 
     root: Root
+    """Empty where all that there was has been removed."""
+
     before: int
     revision: int
     """What it has led to, from the revision before."""
@@ -75,15 +76,15 @@ class Channel:
         hear: Callable[[News | None], None],
         failures: tuple[type[Exception], ...],
     ) -> None:
-        """`hear` is told each write, and None when it cannot be known what was written."""
+        """`hear` is told each write, and None when it cannot be known what was written. `failures` is all that a listener may raise."""
         self.life: object | None = None
         """Another one for each connection; None while there is none."""
         self.newest: dict[Root, int] = {}
         """The highest revision of each root that was heard of in this life."""
         self._connect = connect
         self._hear = hear
-        self._failures: tuple[type[Exception], ...] = (*failures, msgspec.MsgspecError, OSError, ValueError)
-        self._caught_up_at = 0.0
+        self._failures = failures
+        self._caught_up_at = -math.inf
         self._thread: threading.Thread | None = None
         self._is_told = False
 
@@ -107,7 +108,8 @@ class Channel:
             thread.join()
 
     def _begin(self) -> None:
-        self.life = None
+        # Two threads may come here at once. Then the thread of the first finds that it is not wanted, and ends.
+        self.life, self._caught_up_at = None, -math.inf
         self._thread = threading.Thread(target=self._listen, name="shelflife-near", daemon=True)
         self._thread.start()
 
@@ -145,6 +147,8 @@ class Channel:
 
     def _take(self, told: Iterable[News]) -> None:
         for news in told:
+            if not news.root:
+                raise ValueError("all that was in it was removed")
             if len(self.newest) > _MOST_ROOTS:
                 raise ValueError("too many roots were heard of; it begins anew")
             # first this: whoever has looked before it and keeps what it saw after it must find out
@@ -156,8 +160,9 @@ class Channel:
         self._hear(None)
         if not self._is_told:
             self._is_told = True
+            why = " ".join(str(error).split())
             _log.warning(
-                "what others write to the memory is not heard of (%s); each recall asks the store", error
+                "what others write to the memory is not heard of (%s); each recall asks the store", why
             )
         pause_until = time.monotonic() + _PAUSE_S
         while self._is_wanted and time.monotonic() < pause_until:

@@ -217,7 +217,7 @@ class Observing(Forked):
         word = self._shelf.word_about(root)
         for asked_count in range(_MOST_ASKED):
             is_first = asked_count == 0
-            knowledge = self._shelf.known_here(self._shelf.store.known(root).knowledge)
+            knowledge = self._shelf.knowing(root)
             is_open = bool(knowledge.place.doubt) or (is_first and knowledge.place.at is None)
             if not (is_first and is_refresh) and not (is_open and self._back_off.may_ask(root)):
                 break
@@ -259,7 +259,7 @@ class Observing(Forked):
                 yield from self._by_versions(exchange, stamped, about, happened, is_doubted)
 
     def _is_known_by_versions_alone(self, root: Root) -> bool:
-        knowledge = self._shelf.known_here(self._shelf.store.known(root).knowledge)
+        knowledge = self._shelf.knowing(root)
         is_its_own_word = self._shelf.word_about(root).is_its_own
         return knowledge.place.at is None and bool(knowledge.versions.tables) and is_its_own_word
 
@@ -296,8 +296,7 @@ class Observing(Forked):
         root, shelf = exchange.root, self._shelf
         for _ in range(MOST_TRIES):
             with self._lock:
-                now, known = self._clock(), shelf.store.known(root)
-                knowledge = shelf.known_here(known.knowledge)
+                now, (known, knowledge) = self._clock(), shelf.on_record(root)
                 if answer is not None and answer.vouched is not None:
                     answer = answer if answer.vouched_before == knowledge.vouched else None
                 if shelf.words is None:
@@ -358,7 +357,7 @@ class Observing(Forked):
             raise StoreError("what a server has said could not be written")
 
     def _place(self, root: Root) -> Place:
-        return self._shelf.known_here(self._shelf.store.known(root).knowledge).place
+        return self._shelf.knowing(root).place
 
     def _finding_versions(self, root: Root, happened: list[Event]) -> Steps[None]:
         """A server that names no positions any more is at versions."""
@@ -388,8 +387,7 @@ class Observing(Forked):
         with ExitStack() as while_asking:
             for _ in range(MOST_TRIES):
                 with self._lock:  # as above
-                    known = shelf.store.known(root)
-                    knowledge = shelf.known_here(known.knowledge)
+                    known, knowledge = shelf.on_record(root)
                     is_latest = about.knowledge == knowledge and not is_doubted
                     # While the server is asked nobody is locked out, and another may learn of a movement meanwhile: then the
                     # answer is about a state that is not the known one any more, and it is asked again.

@@ -182,6 +182,8 @@ class PostgresStore(RemoteStore):
                 statement = f"delete from {name} where root in (select number from roots where namespace = ?)"  # noqa: S608
                 connection.execute(statement, (self.namespace,))
             connection.execute("delete from roots where namespace = ?", (self.namespace,))
+            nothing = _encode(("", "0", "0", "", [], [])).decode()
+            connection.execute("select pg_notify(?, ?)", (self._news, nothing))
 
     def tag(self, root: Root, tag: str) -> int:
         """A tag of a root, in short."""
@@ -225,7 +227,7 @@ class _Writing:
         write: Write,
         used: Sequence[str],
     ) -> "_Writing | None":
-        """Take the root to its next revision, and tell those that listen; None when it is not at the revision before any more."""
+        """Take the root to its next revision; None when it is not at the revision before any more."""
         before, after = revisions
         knowledge, use_count = _encode(write.knowledge), len(used) + len(write.put)
         if before == 0:

@@ -4,10 +4,11 @@ What was looked at is kept with the revision that it is of. Every moment begins 
 that revision. A near cache spares it as long as a channel of the engine tells of every write.
 """
 
+import math
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, TypeVar
@@ -16,7 +17,7 @@ import msgspec
 
 from shelflife.client.entries import Entry, Knowledge, Root, Shape, is_below
 from shelflife.client.near import Channel, News
-from shelflife.client.stores import Known, SetBack, StoreError, Write, Written, revision_after
+from shelflife.client.stores import Known, StoreError, Write, Written, revision_after
 from shelflife.forks import Forked, mind_forks
 
 __all__ = ["LONGEST_CONNECTING_S", "LONGEST_VERB_S", "Look", "RemoteStore", "Told", "Wanted"]
@@ -30,6 +31,9 @@ _LONGEST_PAUSE_S = 30.0
 _MOST_ROOTS = 1024
 _MOST_PLACES = 20_000
 """Of one root: more are not kept at once."""
+
+_LONGEST_UNASKED_S = 10.0
+"""After this long a near copy is held to the engine: somebody may have emptied that by other means than ours, and no channel tells so."""
 
 _MOST_LOOKS = 64
 _MOST_NOTED = 256
@@ -104,6 +108,9 @@ class _Seen:
         self.shapes: dict[str, tuple[Shape, ...]] = {}
         self.places: dict[str, tuple[Entry, ...]] = {}
         self.counts: dict[str, int] = {}
+        self.life: object | None = None
+        """That of the channel when it was last looked at in the engine, and not when it is kept: what came in between was not heard of."""
+        self.looked_at = -math.inf
 
     def after(
         self, revision: int, knowledge: Knowledge, places: Iterable[str], operations: Iterable[str]
@@ -111,6 +118,7 @@ class _Seen:
         """The same after a write that has changed what is at these places, of these operations. What was counted is not known any more."""
         seen = _Seen(revision, knowledge)
         seen.shapes, seen.places = dict(self.shapes), dict(self.places)
+        seen.life, seen.looked_at = self.life, self.looked_at
         for place in places:
             seen.places.pop(place, None)
         for operation in operations:
@@ -129,27 +137,37 @@ class _Moment(threading.local):
 
 
 class _Circuit:
-    """Whether a store is tried at all: one that has failed is left alone for a while, ever longer. Threads may share it."""
+    """Whether a store is tried at all: one that has failed is left alone for a while, ever longer.
+
+    Threads share it. Several may be waiting for a store when it fails: that is one failure, and whoever was let in before it was noted adds
+    nothing to it.
+    """
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._pause_s = 0.0
-        self._failed_at = 0.0
+        self._noted_at = self._let_in_at = -math.inf
         self._why = ""
 
-    def check(self) -> None:
-        """`StoreError` while it is open. The first who comes when the time is over tries, and the others wait on."""
+    def check(self) -> float:
+        """`StoreError` while it is open. Else the time. The first who comes when the pause is over tries, and the others wait on."""
         now = time.monotonic()
-        if self._pause_s and now - self._failed_at < self._pause_s:
-            raise StoreError(self._why)
-        self._failed_at = now
+        with self._lock:
+            if self._pause_s and now - max(self._noted_at, self._let_in_at) < self._pause_s:
+                raise StoreError(self._why)
+            self._let_in_at = now
+            return now
 
-    def note(self, why: StoreError | None) -> None:
-        """It was tried, and has answered or failed."""
-        if why is None:
-            self._pause_s = 0.0
-        else:
-            self._pause_s = min(max(2 * self._pause_s, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
-            self._failed_at, self._why = time.monotonic(), str(why)
+    def close(self) -> None:
+        """It has answered."""
+        self._pause_s = 0.0
+
+    def open(self, let_in_at: float, why: StoreError) -> None:
+        """It has failed whoever was let in at that time."""
+        with self._lock:
+            if let_in_at > self._noted_at:
+                self._pause_s = min(max(2 * self._pause_s, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
+                self._noted_at, self._why = time.monotonic(), str(why)
 
 
 class RemoteStore(ABC, Forked):
@@ -177,9 +195,13 @@ class RemoteStore(ABC, Forked):
         self._kept: OrderedDict[Root, _Seen] = OrderedDict()
         self._noted: dict[Root, dict[str, None]] = {}
         self._highest: dict[Root, int] = {}
-        """The highest revision of each root that was seen: a lower one shows that the engine has lost writes."""
+        """The highest revision of each root that was seen. It crosses a fork: the child has seen what its parent saw."""
+        self.set_backs: Counter[Root] = Counter()
+        """How often a lower one has shown that the engine has lost writes."""
         self._lock = threading.Lock()
-        self._channel = Channel(self._listening, self._hear, self.failures) if near else None
+        self._channel = (
+            Channel(self._listening, self._hear, (*self._all_failures, StoreError)) if near else None
+        )
         mind_forks(self)
 
     def after_fork_in_child(self) -> None:
@@ -245,6 +267,7 @@ class RemoteStore(ABC, Forked):
         with self._lock:
             kept = self._kept.pop(root, None)
             noted = tuple(self._noted.pop(root, ())) if write.put else ()
+        life = self._life
         # Unless it is known to have been carried out, nothing that was seen counts: a connection may end before the answer is here.
         written = self._called("written", lambda: self._written(root, revision, new_revision, write, noted))
         if written is not None:
@@ -253,7 +276,8 @@ class RemoteStore(ABC, Forked):
             changed += [filed.entry for filed in write.put]
             places, operations = {one.place for one in changed}, {one.operation for one in changed}
             now = (before or _Seen()).after(new_revision, write.knowledge, places, operations)
-            self._keep(root, now, None if self._channel is None else self._channel.life)
+            now.life, now.looked_at = life, time.monotonic()
+            self._keep(root, now)
         return written
 
     def clear(self) -> None:
@@ -261,6 +285,7 @@ class RemoteStore(ABC, Forked):
         self._called("written", self._clear)
         with self._lock:
             self._kept.clear()
+            self._highest.clear()
 
     def used(self, root: Root, ids: Iterable[str]) -> None:
         with self._lock:
@@ -284,10 +309,9 @@ class RemoteStore(ABC, Forked):
         moment, wanted = self._moment, self._moment.wanted
         seen = moment.seen.get(root) if moment.depth else None
         is_fresh = seen is not None
-        life = None if self._channel is None else self._channel.life
         if seen is None:
             seen = self._kept.get(root) or _Seen()
-            is_fresh = seen.revision != 0 and self._channel is not None and self._channel.is_fresh
+            is_fresh = self._is_near(seen)
         if wanted is not None and is_below(root, wanted.root):
             operation, tags = operation or wanted.operation, (*tags, *wanted.tags)
         else:
@@ -304,16 +328,30 @@ class RemoteStore(ABC, Forked):
             held = tuple(place for place in all_places if place in seen.places)
             asked = tags if not is_fresh else uncounted
             look = Look(root, seen.revision, operation, lacks_shapes, missing, held, tuple(asked))
-            highest = self._highest.get(root, 0)
+            # Before the look: others may have seen a later revision by the time that it is answered.
+            highest, life, looked_at = self._highest.get(root, 0), self._life, time.monotonic()
             told = self._called("read", lambda: self._look(look))  # noqa: B023 - called at once
             if told.revision < highest:
                 self._highest[root] = told.revision
-                raise SetBack(self.where)
+                self.set_backs[root] += 1
             seen, is_fresh = self._noted_in(seen, look, told), True
+            seen.life, seen.looked_at = life, looked_at
         else:
             raise StoreError(f"others are writing to the memory {self.where} all the time")
-        self._keep(root, seen, life)
+        self._keep(root, seen)
         return seen
+
+    @property
+    def _life(self) -> object | None:
+        return None if self._channel is None else self._channel.life
+
+    def _is_near(self, seen: _Seen) -> bool:
+        """Whether what is kept can be used without asking. It is asked for now and then all the same, for what no channel tells of."""
+        channel = self._channel
+        if channel is None or not channel.is_fresh:
+            return False
+        is_heard_of = seen.life is not None and seen.life is channel.life
+        return is_heard_of and time.monotonic() - seen.looked_at < _LONGEST_UNASKED_S
 
     def _noted_in(self, seen: _Seen, look: Look, told: Told) -> _Seen:
         if told.revision != look.revision:
@@ -326,7 +364,7 @@ class RemoteStore(ABC, Forked):
         seen.counts.update(zip(look.tags, told.counts, strict=True))
         return seen
 
-    def _keep(self, root: Root, seen: _Seen, life: object) -> None:
+    def _keep(self, root: Root, seen: _Seen) -> None:
         """Keep what was seen, for this moment and for later ones.
 
         Two race here: this thread, with what it looked at, and the one that listens, with a write that came after that. Revisions rise, so
@@ -334,11 +372,11 @@ class RemoteStore(ABC, Forked):
         """
         if self._moment.depth:
             self._moment.seen[root] = seen
-        self._highest[root] = max(self._highest.get(root, 0), seen.revision)
         channel = self._channel
         with self._lock:
+            self._highest[root] = max(self._highest.get(root, 0), seen.revision)
             is_outrun = channel is not None and (
-                channel.life is not life or channel.newest.get(root, 0) > seen.revision
+                channel.life is not seen.life or channel.newest.get(root, 0) > seen.revision
             )
             if is_outrun or len(seen.places) > _MOST_PLACES:
                 self._kept.pop(root, None)
@@ -355,8 +393,9 @@ class RemoteStore(ABC, Forked):
                 self._kept.clear()
                 return
             seen = self._kept.get(news.root)
-            if seen is None or seen.revision >= news.revision:
+            if seen is None or seen.revision == news.revision:
                 return
+            # One that is lower may be late, or the engine has begun anew: either way it is asked.
             if news.knowledge is None or seen.revision != news.before:
                 del self._kept[news.root]
                 return
@@ -364,19 +403,20 @@ class RemoteStore(ABC, Forked):
             self._kept[news.root] = seen.after(news.revision, knowledge, news.places, news.operations)
 
     def _called(self, done: str, verb: Callable[[], Outcome]) -> Outcome:
-        """Have the engine do something. Whatever it cannot do is a `StoreError`, and opens the circuit."""
-        self._circuit.check()
-        failure: StoreError | None = None
+        """Have the engine do something. Whatever it cannot do is a `StoreError`; that it does not answer opens the circuit."""
+        let_in_at = self._circuit.check()
         try:
-            return verb()
-        except StoreError as error:
-            failure = error
-            raise
+            outcome = verb()
         except self._all_failures as error:
             failure = StoreError(f"the memory {self.where} cannot be {done}: {_in_one_line(error)}")
+            if isinstance(error, (*self.failures, OSError)):
+                self._circuit.open(let_in_at, failure)
             raise failure from error
-        finally:
-            self._circuit.note(failure)
+        except StoreError as error:
+            self._circuit.open(let_in_at, error)
+            raise
+        self._circuit.close()
+        return outcome
 
     @abstractmethod
     def _look(self, look: Look) -> Told:

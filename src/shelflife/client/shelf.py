@@ -15,7 +15,7 @@ from shelflife.client.moments import InMoments
 from shelflife.client.positions import Place
 from shelflife.client.remote import RemoteStore, Wanted
 from shelflife.client.steps import Word, Words
-from shelflife.client.stores import Known, SetBack, Store, StoreError, Write, Written
+from shelflife.client.stores import Known, Store, StoreError, Write, Written
 from shelflife.client.strategies import SUSPECT, Strategy, table_tag
 from shelflife.client.telling import Telling
 from shelflife.contract.values import is_carried
@@ -175,6 +175,8 @@ class Shelf:
         self.doubts = Doubts()
         self.words = words
         self._clock = clock
+        self._set_backs: dict[Root, int] = {}
+        """How often the store was found to have lost writes of a root, as far as that has been dealt with."""
         self._confirmed: defaultdict[Root, set[str]] = defaultdict(set)
         """Where several logs answer: entries that were revalidated, each for one use."""
 
@@ -211,13 +213,33 @@ class Shelf:
             root = root_at(root)
         return Wanted(root, operation, cache(partial(_places, operation, request)), (SUSPECT,))
 
+    def known(self, root: Root) -> Known:
+        """What the store has on record of a server. One that has lost writes leaves the server in doubt: what they dropped may be back."""
+        known = self.store.known(root)
+        if isinstance(self.store, RemoteStore):
+            set_back_count = self.store.set_backs[root]
+            if self._set_backs.setdefault(root, set_back_count) != set_back_count:
+                self._set_backs[root] = set_back_count
+                self.doubts.add(root)
+                self.telling.store_has_lost(
+                    f"the memory {self.store.where} has lost what was written to it last"
+                )
+        return known
+
+    def on_record(self, root: Root) -> tuple[Known, Knowledge]:
+        """The same, with what is known under this strategy."""
+        known = self.known(root)
+        return known, self.known_here(known.knowledge)
+
+    def knowing(self, root: Root) -> Knowledge:
+        """What is known of a server, for whoever deals with a store that does not say."""
+        return self.on_record(root)[1]
+
     def knowledge(self, root: Root) -> Knowledge | None:
         """What is known of a server; None when the store does not say."""
         try:
-            return self.known_here(self.store.known(root).knowledge)
+            return self.knowing(root)
         except StoreError as error:
-            if isinstance(error, SetBack):
-                self.doubts.add(root)
             self.telling.store_failed(error, "read")
             return None
 
@@ -236,7 +258,7 @@ class Shelf:
         """
         with self.telling.failing("write"):
             for _ in range(MOST_TRIES):
-                known = self.store.known(root)
+                known = self.known(root)
                 write = decide(known)
                 if write is None:
                     return None

@@ -7,20 +7,13 @@ from typing import NamedTuple, Protocol
 from shelflife.client.entries import Entry, Knowledge, Root, Shape
 from shelflife.errors import ShelflifeError
 
-__all__ = ["Filed", "Known", "SetBack", "Store", "StoreError", "Write", "Written", "revision_after"]
+__all__ = ["Filed", "Known", "Store", "StoreError", "Write", "Written", "revision_after"]
 
 _DRAWN_BITS = 31
 
 
 class StoreError(ShelflifeError):
     """The store cannot do it. To a memory this is a miss and a warning."""
-
-
-class SetBack(StoreError):
-    """The store has lost writes: it is as it was before something that was seen of it. The next verbs tell what it has now."""
-
-    def __init__(self, where: object) -> None:
-        super().__init__(f"the memory {where} has lost what was written to it last, and is as it was before")
 
 
 class Known(NamedTuple):

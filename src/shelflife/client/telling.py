@@ -108,6 +108,11 @@ class Telling(Locking):
             _log.warning("%s; the agent goes on without memory", error)
             self.tell([StoreFailed(str(error))])
 
+    def store_has_lost(self, why: str) -> None:
+        """Say so. It works all the same."""
+        _log.warning("%s; its servers are asked before anything is used", why)
+        self.tell([StoreFailed(why)])
+
     @contextmanager
     def failing(self, doing: str) -> Iterator[None]:
         """While the store is read or written; what it cannot do is told, and goes no further."""

@@ -1,7 +1,6 @@
 """A store in Valkey or Redis: shared by agents on any number of machines. It needs the extra `redis`.
 
-All that belongs to one root is under keys with one hash tag, so that a cluster has it in one place. A write is one script, which Valkey
-carries out whole; a look is another.
+A write is one script, which Valkey carries out whole; a look is another. All that belongs to one root is under keys with one hash tag.
 """
 
 import hashlib
@@ -168,7 +167,8 @@ class ValkeyStore(RemoteStore):
 
     def __init__(self, url: str, *, namespace: str = "default", near: bool = False) -> None:
         try:
-            # What was sent over a connection that had ended is sent again: a write that was carried out is then told from one that was not.
+            # What was sent over a connection that had ended is sent again. A write that was carried out is then found to be too late,
+            # and is decided anew.
             self._client = _client_of(url, retry_count=1)
             address = urlsplit(url)
             where = (
@@ -290,6 +290,7 @@ class ValkeyStore(RemoteStore):
         return [_entry(id, entry) for id, entry in self._run(2, root, *map(_tag, tags))]
 
     def _entries(self) -> Iterator[Entry]:
+        self._check()
         for root in sorted(self._client.smembers(self._roots)):
             prefix = self._prefix(root.decode())
             for key in self._client.scan_iter(f"{_literally(prefix)}place:*", count=1000):
@@ -306,6 +307,7 @@ class ValkeyStore(RemoteStore):
             for key in self._client.scan_iter(pattern, count=1000):
                 self._client.delete(key)
         self._is_checked = False
+        self._client.publish(self._news, msgspec.msgpack.encode(("", "0", "0", "", [], [])))
 
     def _listening(self) -> "_Subscription":
         return _Subscription(_client_of(self._url, retry_count=0), self._news)

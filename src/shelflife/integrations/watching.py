@@ -262,10 +262,13 @@ class _Step:
         step: Send | Question = now.value
         return step
 
-    def leave(self, reply: Reply) -> None:
+    async def leave(self, reply: Reply) -> None:
         """The caller has not read the response to its end. What there is of it counts, and nobody is asked about it."""
-        with closing(self._steps), suppress(StopIteration):
-            self._steps.send(reply)
+        with closing(self._steps), suppress(StopIteration, StopAsyncIteration):
+            if self._is_remote:
+                await self._next(reply)
+            else:
+                self._steps.send(reply)
 
     async def _sent(self, send: Send) -> Reply | None:
         """What came back; None where that is for the caller to read first."""
@@ -478,13 +481,13 @@ class _Watched:
         try:
             self._stream.close()
         finally:
-            self._leave()
+            _at_once(self._leave())
 
     async def aclose(self) -> None:
         try:
             await self._stream.aclose()
         finally:
-            self._leave()
+            await self._leave()
 
     def _keep(self, chunk: bytes) -> None:
         if self._is_short:
@@ -501,11 +504,11 @@ class _Watched:
             step, self._step = self._step, None
             await step.go_on(_reply(self._status, self._headers, self._body()))
 
-    def _leave(self) -> None:
+    async def _leave(self) -> None:
         step, self._step = self._step, None
         if step is not None:
             body = self._body()
-            step.leave(_reply(self._status, self._headers, body if body and _is_whole(body) else None))
+            await step.leave(_reply(self._status, self._headers, body if body and _is_whole(body) else None))
 
 
 @cache

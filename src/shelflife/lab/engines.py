@@ -3,21 +3,24 @@
 Addresses may hold passwords. So a run says only which kind of engine it needs, and whoever plays it has the address in a variable.
 """
 
+import logging
 import os
 import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
-from shelflife.client import SqliteStore, Store
+from shelflife.client import SqliteStore, Store, StoreError
 from shelflife.client.opening import store_at
 from shelflife.client.remote import RemoteStore
 from shelflife.errors import ShelflifeError
 from shelflife.lab.spec import ADDRESSES, Conduct
 
 __all__ = ["EngineError", "check_engines", "log_of_a_run", "remove_log", "stores_of_a_run"]
+
+_log = logging.getLogger("shelflife")
 
 
 class EngineError(ShelflifeError):
@@ -38,6 +41,10 @@ def log_of_a_run(kind: str) -> Iterator[str]:
         log = str(Path(tempfile.mkdtemp(prefix="shelflife-lab-")) / "log.db")
     else:
         address = os.environ[ADDRESSES[kind]]
+        if "schema=" in address:
+            raise EngineError(
+                f"{ADDRESSES[kind]} names a schema; each run has one of its own, so leave that out"
+            )
         log = f"{address}{'&' if '?' in address else '?'}schema=lab_{secrets.token_hex(8)}"
     try:
         yield log
@@ -53,8 +60,11 @@ def remove_log(log: str) -> None:
     import psycopg
 
     address, _, schema = log.rpartition("schema=")
-    with suppress(psycopg.Error), psycopg.connect(address[:-1], autocommit=True) as connection:
-        connection.execute(f'drop schema if exists "{schema}" cascade'.encode())
+    try:
+        with psycopg.connect(address[:-1], autocommit=True) as connection:
+            connection.execute(f'drop schema if exists "{schema}" cascade'.encode())
+    except psycopg.Error:
+        _log.warning("the log of a run is left behind in the schema %s", schema)
 
 
 @contextmanager
@@ -85,4 +95,7 @@ def _in_an_engine(kind: str, count: int) -> Iterator[list[RemoteStore]]:
         try:
             yield stores
         finally:
-            stores[0].clear()
+            try:
+                stores[0].clear()
+            except StoreError as error:
+                _log.warning("what a run has kept is left behind in the namespace %s: %s", namespace, error)
