@@ -120,23 +120,23 @@ class Faults:
         self.fleet, self.database, self.oracle, self.chance = fleet, database, oracle, chance
 
     def kill_workers_in_a_reload(self):
-        """All of a machine, so that the one that is at it is among them."""
-        place = self.chance.randrange(2)
-        victims = self.fleet.pids(self.fleet.groups[place])
-        is_over = threading.Event()
-
-        def reload():
-            while not is_over.is_set():
-                self.oracle.reload(address=self.fleet.groups[place])
-
-        reloading = threading.Thread(target=reload)
-        reloading.start()
-        before = self.oracle.counts["reloaded"]
-        wait_until(lambda: self.oracle.counts["reloaded"] > before + 2)
-        for victim in victims:
-            os.kill(victim, signal.SIGKILL)
-        is_over.set()
-        reloading.join()
+        """All of a machine, so that the one that is at it is among them. The way to the database is long, so that it is at it for long."""
+        place, before = self.chance.randrange(2), self.oracle.counts["lost"]
+        way, address = self.fleet.ways[place], self.fleet.groups[place]
+        way.delay_s = 0.03
+        for _ in range(10):
+            victims, sent = self.fleet.pids(address), self.oracle.sent
+            reloading = threading.Thread(target=self.oracle.reload, args=[None, address])
+            reloading.start()
+            wait_until(lambda sent=sent: self.oracle.sent > sent)
+            carried = way.carried_count
+            wait_until(lambda carried=carried: way.carried_count > carried + 10)
+            for victim in victims:
+                os.kill(victim, signal.SIGKILL)
+            reloading.join()
+            if self.oracle.counts["lost"] > before:
+                break
+        way.delay_s = 0.0
 
     def kill_the_database(self):
         self.database.kill()
