@@ -20,6 +20,8 @@ class Proxy:
         self.is_silent = False
         """Whether it takes everything, and hands nothing on. What was sent meanwhile is lost, and its connection with it."""
         self.delay_s = 0.0
+        self.carried_count = 0
+        """How much it has handed on."""
         self._open = set()
         self._is_over = False
 
@@ -81,6 +83,7 @@ class Proxy:
                             if self.delay_s:
                                 time.sleep(self.delay_s)
                             others[one].sendall(part)
+                            self.carried_count += 1
             finally:
                 self._open -= {client, server}
 

@@ -41,6 +41,9 @@ __all__ = ["Registry"]
 
 Report = TypeVar("Report")
 
+_LONG_S = 0.5
+"""A log that takes longer to fail is not tried by every request."""
+
 _LONGEST_TRY_S = 5.0
 """For so long at most is a change made anew because somebody else was faster."""
 
@@ -120,7 +123,8 @@ class Registry(Forked):
                 news = self._log.read(self.state.number, self.state.digest)
             except LogError as error:
                 failed_at = time.monotonic()
-                self._failure = error, failed_at + (failed_at - begun_at)
+                took_s = failed_at - begun_at
+                self._failure = error, failed_at + (took_s if took_s > _LONG_S else 0.0)
                 raise
             self._failure = None
             if isinstance(news, State):
