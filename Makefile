@@ -10,10 +10,10 @@ RIVALS_READY := .venv/.rivals-ready
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE  # the tests start hundreds of processes, and none should compile everything anew
 
-.PHONY: help setup demo test check format bench schemas modules measured lock clean
+.PHONY: help setup demo test check format bench bench-fleet schemas modules measured lock clean
 
 help:  ## Show what there is to make
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 13
 
 setup: $(READY) $(STANDINS)  ## Do only the set-up, into .venv
 
@@ -53,7 +53,10 @@ $(RIVALS_READY): $(READY) benchmarks/requirements.lock
 	@touch $(RIVALS_READY)
 
 bench: $(RIVALS_READY)  ## Run the benchmarks, into benchmarks/results
-	@$(BIN)/python -m benchmarks
+	@$(BIN)/python -m benchmarks server memory wire
+
+bench-fleet: $(RIVALS_READY)  ## Run those with a PostgreSQL and a Valkey of their own
+	@$(BIN)/python -m benchmarks fleet
 
 schemas: $(READY)  ## Write the JSON Schemas anew from the types
 	@$(BIN)/python -m tests.schema_files

@@ -13,6 +13,7 @@ from benchmarks.report import Run, printed_line
 
 __all__ = ["main"]
 
+_NAMES = tuple(page.name for page in PAGES)
 _SUBJECTS = tuple(subject for page in PAGES for subject in page.subjects)
 _RESULTS = Path(__file__).with_name("results")
 
@@ -25,9 +26,9 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument(
         "what",
-        nargs="?",
-        choices=[*(page.name for page in PAGES), *_SUBJECTS],
-        help="only this page, or only this subject; by default, all of them",
+        nargs="*",
+        metavar="PAGE|SUBJECT",
+        help=f"only these of {', '.join((*_NAMES, *_SUBJECTS))}; by default, all pages",
     )
     parser.add_argument("--quick", action="store_true", help="a smoke run of some seconds; measures nothing")
     parser.add_argument(
@@ -37,12 +38,12 @@ def main(arguments: list[str] | None = None) -> None:
         help="where to write; by default benchmarks/results, and nowhere if --quick",
     )
     options = parser.parse_args(arguments)
+    if unknown := set(options.what) - {*_NAMES, *_SUBJECTS}:
+        parser.error(f"there is no {unknown.pop()}")
     folder = options.out or (None if options.quick else _RESULTS)
-    runs: list[tuple[str, Page, tuple[str, ...]]]
-    if options.what in _SUBJECTS:
-        runs = [(options.what, page_of(options.what), (options.what,))]
-    else:
-        runs = [(page.name, page, page.subjects) for page in PAGES if options.what in (None, page.name)]
+    wanted = options.what or _NAMES
+    runs = [(page.name, page, page.subjects) for page in PAGES if page.name in wanted]
+    runs += [(one, page_of(one), (one,)) for one in wanted if one in _SUBJECTS]
     for name, page, subjects in runs:
         run = _measured(name, page, subjects, is_smoke_run=options.quick)
         if folder is not None:
@@ -71,6 +72,7 @@ def _measured(name: str, page: Page, subjects: Sequence[str], *, is_smoke_run: b
         figures=tuple(figures),
         about=page.about,
         packages=page.packages,
+        made_by=page.made_by,
         remarks=remarks,
     )
 

@@ -3,6 +3,7 @@
 All are async, so that one that needs an event loop pays no more for it than the others. A package that is not installed is left out.
 """
 
+import asyncio
 import json
 from importlib.util import find_spec
 from io import BytesIO
@@ -10,13 +11,14 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from benchmarks.fixes import OPERATION, ORIGIN, evicting, fill, fix, request, row_node, teaching
-from shelflife.client import Exchange, InProcessStore, Memory, Reply, SqliteStore, Store
+from shelflife.client import Exchange, InProcessStore, Memory, Reply, SqliteStore, Store, Write
 
-__all__ = ["Contender", "contenders"]
+__all__ = ["Contender", "LangGraph", "Ours", "TaggedCache", "contenders"]
 
 _URL = f"{ORIGIN}/subscriptions"
 _NAMESPACE = ("fixes", "subscriptions")
 _ROOM_FOR_ALL = 10_000_000
+_AT_ONCE = 100
 
 
 class Contender(Protocol):
@@ -31,6 +33,9 @@ class Contender(Protocol):
 
     evictions_wanted: int
     """How often precise eviction is tried; less often where it takes long."""
+
+    is_near: bool
+    """Whether it keeps what it has found at hand. Then all is recalled once before it counts."""
 
     async def fill(self, size: int) -> None:
         """Remember so many fixes."""
@@ -54,29 +59,34 @@ class Contender(Protocol):
 def contenders(folder: Path, *, only_ours: bool) -> list[Contender]:
     """All that are installed, ours first."""
     found: list[Contender] = [
-        _Ours("ours, SQLite", SqliteStore(folder / "ours.db"), is_durable=True),
-        _Ours("ours, in process", InProcessStore(), is_durable=False),
+        Ours("ours, SQLite", SqliteStore(folder / "ours.db"), is_durable=True),
+        Ours("ours, in process", InProcessStore(), is_durable=False),
     ]
     if only_ours:
         return found
     if find_spec("requests_cache"):
         found.append(_RequestsCache(folder / "requests-cache.db"))
     if find_spec("cashews"):
-        found.append(_Cashews())
+        found.append(
+            TaggedCache(
+                "cashews, in process", "mem://", is_durable=False, size=_ROOM_FOR_ALL, check_interval=0
+            )
+        )
     if find_spec("langgraph"):
-        found += [_LangGraph.in_process(), _LangGraph.in_sqlite(folder / "langgraph.db")]
+        found += [LangGraph.in_process(), LangGraph.in_sqlite(folder / "langgraph.db")]
     return found
 
 
-class _Ours:
+class Ours:
     """`memory.recall`, and `memory.observe` of a response that teaches or of one that shows a movement."""
 
     most_fixes = _ROOM_FOR_ALL
     evictions_wanted = 20
 
-    def __init__(self, name: str, store: Store, *, is_durable: bool) -> None:
+    def __init__(self, name: str, store: Store, *, is_durable: bool, is_near: bool = False) -> None:
         self.name = name
         self.is_durable = is_durable
+        self.is_near = is_near
         self._store = store
         self._memory = Memory(store, capacity=_ROOM_FOR_ALL, most_evictions=None)
         self._moved_counts: dict[int, int] = {}
@@ -101,12 +111,19 @@ class _Ours:
         exchange, answer = news
         self._memory.observe(exchange, lambda question: answer)
 
+    async def drop(self, tag: str) -> None:
+        """What the store does of that, which is all that the others do."""
+        known = self._store.known(ORIGIN)
+        if self._store.write(ORIGIN, known.revision, Write(known.knowledge, drop=[tag])) is None:
+            raise RuntimeError("somebody else has written to the store")
+
 
 class _RequestsCache:
     """An HTTP cache: responses by request. Nothing leads from a row to the responses that rest on it but a look at each."""
 
     name = "requests-cache, SQLite"
     is_durable = True
+    is_near = False
     most_fixes = 10_000
     evictions_wanted = 2
 
@@ -158,23 +175,27 @@ class _RequestsCache:
         return Request("POST", _URL, json=wanted).prepare()
 
 
-class _Cashews:
-    """A tagged cache in this process: `set` with tags, `get`, `delete_tags`."""
+class TaggedCache:
+    """A cache with tags, cashews: `set` with tags, `get`, `delete_tags`."""
 
-    name = "cashews, in process"
-    is_durable = False
     most_fixes = _ROOM_FOR_ALL
     evictions_wanted = 20
 
-    def __init__(self) -> None:
+    def __init__(
+        self, name: str, where: str, *, is_durable: bool, is_near: bool = False, **settings: Any
+    ) -> None:
         from cashews import Cache
 
+        self.name = name
+        self.is_durable = is_durable
+        self.is_near = is_near
         self._cache = Cache()
-        self._cache.setup("mem://", size=_ROOM_FOR_ALL, check_interval=0)
+        self._cache.setup(where, **settings)
 
     async def fill(self, size: int) -> None:
-        for number in range(size):
-            await self.put(self.lesson(number, size))
+        for first in range(0, size, _AT_ONCE):
+            numbers = range(first, min(first + _AT_ONCE, size))
+            await asyncio.gather(*(self.put(self.lesson(number, size)) for number in numbers))
 
     async def recall(self, wanted: dict[str, Any]) -> dict[str, Any] | None:
         found = await self._cache.get(_key(wanted))
@@ -195,26 +216,27 @@ class _Cashews:
         await self._cache.delete_tags(news)
 
 
-class _LangGraph:
-    """The long-term memory of an agent framework: `get`, `put`, and for a row `search` with a filter, then `delete`."""
+class LangGraph:
+    """The long-term memory of an agent framework: `get`, `put`, and for a row `search` with a filter, then a batch of deletions."""
 
     most_fixes = _ROOM_FOR_ALL
-    evictions_wanted = 3
+    is_near = False
     _MOST_FOUND: ClassVar[int] = 1000
 
-    def __init__(self, name: str, store: Any, *, is_durable: bool) -> None:
+    def __init__(self, name: str, store: Any, *, is_durable: bool, evictions_wanted: int = 3) -> None:
         self.name = name
         self.is_durable = is_durable
+        self.evictions_wanted = evictions_wanted
         self._store = store
 
     @classmethod
-    def in_process(cls) -> "_LangGraph":
+    def in_process(cls) -> "LangGraph":
         from langgraph.store.memory import InMemoryStore
 
         return cls("langgraph, in process", InMemoryStore(), is_durable=False)
 
     @classmethod
-    def in_sqlite(cls, path: Path) -> "_LangGraph":
+    def in_sqlite(cls, path: Path) -> "LangGraph":
         import sqlite3
 
         from langgraph.store.sqlite import SqliteStore as LangGraphSqliteStore
@@ -250,8 +272,10 @@ class _LangGraph:
         return row_node(row)
 
     async def evict(self, news: str) -> None:
-        for item in self._store.search(_NAMESPACE, filter={"row": news}, limit=self._MOST_FOUND):
-            self._store.delete(_NAMESPACE, item.key)
+        from langgraph.store.base import PutOp
+
+        found = self._store.search(_NAMESPACE, filter={"row": news}, limit=self._MOST_FOUND)
+        self._store.batch([PutOp(_NAMESPACE, item.key, None) for item in found])
 
 
 def _key(wanted: dict[str, Any]) -> str:

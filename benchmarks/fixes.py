@@ -47,7 +47,6 @@ _TABLE_COUNT = 50
 _TABLES = tuple(f"reference_table_{number:02d}" for number in range(_TABLE_COUNT))
 _SHARING = {10: (20, 1), 1000: (10, 2)}
 """By the number of fixes that share a row: every how many fixes there is one that shares, and with which remainder."""
-_WRITTEN_AT_ONCE = 50_000
 _JSON = {"content-type": "application/json"}
 
 
@@ -141,11 +140,11 @@ def filed(entry: Entry) -> Filed:
     return filed._replace(tags=("all", *filed.tags))
 
 
-def fill(store: Store, size: int) -> None:
+def fill(store: Store, size: int, at_once: int = 50_000) -> None:
     """Put fixes 0 to `size` into the store, past the memory: a million responses would take their time."""
     knowledge = Knowledge(versions=Versions(_versions(), RULES_VERSION), strategy=EXACT.name)
-    for first in range(0, size, _WRITTEN_AT_ONCE):
-        entries = (fix(number, size) for number in range(first, min(first + _WRITTEN_AT_ONCE, size)))
+    for first in range(0, size, at_once):
+        entries = (fix(number, size) for number in range(first, min(first + at_once, size)))
         write = Write(knowledge, put=[filed(entry) for entry in entries])
         if store.write(ORIGIN, store.known(ORIGIN).revision, write) is None:
             raise RuntimeError("somebody else has written to the store")

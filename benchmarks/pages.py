@@ -18,6 +18,8 @@ class Page(NamedTuple):
     packages: tuple[str, ...]
     """Those whose versions matter here; one that is not installed is left out."""
 
+    made_by: str = "make bench"
+
 
 PAGES = (
     Page(
@@ -49,6 +51,26 @@ PAGES = (
         subjects=("wire_bytes", "feed_fan_out", "signing"),
         about="Real servers on loopback. Shares and bytes are exact and the same on any machine; times are not.",
         packages=("fastapi", "starlette", "uvicorn", "httpx2", "msgspec"),
+    ),
+    Page(
+        name="fleet",
+        subjects=("shared_memory", "shared_log", "shared_log_throughput"),
+        about=(
+            "PostgreSQL (over a socket of this machine) and Valkey (over loopback) are set as they come: what PostgreSQL has committed survives a"
+            " power cut, and Valkey writes its log to the disk every second. Whatever is compared is used in turns, so that what else the machine"
+            " does meets all of it; ratios say more than times."
+        ),
+        packages=(
+            "fastapi",
+            "uvicorn",
+            "msgspec",
+            "psycopg",
+            "redis",
+            "cashews",
+            "langgraph-checkpoint",
+            "langgraph-checkpoint-postgres",
+        ),
+        made_by="make bench-fleet",
     ),
 )
 

@@ -38,6 +38,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     packages: tuple[str, ...]
     """Those whose versions matter here."""
 
+    made_by: str = "make bench"
+    """The command that writes the page."""
+
     remarks: dict[str, tuple[str, ...]] = {}
     """What must be said beside the figures, by subject."""
 
@@ -69,7 +72,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
             f"Measured on {self.measured_on} with Python {machine['python']} on {machine['cpu_count']} CPUs"
             f" ({machine['system']}), in {self.took_s:.0f} s; {packages}.",
             "",
-            f"Each figure is the median of its samples, with the quartiles beside it. {self.about} `make bench` writes this page anew.",
+            f"Each figure is the median of its samples, with the quartiles beside it. {self.about} `{self.made_by}` writes this page anew.",
         ]
         if self.is_smoke_run:
             lines += ["", "**This was a smoke run: sizes are tiny, and no figure means anything.**"]

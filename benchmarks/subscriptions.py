@@ -129,14 +129,14 @@ def _check_by_hand(wanted: Subscription) -> None:
         raise HTTPException(422, {"use_currency": on_file["currency"]})
 
 
-def _provider(table_count: int) -> Provider:
+def _provider(table_count: int, log: str | None = None) -> Provider:
     others = (f"reference_table_{number:03d}" for number in range(len(TABLES), table_count))
-    return Provider({**TABLES, **{name: {"only": {"value": 1}} for name in others}}, [ASSIGNED_BY])
+    return Provider({**TABLES, **{name: {"only": {"value": 1}} for name in others}}, [ASSIGNED_BY], log=log)
 
 
-def contract_app(table_count: int) -> FastAPI:
+def contract_app(table_count: int, log: str | None = None) -> FastAPI:
     """With the contract at Level 6, and the two policies."""
-    provider = _provider(table_count)
+    provider = _provider(table_count, log)
     provider.policy(promo_must_be_the_assigned_one)
     provider.policy(currency_must_be_what_the_token_settles_in)
     app = _app(provider.check)

@@ -8,7 +8,7 @@ because two processes of the very same code differ by a percent or two; how much
 import json
 import sys
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 from urllib.error import HTTPError
@@ -27,7 +27,7 @@ from benchmarks.subscriptions import (
     stamped_app,
 )
 
-__all__ = ["measure"]
+__all__ = ["Comparison", "Neighbours", "Side", "compared", "measure"]
 
 _SUBJECT = "throughput"
 _MANY_TABLES = 500
@@ -38,7 +38,7 @@ _UNPROCESSABLE = 422
 _MICROSECONDS = 1_000_000
 
 
-class _Side(NamedTuple):
+class Side(NamedTuple):
     """One app, in a process of its own."""
 
     name: str
@@ -46,51 +46,53 @@ class _Side(NamedTuple):
     table_count: int = 0
     """How many tables the stamp must name; 0 where there must be no stamp."""
     has_checks: bool = True
+    log: str | None = None
+    """Where it keeps its log; None for one in its process."""
 
     @property
-    def app_arguments(self) -> tuple[int, ...]:
-        return (self.table_count,) if self.table_count else ()
+    def app_arguments(self) -> tuple[int | str, ...]:
+        return (*([self.table_count] if self.table_count else ()), *([self.log] if self.log else ()))
 
 
-class _Comparison(NamedTuple):
+class Comparison(NamedTuple):
     """Two sides whose rounds alternate."""
 
     what: str
-    with_contract: _Side
-    without: _Side
+    with_contract: Side
+    without: Side
     target: Target | None = None
 
 
-_BY_HAND = _Side("checks by hand", hand_written_app)
-_BY_HAND_AGAIN = _Side("checks by hand, again", hand_written_app)
-_BARE = _Side("no checks", bare_app, has_checks=False)
+_BY_HAND = Side("checks by hand", hand_written_app)
+_BY_HAND_AGAIN = Side("checks by hand, again", hand_written_app)
+_BARE = Side("no checks", bare_app, has_checks=False)
 
 _COMPARISONS = (
-    _Comparison("two policies, 6 tables", _Side("contract 6", contract_app, 6), _BY_HAND, at_least(0.95)),
-    _Comparison(
+    Comparison("two policies, 6 tables", Side("contract 6", contract_app, 6), _BY_HAND, at_least(0.95)),
+    Comparison(
         f"two policies, {_MANY_TABLES} tables",
-        _Side("contract 500", contract_app, _MANY_TABLES),
+        Side("contract 500", contract_app, _MANY_TABLES),
         _BY_HAND,
         at_least(0.93),
     ),
-    _Comparison(
+    Comparison(
         "stamping only, 6 tables",
-        _Side("stamps 6", stamped_app, 6, has_checks=False),
+        Side("stamps 6", stamped_app, 6, has_checks=False),
         _BARE,
         at_least(0.95),
     ),
-    _Comparison(
+    Comparison(
         f"stamping only, {_MANY_TABLES} tables",
-        _Side("stamps 500", stamped_app, _MANY_TABLES, has_checks=False),
+        Side("stamps 500", stamped_app, _MANY_TABLES, has_checks=False),
         _BARE,
         at_least(0.93),
     ),
-    _Comparison(
+    Comparison(
         "floor: a middleware that does nothing, one dump of the body",
-        _Side("least", least_app),
+        Side("least", least_app),
         _BY_HAND,
     ),
-    _Comparison("noise: an app against its own copy", _BY_HAND_AGAIN, _BY_HAND),
+    Comparison("noise: an app against its own copy", _BY_HAND_AGAIN, _BY_HAND),
 )
 
 
@@ -117,7 +119,7 @@ class _Cost(NamedTuple):
     """What the load generator used for each response."""
 
 
-class _Neighbours(NamedTuple):
+class Neighbours(NamedTuple):
     """Two rounds, one right after the other."""
 
     with_contract: _Cost
@@ -126,22 +128,7 @@ class _Neighbours(NamedTuple):
 
 def measure(is_quick: bool) -> Iterator[Figure]:
     """Alternate rounds of every comparison, over several starts of the servers."""
-    start_count, cycle_count = (1, 3) if is_quick else (6, 64)
-    neighbours: dict[str, list[_Neighbours]] = {comparison.what: [] for comparison in _COMPARISONS}
-    for start in range(1, start_count + 1):
-        print(f"  {len(_sides())} servers, start {start} of {start_count}", file=sys.stderr)
-        with ExitStack() as stack:
-            servers = {
-                side: stack.enter_context(served(side.make_app, *side.app_arguments)) for side in _sides()
-            }
-            running = {side.name: _ready(side, server, stack) for side, server in servers.items()}
-            stack.enter_context(keeping_off_the_servers_core())
-            for side in running.values():
-                side.load.round(20 if is_quick else _WARM_UP_COUNT)
-            for cycle in range(cycle_count):
-                for comparison in _COMPARISONS:
-                    pair = (running[comparison.with_contract.name], running[comparison.without.name])
-                    neighbours[comparison.what].append(_alternated(*pair, contract_first=cycle % 2 == 0))
+    neighbours = compared(_COMPARISONS, is_quick=is_quick)
     for comparison in _COMPARISONS:
         yield from _figures_of(comparison, neighbours[comparison.what])
     costs = [pair.without for pair in neighbours[_COMPARISONS[0].what]]
@@ -167,7 +154,29 @@ def measure(is_quick: bool) -> Iterator[Figure]:
     )
 
 
-def _figures_of(comparison: _Comparison, neighbours: list[_Neighbours]) -> Iterator[Figure]:
+def compared(comparisons: Sequence[Comparison], *, is_quick: bool) -> dict[str, list[Neighbours]]:
+    """The rounds of each comparison, by what it is, over several starts of the servers."""
+    start_count, cycle_count = (1, 3) if is_quick else (6, 64)
+    neighbours: dict[str, list[Neighbours]] = {comparison.what: [] for comparison in comparisons}
+    sides = _sides(comparisons)
+    for start in range(1, start_count + 1):
+        print(f"  {len(sides)} servers, start {start} of {start_count}", file=sys.stderr)
+        with ExitStack() as stack:
+            servers = {
+                side: stack.enter_context(served(side.make_app, *side.app_arguments)) for side in sides
+            }
+            running = {side.name: _ready(side, server, stack) for side, server in servers.items()}
+            stack.enter_context(keeping_off_the_servers_core())
+            for side in running.values():
+                side.load.round(20 if is_quick else _WARM_UP_COUNT)
+            for cycle in range(cycle_count):
+                for comparison in comparisons:
+                    pair = (running[comparison.with_contract.name], running[comparison.without.name])
+                    neighbours[comparison.what].append(_alternated(*pair, contract_first=cycle % 2 == 0))
+    return neighbours
+
+
+def _figures_of(comparison: Comparison, neighbours: list[Neighbours]) -> Iterator[Figure]:
     what = comparison.what
     rates = [pair.with_contract.responses_per_s / pair.without.responses_per_s for pair in neighbours]
     cpu_ratios = [pair.without.server_cpu_s / pair.with_contract.server_cpu_s for pair in neighbours]
@@ -179,20 +188,20 @@ def _figures_of(comparison: _Comparison, neighbours: list[_Neighbours]) -> Itera
     )
 
 
-def _sides() -> list[_Side]:
-    both = (side for comparison in _COMPARISONS for side in (comparison.with_contract, comparison.without))
+def _sides(comparisons: Sequence[Comparison]) -> list[Side]:
+    both = (side for comparison in comparisons for side in (comparison.with_contract, comparison.without))
     return list({side.name: side for side in both}.values())
 
 
-def _alternated(with_contract: _Running, without: _Running, *, contract_first: bool) -> _Neighbours:
+def _alternated(with_contract: _Running, without: _Running, *, contract_first: bool) -> Neighbours:
     if contract_first:
         cost_with = with_contract.round()
-        return _Neighbours(cost_with, without.round())
+        return Neighbours(cost_with, without.round())
     cost_without = without.round()
-    return _Neighbours(with_contract.round(), cost_without)
+    return Neighbours(with_contract.round(), cost_without)
 
 
-def _ready(side: _Side, server: Served, stack: ExitStack) -> _Running:
+def _ready(side: Side, server: Served, stack: ExitStack) -> _Running:
     _check_answers(side, server.port)
     is_right = _is_stamped if side.table_count else _is_created
     load = Load(server.port, post_bytes(PATH, GOOD_REQUEST), is_right)
@@ -211,7 +220,7 @@ def _is_stamped(response: bytes) -> bool:
     )
 
 
-def _check_answers(side: _Side, port: int) -> None:
+def _check_answers(side: Side, port: int) -> None:
     """Make sure that both sides do what they are compared for."""
     status, answer = _answered(port, GOOD_REQUEST)
     stamps = {"table_versions", "rules_version"} & answer.keys()

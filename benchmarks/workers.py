@@ -17,12 +17,12 @@ from benchmarks.figures import Figure, at_most, median_figure, worst_of_a_hundre
 from benchmarks.load import Load, post_bytes
 from shelflife.lab.workers import served_by_workers
 
-__all__ = ["REMARKS", "measure"]
+__all__ = ["LONGEST_MS", "REMARKS", "WORKER_COUNT", "Took", "measure", "reloads"]
 
 _SUBJECT = "workers"
-_WORKER_COUNT = 4
+WORKER_COUNT = 4
 _BUSY_CONNECTION_COUNT = 8
-_LONGEST_MS = 50
+LONGEST_MS = 50
 _GIVE_UP_S = 10.0
 _ADMIN_TOKEN = "benchmark"
 _TABLE, _PLAN = "active_csm_codes", "plan_partner_growth"
@@ -45,7 +45,7 @@ REMARKS = {
 }
 
 
-class _Took(NamedTuple):
+class Took(NamedTuple):
     """Of each reload, in ms."""
 
     reload_ms: list[float]
@@ -59,29 +59,30 @@ class _Took(NamedTuple):
 def measure(is_quick: bool) -> Iterator[Figure]:
     """Some reloads, each timed until the last worker has it: of workers that do nothing else, then of busy ones."""
     reload_count = 5 if is_quick else 200
-    what = f"from the answer to a reload to the last of {_WORKER_COUNT} workers"
-    took = _reloads(reload_count, is_busy=False)
+    what = f"from the answer to a reload to the last of {WORKER_COUNT} workers"
+    took = reloads(reload_count, is_busy=False)
     yield median_figure(_SUBJECT, what, took.last_ms, "ms")
-    yield worst_of_a_hundred_figure(_SUBJECT, what, took.last_ms, "ms", target=at_most(_LONGEST_MS))
+    yield worst_of_a_hundred_figure(_SUBJECT, what, took.last_ms, "ms", target=at_most(LONGEST_MS))
     yield median_figure(_SUBJECT, "the reload itself over HTTP, by one of them", took.reload_ms, "ms")
     yield median_figure(_SUBJECT, "an ordinary request to one of them", took.ask_ms, "ms")
     busy = f"kept busy by {_BUSY_CONNECTION_COUNT} connections"
-    took = _reloads(reload_count, is_busy=True)
+    took = reloads(reload_count, is_busy=True)
     yield median_figure(_SUBJECT, f"{what}, {busy}", took.last_ms, "ms")
     yield worst_of_a_hundred_figure(_SUBJECT, f"{what}, {busy}", took.last_ms, "ms")
     yield median_figure(_SUBJECT, f"an ordinary request to one of them, {busy}", took.ask_ms, "ms")
 
 
-def _reloads(reload_count: int, *, is_busy: bool) -> _Took:
-    took = _Took([], [], [])
-    with served_by_workers("acme", 6, _ADMIN_TOKEN, _WORKER_COUNT) as workers:
+def reloads(reload_count: int, *, is_busy: bool, log_kind: str = "file") -> Took:
+    """So many reloads, by each of the workers in turn."""
+    took = Took([], [], [])
+    with served_by_workers("acme", 6, _ADMIN_TOKEN, WORKER_COUNT, log_kind) as workers:
         connections = [*workers.connections.values()]
         for connection in connections:
             _posted(connection, "/subscriptions", _ORDER)  # the first is slower
         with _kept_busy(workers.address) if is_busy else nullcontext():
             for number in range(reload_count):
                 workers.agree(_GIVE_UP_S)
-                reloader = connections[number % _WORKER_COUNT]
+                reloader = connections[number % WORKER_COUNT]
                 code = {_PLAN: {"code": f"CODE{number}"}}
                 begun_at = time.perf_counter()
                 report = _posted(reloader, "/admin/reload-table", {"table": _TABLE, "set": code})

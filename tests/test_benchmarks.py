@@ -15,4 +15,5 @@ def test_a_quick_run_goes_through_every_subject(tmp_path):
         "server": {"throughput", "reload", "walk", "workers"},
         "memory": {"recall", "observe", "eviction", "amend", "marks", "rivals"},
         "wire": {"wire bytes", "feed fan-out", "signing"},
+        "fleet": {"shared memory", "shared log", "shared log throughput"},
     }

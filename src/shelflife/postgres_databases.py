@@ -163,10 +163,16 @@ class Database(Locking):
         for connection in (*idle, *([listening[0]] if listening else ())):
             self._end(connection)
 
-    def once(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """What one statement gives, in one round trip. It is a transaction of its own, and names the schema where it names a table."""
-        with self._failing("read"):
-            connection, cursor = self._first(statement, values)
+    def once(
+        self, statement: str, values: Sequence[Any] = (), *, done: str = "read", longer_s: float = 0.0
+    ) -> list[tuple[Any, ...]]:
+        """What one statement gives, in one round trip. It is a transaction of its own, and names the schema where it names a table.
+
+        One that was given to a connection which had ended is given to another: so it must do no harm if it is carried out twice. One that
+        has much to do is waited for so much longer.
+        """
+        with self._failing(done):
+            connection, cursor = self._first(statement, values, longer_s)
             try:
                 return cursor.fetchall()
             finally:
@@ -243,7 +249,6 @@ class Database(Locking):
                 yield connection
                 is_concluded = True
                 connection.execute("commit")
-                connection.longest_silence_s = self._longest_silence_s
             except BaseException as error:
                 is_lost = isinstance(error, _LOST)
                 self._put_back(connection, is_lost=is_lost)
@@ -264,7 +269,7 @@ class Database(Locking):
         return self._first(begin)[0]
 
     def _first(
-        self, statement: str, values: Sequence[Any] = ()
+        self, statement: str, values: Sequence[Any] = (), longer_s: float = 0.0
     ) -> tuple[Connection, psycopg.Cursor[tuple[Any, ...]]]:
         """A connection, and what a statement gives over it. That one was ended while it was idle is no reason to fail."""
         if not self._free.acquire(timeout=self._longest_silence_s):
@@ -274,12 +279,14 @@ class Database(Locking):
                 idle = self._idle.pop() if self._idle else None
             if idle is not None:
                 try:
+                    idle.longest_silence_s = self._longest_silence_s + longer_s
                     return idle, idle.execute(statement, values)
                 except _LOST as error:
                     self._lose(idle)
                     if isinstance(error, TimeoutError):
                         raise
             connection = self._connected()
+            connection.longest_silence_s += longer_s
             return connection, connection.execute(statement, values)
         except BaseException:
             self._free.release()

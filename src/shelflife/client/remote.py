@@ -112,6 +112,14 @@ class _Seen:
         """That of the channel when it was last looked at in the engine, and not when it is kept: what came in between was not heard of."""
         self.looked_at = -math.inf
 
+    def has(self, operation: str | None, places: Sequence[str], tags: Sequence[str]) -> bool:
+        """Whether all that is asked for was seen."""
+        return (
+            (operation is None or operation in self.shapes)
+            and (not places or all(place in self.places for place in places))
+            and (not tags or all(tag in self.counts for tag in tags))
+        )
+
     def after(
         self, revision: int, knowledge: Knowledge, places: Iterable[str], operations: Iterable[str]
     ) -> "_Seen":
@@ -312,6 +320,10 @@ class RemoteStore(ABC, Forked):
         if seen is None:
             seen = self._kept.get(root) or _Seen()
             is_fresh = self._is_near(seen)
+        if is_fresh and seen.has(operation, places, tags):
+            if moment.depth:
+                moment.seen[root] = seen
+            return seen
         if wanted is not None and is_below(root, wanted.root):
             operation, tags = operation or wanted.operation, (*tags, *wanted.tags)
         else:

@@ -6,7 +6,7 @@ A write is one script, which Valkey carries out whole; a look is another. All th
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -44,7 +44,7 @@ end
 for i = 7 + place_count, #ARGV do
   told[5][#told[5] + 1] = redis.call('scard', p .. 'tag:' .. ARGV[i])
 end
-return told
+return cmsgpack.pack(told)
 """
 """An entry is at its place as its age and its JSON, by its id."""
 
@@ -59,35 +59,54 @@ local dropped, trimmed, stored, places, operations = {}, {}, {}, {}, {}
 local function note(filed)
   places[filed[1]], operations[filed[3]] = true, true
 end
-local function remove(id, filed)
-  local entry = redis.call('hget', key('place:') .. filed[1], id)
-  redis.call('hdel', key('place:') .. filed[1], id)
-  redis.call('hdel', key('filed'), id)
-  for _, tag in ipairs(filed[5]) do redis.call('srem', key('tag:') .. tag, id) end
-  if redis.call('hincrby', key('shapes:') .. filed[3], filed[4], -1) <= 0 then
-    redis.call('hdel', key('shapes:') .. filed[3], filed[4])
+local function leave(ids, keeps_use)
+  local left = {}
+  for first = 1, #ids, 1000 do
+    local some = {unpack(ids, first, math.min(first + 999, #ids))}
+    local found, gone, by_tag, by_shape = redis.call('hmget', key('filed'), unpack(some)), {}, {}, {}
+    for i, id in ipairs(some) do
+      if found[i] and not left[id] then
+        local filed = cmsgpack.unpack(found[i])
+        gone[#gone + 1] = id
+        left[id] = redis.call('hget', key('place:') .. filed[1], id)
+        redis.call('hdel', key('place:') .. filed[1], id)
+        for _, tag in ipairs(filed[5]) do
+          by_tag[tag] = by_tag[tag] or {}
+          table.insert(by_tag[tag], id)
+        end
+        by_shape[filed[3]] = by_shape[filed[3]] or {}
+        by_shape[filed[3]][filed[4]] = (by_shape[filed[3]][filed[4]] or 0) + 1
+        note(filed)
+      end
+    end
+    if #gone > 0 then
+      redis.call('hdel', key('filed'), unpack(gone))
+      if not keeps_use then redis.call('zrem', key('used'), unpack(gone)) end
+    end
+    for tag, tagged in pairs(by_tag) do redis.call('srem', key('tag:') .. tag, unpack(tagged)) end
+    for operation, shapes in pairs(by_shape) do
+      for shape, count in pairs(shapes) do
+        if redis.call('hincrby', key('shapes:') .. operation, shape, -count) <= 0 then
+          redis.call('hdel', key('shapes:') .. operation, shape)
+        end
+      end
+    end
   end
-  note(filed)
-  return entry
-end
-local function drop(id)
-  local filed = redis.call('hget', key('filed'), id)
-  if not filed then return nil end
-  redis.call('zrem', key('used'), id)
-  return remove(id, cmsgpack.unpack(filed))
+  return left
 end
 local function use(id)
   redis.call('zadd', key('used'), redis.call('hincrby', key('root'), 'uses', 1), id)
 end
 
 for i, tag in ipairs(write.drop) do
-  for _, id in ipairs(redis.call('smembers', key('tag:') .. tag)) do
-    dropped[#dropped + 1] = {i, id, drop(id)}
+  for id, entry in pairs(leave(redis.call('smembers', key('tag:') .. tag))) do
+    dropped[#dropped + 1] = {i, id, entry}
   end
 end
+local left = leave(write.drop_ids)
 for i, id in ipairs(write.drop_ids) do
-  local entry = drop(id)
-  if entry then dropped[#dropped + 1] = {#write.drop + i, id, entry} end
+  if left[id] then dropped[#dropped + 1] = {#write.drop + i, id, left[id]} end
+  left[id] = nil
 end
 for _, id in ipairs(write.used) do
   if redis.call('zscore', key('used'), id) then use(id) end
@@ -98,10 +117,10 @@ for i, put in ipairs(write.put) do
   for _, rival in ipairs(redis.call('hkeys', key('place:') .. filed[1])) do
     local other = cmsgpack.unpack(redis.call('hget', key('filed'), rival))
     if rival == id then
-      old = remove(id, other)
+      old = leave({id}, true)[id]
       age = string.match(old, '^%S+')
     elseif other[2] == filed[2] then
-      dropped[#dropped + 1] = {0, rival, drop(rival)}
+      dropped[#dropped + 1] = {0, rival, leave({rival})[rival]}
     end
   end
   redis.call('hset', key('place:') .. filed[1], id, age .. ' ' .. json)
@@ -115,9 +134,9 @@ end
 if write.capacity >= 0 then
   local excess = redis.call('zcard', key('used')) - write.capacity
   if excess > 0 then
-    for _, id in ipairs(redis.call('zrange', key('used'), 0, excess - 1)) do
-      trimmed[#trimmed + 1] = {id, drop(id)}
-    end
+    local least = redis.call('zrange', key('used'), 0, excess - 1)
+    local left = leave(least)
+    for _, id in ipairs(least) do trimmed[#trimmed + 1] = {id, left[id]} end
   end
 end
 local function names(of) local all = {} for name in pairs(of) do all[#all + 1] = name end return all end
@@ -125,7 +144,7 @@ local changed = names(places)
 local news = {write.root, before, after, knowledge, changed, names(operations)}
 if #changed > 100 then news = {write.root, before, after, '', {}, {}} end
 redis.call('publish', channel, cmsgpack.pack(news))
-return {dropped, trimmed, stored}
+return cmsgpack.pack({dropped, trimmed, stored})
 """
 
 _TAGGED = """
@@ -151,7 +170,27 @@ for i = 2, #ARGV do
 end
 """
 
+
+class _Script(NamedTuple):
+    """A script, and the name under which Valkey has it once it was carried out."""
+
+    text: str
+    name: str
+
+    @classmethod
+    def of(cls, text: str) -> "_Script":
+        return cls(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+
+_LOOKING, _WRITING, _FINDING, _NOTING = map(_Script.of, (_LOOK, _WRITE, _TAGGED, _NOTE))
+
+_Looked = tuple[str, str | Literal[False], list[str] | Literal[False], list[list[str]], list[int]]
+_Dropped = tuple[int, str, str]
+_Written = tuple[list[_Dropped], list[tuple[str, str]], list[tuple[str, str | Literal[False]]]]
+
 _encode = msgspec.json.Encoder().encode
+_decode_looked = msgspec.msgpack.Decoder(_Looked).decode
+_decode_written = msgspec.msgpack.Decoder(_Written).decode
 _decode_entry = msgspec.json.Decoder(Entry).decode
 _decode_shape = msgspec.json.Decoder(Shape).decode
 
@@ -167,8 +206,6 @@ class ValkeyStore(RemoteStore):
 
     def __init__(self, url: str, *, namespace: str = "default", near: bool = False) -> None:
         try:
-            # What was sent over a connection that had ended is sent again. A write that was carried out is then found to be too late,
-            # and is decided anew.
             self._client = _client_of(url, retry_count=1)
             address = urlsplit(url)
             where = (
@@ -179,15 +216,46 @@ class ValkeyStore(RemoteStore):
                 "the address of the memory cannot be read; give one as in redis://host:6379/0"
             ) from None  # there may be a password in it
         self._url = url
-        self._scripts = [self._client.register_script(text) for text in (_LOOK, _WRITE, _TAGGED, _NOTE)]
+        self._idle: list[Any] = []
+        """Connections that nobody uses just now."""
         self._is_checked = False
         super().__init__(where, namespace=namespace, near=near)
 
-    def _run(self, script: int, root: Root, *values: Any) -> Any:
+    def after_fork_in_child(self) -> None:
+        """What the parent is connected to is its own."""
+        super().after_fork_in_child()
+        self._idle = []
+
+    def _run(self, script: _Script, root: Root, *values: str | bytes) -> Any:
         if not self._is_checked:
             self._check()
         prefix = self._prefix(root)
-        return self._scripts[script](keys=[f"{prefix}root"], args=[prefix, *values])
+        values = ("1", f"{prefix}root", prefix, *values)
+        try:
+            return self._answer(_packed("EVALSHA", script.name, *values))
+        except redis.exceptions.NoScriptError:
+            return self._answer(_packed("EVAL", script.text, *values))
+
+    def _answer(self, command: bytes) -> Any:
+        """What Valkey answers, over a connection that is the driver's: all that the driver does beside takes longer than Valkey does.
+
+        What was sent over a connection that had ended is sent again. A write that was carried out is then found to be too late, and is
+        decided anew.
+        """
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            pool = self._client.connection_pool
+            connection = pool.connection_class(**pool.connection_kwargs)
+        try:
+            try:
+                connection.send_packed_command([command], check_health=False)
+                return connection.read_response()
+            except redis.ConnectionError:
+                connection.send_packed_command([command], check_health=False)
+                return connection.read_response()
+        finally:
+            self._idle.append(connection)
 
     def _prefix(self, root: Root) -> str:
         """All keys of a root have this hash tag. What would end it early is not in a root, for no URL has braces."""
@@ -221,18 +289,16 @@ class ValkeyStore(RemoteStore):
 
     def _look(self, look: Look) -> Told:
         places = (*look.missing, *look.held)
-        tags = [_tag(tag) for tag in look.tags]
-        lacks, count = str(int(look.lacks_shapes)), len(look.missing)
-        operation = look.operation or ""
-        revision, knowledge, shapes, found, counts = self._run(
-            0, look.root, str(look.revision), operation, lacks, len(places), count, *places, *tags
-        )
+        lacks, counts = "1" if look.lacks_shapes else "0", (str(len(places)), str(len(look.missing)))
+        asked = (str(look.revision), look.operation or "", lacks, *counts, *places, *map(_tag, look.tags))
+        told = self._run(_LOOKING, look.root, *asked)
+        revision, knowledge, shapes, found, counted = _decode_looked(told)
         return Told(
             int(revision),
-            knowledge,
-            None if shapes is None else tuple(map(_decode_shape, sorted(shapes))),
+            None if knowledge is False else knowledge.encode(),
+            None if shapes is False else tuple(map(_decode_shape, sorted(shapes))),
             {place: _entries_in(pairs) for place, pairs in zip(places, found, strict=False)},
-            counts,
+            counted,
         )
 
     def _written(
@@ -267,12 +333,11 @@ class ValkeyStore(RemoteStore):
             "capacity": -1 if write.capacity is None else write.capacity,
         }
         packed = msgspec.msgpack.encode(message)
-        told = self._run(
-            1, root, str(revision), str(new_revision), _encode(write.knowledge), self._news, packed
-        )
+        revisions = str(revision), str(new_revision)
+        told = self._run(_WRITING, root, *revisions, _encode(write.knowledge), self._news, packed)
         if told is None:
             return None
-        dropped, trimmed, stored = told
+        dropped, trimmed, stored = _decode_written(told)
         why = ("", *drop, *drop_ids)
         written = Written(
             [(_entry(id, entry), why[number]) for number, id, entry in dropped],
@@ -280,24 +345,26 @@ class ValkeyStore(RemoteStore):
             [],
         )
         for filed, (age, old) in zip(write.put, stored, strict=True):
-            before = None if old is None else _entry(filed.entry.id.encode(), old)
+            before = None if old is False else _entry(filed.entry.id, old)
             entry = msgspec.structs.replace(filed.entry, learned_at=float(age))
             if before is None or entry.renews(before):
                 written.stored.append(entry)
         return written
 
     def _tagged(self, root: Root, tags: Sequence[str]) -> list[Entry]:
-        return [_entry(id, entry) for id, entry in self._run(2, root, *map(_tag, tags))]
+        found = self._run(_FINDING, root, *map(_tag, tags))
+        return [_entry(id.decode(), entry.decode()) for id, entry in found]
 
     def _entries(self) -> Iterator[Entry]:
         self._check()
         for root in sorted(self._client.smembers(self._roots)):
             prefix = self._prefix(root.decode())
             for key in self._client.scan_iter(f"{_literally(prefix)}place:*", count=1000):
-                yield from _entries_in([one for pair in self._client.hgetall(key).items() for one in pair])
+                found = self._client.hgetall(key).items()
+                yield from (_entry(id.decode(), entry.decode()) for id, entry in found)
 
     def _note(self, root: Root, used: Sequence[str]) -> None:
-        self._run(3, root, *used)
+        self._run(_NOTING, root, *used)
 
     def _clear(self) -> None:
         for pattern in (
@@ -314,6 +381,8 @@ class ValkeyStore(RemoteStore):
 
     def _disconnect(self) -> None:
         self._client.close()
+        while self._idle:
+            self._idle.pop().disconnect()
         self._is_checked = False
 
 
@@ -371,17 +440,23 @@ def _news_in(message: Any) -> News:
     return News.from_message(msgspec.msgpack.decode(message["data"], type=Message))
 
 
-def _entries_in(pairs: Iterable[bytes]) -> list[Entry]:
+def _packed(*parts: str | bytes) -> bytes:
+    """A command as Valkey reads it."""
+    encoded = [part if isinstance(part, bytes) else part.encode() for part in parts]
+    return b"*%d\r\n" % len(parts) + b"".join([b"$%d\r\n%b\r\n" % (len(part), part) for part in encoded])
+
+
+def _entries_in(pairs: Iterable[str]) -> list[Entry]:
     each = iter(pairs)
     return [_entry(id, entry) for id, entry in zip(each, each, strict=True)]
 
 
-def _entry(id: bytes, stored: bytes) -> Entry:
-    age, _, encoded = stored.partition(b" ")
+def _entry(id: str, stored: str) -> Entry:
+    age, _, encoded = stored.partition(" ")
     entry = _decode_entry(encoded)
     if entry.learned_at != (learned_at := float(age)):
         entry = msgspec.structs.replace(entry, learned_at=learned_at)
-    vars(entry)["id"] = id.decode()  # it is asked for next, and costs three digests
+    vars(entry)["id"] = id  # it is asked for next, and costs three digests
     return entry
 
 
