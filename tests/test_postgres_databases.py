@@ -209,3 +209,14 @@ def test_a_child_process_has_connections_of_its_own(database):
         assert os.waitpid(child, 0)[1] == 0
         note(database, f"of the parent {number}")
     assert len(noted(database)) == 7
+
+
+def test_a_statement_that_fails_costs_no_connection(postgres, database, postgres_url):
+    note(database, "one")
+    for _ in range(8):
+        with pytest.raises(NotesError, match="does not exist"):
+            database.once("select * from nothing")
+    with pytest.raises(NotesError, match="cannot be read"):
+        database.listening("x" * 100 + '"')
+    assert noted(database) == ["one"]
+    assert len(database._opened) == 1

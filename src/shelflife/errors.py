@@ -43,3 +43,6 @@ __all__ = ["ShelflifeError"]
 
 class ShelflifeError(Exception):
     """Any error of this package. The message says what is wrong in one sentence."""
+
+    is_away = False
+    """Whether it is because something does not answer, and not because of what was asked of it."""

@@ -36,9 +36,6 @@ _LONGEST_STATEMENT_S = 60
 _FAILURES = (psycopg.Error, msgspec.MsgspecError, ShelflifeError, TypeError, ValueError, OSError)
 """All but the first where somebody has edited what is there, or a text is not Unicode."""
 
-_LOST = (psycopg.OperationalError, TimeoutError)
-"""What shows that a connection is of no use any more: it has ended, or nothing was heard for too long."""
-
 _MAKING = 0x5348_4C46
 """The lock under which schemas are made: processes race for it."""
 
@@ -53,6 +50,8 @@ _SETTINGS: dict[str, Any] = {
 """Unless the URL says otherwise. Of several hosts, the one counts that can be written to."""
 
 _IN_NO_TRANSACTION = psycopg.pq.TransactionStatus.IDLE
+_AT_WORK = psycopg.pq.TransactionStatus.ACTIVE
+_UNKNOWN = psycopg.pq.TransactionStatus.UNKNOWN
 _log = logging.getLogger("shelflife")
 
 _orphans: list[Any] = []
@@ -90,6 +89,12 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
 
 def _translated(statement: str) -> bytes:
     return statement.replace("?", "%s").encode()
+
+
+def _is_lost(connection: Connection, error: BaseException) -> bool:
+    """Whether a connection is of no use any more: it has ended, nothing was heard for too long, or somebody was called away from it."""
+    is_at_work = connection.info.transaction_status in (_AT_WORK, _UNKNOWN)
+    return connection.closed or is_at_work or isinstance(error, TimeoutError)
 
 
 def _unless_silent(steps: Generator[Any, Any, Any], longest_s: float) -> Generator[Any, Any, Any]:
@@ -161,7 +166,7 @@ class Database(Locking):
             idle, self._idle = self._idle, []
             listening, self._listening = self._listening, None
         for connection in (*idle, *([listening[0]] if listening else ())):
-            self._end(connection)
+            self.end(connection)
 
     def once(
         self, statement: str, values: Sequence[Any] = (), *, done: str = "read", longer_s: float = 0.0
@@ -179,10 +184,14 @@ class Database(Locking):
                 self._put_back(connection)
 
     def listening(self, channel: str) -> Connection:
-        """A connection of one's own that is told what is said on a channel. Whoever has it closes it."""
+        """A connection of one's own that is told what is said on a channel. Whoever has it ends it."""
         with self._failing("read"):
             connection = self._connected()
-            connection.execute(f'listen "{channel}"')
+            try:
+                connection.execute(f'listen "{channel}"')
+            except BaseException:
+                self.end(connection)
+                raise
             return connection
 
     def snapshot(self) -> AbstractContextManager[Connection]:
@@ -212,13 +221,11 @@ class Database(Locking):
         """Wait until somebody may have told all, or the time is over; in one thread at a time."""
         with self._failing("read"):
             if self._listening is not None and self._listening[1] != self._losses:
-                self._end(self._listening[0])
+                self.end(self._listening[0])
                 self._listening = None
             if self._listening is None:
                 losses = self._losses
-                connection = self._connected()
-                self._listening = connection, losses
-                connection.execute(f'listen "{self._channel}"')
+                self._listening = self.listening(self._channel), losses
                 return  # something may have been told before
             try:
                 for _ in self._listening[0].notifies(timeout=timeout_s, stop_after=1):
@@ -250,7 +257,7 @@ class Database(Locking):
                 is_concluded = True
                 connection.execute("commit")
             except BaseException as error:
-                is_lost = isinstance(error, _LOST)
+                is_lost = _is_lost(connection, error)
                 self._put_back(connection, is_lost=is_lost)
                 if is_done is None or not (is_lost and is_concluded) or not self._is_done(is_done, error):
                     raise
@@ -281,19 +288,28 @@ class Database(Locking):
                 try:
                     idle.longest_silence_s = self._longest_silence_s + longer_s
                     return idle, idle.execute(statement, values)
-                except _LOST as error:
+                except BaseException as error:
+                    if not _is_lost(idle, error):
+                        with self._lock:
+                            self._idle.append(idle)
+                        raise
                     self._lose(idle)
-                    if isinstance(error, TimeoutError):
+                    if not isinstance(error, psycopg.OperationalError):
                         raise
             connection = self._connected()
             connection.longest_silence_s += longer_s
-            return connection, connection.execute(statement, values)
+            try:
+                return connection, connection.execute(statement, values)
+            except BaseException:
+                self.end(connection)
+                raise
         except BaseException:
             self._free.release()
             raise
 
     def _put_back(self, connection: Connection, *, is_lost: bool = False) -> None:
         """One that is lost, or left in the middle of something, is not used again."""
+        connection.longest_silence_s = self._longest_silence_s
         try:
             if not is_lost and connection.info.transaction_status != _IN_NO_TRANSACTION:
                 connection.execute("rollback")
@@ -312,9 +328,10 @@ class Database(Locking):
             self._losses += 1
             idle, self._idle = self._idle, []
         for one in (connection, *idle):
-            self._end(one)
+            self.end(one)
 
-    def _end(self, connection: Connection) -> None:
+    def end(self, connection: Connection) -> None:
+        """Close a connection, and think of it no more."""
         with self._lock:
             self._opened.discard(connection)
         with suppress(psycopg.Error, OSError):
@@ -328,7 +345,7 @@ class Database(Locking):
         try:
             self._make(connection)
         except BaseException:
-            self._end(connection)
+            self.end(connection)
             raise
         return connection
 
@@ -389,14 +406,17 @@ class Database(Locking):
             reason = " ".join(str(error).split()) or type(error).__name__
             if password := self._settings.get("password"):
                 reason = reason.replace(str(password), "…")
-            sentence = f"the {self.kind.name} {self.name} cannot be {what}: {reason}"
-            raise self.kind.error(sentence) from None
+            failure = self.kind.error(f"the {self.kind.name} {self.name} cannot be {what}: {reason}")
+            failure.is_away = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError | OSError)
+            raise failure from None
 
 
 def _settings_in(url: str, kind: Kind, schema: str) -> tuple[dict[str, Any], str]:
     """How to connect, and to which schema. What cannot be read is not repeated: there may be a password in it."""
     try:
         address = urlsplit(url)
+        if address.netloc.count("@") > 1 or "@" in address.path:
+            raise ValueError(url)  # it may be a part of a password that is not escaped
         query = dict(parse_qsl(address.query, keep_blank_values=True))
         schema = query.pop("schema", schema)
         settings = conninfo_to_dict(address._replace(query=urlencode(query)).geturl())

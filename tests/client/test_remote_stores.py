@@ -11,13 +11,14 @@ import httpx2
 import pytest
 import redis
 
-from shelflife.client import Guard, InProcessStore, Memory, SqliteStore, StoreError
+from shelflife.client import Guard, InProcessStore, Knowledge, Memory, SqliteStore, StoreError, Write
 from shelflife.client.asking import advanced_in_thread
 from shelflife.client.events import Evicted, Stored, StoreFailed
 from shelflife.client.near import LONGEST_LAG_S
 from shelflife.client.postgres import PostgresStore
 from shelflife.client.remote import LONGEST_VERB_S, RemoteStore, Told, _Circuit
 from shelflife.client.valkey import ValkeyStore
+from shelflife.contract.versions import Versions
 from shelflife.integrations.httpx2 import AsyncMemoryTransport, MemoryTransport
 from tests.acme_world import GOVERNED, rotate
 from tests.client.agents import Agent, knows
@@ -442,7 +443,7 @@ def test_several_who_wait_when_a_store_fails_are_one_failure():
 
 def test_what_is_no_failure_of_the_engine_leaves_the_circuit_as_it_is(where, opened):
     store = opened(where).store
-    for error in (KeyError("x"), KeyboardInterrupt()):
+    for error in (ZeroDivisionError(), KeyboardInterrupt()):
         with pytest.raises(type(error)):
             store._called("read", lambda error=error: (_ for _ in ()).throw(error))
     with pytest.raises(StoreError, match="cannot be read: garbage"):
@@ -523,6 +524,83 @@ def test_near_what_was_looked_at_before_the_channel_was_there_is_not_taken_for_f
         assert store.known(ORIGIN).revision == 2 << 31
 
 
+# --- what somebody has put into an engine
+
+
+def spoil(where, garbage):
+    """Put garbage where what is known of a root is."""
+    if where.startswith("redis"):
+        with closing(redis.Redis.from_url(where)) as client:
+            client.hset("shelflife:{default http://h:80}:root", mapping={"knowledge": garbage, "revision": 7})
+        return
+    with closing(PostgresStore(where)) as store, store._database.writing() as connection:
+        connection.execute("update roots set knowledge = ?, revision = 7", (garbage,))
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"\xff", b"7", b'{"place": 7}', b"[" * 5_000], ids=["no text", "7", "a place", "deep"]
+)
+def test_garbage_in_an_engine_is_a_miss_and_a_warning_in_every_verb(where, opened, garbage):
+    memory = opened(where)
+    memory.observe(said(rejection()))
+    spoil(where, garbage)
+    assert memory.recall("http://h", OPERATION, {}) == []
+    assert memory.amend("http://h", OPERATION, {"a": 1}).applied == []
+    assert memory.contract_at("http://h").startswith("*")
+    assert memory.root_of("http://h/x") == "http://h:80"
+    assert memory.forget("http://h") == 0
+    memory.observe(said(STAMPS))
+    assert memory.position("http://h") is None
+
+
+def test_names_of_any_length_are_kept(where, opened):
+    memory = opened(where)
+    for number in range(3):
+        memory.observe(said(rejection(when={f"field_{number}_{one}" + "x" * 300: None for one in range(20)})))
+    assert len(memory.recall("http://h", OPERATION, {})) == 3
+    store = memory.store
+    long = entry(operation="POST /" + "y" * 9_000, root="https://a.example/" + "z" * 9_000)
+    put(store, long, root=long.root)
+    assert store.at(long.root, [long.place]) == [long]
+    assert list(store.shapes(long.root, long.operation)) == [("plan",)]
+
+
+def test_what_one_server_cannot_have_written_keeps_no_other_from_being_written(where, opened):
+    store = opened(where).store
+    put(store, entry())
+    if where.startswith("redis"):
+        with closing(redis.Redis.from_url(where)) as client:
+            client.hset("shelflife:{default https://b.example}:shapes:POST /x", '["plan"]', "none")
+        bad = entry(root="https://b.example")
+    else:
+        bad = entry(root="https://b.example", operation="POST /\0")
+    with pytest.raises(StoreError, match="cannot be written"):
+        put(store, bad, root=bad.root)
+    assert put(store, entry("b")) is not None
+
+
+def test_a_write_that_fails_in_the_middle_leaves_what_is_known_as_it_was(valkey_url):
+    with closing(redis.Redis.from_url(valkey_url)) as client, closing(ValkeyStore(valkey_url)) as store:
+        put(store, entry())
+        known = store.known(ORIGIN)
+        client.hdel(f"shelflife:{{default {ORIGIN}}}:filed", entry().id)
+        moved = Knowledge(versions=Versions({"codes": "9"}))
+        with pytest.raises(StoreError, match="is not filed"):
+            store.write(ORIGIN, known.revision, Write(moved, drop=["t"]))
+        assert store.known(ORIGIN) == known
+
+
+def test_one_that_is_no_primary_any_more_is_not_believed(valkey_url):
+    with closing(redis.Redis.from_url(valkey_url)) as client, closing(ValkeyStore(valkey_url)) as store:
+        put(store, entry())
+        client.replicaof("127.0.0.1", 1)
+        try:
+            with pytest.raises(StoreError, match="read only replica"):
+                store.at(ORIGIN, [entry().place])
+        finally:
+            client.replicaof("NO", "ONE")
+
+
 # --- where a memory lives
 
 
@@ -556,6 +634,8 @@ def test_a_memory_says_where_it_lives_in_one_word(tmp_path, postgres_url, valkey
         ("memory.db", {"namespace": "ours"}, "a file has no namespaces"),
         ("redis://:secret@host:port", {}, "the address of the memory cannot be read"),
         ("postgresql://me:secret@[host/db", {}, "the address of the memory cannot be read"),
+        ("postgresql://me:a@secret@127.0.0.1:1/d", {}, "the address of the memory cannot be read"),
+        ("redis://me:12/secret@127.0.0.1:1/0", {}, "the address of the memory cannot be read"),
     ],
 )
 def test_what_is_no_place_for_a_memory_is_told_in_one_sentence(where, settings, why):

@@ -57,6 +57,28 @@ def test_an_engine_that_is_not_there_is_told_in_one_sentence(arguments, told, ca
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("{folder}/log.db", "SHELFLIFE_POSTGRES_URL is to begin with postgresql://"),
+        ("redis://127.0.0.1:1/0", "SHELFLIFE_POSTGRES_URL is to begin with postgresql://"),
+        ("postgresql://127.0.0.1:1/db?schema=mine", "and to name no schema"),
+        ("postgresql://me:secret@127.0.0.1:1/db", "cannot be read: connection"),
+    ],
+)
+def test_what_is_no_address_of_an_engine_is_refused_and_nothing_is_touched(
+    address, told, tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    monkeypatch.setenv(ADDRESSES["postgres"], address.format(folder=tmp_path))
+    assert main("lab run drifted --arm A2D --workers 2 --log postgres".split()) == 1
+    error = capsys.readouterr().err
+    assert told in error
+    assert "secret" not in error
+    assert error.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
 def test_nothing_is_left_in_an_engine(postgres, valkey, monkeypatch, capsys):
     monkeypatch.setenv(ADDRESSES["postgres"], postgres.url)
     monkeypatch.setenv(ADDRESSES["valkey"], valkey.url)

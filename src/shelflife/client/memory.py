@@ -60,8 +60,10 @@ class Memory:
           are not used until they are revalidated. None for any number.
         - `on_event` is told everything that happens; what it raises is logged and goes no further.
         """
-        if isinstance(store, str | PathLike):
-            raise TypeError(f"a memory is kept in a store: Memory.at({str(store)!r})")
+        given: object = store  # whatever a program without types hands in
+        if isinstance(given, str | PathLike):
+            where = "…" if "@" in str(given) else str(given)  # there may be a password in it
+            raise TypeError(f"a memory is kept in a store: Memory.at({where!r})")
         for name, bound in (("most_evictions", most_evictions), ("capacity", capacity)):
             if not (bound is None or (type(bound) is int and bound >= 0)):
                 raise ValueError(f"{name} is a whole number from 0 on, or None for any number")

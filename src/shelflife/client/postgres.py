@@ -21,7 +21,7 @@ from shelflife.sqlite_files import Kind
 with needing("postgres"):
     import psycopg
 
-    from shelflife.postgres_databases import Connection, Database
+    from shelflife.postgres_databases import Database
 
 __all__ = ["PostgresStore"]
 
@@ -79,7 +79,7 @@ class PostgresStore(RemoteStore):
                 entries.setdefault(place.hex(), []).append(_entry(id, learned_at, encoded))
         now, knowledge, shapes, counts, *_ = rows[0]
         decoded = None if shapes is None else tuple(_decode_shape(shape) for shape in shapes)
-        return Told(now, knowledge, decoded, entries, counts or ())
+        return Told(int(now), knowledge, decoded, entries, counts or ())
 
     def _written(
         self, root: Root, revision: int, new_revision: int, write: Write, used: Sequence[str]
@@ -171,7 +171,7 @@ class PostgresStore(RemoteStore):
         return _tag(self.namespace, root, tag)
 
     def _listening(self) -> "_Notified":
-        return _Notified(self._database.listening(self._news))
+        return _Notified(self._database, self._news)
 
     def _disconnect(self) -> None:
         self._database.close()
@@ -180,8 +180,9 @@ class PostgresStore(RemoteStore):
 class _Notified:
     """What PostgreSQL tells about writes, over a connection of its own."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, database: Database, channel: str) -> None:
+        self._database = database
+        self._connection = database.listening(channel)
 
     def wait(self, timeout_s: float) -> list[News]:
         told = self._connection.notifies(timeout=timeout_s, stop_after=1)
@@ -192,7 +193,7 @@ class _Notified:
         return self.wait(0)
 
     def close(self) -> None:
-        self._connection.close()
+        self._database.end(self._connection)
 
 
 def _ids(ids: Sequence[str]) -> str:

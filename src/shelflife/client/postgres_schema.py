@@ -7,14 +7,15 @@ waits for another while a client is silent: when the function ends, so does its 
 __all__ = ["SCHEMA"]
 
 _TABLES = """
+-- names may be longer than an index takes: so it is over their digests
 create table roots (
     number bigint generated always as identity primary key, namespace text not null, root text not null,
     revision bigint not null, knowledge bytea not null, uses bigint not null default 0,
-    held bigint not null default 0, unique (namespace, root)
+    held bigint not null default 0
 );
-create table shapes (
-    root bigint, operation text, shape text, entries bigint not null, primary key (root, operation, shape)
-);
+create unique index roots_by_name on roots (namespace, md5(root));
+create table shapes (root bigint, operation text, shape text, entries bigint not null);
+create unique index shapes_by_name on shapes (root, md5(operation), md5(shape));
 create table tags (root bigint, tag bigint, entries bigint not null, primary key (root, tag));
 create table entries (
     root bigint, id bytea, place bytea not null, slot text not null, operation text not null,
@@ -41,7 +42,7 @@ declare
     is_other boolean;
 begin
     select r.number, r.revision, r.knowledge into root_number, revision, knowledge
-    from roots r where r.namespace = of_namespace and r.root = of_root;
+    from roots r where r.namespace = of_namespace and md5(r.root) = md5(of_root) and r.root = of_root;
     if root_number is null then
         return;
     end if;
@@ -51,7 +52,9 @@ begin
     end if;
     if of_operation is not null and (is_other or lacks_shapes) then
         shapes := array(
-            select s.shape from shapes s where s.root = root_number and s.operation = of_operation order by s.shape
+            select s.shape from shapes s
+            where s.root = root_number and md5(s.operation) = md5(of_operation) and s.operation = of_operation
+            order by s.shape
         );
     end if;
     if cardinality(counted) > 0 then
@@ -105,7 +108,7 @@ begin
         on conflict do nothing returning r.number, r.uses - use_number, r.held into root_number, use_number, held_count;
     else
         update roots r set revision = after, knowledge = new_knowledge, uses = r.uses + use_number
-        where r.namespace = of_namespace and r.root = of_root and r.revision = before
+        where r.namespace = of_namespace and md5(r.root) = md5(of_root) and r.root = of_root and r.revision = before
         returning r.number, r.uses - use_number, r.held into root_number, use_number, held_count;
     end if;
     if root_number is null then
@@ -175,7 +178,7 @@ begin
             select a.operation, a.shape, 1 from unnest(all_came) a
             union all select l.operation, l.shape, -1 from unnest(all_left) l
         ) as c (operation, shape, change) group by c.operation, c.shape having sum(c.change) <> 0
-        on conflict (root, operation, shape) do update set entries = s.entries + excluded.entries;
+        on conflict (root, md5(operation), md5(shape)) do update set entries = s.entries + excluded.entries;
         insert into tags as s select root_number, c.tag, sum(c.change) from (
             select t.tag, 1 from unnest(all_came) a, unnest(a.tags) as t (tag)
             union all select t.tag, -1 from unnest(all_left) l, unnest(l.tags) as t (tag)
@@ -195,6 +198,9 @@ begin
     );
     if octet_length(message) > 7000 then -- of 8000 that PostgreSQL tells at once
         message := json_build_array(of_root, before::text, after::text, '', '{}'::text[], '{}'::text[]);
+    end if;
+    if octet_length(message) > 7000 then -- not even the root: then all is looked at anew
+        message := json_build_array('', '0', '0', '', '{}'::text[], '{}'::text[]);
     end if;
     perform pg_notify(channel, message);
 end $$;

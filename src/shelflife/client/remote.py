@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -38,7 +39,15 @@ _LONGEST_UNASKED_S = 10.0
 _MOST_LOOKS = 64
 _MOST_NOTED = 256
 
-_FAILURES = (msgspec.MsgspecError, OSError, TypeError, ValueError)
+_FAILURES = (
+    msgspec.MsgspecError,
+    OSError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 """Of any engine, where somebody has edited what is there, or a text is not Unicode."""
 
 Outcome = TypeVar("Outcome")
@@ -290,6 +299,7 @@ class RemoteStore(ABC, Forked):
 
     def clear(self) -> None:
         """Remove the namespace, and all that is in it. For agents that use it, that is a store that has lost what was written."""
+        self._circuit.close()  # it is not for an agent that waits
         self._called("written", self._clear)
         with self._lock:
             self._kept.clear()
@@ -342,11 +352,11 @@ class RemoteStore(ABC, Forked):
             look = Look(root, seen.revision, operation, lacks_shapes, missing, held, tuple(asked))
             # Before the look: others may have seen a later revision by the time that it is answered.
             highest, life, looked_at = self._highest.get(root, 0), self._life, time.monotonic()
-            told = self._called("read", lambda: self._look(look))  # noqa: B023 - called at once
-            if told.revision < highest:
-                self._highest[root] = told.revision
+            looking = partial(self._seen_by, look, seen)
+            seen, is_fresh = self._called("read", looking), True
+            if seen.revision < highest:
+                self._highest[root] = seen.revision
                 self.set_backs[root] += 1
-            seen, is_fresh = self._noted_in(seen, look, told), True
             seen.life, seen.looked_at = life, looked_at
         else:
             raise StoreError(f"others are writing to the memory {self.where} all the time")
@@ -365,7 +375,9 @@ class RemoteStore(ABC, Forked):
         is_heard_of = seen.life is not None and seen.life is channel.life
         return is_heard_of and time.monotonic() - seen.looked_at < _LONGEST_UNASKED_S
 
-    def _noted_in(self, seen: _Seen, look: Look, told: Told) -> _Seen:
+    def _seen_by(self, look: Look, seen: _Seen) -> _Seen:
+        """What is seen after a look, by what was seen before."""
+        told = self._look(look)
         if told.revision != look.revision:
             seen = _Seen(told.revision, _knowledge_in(told.knowledge))
             seen.places.update(dict.fromkeys(look.held, ()))
@@ -421,14 +433,20 @@ class RemoteStore(ABC, Forked):
             outcome = verb()
         except self._all_failures as error:
             failure = StoreError(f"the memory {self.where} cannot be {done}: {_in_one_line(error)}")
-            if isinstance(error, (*self.failures, OSError)):
+            failure.is_away = self._is_away(error)
+            if failure.is_away:
                 self._circuit.open(let_in_at, failure)
             raise failure from error
         except StoreError as error:
-            self._circuit.open(let_in_at, error)
+            if error.is_away:
+                self._circuit.open(let_in_at, error)
             raise
         self._circuit.close()
         return outcome
+
+    def _is_away(self, error: Exception) -> bool:
+        """Whether an error shows that the engine does not answer."""
+        return isinstance(error, (*self.failures, OSError))
 
     @abstractmethod
     def _look(self, look: Look) -> Told:

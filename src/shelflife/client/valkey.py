@@ -30,6 +30,7 @@ _SAFE_POLICIES = ("noeviction", "volatile-lru", "volatile-lfu", "volatile-random
 
 _LOOK = """
 local p, revision = ARGV[1], ARGV[2]
+redis.call('del', p .. 'nothing')
 local place_count, missing_count = tonumber(ARGV[5]), tonumber(ARGV[6])
 local root = redis.call('hmget', p .. 'root', 'revision', 'knowledge')
 local now = root[1] or '0'
@@ -46,25 +47,26 @@ for i = 7 + place_count, #ARGV do
 end
 return cmsgpack.pack(told)
 """
-"""An entry is at its place as its age and its JSON, by its id."""
+"""An entry is at its place as its age and its JSON, by its id. The `del` does nothing, and is refused by one that is no primary any more:
+what that has may be old."""
 
 _WRITE = """
 local p, before, after, knowledge, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local write = cmsgpack.unpack(ARGV[6])
 local function key(name) return p .. name end
 if (redis.call('hget', key('root'), 'revision') or '0') ~= before then return false end
-redis.call('hset', key('root'), 'revision', after, 'knowledge', knowledge)
 local dropped, trimmed, stored, places, operations = {}, {}, {}, {}, {}
 
 local function note(filed)
   places[filed[1]], operations[filed[3]] = true, true
 end
-local function leave(ids, keeps_use)
+local function leave(ids, keeps_use, are_all_filed)
   local left = {}
   for first = 1, #ids, 1000 do
     local some = {unpack(ids, first, math.min(first + 999, #ids))}
     local found, gone, by_tag, by_shape = redis.call('hmget', key('filed'), unpack(some)), {}, {}, {}
     for i, id in ipairs(some) do
+      if are_all_filed and not found[i] then error('something that is remembered is not filed') end
       if found[i] and not left[id] then
         local filed = cmsgpack.unpack(found[i])
         gone[#gone + 1] = id
@@ -99,7 +101,7 @@ local function use(id)
 end
 
 for i, tag in ipairs(write.drop) do
-  for id, entry in pairs(leave(redis.call('smembers', key('tag:') .. tag))) do
+  for id, entry in pairs(leave(redis.call('smembers', key('tag:') .. tag), false, true)) do
     dropped[#dropped + 1] = {i, id, entry}
   end
 end
@@ -139,6 +141,7 @@ if write.capacity >= 0 then
     for _, id in ipairs(least) do trimmed[#trimmed + 1] = {id, left[id]} end
   end
 end
+redis.call('hset', key('root'), 'revision', after, 'knowledge', knowledge)
 local function names(of) local all = {} for name in pairs(of) do all[#all + 1] = name end return all end
 local changed = names(places)
 local news = {write.root, before, after, knowledge, changed, names(operations)}
@@ -146,6 +149,8 @@ if #changed > 100 then news = {write.root, before, after, '', {}, {}} end
 redis.call('publish', channel, cmsgpack.pack(news))
 return cmsgpack.pack({dropped, trimmed, stored})
 """
+
+"""What is known comes last. A script that fails in the middle is not undone, and what has gone by then goes too soon, which is safe."""
 
 _TAGGED = """
 local p, told, seen = ARGV[1], {}, {}
@@ -208,6 +213,8 @@ class ValkeyStore(RemoteStore):
         try:
             self._client = _client_of(url, retry_count=1)
             address = urlsplit(url)
+            if "@" in address.path or (address.path and not address.path[1:].isdecimal()):
+                raise ValueError(url)  # it may be a part of a password
             where = (
                 f"{address.scheme}://{address.hostname or 'localhost'}:{address.port or 6379}{address.path}"
             )
@@ -225,6 +232,12 @@ class ValkeyStore(RemoteStore):
         """What the parent is connected to is its own."""
         super().after_fork_in_child()
         self._idle = []
+
+    def _is_away(self, error: Exception) -> bool:
+        is_answer = isinstance(error, redis.ResponseError) and not isinstance(
+            error, redis.exceptions.ReadOnlyError | redis.exceptions.OutOfMemoryError
+        )
+        return super()._is_away(error) and not is_answer
 
     def _run(self, script: _Script, root: Root, *values: str | bytes) -> Any:
         if not self._is_checked:
@@ -254,6 +267,11 @@ class ValkeyStore(RemoteStore):
             except redis.ConnectionError:
                 connection.send_packed_command([command], check_health=False)
                 return connection.read_response()
+        except redis.ResponseError:
+            raise  # which is an answer, and was read to its end
+        except BaseException:
+            connection.disconnect()  # else its answer would be taken for that of the next command
+            raise
         finally:
             self._idle.append(connection)
 

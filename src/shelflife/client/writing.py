@@ -11,6 +11,7 @@ from shelflife.client.asking import Exchange
 from shelflife.client.entries import Entry, Root, Shape
 from shelflife.client.events import Alerted, Event, Evicted, Ignored, Reason, Restamped, Stored, Suspected
 from shelflife.client.reading import Contract
+from shelflife.client.remote import RemoteStore
 from shelflife.client.shelf import Shelf
 from shelflife.client.steps import Disposal, is_current
 from shelflife.client.stores import Filed, Known, StoreError, Write, Written
@@ -196,7 +197,8 @@ class Writing:
             drop = {tag: reason for tag, reason in drop.items() if not reason.is_invalidation}
         put = [*map(_as_suspect, suspects), *put]
         write = Write(disposal.knowledge, drop, drop_ids, [self._filed(one) for one in put], self._capacity)
-        self._telling.check_back_off()
+        if not isinstance(self._store, RemoteStore):  # which has a circuit of its own
+            self._telling.check_back_off()
         written = self._store.write(root, known.revision, write)
         if written is None:
             return None

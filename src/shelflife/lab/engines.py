@@ -22,23 +22,43 @@ __all__ = ["EngineError", "check_engines", "log_of_a_run", "remove_log", "stores
 
 _log = logging.getLogger("shelflife")
 
+_FOLDER = "shelflife-lab-"
+_BEGINNINGS = {
+    "postgres": ("postgresql://", "postgres://"),
+    "valkey": ("redis://", "rediss://", "valkey://", "valkeys://"),
+}
+
 
 class EngineError(ShelflifeError):
     """An engine of a run is not there: one sentence for people."""
 
 
 def check_engines(conduct: Conduct) -> None:
-    """`EngineError` when the address of an engine is not known."""
-    for kind in {conduct.log, conduct.store} & ADDRESSES.keys():
-        if not os.environ.get(ADDRESSES[kind]):
-            raise EngineError(f"to play on {kind}, say where it is: set {ADDRESSES[kind]}")
+    """`EngineError` when an engine is not there, or its address is none."""
+    for kind in sorted({conduct.log, conduct.store} & ADDRESSES.keys()):
+        variable = ADDRESSES[kind]
+        address = os.environ.get(variable)
+        if not address:
+            raise EngineError(f"to play on {kind}, say where it is: set {variable}")
+        if not address.startswith(_BEGINNINGS[kind]) or "schema=" in address:
+            raise EngineError(
+                f"{variable} is to begin with {_BEGINNINGS[kind][0]}, and to name no schema: each run has one of its own"
+            )
+        store = store_at(address, namespace="lab")
+        try:
+            store.known("")
+        except StoreError as error:
+            raise EngineError(str(error)) from error
+        finally:
+            if isinstance(store, RemoteStore):
+                store.close()
 
 
 @contextmanager
 def log_of_a_run(kind: str) -> Iterator[str]:
     """Where the log of a run is kept: a file, or the address of a schema. It is gone afterwards."""
     if kind == "file":
-        log = str(Path(tempfile.mkdtemp(prefix="shelflife-lab-")) / "log.db")
+        log = str(Path(tempfile.mkdtemp(prefix=_FOLDER)) / "log.db")
     else:
         address = os.environ[ADDRESSES[kind]]
         if "schema=" in address:
@@ -55,7 +75,8 @@ def log_of_a_run(kind: str) -> Iterator[str]:
 def remove_log(log: str) -> None:
     """Leave nothing of the log of a run."""
     if "://" not in log:
-        shutil.rmtree(Path(log).parent, ignore_errors=True)
+        if Path(log).parent.name.startswith(_FOLDER):
+            shutil.rmtree(Path(log).parent, ignore_errors=True)
         return
     import psycopg
 
