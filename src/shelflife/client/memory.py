@@ -4,7 +4,6 @@ from __future__ import annotations  # so that help() names types as they are wri
 
 import time
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from os import PathLike
 from typing import Any, Self
@@ -23,13 +22,13 @@ from shelflife.client.revalidating import Revalidating
 from shelflife.client.shelf import Outcome, Shelf, Step, Usable
 from shelflife.client.steps import Words
 from shelflife.client.stores import Known, Store, Write
-from shelflife.client.strategies import EVERYTHING, EXACT, Strategy
+from shelflife.client.strategies import EVERYTHING, EXACT, SUSPECT, Strategy
 from shelflife.client.telling import Statistics, Telling
 from shelflife.client.writing import MOST_EVICTIONS, Writing, departures
 
 __all__ = ["Memory"]
 
-_ANY_TIME = nullcontext()
+_LEAST_FAILURE = 400
 
 
 class Memory:
@@ -75,7 +74,6 @@ class Memory:
         self._revalidating = Revalidating(self._shelf, self._observing)
         self.is_remote = isinstance(self.store, RemoteStore)
         """Whether its store is on another machine. Then whoever must not wait uses it in a thread, and each step is one moment of it."""
-        self._moment = self._shelf.moment if self.is_remote else _no_moment
         self.observing = self._observing.observing
         """What `observe` does, as steps, for whoever answers its questions in a way of their own. The root is as `root_of` spells it."""
         self.revalidating = self._revalidating.revalidating
@@ -108,7 +106,7 @@ class Memory:
         request: Fields,
     ) -> Generator[Step, Reply | None, Outcome]:
         """Steps about a request, each in one moment of a store that is on another machine."""
-        return self._shelf.in_moments(steps, self._shelf.wanted(root, operation, request))
+        return self._shelf.in_moments(steps, self._shelf.wanted(root, operation, request, (SUSPECT,)))
 
     @property
     def statistics(self) -> Statistics:
@@ -122,15 +120,17 @@ class Memory:
         until a later reply of the server has been dealt with.
         """
         root = root_at(root)
-        with self._moment(root, operation, request):
-            found = self._shelf.usable(root, operation, request)
+        wanted = self._shelf.wanted(root, operation, request)
+        with self._shelf.moment(wanted):
+            places_by = None if wanted is None else wanted.places_by
+            found = self._shelf.usable(root, operation, request, places_by=places_by)
         self._telling.count_recall(is_hit=bool(found))
         return found
 
     def amend(self, root: Root, operation: str, request: Fields, guard: Guard | None = None) -> Amended:
         """The request with the remembered fixes that hold for it already in it, as far as the guard allows."""
         root = root_at(root)
-        with self._moment(root, operation, request):
+        with self._shelf.moment(self._shelf.wanted(root, operation, request)):
             amended = amend(request, partial(self._shelf.usable, root, operation), guard or Guard())
         found: list[Event] = [*amended.refused, *amended.applied]
         self._telling.count_recall(is_hit=bool(found))
@@ -150,14 +150,20 @@ class Memory:
 
     def observe(self, exchange: Exchange, ask: Ask | None = None) -> list[Event]:
         """Learn from a reply: drop what it shows to be stale, keep the fixes it gives. Returns what happened."""
-        exchange = exchange._replace(root=root_at(exchange.root))
-        return driven(self._shelf.in_moments(self.observing(exchange)), ask or self._ask)
+        return driven(self._observed(exchange), ask or self._ask)
 
     async def observe_async(self, exchange: Exchange, ask: AnyAsk | None = None) -> list[Event]:
         """The same, awaiting `ask` when it is async. A store of this machine is used directly: its verbs take microseconds."""
+        return await driven_async(self._observed(exchange), ask or self._ask, is_remote=self.is_remote)
+
+    def _observed(self, exchange: Exchange) -> Steps[list[Event]]:
         exchange = exchange._replace(root=root_at(exchange.root))
-        steps = self._shelf.in_moments(self.observing(exchange))
-        return await driven_async(steps, ask or self._ask, is_remote=self.is_remote)
+        wanted = None
+        if (
+            exchange.reply.status >= _LEAST_FAILURE
+        ):  # it may teach something, among what is there for the request
+            wanted = self._shelf.wanted(exchange.root, exchange.operation, exchange.request)
+        return self._shelf.in_moments(self.observing(exchange), wanted)
 
     def revalidate(
         self, root: Root, operation: str, request: Fields, ask: Ask | None = None, guard: Guard | None = None
@@ -268,7 +274,3 @@ class Memory:
             departures(written, dict.fromkeys((id for _, id in written.dropped), Reason.FORGOTTEN))
         )
         return len(written.dropped)
-
-
-def _no_moment(root: Root, operation: str, request: Fields) -> AbstractContextManager[None]:
-    return _ANY_TIME

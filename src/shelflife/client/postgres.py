@@ -32,8 +32,8 @@ _LOOK = "select * from {schema}.look(?, ?, ?, ?, ?, ?, ?, ?)"
 _WRITE = "select * from {schema}.write(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _TAGGED = "select id, learned_at, entry from {schema}.entries where tags && ?::bigint[]"
 _ALL = """
-select e.root, e.id, e.learned_at, e.entry from {schema}.entries e join {schema}.roots r on r.number = e.root
-where r.namespace = ? and (e.root, e.id) > (?, ?) order by e.root, e.id limit 1000
+select e.id, e.root, e.learned_at, e.entry from {schema}.entries e join {schema}.roots r on r.number = e.root
+where r.namespace = ? and (e.id, e.root) > (?, ?) order by e.id, e.root limit 1000
 """
 _LONGEST_PUT_S = 0.002
 """A write that makes thousands of entries suspect is waited for so much longer for each."""
@@ -76,7 +76,7 @@ class PostgresStore(RemoteStore):
         entries: dict[str, list[Entry]] = {}
         for *_, id, place, learned_at, encoded in rows:
             if id is not None:
-                entries.setdefault(place.hex(), []).append(_entry(id, learned_at, encoded))
+                entries.setdefault(place.hex(), []).append(_entry(id, learned_at, encoded, place.hex()))
         now, knowledge, shapes, counts, *_ = rows[0]
         decoded = None if shapes is None else tuple(_decode_shape(shape) for shape in shapes)
         return Told(int(now), knowledge, decoded, entries, counts or ())
@@ -100,8 +100,8 @@ class PostgresStore(RemoteStore):
         if not rows:
             return None
         gone: dict[str, list[tuple[int, list[int], Entry]]] = {}
-        for what, number, id, tags, learned_at, encoded in rows[1:]:
-            gone.setdefault(what, []).append((number, tags, _entry(id, learned_at, encoded)))
+        for what, number, id, place, tags, learned_at, encoded in rows[1:]:
+            gone.setdefault(what, []).append((number, tags, _entry(id, learned_at, encoded, place.hex())))
         names = {self.tag(root, tag): tag for tag in reversed(drop)}
         order = [*reversed(names)]
         dropped = [
@@ -139,10 +139,10 @@ class PostgresStore(RemoteStore):
         return [_entry(*row) for row in rows]
 
     def _entries(self) -> Iterator[Entry]:
-        last: tuple[int, bytes] = (0, b"")
+        last: tuple[bytes, int] = (b"", 0)
         while rows := self._database.once(self._all_statement, (self.namespace, *last)):
             last = rows[-1][:2]
-            yield from (_entry(*row[1:]) for row in rows)
+            yield from (_entry(id, learned_at, encoded) for id, _, learned_at, encoded in rows)
 
     def _note(self, root: Root, used: Sequence[str]) -> None:
         with self._database.writing() as connection:
@@ -153,7 +153,7 @@ class PostgresStore(RemoteStore):
             if found is not None:
                 connection.execute(
                     "update entries set used = ? + noted.number from unnest(?::bytea[]) with ordinality as noted (id, number)"
-                    " where root = ? and entries.id = noted.id",
+                    " where root + 0 = ? and entries.id = noted.id",
                     (found[1] - len(used), _ids(used), found[0]),
                 )
 
@@ -201,11 +201,13 @@ def _ids(ids: Sequence[str]) -> str:
     return f"{{{','.join(f'{_BYTES}{id}' for id in ids)}}}"
 
 
-def _entry(id: bytes, learned_at: float, encoded: bytes) -> Entry:
+def _entry(id: bytes, learned_at: float, encoded: bytes, place: str | None = None) -> Entry:
     entry = _decode_entry(encoded)
     if entry.learned_at != learned_at:
         entry = msgspec.structs.replace(entry, learned_at=learned_at)
     vars(entry)["id"] = id.hex()  # it is asked for next, and costs three digests
+    if place is not None:
+        vars(entry)["place"] = place
     return entry
 
 

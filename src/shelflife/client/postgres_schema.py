@@ -20,9 +20,9 @@ create table tags (root bigint, tag bigint, entries bigint not null, primary key
 create table entries (
     root bigint, id bytea, place bytea not null, slot text not null, operation text not null,
     shape text not null, used bigint not null, tags bigint[] not null, learned_at float8 not null,
-    entry bytea not null, primary key (root, id)
+    entry bytea not null, primary key (id, root)
 );
-create index entries_by_place on entries (root, place);
+create index entries_by_place on entries (place);
 create index entries_by_use on entries (root, used);
 create index entries_by_tag on entries using gin (tags) with (fastupdate = off);
 """
@@ -69,7 +69,7 @@ begin
     if cardinality(missing) > 0 then
         for id, place, learned_at, entry in
             select e.id, e.place, e.learned_at, e.entry from entries e
-            where e.root = root_number and e.place = any(missing)
+            where e.place = any(missing) and e.root + 0 = root_number
         loop
             return next;
         end loop;
@@ -86,7 +86,9 @@ create function write(
     of_namespace text, of_root text, before bigint, after bigint, new_knowledge bytea, noted bytea[],
     drop_tags bigint[], drop_ids bytea[], puts json, capacity bigint, channel text
 )
-returns table (what text, number bigint, id bytea, tags bigint[], learned_at float8, entry bytea)
+returns table (
+    what text, number bigint, id bytea, place bytea, tags bigint[], learned_at float8, entry bytea
+)
 language plpgsql as $$
 declare
     root_number bigint;
@@ -119,17 +121,17 @@ begin
 
     if cardinality(noted) > 0 then
         update entries e set used = use_number + n.number
-        from unnest(noted) with ordinality as n (id, number) where e.root = root_number and e.id = n.id;
+        from unnest(noted) with ordinality as n (id, number) where e.id = n.id and e.root + 0 = root_number;
         use_number := use_number + cardinality(noted);
     end if;
 
     if cardinality(drop_tags) > 0 or cardinality(drop_ids) > 0 then
         with gone as (
             delete from entries e
-            where e.tags && drop_tags or (e.root = root_number and e.id = any(drop_ids)) returning e
+            where e.tags && drop_tags or (e.id = any(drop_ids) and e.root + 0 = root_number) returning e
         )
         select coalesce(array_agg(g.e order by (g.e).used), '{}') into removed from gone g;
-        return query select 'dropped', 0::bigint, g.id, g.tags, g.learned_at, g.entry from unnest(removed) g;
+        return query select 'dropped', 0::bigint, g.id, g.place, g.tags, g.learned_at, g.entry from unnest(removed) g;
         all_left := removed;
     end if;
 
@@ -141,7 +143,7 @@ begin
         );
         with gone as (
             delete from entries e
-            where e.root = root_number and e.place = came.place and e.slot = came.slot returning e
+            where e.place = came.place and e.slot = came.slot and e.root + 0 = root_number returning e
         )
         select coalesce(array_agg(g.e order by (g.e).used), '{}') into left_now from gone g;
         foreach one in array left_now loop
@@ -151,7 +153,7 @@ begin
                 came.used := one.used;
                 came.learned_at := one.learned_at;
             end if;
-            id := one.id; tags := one.tags; learned_at := one.learned_at; entry := one.entry;
+            id := one.id; place := one.place; tags := one.tags; learned_at := one.learned_at; entry := one.entry;
             return next;
         end loop;
         insert into entries values (came.*);
@@ -162,12 +164,12 @@ begin
     held_count := held_count + cardinality(all_came) - cardinality(all_left);
     if held_count > capacity then
         with gone as (
-            delete from entries e where e.root = root_number and e.id in (
+            delete from entries e where e.root + 0 = root_number and e.id = any(array(
                 select l.id from entries l where l.root = root_number order by l.used limit held_count - capacity
-            ) returning e
+            )) returning e
         )
         select coalesce(array_agg(g.e order by (g.e).used), '{}') into removed from gone g;
-        return query select 'trimmed', 0::bigint, g.id, g.tags, g.learned_at, g.entry from unnest(removed) g;
+        return query select 'trimmed', 0::bigint, g.id, g.place, g.tags, g.learned_at, g.entry from unnest(removed) g;
         all_left := all_left || removed;
         held_count := held_count - cardinality(removed);
     end if;
@@ -188,7 +190,7 @@ begin
     if cardinality(all_left) > 0 then
         delete from shapes s where s.root = root_number and s.entries <= 0;
         delete from tags s where s.root = root_number and s.entries <= 0
-            and s.tag in (select t.tag from unnest(all_left) l, unnest(l.tags) as t (tag));
+            and s.tag = any(array(select t.tag from unnest(all_left) l, unnest(l.tags) as t (tag)));
     end if;
 
     message := json_build_array(
@@ -212,7 +214,7 @@ alter function look set search_path from current set plan_cache_mode = force_gen
 alter function write set search_path from current set plan_cache_mode = force_generic_plan set enable_seqscan = off
     set lock_timeout = '800ms';
 """
-"""A plan is made once, maybe while there was nothing in the tables: it is to be the one for many entries. A lock is waited for no longer
-than an agent waits for a verb."""
+"""A plan is made once, maybe while there was nothing in the tables, and is to be the one for many entries. So no statement leaves a choice
+between indexes: `root + 0` is found in none. A lock is waited for no longer than an agent waits for a verb."""
 
 SCHEMA = _TABLES + _LOOK + _WRITE + _SETTINGS

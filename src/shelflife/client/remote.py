@@ -10,7 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -21,7 +21,7 @@ from shelflife.client.near import Channel, News
 from shelflife.client.stores import Known, StoreError, Write, Written, revision_after
 from shelflife.forks import Forked, mind_forks
 
-__all__ = ["LONGEST_CONNECTING_S", "LONGEST_VERB_S", "Look", "RemoteStore", "Told", "Wanted"]
+__all__ = ["LONGEST_CONNECTING_S", "LONGEST_VERB_S", "Look", "PlacesBy", "RemoteStore", "Told", "Wanted"]
 
 LONGEST_CONNECTING_S = 1.0
 LONGEST_VERB_S = 1.0
@@ -55,6 +55,10 @@ Outcome = TypeVar("Outcome")
 _decode_knowledge = msgspec.json.Decoder(Knowledge).decode
 
 
+PlacesBy = Callable[[Root, tuple[Shape, ...]], list[str]]
+"""The places at which entries of a root with these shapes are looked for."""
+
+
 class Wanted(NamedTuple):
     """What a moment is about, so that its first round trip can bring all of it."""
 
@@ -62,8 +66,7 @@ class Wanted(NamedTuple):
     """Or where it may be above that: the contract lives there, or on a path below."""
 
     operation: str
-    places_by: Callable[[Root, tuple[Shape, ...]], list[str]]
-    """The places at which entries of a root with these shapes are looked for."""
+    places_by: PlacesBy
 
     tags: tuple[str, ...] = ()
     """Those that are counted."""
@@ -129,6 +132,13 @@ class _Seen:
             and (not tags or all(tag in self.counts for tag in tags))
         )
 
+    def add_shapes(self, entries: Iterable[Entry]) -> None:
+        """These have come, and with them maybe shapes that were not there."""
+        for entry in entries:
+            shapes = self.shapes.get(entry.operation)
+            if shapes is not None and entry.condition.shape not in shapes:
+                self.shapes[entry.operation] = (*shapes, entry.condition.shape)
+
     def after(
         self, revision: int, knowledge: Knowledge, places: Iterable[str], operations: Iterable[str]
     ) -> "_Seen":
@@ -151,6 +161,26 @@ class _Moment(threading.local):
 
     def __init__(self) -> None:
         self.seen: dict[Root, _Seen] = {}
+
+
+class _InMoment:
+    """A block that is one moment, or a part of one."""
+
+    def __init__(self, moment: _Moment, wanted: Wanted | None) -> None:
+        self._moment = moment
+        self._before = moment.wanted
+        self._wanted = wanted or moment.wanted
+
+    def __enter__(self) -> None:
+        self._moment.wanted = self._wanted
+        self._moment.depth += 1
+
+    def __exit__(self, *why: object) -> None:
+        moment = self._moment
+        moment.wanted = self._before
+        moment.depth -= 1
+        if not moment.depth:
+            moment.seen.clear()
 
 
 class _Circuit:
@@ -240,19 +270,9 @@ class RemoteStore(ABC, Forked):
             self._kept.clear()
         self._disconnect()
 
-    @contextmanager
-    def moment(self, wanted: Wanted | None = None) -> Iterator[None]:
+    def moment(self, wanted: Wanted | None = None) -> "_InMoment":
         """Until its end, this thread sees each root as it was when it first looked, and its own writes."""
-        moment, before = self._moment, self._moment.wanted
-        moment.wanted = wanted or before
-        moment.depth += 1
-        try:
-            yield
-        finally:
-            moment.wanted = before
-            moment.depth -= 1
-            if not moment.depth:
-                moment.seen.clear()
+        return _InMoment(self._moment, wanted)
 
     def known(self, root: Root) -> Known:
         seen = self._looked(root)
@@ -289,10 +309,11 @@ class RemoteStore(ABC, Forked):
         written = self._called("written", lambda: self._written(root, revision, new_revision, write, noted))
         if written is not None:
             before = next((one for one in (seen, kept) if one is not None and one.revision == revision), None)
-            changed = [*written.stored, *written.trimmed, *(entry for entry, _ in written.dropped)]
-            changed += [filed.entry for filed in write.put]
-            places, operations = {one.place for one in changed}, {one.operation for one in changed}
+            put, left = [filed.entry for filed in write.put], [entry for entry, _ in written.dropped]
+            left += written.trimmed
+            places, operations = {one.place for one in (*put, *left)}, {one.operation for one in left}
             now = (before or _Seen()).after(new_revision, write.knowledge, places, operations)
+            now.add_shapes(put)
             now.life, now.looked_at = life, time.monotonic()
             self._keep(root, now)
         return written

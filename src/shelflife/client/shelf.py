@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache, partial
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -13,7 +13,7 @@ from shelflife.client.asking import Fields, Reply
 from shelflife.client.entries import Entry, Knowledge, Root, Shape, is_below, origin_of, place_of, root_at
 from shelflife.client.moments import InMoments
 from shelflife.client.positions import Place
-from shelflife.client.remote import RemoteStore, Wanted
+from shelflife.client.remote import PlacesBy, RemoteStore, Wanted
 from shelflife.client.steps import Word, Words
 from shelflife.client.stores import Known, Store, StoreError, Write, Written
 from shelflife.client.strategies import SUSPECT, Strategy, table_tag
@@ -27,6 +27,7 @@ __all__ = ["Doubts", "Revalidate", "Shelf", "Standing", "Usable", "Withheld", "s
 Step = TypeVar("Step")
 Outcome = TypeVar("Outcome")
 
+_ANY_TIME = nullcontext()
 _MOST_CONFIRMED = 10_000
 _MOST_ROOTS = 256
 SPLIT_S = 600.0
@@ -170,6 +171,7 @@ class Shelf:
         clock: Callable[[], float],
     ) -> None:
         self.store = store
+        self._remote = store if isinstance(store, RemoteStore) else None
         self.strategy = strategy
         self.telling = telling
         self.doubts = Doubts()
@@ -194,24 +196,25 @@ class Shelf:
             roots=knowledge.roots,
         )
 
-    def moment(self, root: Root, operation: str, request: Fields) -> AbstractContextManager[None]:
+    def moment(self, wanted: Wanted | None) -> AbstractContextManager[None]:
         """For as long as it lasts, this thread sees a store of another machine as it is at one time."""
-        assert isinstance(self.store, RemoteStore)  # noqa: S101 - nobody else asks for one
-        return self.store.moment(self.wanted(root, operation, request))
+        return _ANY_TIME if self._remote is None else self._remote.moment(wanted)
 
     def in_moments(
         self, steps: Generator[Step, Reply | None, Outcome], wanted: Wanted | None = None
     ) -> Generator[Step, Reply | None, Outcome]:
         """The same for each of some steps."""
-        return InMoments(steps, self.store.moment, wanted) if isinstance(self.store, RemoteStore) else steps
+        return steps if self._remote is None else InMoments(steps, self._remote.moment, wanted)
 
-    def wanted(self, root: Root, operation: str, request: Fields) -> Wanted | None:
-        """What is looked at for a request, for a store that fetches all of it at once."""
-        if not isinstance(self.store, RemoteStore):
+    def wanted(
+        self, root: Root, operation: str, request: Fields, tags: tuple[str, ...] = ()
+    ) -> Wanted | None:
+        """What is looked at for a request, and counted, for a store that fetches all of it at once."""
+        if self._remote is None:
             return None
         with suppress(ValueError):  # of an address that is none, of which nothing is looked at
             root = root_at(root)
-        return Wanted(root, operation, cache(partial(_places, operation, request)), (SUSPECT,))
+        return Wanted(root, operation, cache(partial(_places, operation, request)), tags)
 
     def known(self, root: Root) -> Known:
         """What the store has on record of a server. One that has lost writes leaves the server in doubt: what they dropped may be back."""
@@ -326,14 +329,23 @@ class Shelf:
         return not self.must_ask_first(root) and not self.has_suspects(root)
 
     def usable(
-        self, root: Root, operation: str, request: Fields, *, only_to_look: bool = False
+        self,
+        root: Root,
+        operation: str,
+        request: Fields,
+        *,
+        only_to_look: bool = False,
+        places_by: PlacesBy | None = None,
     ) -> list[Entry]:
-        """The entries that hold for this request and may be used now, oldest first. What is not only looked at counts as used."""
+        """The entries that hold for this request and may be used now, oldest first. What is not only looked at counts as used.
+
+        `places_by` is what was made of this very request by `wanted`: it has worked the places out already.
+        """
         knowledge = self.knowledge(root)
         standing = self.standing_of(root, knowledge)
         if knowledge is None or not isinstance(standing, Usable):
             return []
-        held = self._held(root, operation, request)
+        held = self._held(root, operation, request, places_by)
         found = [entry for entry in held if isinstance(self._standing_in(entry, knowledge, standing), Usable)]
         if found and not only_to_look:
             self._confirmed[root].difference_update(entry.id for entry in found)
@@ -407,10 +419,13 @@ class Shelf:
 
         return self.rewrite(root.removesuffix(path), noting) is not None
 
-    def _held(self, root: Root, operation: str, request: Fields) -> list[Entry]:
+    def _held(
+        self, root: Root, operation: str, request: Fields, places_by: PlacesBy | None = None
+    ) -> list[Entry]:
         """The entries that hold for this request, whether they may be used or not."""
+        places_by = places_by or partial(_places, operation, request)
         try:
-            places = _places(operation, request, root, tuple(self.store.shapes(root, operation)))
+            places = places_by(root, tuple(self.store.shapes(root, operation)))
             found = self.store.at(root, places) if places else []
         except StoreError as error:
             self.telling.store_failed(error, "read")

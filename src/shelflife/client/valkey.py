@@ -70,7 +70,7 @@ local function leave(ids, keeps_use, are_all_filed)
       if found[i] and not left[id] then
         local filed = cmsgpack.unpack(found[i])
         gone[#gone + 1] = id
-        left[id] = redis.call('hget', key('place:') .. filed[1], id)
+        left[id] = {redis.call('hget', key('place:') .. filed[1], id), filed[1]}
         redis.call('hdel', key('place:') .. filed[1], id)
         for _, tag in ipairs(filed[5]) do
           by_tag[tag] = by_tag[tag] or {}
@@ -102,12 +102,12 @@ end
 
 for i, tag in ipairs(write.drop) do
   for id, entry in pairs(leave(redis.call('smembers', key('tag:') .. tag), false, true)) do
-    dropped[#dropped + 1] = {i, id, entry}
+    dropped[#dropped + 1] = {i, id, entry[1], entry[2]}
   end
 end
 local left = leave(write.drop_ids)
 for i, id in ipairs(write.drop_ids) do
-  if left[id] then dropped[#dropped + 1] = {#write.drop + i, id, left[id]} end
+  if left[id] then dropped[#dropped + 1] = {#write.drop + i, id, left[id][1], left[id][2]} end
   left[id] = nil
 end
 for _, id in ipairs(write.used) do
@@ -119,10 +119,10 @@ for i, put in ipairs(write.put) do
   for _, rival in ipairs(redis.call('hkeys', key('place:') .. filed[1])) do
     local other = cmsgpack.unpack(redis.call('hget', key('filed'), rival))
     if rival == id then
-      old = leave({id}, true)[id]
+      old = leave({id}, true)[id][1]
       age = string.match(old, '^%S+')
     elseif other[2] == filed[2] then
-      dropped[#dropped + 1] = {0, rival, leave({rival})[rival]}
+      dropped[#dropped + 1] = {0, rival, leave({rival})[rival][1], filed[1]}
     end
   end
   redis.call('hset', key('place:') .. filed[1], id, age .. ' ' .. json)
@@ -138,7 +138,7 @@ if write.capacity >= 0 then
   if excess > 0 then
     local least = redis.call('zrange', key('used'), 0, excess - 1)
     local left = leave(least)
-    for _, id in ipairs(least) do trimmed[#trimmed + 1] = {id, left[id]} end
+    for _, id in ipairs(least) do trimmed[#trimmed + 1] = {id, left[id][1], left[id][2]} end
   end
 end
 redis.call('hset', key('root'), 'revision', after, 'knowledge', knowledge)
@@ -190,8 +190,8 @@ class _Script(NamedTuple):
 _LOOKING, _WRITING, _FINDING, _NOTING = map(_Script.of, (_LOOK, _WRITE, _TAGGED, _NOTE))
 
 _Looked = tuple[str, str | Literal[False], list[str] | Literal[False], list[list[str]], list[int]]
-_Dropped = tuple[int, str, str]
-_Written = tuple[list[_Dropped], list[tuple[str, str]], list[tuple[str, str | Literal[False]]]]
+_Dropped = tuple[int, str, str, str]
+_Written = tuple[list[_Dropped], list[tuple[str, str, str]], list[tuple[str, str | Literal[False]]]]
 
 _encode = msgspec.json.Encoder().encode
 _decode_looked = msgspec.msgpack.Decoder(_Looked).decode
@@ -315,7 +315,7 @@ class ValkeyStore(RemoteStore):
             int(revision),
             None if knowledge is False else knowledge.encode(),
             None if shapes is False else tuple(map(_decode_shape, sorted(shapes))),
-            {place: _entries_in(pairs) for place, pairs in zip(places, found, strict=False)},
+            {place: _entries_in(pairs, place) for place, pairs in zip(places, found, strict=False)},
             counted,
         )
 
@@ -358,8 +358,8 @@ class ValkeyStore(RemoteStore):
         dropped, trimmed, stored = _decode_written(told)
         why = ("", *drop, *drop_ids)
         written = Written(
-            [(_entry(id, entry), why[number]) for number, id, entry in dropped],
-            [_entry(id, entry) for id, entry in trimmed],
+            [(_entry(id, entry, place), why[number]) for number, id, entry, place in dropped],
+            [_entry(*one) for one in trimmed],
             [],
         )
         for filed, (age, old) in zip(write.put, stored, strict=True):
@@ -464,17 +464,19 @@ def _packed(*parts: str | bytes) -> bytes:
     return b"*%d\r\n" % len(parts) + b"".join([b"$%d\r\n%b\r\n" % (len(part), part) for part in encoded])
 
 
-def _entries_in(pairs: Iterable[str]) -> list[Entry]:
+def _entries_in(pairs: Iterable[str], place: str) -> list[Entry]:
     each = iter(pairs)
-    return [_entry(id, entry) for id, entry in zip(each, each, strict=True)]
+    return [_entry(id, entry, place) for id, entry in zip(each, each, strict=True)]
 
 
-def _entry(id: str, stored: str) -> Entry:
+def _entry(id: str, stored: str, place: str | None = None) -> Entry:
     age, _, encoded = stored.partition(" ")
     entry = _decode_entry(encoded)
     if entry.learned_at != (learned_at := float(age)):
         entry = msgspec.structs.replace(entry, learned_at=learned_at)
     vars(entry)["id"] = id  # it is asked for next, and costs three digests
+    if place is not None:
+        vars(entry)["place"] = place
     return entry
 
 

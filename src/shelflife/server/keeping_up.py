@@ -71,15 +71,19 @@ class Keeper:
             self._thread.start()
 
     def stop(self) -> None:
-        """End, and say so."""
-        thread, self._thread = self._thread, None
+        """End, and say so.
+
+        Two race here: this, and a request that is still being answered. What that tells runs out by the clock, as long as others count
+        with this worker; so nothing is reset here.
+        """
+        thread, worker = self._thread, self._worker  # whoever starts meanwhile is another worker
+        self._thread = None
         if thread is None:
             return
         thread.join()
-        self._at_the_end_at = None
         if not self.is_cut_off:
             try:
-                self._log.note(self._worker, 0, 0)
+                self._log.note(worker, 0, 0)
             except LogError as error:
                 _log.info("others count with this worker for %g s: %s", self._heard_for_s, error)
 
