@@ -6,6 +6,7 @@ import httpx2
 import pytest
 
 from shelflife.apis.acme import acme_app, acme_provider
+from shelflife.client import Memory
 from shelflife.testing import serving
 from tests.client.agents import Agent, Clock
 from tests.client.histories import World
@@ -55,3 +56,23 @@ def world_address(world):
 def http():
     with httpx2.Client(trust_env=False, timeout=30) as client:
         yield client
+
+
+@pytest.fixture(params=["PostgreSQL", "Valkey"])
+def where(request):
+    """The address of an engine."""
+    return request.getfixturevalue("postgres_url" if request.param == "PostgreSQL" else "valkey_url")
+
+
+@pytest.fixture
+def opened():
+    """Memories, each over a store of its own, as on machines of their own."""
+    memories = []
+
+    def at(where, **settings):
+        memories.append(Memory.at(where, **settings))
+        return memories[-1]
+
+    yield at
+    for memory in memories:
+        memory.close()

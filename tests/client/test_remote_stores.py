@@ -14,62 +14,17 @@ import redis
 from shelflife.client import Guard, InProcessStore, Knowledge, Memory, SqliteStore, StoreError, Write
 from shelflife.client.asking import advanced_in_thread
 from shelflife.client.events import Evicted, Stored, StoreFailed
-from shelflife.client.near import LONGEST_LAG_S
 from shelflife.client.postgres import PostgresStore
-from shelflife.client.remote import LONGEST_VERB_S, RemoteStore, Told, _Circuit
+from shelflife.client.remote import LONGEST_VERB_S, _Circuit
 from shelflife.client.valkey import ValkeyStore
 from shelflife.contract.versions import Versions
 from shelflife.integrations.httpx2 import AsyncMemoryTransport, MemoryTransport
 from tests.acme_world import GOVERNED, rotate
 from tests.client.agents import Agent, knows
 from tests.client.entries import ORIGIN, entry, put
+from tests.client.remote import OPERATION, SLACK_S, eventually, trips_of
 from tests.client.responses import STAMPS, rejection, said
 from tests.proxies import Proxy
-
-OPERATION = "POST /x"
-SLACK_S = 2.0
-"""These machines have other work to do."""
-
-
-@pytest.fixture(params=["PostgreSQL", "Valkey"])
-def where(request):
-    """The address of an engine."""
-    return request.getfixturevalue("postgres_url" if request.param == "PostgreSQL" else "valkey_url")
-
-
-@pytest.fixture
-def opened():
-    """Memories, each over a store of its own, as on machines of their own."""
-    memories = []
-
-    def at(where, **settings):
-        memories.append(Memory.at(where, **settings))
-        return memories[-1]
-
-    yield at
-    for memory in memories:
-        memory.close()
-
-
-def trips_of(memory, do):
-    """How often the engine is asked while something is done."""
-    store, counted = memory.store, []
-    for name in ("_look", "_tagged", "_written", "_note"):
-        verb = getattr(store, name)
-        setattr(store, name, lambda *given, verb=verb, name=name: (counted.append(name), verb(*given))[1])
-    try:
-        do()
-    finally:
-        for name in ("_look", "_tagged", "_written", "_note"):
-            delattr(store, name)
-    return counted
-
-
-def eventually(is_so, longest_s=10.0):
-    until = time.monotonic() + longest_s
-    while not is_so():
-        assert time.monotonic() < until
-        time.sleep(0.01)
 
 
 def test_what_one_agent_learns_the_next_has_at_its_first_request(where, address, provider, opened):
@@ -130,71 +85,6 @@ def test_room_is_for_each_root(where, opened):
         put(store, entry(str(number), root="https://b.example"), root="https://b.example", capacity=3)
     held = [(one.root, one.condition.when["plan"]) for one in store.entries()]
     assert sorted(held) == [(root, plan) for root in (ORIGIN, "https://b.example") for plan in "234"]
-
-
-# --- near
-
-
-def test_near_a_recall_asks_nobody_until_somebody_writes(where, opened):
-    near, other = opened(where, near=True), opened(where)
-    other.observe(said(rejection(when={"a": 1})))
-    eventually(lambda: not trips_of(near, lambda: near.recall("http://h", OPERATION, {"a": 1})))
-    assert len(near.recall("http://h", OPERATION, {"a": 1})) == 1
-    assert near.store.lag_s < LONGEST_LAG_S
-    other.observe(said(rejection(when={"a": 2})))
-    eventually(lambda: len(near.recall("http://h", OPERATION, {"a": 2})) == 1)
-    eventually(lambda: not trips_of(near, lambda: near.recall("http://h", OPERATION, {"a": 1})))
-    other.forget("http://h")
-    eventually(lambda: near.recall("http://h", OPERATION, {"a": 1}) == [], LONGEST_LAG_S + SLACK_S)
-
-
-def test_near_what_is_far_too_much_to_tell_is_looked_at_anew(where, opened):
-    near, other = opened(where, near=True), opened(where)
-    put(other.store, *(entry(str(number)) for number in range(200)))
-    eventually(lambda: len(near.store.at(ORIGIN, [entry("7").place])) == 1)
-    eventually(lambda: not trips_of(near, lambda: near.store.at(ORIGIN, [entry("7").place])))
-    put(other.store, *(entry(str(number), "P2") for number in range(200)))
-    eventually(lambda: near.store.at(ORIGIN, [entry("7").place]) == [entry("7", "P2")])
-
-
-def test_near_one_s_own_writes_are_seen_at_once(where, opened):
-    memory = opened(where, near=True)
-    for number in range(30):
-        memory.observe(said(rejection(when={"a": number})))
-        assert len(memory.recall("http://h", OPERATION, {"a": number})) == 1
-    memory.forget("http://h")
-    assert memory.recall("http://h", OPERATION, {"a": 3}) == []
-
-
-def test_near_a_broken_channel_sends_recalls_to_the_store(where, opened, caplog):
-    with Proxy(where) as proxy:
-        near, other = opened(proxy.url_of(where), near=True), opened(where)
-        other.observe(said(rejection()))
-        eventually(lambda: not trips_of(near, lambda: near.recall("http://h", OPERATION, {})))
-        near.store._channel._connect = lambda: (_ for _ in ()).throw(
-            OSError("no way")
-        )  # only this does not come back
-        proxy.cut()
-        eventually(lambda: near.store._channel.life is None)
-        other.forget("http://h")
-        eventually(lambda: trips_of(near, lambda: near.recall("http://h", OPERATION, {})) != [])
-        assert near.recall("http://h", OPERATION, {}) == []
-    assert "what others write to the memory is not heard of" in caplog.text
-
-
-def test_near_a_silent_channel_counts_as_broken_after_the_longest_lag(where, opened):
-    with Proxy(where) as proxy:
-        near, other = opened(proxy.url_of(where), near=True), opened(where)
-        other.observe(said(rejection()))
-        eventually(lambda: not trips_of(near, lambda: near.recall("http://h", OPERATION, {})))
-        proxy.is_silent = True
-        other.forget("http://h")
-        forgotten_at = time.monotonic()
-        while time.monotonic() < forgotten_at + LONGEST_LAG_S + 0.5:
-            begun_at = time.monotonic()
-            found = near.recall("http://h", OPERATION, {})
-            assert not found or begun_at - forgotten_at <= LONGEST_LAG_S
-        assert near.recall("http://h", OPERATION, {}) == []
 
 
 # --- when an engine does not answer
@@ -395,39 +285,6 @@ def test_every_memory_over_a_store_that_was_set_back_is_in_doubt_whatever_it_doe
         assert knows(one, GOVERNED) == knows(other, GOVERNED) == []
 
 
-def test_near_a_namespace_that_is_removed_is_not_recalled_from(where, opened):
-    near, other = opened(where, near=True), opened(where)
-    other.observe(said(rejection()))
-    eventually(lambda: not trips_of(near, lambda: near.recall("http://h", OPERATION, {})))
-    other.store.clear()
-    eventually(lambda: near.recall("http://h", OPERATION, {}) == [], LONGEST_LAG_S + SLACK_S)
-    other.observe(said(rejection(when={"b": None})))
-    assert len(other.recall("http://h", OPERATION, {})) == 1
-
-
-def test_near_an_engine_that_is_down_is_told_once_and_heard_again(where, opened, caplog, capfd):
-    with Proxy(where) as proxy:
-        near = opened(proxy.url_of(where), near=True)
-        near.observe(said(rejection()))
-        eventually(lambda: not trips_of(near, lambda: near.recall("http://h", OPERATION, {})))
-        proxy.is_silent = True
-        proxy.cut()
-        eventually(lambda: near.store._channel.life is None)
-        for _ in range(50):
-            near.recall("http://h", OPERATION, {})
-        assert [thread.name for thread in threading.enumerate()].count("shelflife-near") == 1
-        proxy.is_silent = False
-        proxy.cut()
-        eventually(lambda: near.recall("http://h", OPERATION, {}) and near.store.lag_s < LONGEST_LAG_S, 20)
-        assert caplog.text.count("is not heard of") == 1
-        assert "Traceback" not in capfd.readouterr().err
-
-
-def test_a_lag_is_without_bound_until_the_channel_was_heard(where, opened):
-    assert opened(where, near=True).store.lag_s == float("inf")
-    assert opened(where).store.lag_s is None
-
-
 # --- the circuit, and steps in threads
 
 
@@ -478,50 +335,6 @@ def test_what_steps_raise_in_a_thread_is_raised():
 
     with pytest.raises(RuntimeError, match="no such luck"):
         asyncio.run(advanced_in_thread(failing().send, None))
-
-
-class Slow(RemoteStore):
-    """An engine in a variable, whose channel begins when a test says so."""
-
-    failures = ()
-    revision = 1 << 31
-
-    def __init__(self):
-        self.may_listen = threading.Event()
-        super().__init__("a variable", namespace="n", near=True)
-
-    def _look(self, look):
-        is_other = look.revision != self.revision
-        shapes = () if look.operation else None
-        return Told(self.revision, b"{}" if is_other else None, shapes, {}, [0] * len(look.tags))
-
-    def _listening(self):
-        self.may_listen.wait()
-        return self
-
-    def wait(self, timeout_s):
-        time.sleep(0.01)
-        return []
-
-    def catch_up(self):
-        return []
-
-    def _nothing(self, *given):
-        return []
-
-    _written = _tagged = _entries = _note = _clear = _disconnect = _nothing
-
-
-def test_near_what_was_looked_at_before_the_channel_was_there_is_not_taken_for_fresh():
-    with closing(Slow()) as store:
-        store.known(ORIGIN)
-        with store.moment():
-            store.known(ORIGIN)
-            store.revision = 2 << 31  # somebody writes, and nobody here listens yet
-            store.may_listen.set()
-            eventually(lambda: store._channel.is_fresh)
-            store.known(ORIGIN)
-        assert store.known(ORIGIN).revision == 2 << 31
 
 
 # --- what somebody has put into an engine

@@ -1,0 +1,151 @@
+"""Near caches over engines that are real: what is near is heard of, and what is not heard of is not near."""
+
+import threading
+import time
+from contextlib import closing
+
+from shelflife.client.near import LONGEST_LAG_S
+from shelflife.client.remote import RemoteStore, Told
+from tests.client.entries import ORIGIN, entry, put
+from tests.client.remote import OPERATION, SLACK_S, eventually, trips_of
+from tests.client.responses import rejection, said
+from tests.proxies import Proxy
+
+
+def test_near_a_recall_asks_nobody_until_somebody_writes(where, opened):
+    near, other = opened(where, near=True), opened(where)
+    other.observe(said(rejection(when={"a": 1})))
+    eventually(lambda: not trips_of(near, lambda: near.recall("http://h", OPERATION, {"a": 1})))
+    assert len(near.recall("http://h", OPERATION, {"a": 1})) == 1
+    assert near.store.lag_s < LONGEST_LAG_S
+    other.observe(said(rejection(when={"a": 2})))
+    eventually(lambda: len(near.recall("http://h", OPERATION, {"a": 2})) == 1)
+    eventually(lambda: not trips_of(near, lambda: near.recall("http://h", OPERATION, {"a": 1})))
+    other.forget("http://h")
+    eventually(lambda: near.recall("http://h", OPERATION, {"a": 1}) == [], LONGEST_LAG_S + SLACK_S)
+
+
+def test_near_what_is_far_too_much_to_tell_is_looked_at_anew(where, opened):
+    near, other = opened(where, near=True), opened(where)
+    put(other.store, *(entry(str(number)) for number in range(200)))
+    eventually(lambda: len(near.store.at(ORIGIN, [entry("7").place])) == 1)
+    eventually(lambda: not trips_of(near, lambda: near.store.at(ORIGIN, [entry("7").place])))
+    put(other.store, *(entry(str(number), "P2") for number in range(200)))
+    eventually(lambda: near.store.at(ORIGIN, [entry("7").place]) == [entry("7", "P2")])
+
+
+def test_near_one_s_own_writes_are_seen_at_once(where, opened):
+    memory = opened(where, near=True)
+    for number in range(30):
+        memory.observe(said(rejection(when={"a": number})))
+        assert len(memory.recall("http://h", OPERATION, {"a": number})) == 1
+    memory.forget("http://h")
+    assert memory.recall("http://h", OPERATION, {"a": 3}) == []
+
+
+def test_near_a_broken_channel_sends_recalls_to_the_store(where, opened, caplog):
+    with Proxy(where) as proxy:
+        near, other = opened(proxy.url_of(where), near=True), opened(where)
+        other.observe(said(rejection()))
+        eventually(lambda: not trips_of(near, lambda: near.recall("http://h", OPERATION, {})))
+        near.store._channel._connect = lambda: (_ for _ in ()).throw(
+            OSError("no way")
+        )  # only this does not come back
+        proxy.cut()
+        eventually(lambda: near.store._channel.life is None)
+        other.forget("http://h")
+        eventually(lambda: trips_of(near, lambda: near.recall("http://h", OPERATION, {})) != [])
+        assert near.recall("http://h", OPERATION, {}) == []
+    assert "what others write to the memory is not heard of" in caplog.text
+
+
+def test_near_a_silent_channel_counts_as_broken_after_the_longest_lag(where, opened):
+    with Proxy(where) as proxy:
+        near, other = opened(proxy.url_of(where), near=True), opened(where)
+        other.observe(said(rejection()))
+        eventually(lambda: not trips_of(near, lambda: near.recall("http://h", OPERATION, {})))
+        proxy.is_silent = True
+        other.forget("http://h")
+        forgotten_at = time.monotonic()
+        while time.monotonic() < forgotten_at + LONGEST_LAG_S + 0.5:
+            begun_at = time.monotonic()
+            found = near.recall("http://h", OPERATION, {})
+            assert not found or begun_at - forgotten_at <= LONGEST_LAG_S
+        assert near.recall("http://h", OPERATION, {}) == []
+
+
+def test_near_a_namespace_that_is_removed_is_not_recalled_from(where, opened):
+    near, other = opened(where, near=True), opened(where)
+    other.observe(said(rejection()))
+    eventually(lambda: not trips_of(near, lambda: near.recall("http://h", OPERATION, {})))
+    other.store.clear()
+    eventually(lambda: near.recall("http://h", OPERATION, {}) == [], LONGEST_LAG_S + SLACK_S)
+    other.observe(said(rejection(when={"b": None})))
+    assert len(other.recall("http://h", OPERATION, {})) == 1
+
+
+def test_near_an_engine_that_is_down_is_told_once_and_heard_again(where, opened, caplog, capfd):
+    with Proxy(where) as proxy:
+        near = opened(proxy.url_of(where), near=True)
+        near.observe(said(rejection()))
+        eventually(lambda: not trips_of(near, lambda: near.recall("http://h", OPERATION, {})))
+        proxy.is_silent = True
+        proxy.cut()
+        eventually(lambda: near.store._channel.life is None)
+        for _ in range(50):
+            near.recall("http://h", OPERATION, {})
+        assert [thread.name for thread in threading.enumerate()].count("shelflife-near") == 1
+        proxy.is_silent = False
+        proxy.cut()
+        eventually(lambda: near.recall("http://h", OPERATION, {}) and near.store.lag_s < LONGEST_LAG_S, 20)
+        assert caplog.text.count("is not heard of") == 1
+        assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_lag_is_without_bound_until_the_channel_was_heard(where, opened):
+    assert opened(where, near=True).store.lag_s == float("inf")
+    assert opened(where).store.lag_s is None
+
+
+class Slow(RemoteStore):
+    """An engine in a variable, whose channel begins when a test says so."""
+
+    failures = ()
+    revision = 1 << 31
+
+    def __init__(self):
+        self.may_listen = threading.Event()
+        super().__init__("a variable", namespace="n", near=True)
+
+    def _look(self, look):
+        is_other = look.revision != self.revision
+        shapes = () if look.operation else None
+        return Told(self.revision, b"{}" if is_other else None, shapes, {}, [0] * len(look.tags))
+
+    def _listening(self):
+        self.may_listen.wait()
+        return self
+
+    def wait(self, timeout_s):
+        time.sleep(0.01)
+        return []
+
+    def catch_up(self):
+        return []
+
+    def _nothing(self, *given):
+        return []
+
+    _written = _tagged = _entries = _note = _clear = _disconnect = _nothing
+
+
+def test_near_what_was_looked_at_before_the_channel_was_there_is_not_taken_for_fresh():
+    with closing(Slow()) as store:
+        store.known(ORIGIN)
+        with store.moment():
+            store.known(ORIGIN)
+            store.revision = 2 << 31  # somebody writes, and nobody here listens yet
+            store.may_listen.set()
+            eventually(lambda: store._channel.is_fresh)
+            store.known(ORIGIN)
+        assert store.known(ORIGIN).revision == 2 << 31
