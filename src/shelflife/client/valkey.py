@@ -32,10 +32,9 @@ _SAFE_POLICIES = ("noeviction", "volatile-lru", "volatile-lfu", "volatile-random
 _LOOK = """
 local p, revision = ARGV[1], ARGV[2]
 local place_count, missing_count = tonumber(ARGV[5]), tonumber(ARGV[6])
-local root = redis.call('hmget', p .. 'root', 'revision', 'knowledge')
-local now = root[1] or '0'
+local now = redis.call('hget', p .. 'root', 'revision') or '0'
 local is_other = now ~= revision
-local told = {now, is_other and (root[2] or '') or false, false, {}, {}}
+local told = {now, is_other and (redis.call('hget', p .. 'root', 'knowledge') or '') or false, false, {}, {}}
 if ARGV[3] ~= '' and (is_other or ARGV[4] == '1') then
   told[3] = redis.call('hkeys', p .. 'shapes:' .. ARGV[3])
 end
