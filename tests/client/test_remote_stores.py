@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import anyio
 import httpx2
+import psycopg
 import pytest
 import redis
 
@@ -48,6 +49,37 @@ def test_a_recall_costs_one_round_trip_once_the_shapes_are_known(where, opened):
             lambda fields=fields, found=found: found.extend(other.recall("http://h", OPERATION, fields)),
         ) == ["_look"]
         assert len(found) == hit_count
+
+
+def test_a_lesson_costs_a_look_and_a_write_once_its_shape_is_known(where, opened):
+    memory = opened(where)
+    memory.observe(said(rejection(when={"a": 1})))
+    memory.recall("http://h", OPERATION, {"a": 1})
+
+    def trips_to_learn(fields):
+        lesson = said(rejection(when=fields))._replace(request=fields)
+        return trips_of(memory, lambda: memory.observe(lesson))
+
+    assert trips_to_learn({"a": 2}) == ["_look", "_written"]
+    assert trips_to_learn({"b": 3}) == ["_look", "_look", "_written"]
+    assert trips_to_learn({"b": 4}) == ["_look", "_written"]
+    for fields in ({"a": 2}, {"b": 3}, {"b": 4}):
+        assert memory.recall("http://h", OPERATION, fields)
+
+
+def test_statements_that_were_planned_over_empty_tables_find_entries_by_their_places(postgres_url):
+    with closing(PostgresStore(postgres_url)) as store:
+        for number in range(100):
+            put(store, entry(str(number)))
+    schema = postgres_url.rpartition("=")[2]
+    with psycopg.connect(postgres_url.rpartition("&")[0]) as connection:
+        read = dict(
+            connection.execute(
+                "select indexrelname, idx_scan from pg_stat_user_indexes where schemaname = %s", [schema]
+            ).fetchall()
+        )
+    assert read["entries_by_place"] == 100
+    assert read["entries_by_use"] == read["entries_pkey"] == 0
 
 
 def test_a_request_costs_one_round_trip_where_its_reply_has_no_news(where, address, opened):

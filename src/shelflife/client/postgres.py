@@ -29,7 +29,7 @@ _KIND = Kind("memory", StoreError, 0x5348_4C4D, 1, SCHEMA, begins_anew=True)
 """A fix that is lost with an older format costs one request."""
 
 _LOOK = "select * from {schema}.look(?, ?, ?, ?, ?, ?, ?, ?)"
-_WRITE = "select * from {schema}.write(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_WRITE = "select * from {schema}.write(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _TAGGED = "select id, learned_at, entry from {schema}.entries where tags && ?::bigint[]"
 _ALL = """
 select e.id, e.root, e.learned_at, e.entry from {schema}.entries e join {schema}.roots r on r.number = e.root
@@ -82,16 +82,22 @@ class PostgresStore(RemoteStore):
         return Told(int(now), knowledge, decoded, entries, counts or ())
 
     def _written(
-        self, root: Root, revision: int, new_revision: int, write: Write, used: Sequence[str]
-    ) -> Written | None:
+        self,
+        root: Root,
+        revisions: tuple[int, int],
+        write: Write,
+        used: Sequence[str],
+        counted: Sequence[str],
+    ) -> tuple[Written, Sequence[int]] | None:
         drop, drop_ids = tuple(write.drop), tuple(write.drop_ids)
         values = (
-            *(self.namespace, root, revision, new_revision, _encode(write.knowledge), _ids(used)),
+            *(self.namespace, root, *revisions, _encode(write.knowledge), _ids(used)),
             *(
                 self._tags(root, drop),
                 _ids(drop_ids),
                 self._filed(root, write.put),
                 write.capacity,
+                self._tags(root, counted),
                 self._news,
             ),
         )
@@ -100,7 +106,7 @@ class PostgresStore(RemoteStore):
         if not rows:
             return None
         gone: dict[str, list[tuple[int, list[int], Entry]]] = {}
-        for what, number, id, place, tags, learned_at, encoded in rows[1:]:
+        for what, number, id, place, tags, learned_at, encoded in rows[:-1]:
             gone.setdefault(what, []).append((number, tags, _entry(id, learned_at, encoded, place.hex())))
         names = {self.tag(root, tag): tag for tag in reversed(drop)}
         order = [*reversed(names)]
@@ -117,7 +123,8 @@ class PostgresStore(RemoteStore):
                 entry = msgspec.structs.replace(entry, learned_at=was.learned_at)
             if was is None or entry.renews(was):
                 stored.append(entry)
-        return Written(dropped, [entry for *_, entry in gone.get("trimmed", ())], stored)
+        counts = rows[-1][4]
+        return Written(dropped, [entry for *_, entry in gone.get("trimmed", ())], stored), counts
 
     def _filed(self, root: Root, put: Sequence[Filed]) -> str:
         filed = []

@@ -84,7 +84,8 @@ end $$;
 _WRITE = """
 create function write(
     of_namespace text, of_root text, before bigint, after bigint, new_knowledge bytea, noted bytea[],
-    drop_tags bigint[], drop_ids bytea[], puts json, capacity bigint, channel text
+    drop_tags bigint[], drop_ids bytea[], puts json, capacity bigint, counted bigint[],
+    channel text
 )
 returns table (
     what text, number bigint, id bytea, place bytea, tags bigint[], learned_at float8, entry bytea
@@ -116,9 +117,6 @@ begin
     if root_number is null then
         return;
     end if;
-    what := 'written';
-    return next;
-
     if cardinality(noted) > 0 then
         update entries e set used = use_number + n.number
         from unnest(noted) with ordinality as n (id, number) where e.id = n.id and e.root + 0 = root_number;
@@ -205,9 +203,17 @@ begin
         message := json_build_array('', '0', '0', '', '{}'::text[], '{}'::text[]);
     end if;
     perform pg_notify(channel, message);
+
+    what := 'written';
+    tags := array(
+        select coalesce((select t.entries from tags t where t.root = root_number and t.tag = asked.tag), 0)
+        from unnest(counted) with ordinality as asked (tag, number) order by asked.number
+    );
+    return next;
 end $$;
 """
-"""Nothing comes back where the root is not at the revision any more. Whoever comes second waits for the root, and finds that out."""
+"""Nothing comes back where the root is not at the revision any more. Whoever comes second waits for the root, and finds that out. The last
+row has, as its tags, how many bear those that are counted."""
 
 _SETTINGS = """
 alter function look set search_path from current set plan_cache_mode = force_generic_plan set enable_seqscan = off;

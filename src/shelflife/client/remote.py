@@ -37,6 +37,7 @@ _LONGEST_UNASKED_S = 10.0
 """After this long a near copy is held to the engine: somebody may have emptied that by other means than ours, and no channel tells so."""
 
 _MOST_LOOKS = 64
+_MOST_COUNTED = 8
 _MOST_NOTED = 256
 
 _FAILURES = (
@@ -142,7 +143,7 @@ class _Seen:
     def after(
         self, revision: int, knowledge: Knowledge, places: Iterable[str], operations: Iterable[str]
     ) -> "_Seen":
-        """The same after a write that has changed what is at these places, of these operations. What was counted is not known any more."""
+        """The same after a write that has changed what is at these places, of these operations."""
         seen = _Seen(revision, knowledge)
         seen.shapes, seen.places = dict(self.shapes), dict(self.places)
         seen.life, seen.looked_at = self.life, self.looked_at
@@ -305,17 +306,22 @@ class RemoteStore(ABC, Forked):
             kept = self._kept.pop(root, None)
             noted = tuple(self._noted.pop(root, ())) if write.put else ()
         life = self._life
+        before = next((one for one in (seen, kept) if one is not None and one.revision == revision), _Seen())
+        # What was counted last may be asked for again: how many it is now comes with the answer.
+        counted, revisions = [*before.counts][-_MOST_COUNTED:], (revision, new_revision)
         # Unless it is known to have been carried out, nothing that was seen counts: a connection may end before the answer is here.
-        written = self._called("written", lambda: self._written(root, revision, new_revision, write, noted))
-        if written is not None:
-            before = next((one for one in (seen, kept) if one is not None and one.revision == revision), None)
-            put, left = [filed.entry for filed in write.put], [entry for entry, _ in written.dropped]
-            left += written.trimmed
-            places, operations = {one.place for one in (*put, *left)}, {one.operation for one in left}
-            now = (before or _Seen()).after(new_revision, write.knowledge, places, operations)
-            now.add_shapes(put)
-            now.life, now.looked_at = life, time.monotonic()
-            self._keep(root, now)
+        told = self._called("written", lambda: self._written(root, revisions, write, noted, counted))
+        if told is None:
+            return None
+        written, counts = told
+        put, left = [filed.entry for filed in write.put], [entry for entry, _ in written.dropped]
+        left += written.trimmed
+        places, operations = {one.place for one in (*put, *left)}, {one.operation for one in left}
+        now = before.after(new_revision, write.knowledge, places, operations)
+        now.add_shapes(put)
+        now.counts.update(zip(counted, counts, strict=True))
+        now.life, now.looked_at = life, time.monotonic()
+        self._keep(root, now)
         return written
 
     def clear(self) -> None:
@@ -475,9 +481,17 @@ class RemoteStore(ABC, Forked):
 
     @abstractmethod
     def _written(
-        self, root: Root, revision: int, new_revision: int, write: Write, used: Sequence[str]
-    ) -> Written | None:
-        """Carry out what is written, and note first that these entries were used; None when the root is not at the revision any more."""
+        self,
+        root: Root,
+        revisions: tuple[int, int],
+        write: Write,
+        used: Sequence[str],
+        counted: Sequence[str],
+    ) -> tuple[Written, Sequence[int]] | None:
+        """Carry out what is written, from one revision to another, and note first that these entries were used.
+
+        Tells also how many bear each of these tags then; None when the root is not at the revision any more.
+        """
 
     @abstractmethod
     def _tagged(self, root: Root, tags: Sequence[str]) -> list[Entry]: ...

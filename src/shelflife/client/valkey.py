@@ -32,10 +32,9 @@ _LOOK = """
 local p, revision = ARGV[1], ARGV[2]
 redis.call('del', p .. 'nothing')
 local place_count, missing_count = tonumber(ARGV[5]), tonumber(ARGV[6])
-local root = redis.call('hmget', p .. 'root', 'revision', 'knowledge')
-local now = root[1] or '0'
+local now = redis.call('hget', p .. 'root', 'revision') or '0'
 local is_other = now ~= revision
-local told = {now, is_other and (root[2] or '') or false, false, {}, {}}
+local told = {now, is_other and (redis.call('hget', p .. 'root', 'knowledge') or '') or false, false, {}, {}}
 if ARGV[3] ~= '' and (is_other or ARGV[4] == '1') then
   told[3] = redis.call('hkeys', p .. 'shapes:' .. ARGV[3])
 end
@@ -147,7 +146,9 @@ local changed = names(places)
 local news = {write.root, before, after, knowledge, changed, names(operations)}
 if #changed > 100 then news = {write.root, before, after, '', {}, {}} end
 redis.call('publish', channel, cmsgpack.pack(news))
-return cmsgpack.pack({dropped, trimmed, stored})
+local counts = {}
+for i, tag in ipairs(write.counted) do counts[i] = redis.call('scard', key('tag:') .. tag) end
+return cmsgpack.pack({dropped, trimmed, stored, counts})
 """
 
 """What is known comes last. A script that fails in the middle is not undone, and what has gone by then goes too soon, which is safe."""
@@ -191,7 +192,8 @@ _LOOKING, _WRITING, _FINDING, _NOTING = map(_Script.of, (_LOOK, _WRITE, _TAGGED,
 
 _Looked = tuple[str, str | Literal[False], list[str] | Literal[False], list[list[str]], list[int]]
 _Dropped = tuple[int, str, str, str]
-_Written = tuple[list[_Dropped], list[tuple[str, str, str]], list[tuple[str, str | Literal[False]]]]
+_Stored = tuple[str, str | Literal[False]]
+_Written = tuple[list[_Dropped], list[tuple[str, str, str]], list[_Stored], list[int]]
 
 _encode = msgspec.json.Encoder().encode
 _decode_looked = msgspec.msgpack.Decoder(_Looked).decode
@@ -320,8 +322,14 @@ class ValkeyStore(RemoteStore):
         )
 
     def _written(
-        self, root: Root, revision: int, new_revision: int, write: Write, used: Sequence[str]
-    ) -> Written | None:
+        self,
+        root: Root,
+        revisions: tuple[int, int],
+        write: Write,
+        used: Sequence[str],
+        counted: Sequence[str],
+    ) -> tuple[Written, Sequence[int]] | None:
+        revision, new_revision = revisions
         if not revision:
             self._client.sadd(
                 self._roots, root
@@ -348,14 +356,15 @@ class ValkeyStore(RemoteStore):
             "drop_ids": drop_ids,
             "used": used,
             "put": put,
+            "counted": [*map(_tag, counted)],
             "capacity": -1 if write.capacity is None else write.capacity,
         }
         packed = msgspec.msgpack.encode(message)
-        revisions = str(revision), str(new_revision)
-        told = self._run(_WRITING, root, *revisions, _encode(write.knowledge), self._news, packed)
+        values = str(revision), str(new_revision), _encode(write.knowledge), self._news, packed
+        told = self._run(_WRITING, root, *values)
         if told is None:
             return None
-        dropped, trimmed, stored = _decode_written(told)
+        dropped, trimmed, stored, counts = _decode_written(told)
         why = ("", *drop, *drop_ids)
         written = Written(
             [(_entry(id, entry, place), why[number]) for number, id, entry, place in dropped],
@@ -367,7 +376,7 @@ class ValkeyStore(RemoteStore):
             entry = msgspec.structs.replace(filed.entry, learned_at=float(age))
             if before is None or entry.renews(before):
                 written.stored.append(entry)
-        return written
+        return written, counts
 
     def _tagged(self, root: Root, tags: Sequence[str]) -> list[Entry]:
         found = self._run(_FINDING, root, *map(_tag, tags))
