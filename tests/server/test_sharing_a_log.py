@@ -153,6 +153,9 @@ def test_in_a_rolling_deploy_a_position_means_one_thing_and_no_stale_fix_is_used
         play(12)
         old[1].end()
         balancer.workers = new
+        play(
+            1
+        )  # it may have been the old one's turn: whoever that has refused is in doubt until another has answered
         play(12)
     heard_at = next(
         place for place, (release, *_, names) in enumerate(balancer.orders) if release == "new" and names

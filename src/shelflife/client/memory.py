@@ -4,6 +4,7 @@ from __future__ import annotations  # so that help() names types as they are wri
 
 import time
 from collections.abc import Callable, Generator
+from contextlib import nullcontext
 from functools import partial
 from os import PathLike
 from typing import Any, Self
@@ -27,6 +28,8 @@ from shelflife.client.telling import Statistics, Telling
 from shelflife.client.writing import MOST_EVICTIONS, Writing, departures
 
 __all__ = ["Memory"]
+
+_ANY_TIME = nullcontext()
 
 _LEAST_FAILURE = 400
 
@@ -130,7 +133,8 @@ class Memory:
     def amend(self, root: Root, operation: str, request: Fields, guard: Guard | None = None) -> Amended:
         """The request with the remembered fixes that hold for it already in it, as far as the guard allows."""
         root = root_at(root)
-        with self._shelf.moment(self._shelf.wanted(root, operation, request)):
+        shelf = self._shelf
+        with shelf.moment(shelf.wanted(root, operation, request)) if self.is_remote else _ANY_TIME:
             amended = amend(request, partial(self._shelf.usable, root, operation), guard or Guard())
         found: list[Event] = [*amended.refused, *amended.applied]
         self._telling.count_recall(is_hit=bool(found))
