@@ -37,6 +37,15 @@ def test_what_one_agent_learns_the_next_has_at_its_first_request(where, address,
         assert knows(other, GOVERNED) == knows(one, GOVERNED) == [{"promo_code": "WINTERLAUNCH26"}]
 
 
+def test_what_was_learned_at_one_moment_is_listed_in_one_order_whatever_is_written_meanwhile(where, opened):
+    store = opened(where).store
+    learned = [entry(plan=f"plan {number}", at=7.0) for number in range(40)]
+    put(store, *learned)
+    before = [one.id for one in store.entries()]
+    put(store, *(entry(plan=f"other {number}", at=8.0) for number in range(300)))
+    assert [one.id for one in store.entries()][:40] == before == sorted(one.id for one in learned)
+
+
 def test_a_recall_costs_one_round_trip_once_the_shapes_are_known(where, opened):
     memory = opened(where)
     memory.observe(said(rejection(when={"a": 1})))

@@ -296,7 +296,7 @@ class RemoteStore(ABC, Forked):
 
     def entries(self) -> Iterator[Entry]:
         found = self._called("read", lambda: list(self._entries()))
-        return iter(sorted(found, key=lambda entry: entry.learned_at))
+        return iter(sorted(found, key=lambda entry: (entry.learned_at, entry.id)))
 
     def write(self, root: Root, revision: int, write: Write) -> Written | None:
         write = write._replace(drop=tuple(write.drop), drop_ids=tuple(write.drop_ids))
