@@ -13,8 +13,8 @@ from shelflife.extras import needing
 from shelflife.integrations.under_contract import (
     Scope,
     UnderContract,
+    accept_of,
     answer_call,
-    answer_to,
     path_below_root,
     serve_call,
 )
@@ -23,6 +23,7 @@ from shelflife.server.endpoints import AdminEndpoints, ContractEndpoints
 from shelflife.server.feedback import Answer
 from shelflife.server.models import DICTIONARY, Reader
 from shelflife.server.operations import Operation, Operations
+from shelflife.server.pinning import answer_to
 from shelflife.server.policies import Refusal
 
 with needing("litestar"):
@@ -105,7 +106,7 @@ class ContractPlugin(InitPlugin, ReceiveRoutePlugin):
         if pin is None:
             raise failure
         pin.is_own_answer = True
-        return _response(answer_to(failure, self._provider, pin, request.scope))
+        return _response(answer_to(failure, self._provider, pin, accept_of(request.scope)))
 
     def _operations(self) -> Operations:
         """All operations, as the app is now."""

@@ -4,47 +4,34 @@ The modules for frameworks put `UnderContract` where it belongs in an app: next 
 """
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
-import msgspec
-
 from shelflife.contract import BadMessage
-from shelflife.contract.positions import AT_HEADER, ROOT_HEADER, Named
-from shelflife.contract.preconditions import PRECONDITION_HEADER, Precondition
+from shelflife.contract.preconditions import PRECONDITION_HEADER
 from shelflife.server.endpoints import EndpointCall, Endpoints
-from shelflife.server.errors import LogError, MalformedRequest, leaves_of
-from shelflife.server.faces import Face, Stamp
-from shelflife.server.feed import Receive, Send, in_time, look_at_the_end
-from shelflife.server.feedback import JSON, Answer, error_answer, refusal_answer, stamped
+from shelflife.server.errors import LogError
+from shelflife.server.feed import Receive, Send
+from shelflife.server.feedback import JSON, Answer, error_answer, stamped
+from shelflife.server.keeping_up import in_time
 from shelflife.server.operations import Operation
+from shelflife.server.pinning import Asked, answer_to
 from shelflife.server.pins import Listening, Pin
-from shelflife.server.policies import Refusal
 from shelflife.server.provider import Provider
 
-__all__ = ["App", "Scope", "UnderContract", "answer_call", "answer_to", "path_below_root", "serve_call"]
+__all__ = ["App", "Scope", "UnderContract", "accept_of", "answer_call", "path_below_root", "serve_call"]
 
 Scope = MutableMapping[str, Any]
 AsgiMessage = MutableMapping[str, Any]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
-
-_log = logging.getLogger("shelflife")
 
 _VOUCHING = {b"etag": b"W/"} | dict.fromkeys(
     (b"content-encoding", b"content-range", b"content-digest", b"repr-digest", b"digest", b"content-md5"),
     b"identity",
 )
 """Headers that vouch for the very bytes of a body, each with the beginning of a value that does not."""
-
-_UNSTAMPED = frozenset({401, 403, 405, 407, 429})
-"""Statuses by which an app says that a client may not ask, or not now. Such a response tells nothing of the
-contract."""
-
-_CACHED = frozenset({"GET", "HEAD"})
-"""Methods whose responses a cache may give to another client."""
 
 _BODILESS = frozenset({204, 205, 206, 304})
 """Statuses of responses that have no body, or only a part of one."""
@@ -94,7 +81,7 @@ class UnderContract:
         try:
             pin = await self._pin(scope)
         except BadMessage as error:  # a precondition that cannot be understood cannot be honoured
-            answer = error_answer(provider.wire, _headers_of(scope).get("accept", ""), 400, str(error))
+            answer = error_answer(provider.wire, accept_of(scope), 400, str(error))
             await _send_answer(send, answer, scope["method"])
             return None
         response = _Response(send, pin, scope["method"])
@@ -108,11 +95,11 @@ class UnderContract:
         try:
             await self.app(scope, received, response.send)
         except Exception as error:
-            failure = _failure_in(error, pin)
+            failure = pin.failure_in(error)
             if failure is None or response.has_started or _is_handled(failure, scope):
                 await response.release()
                 raise
-            await response.replace(answer_to(failure, provider, pin, scope))
+            await response.replace(answer_to(failure, provider, pin, accept_of(scope)))
             return None
         finally:
             pin.is_over = True  # a task that outlives the request has no request any more
@@ -123,48 +110,18 @@ class UnderContract:
         return pin.listening
 
     async def _pin(self, scope: Scope) -> Pin:
-        """What the request sees; `BadMessage` when its precondition cannot be understood.
-
-        Without its log a process tells nothing that could be taken for news, and answers as ever. Where a client asks for nothing new, it
-        tells what it knows for a while.
-        """
-        provider, headers, named, precondition = self._provider, {}, None, None
+        """What the request sees; `BadMessage` when its precondition cannot be understood."""
+        provider, headers, why = self._provider, {}, None
         if provider.disclosure or any(name.startswith(b"contract-") for name, _ in scope["headers"]):
             headers = _headers_of(scope)
-        if provider.level and headers:
-            named = Named.from_header(headers.get(AT_HEADER.lower(), ""))
-            grounds = headers.get(PRECONDITION_HEADER.lower())
-            precondition = None if grounds is None else Precondition.from_header(grounds)
-        has_log = True
-        try:
-            if not provider.is_ready:
-                await in_time(provider.be_ready) if provider.registry.is_shared else provider.be_ready()
-            is_asked = precondition is not None or bool(named and named.nonce)
-            await look_at_the_end(provider.registry, is_asked, named.position if named else None)
-        except LogError as error:
-            provider.apps.warn_once(f"a client could not be answered from the end of the log: {error}")
-            has_log = False
-        is_out_of_date = provider.registry.is_out_of_date
-        has_log = has_log and not is_out_of_date
-        state, path = provider.registry.state, path_below_root(scope)
-        face, stamp = provider.face(state, headers), Stamp(b"", [], is_compact=named is not None)
-        if provider.level and has_log and (named is None or provider.speaks_for(state)):
-            stamp = self._stamp(face, named, scope)
-        root = provider.root_of(scope.get("root_path", "")) if named is not None and has_log else ""
-        if root:  # also of a process that tells no position: its client must know which contract that is of
-            stamp = msgspec.structs.replace(stamp, beside=[*stamp.beside, (ROOT_HEADER, root)])
-        find = partial(self._find_operation, scope, path)
-        return Pin(state, face, stamp, find, precondition, has_log, is_out_of_date)
-
-    def _stamp(self, face: Face, named: Named | None, scope: Scope) -> Stamp:
-        """What the response carries. A cache may give it to another client, which is shown other aliases."""
-        stamp, beside = face.stamp, []
-        if scope["method"] in _CACHED:
-            stamp = stamp if named is None else face.cacheable_stamp(named)
-            beside += [("Vary", face.vary)] if face.vary else []
-        elif named is not None:
-            stamp = face.stamp_at(named, with_versions=self._provider.wire.tells_versions)
-        return msgspec.structs.replace(stamp, beside=[*stamp.beside, *beside]) if beside else stamp
+        asked = Asked(provider, scope["method"], headers)
+        if asked.needs_the_log:
+            try:
+                await in_time(asked.look) if provider.registry.is_shared else asked.look()
+            except LogError as error:
+                why = error
+        find = partial(self._find_operation, scope, path_below_root(scope))
+        return asked.pin(find, scope.get("root_path", ""), why)
 
     def _warn_of_what_went_unheard(self, pin: Pin, response: "_Response") -> None:
         """Warn an operator, once, of an operation that does not do what clients rely on."""
@@ -237,26 +194,10 @@ class _Response:
         self._pin.is_own_answer = True
         await _send_answer(self.send, answer, self._method)
 
-    def _may_be_stamped(self) -> bool:
-        """Whether the response may tell of the contract.
-
-        Errors and redirections may come from a login, whatever they look like. They tell of the contract only when the
-        request has come as far as `check`.
-        """
-        pin = self._pin
-        if self.status in _UNSTAMPED or self.status >= 500 or pin.is_own_answer:
-            return False
-        if pin.stamp.is_no_news and not pin.has_violations:
-            return False
-        if pin.has_checked or not (200 <= self.status < 300 or self.status == 304):
-            return pin.has_checked
-        operation = pin.find_operation()
-        return operation is not None and operation.is_stamped and (pin.has_run or not operation.notes_runs)
-
     def _begun(self, start: AsgiMessage) -> AsgiMessage | None:
         """The start of a response as it goes out; None while it waits for its body."""
         pin, stamp = self._pin, self._pin.stamp
-        is_stamped = bool(stamp.members) and self._may_be_stamped()
+        is_stamped = bool(stamp.members) and pin.may_be_stamped(self.status)
         if not is_stamped and pin.verdict is None:
             return start
         headers = list(start.get("headers", ()))
@@ -306,17 +247,6 @@ class _Response:
         return is_json and self.status not in _BODILESS
 
 
-def answer_to(failure: Exception, provider: Provider, pin: Pin, scope: Mapping[str, Any]) -> Answer:
-    """The answer to a request whose check has raised this, for an app that has not handled it."""
-    wire, accept = provider.wire, _headers_of(scope).get("accept", "")
-    if isinstance(failure, Refusal):
-        return refusal_answer(wire, accept, failure, pin.face, pin.stamp)
-    if isinstance(failure, MalformedRequest):
-        return error_answer(wire, accept, 400, str(failure))
-    _log.error("%s; the request was answered with 500", failure, exc_info=failure.__cause__)
-    return error_answer(wire, accept, 500, "internal server error")
-
-
 async def answer_call(
     endpoints: Endpoints, path: str, scope: Mapping[str, Any], body: AsyncIterator[bytes]
 ) -> Answer:
@@ -362,6 +292,11 @@ def path_below_root(scope: Scope) -> str:
     return below if below.startswith("/") else path
 
 
+def accept_of(scope: Mapping[str, Any]) -> str:
+    """What a request says of the form of an answer."""
+    return _headers_of(scope).get("accept", "")
+
+
 def _headers_of(scope: Mapping[str, Any]) -> dict[str, str]:
     """The headers of a request, by lower-case name. One that comes several times is joined."""
     headers: dict[str, str] = {}
@@ -395,14 +330,6 @@ async def _live(app: App, provider: Provider, scope: Scope, receive: Receive, se
     finally:
         if has_begun:
             provider.end_life()
-
-
-def _failure_in(error: BaseException, pin: Pin) -> Exception | None:
-    """What `check` has raised for this request, if nothing else came out of the app. A task group puts it
-    into a group."""
-    by_id = {id(failure): failure for failure in pin.failures}
-    leaves = [by_id.get(id(leaf)) for leaf in leaves_of(error)]
-    return None if None in leaves else leaves[0]
 
 
 def _is_handled(failure: Exception, scope: Scope) -> bool:

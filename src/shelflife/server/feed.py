@@ -20,10 +20,11 @@ from shelflife.contract.positions import AT_HEADER, Named, Position
 from shelflife.server.endings import hear_of_the_end
 from shelflife.server.errors import LogError
 from shelflife.server.faces import Face
+from shelflife.server.keeping_up import in_time
 from shelflife.server.registry import Registry
 from shelflife.server.state import State
 
-__all__ = ["Feed", "Receive", "Send", "in_time", "look_at_the_end"]
+__all__ = ["Feed", "Receive", "Send"]
 
 _log = logging.getLogger("shelflife")
 
@@ -32,7 +33,6 @@ _HEADERS = [
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),
 ]
-_LONGEST_LOOK_S = 2.0
 _LONGEST_EVENT = 64 * 1024
 """A longer account says only that the server has gone on. The listener then asks."""
 
@@ -97,7 +97,7 @@ class Feed:
 
     async def _tell(self, headers: Mapping[str, str], known: Named, moved: asyncio.Event, send: Send) -> None:
         try:
-            await look_at_the_end(self._registry, bool(known.nonce), known.position)
+            await _look_at_the_end(self._registry, bool(known.nonce), known.position)
             face = self._face_now(headers, moved)
         except LogError as error:
             _log.info("a listener could not be answered from the end of the log: %s", error)
@@ -139,7 +139,7 @@ class Feed:
         self._wake()
 
 
-async def look_at_the_end(registry: Registry, is_asked: bool, *known: Position | None) -> None:
+async def _look_at_the_end(registry: Registry, is_asked: bool, *known: Position | None) -> None:
     """Where a client asks, or knows more than this process does, take in what is at the end of the log; else `LogError`.
 
     Else a process that lags behind would say that what the client knows is not in the log. It is read in a thread: others
@@ -148,15 +148,6 @@ async def look_at_the_end(registry: Registry, is_asked: bool, *known: Position |
     is_ahead = any(one is not None and one.number > registry.state.number for one in known)
     if registry.is_shared and (is_asked or is_ahead):
         await in_time(registry.catch_up)
-
-
-async def in_time(call: Callable[[], None]) -> None:
-    """Have something done with the log that may have to wait, in a thread; `LogError` when it takes too long."""
-    try:
-        async with asyncio.timeout(_LONGEST_LOOK_S):
-            await asyncio.to_thread(call)
-    except TimeoutError:
-        raise LogError(f"the log was not free for {_LONGEST_LOOK_S:g} s") from None
 
 
 def _event(face: Face, known: Named) -> bytes:

@@ -4,6 +4,7 @@ A worker that cannot reach its log may go on for a while by what it knows. Other
 it was last heard of. So whoever finds that nobody is behind knows that nobody tells an older state as what is so.
 """
 
+import asyncio
 import logging
 import random
 import secrets
@@ -16,7 +17,7 @@ from shelflife.server.errors import LogError
 from shelflife.server.log import Log
 from shelflife.server.state import State
 
-__all__ = ["STALE_FOR_S", "Keeper"]
+__all__ = ["STALE_FOR_S", "Keeper", "in_time"]
 
 _log = logging.getLogger("shelflife")
 
@@ -33,6 +34,7 @@ _SIGN_OF_LIFE_S = 2.0
 """So often a worker is heard of, at least."""
 
 _LOOK_AGAIN_S = 0.02
+_LONGEST_LOOK_S = 2.0
 
 
 class Keeper:
@@ -123,3 +125,12 @@ class Keeper:
             self._log.note(self._worker, state.number, self._heard_for_s)
             self._noted = state, looked_at
         self._at_the_end_at = looked_at
+
+
+async def in_time(call: Callable[[], None]) -> None:
+    """Have something done with the log that may have to wait, in a thread; `LogError` when it takes too long."""
+    try:
+        async with asyncio.timeout(_LONGEST_LOOK_S):
+            await asyncio.to_thread(call)
+    except TimeoutError:
+        raise LogError(f"the log was not free for {_LONGEST_LOOK_S:g} s") from None

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shelflife.contract.preconditions import Precondition, Verdict
+from shelflife.server.errors import leaves_of
 from shelflife.server.faces import Face, Stamp
 from shelflife.server.models import DICTIONARY, Reader
 from shelflife.server.operations import Operation
@@ -14,6 +15,10 @@ __all__ = ["Listening", "Pin"]
 
 _LONGEST_KEPT = 1024 * 1024
 """How much of a body is kept. What was cut off is no JSON, and cannot be taken for the whole."""
+
+_UNSTAMPED = frozenset({401, 403, 405, 407, 429})
+"""Statuses by which an app says that a client may not ask, or not now. Such a response tells nothing of the
+contract."""
 
 Listening = tuple[Mapping[str, str], str]
 """The headers and the query of a request for the change feed that the app has let through."""
@@ -72,6 +77,27 @@ class Pin:
 
     listening: Listening | None = None
     """Set by the endpoint of the feed, which begins once the app is done."""
+
+    def failure_in(self, error: BaseException) -> Exception | None:
+        """What `check` has raised for this request, if nothing else came out of the app. A task group puts it into a group."""
+        by_id = {id(failure): failure for failure in self.failures}
+        leaves = [by_id.get(id(leaf)) for leaf in leaves_of(error)]
+        return None if None in leaves else leaves[0]
+
+    def may_be_stamped(self, status: int) -> bool:
+        """Whether a response may tell of the contract.
+
+        Errors and redirections may come from a login, whatever they look like. They tell of the contract only when the
+        request has come as far as `check`.
+        """
+        if status in _UNSTAMPED or status >= 500 or self.is_own_answer:
+            return False
+        if self.stamp.is_no_news and not self.has_violations:
+            return False
+        if self.has_checked or not (200 <= status < 300 or status == 304):
+            return self.has_checked
+        operation = self.find_operation()
+        return operation is not None and operation.is_stamped and (self.has_run or not operation.notes_runs)
 
     def asked_for(self) -> Reader | None:
         """How the body was read for the handler, as far as that is known."""

@@ -1,0 +1,86 @@
+"""Envelopes: the contract where there is no HTTP, as in the result of a tool. What a response would say, in one JSON object.
+
+It goes where metadata can go (in MCP, `_meta`), and at the end of the text of an error, for clients that keep nothing else.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from shelflife.contract.errors import BadMessage
+
+__all__ = ["META_KEY", "Envelope", "Trailed", "read_headers"]
+
+META_KEY = "dev.shelflife/contract"
+"""Under this name it goes in metadata. In a request the headers go there that it would have."""
+
+_TRAILER = '{"shelflife":'
+_MOST_HEADERS = 16
+
+
+class Envelope(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a response would say of the contract."""
+
+    status: int
+    body: Any = None
+    """The contract's members: with the suggestions, if it is a refusal."""
+
+    headers: dict[str, str] = {}
+
+    @classmethod
+    def from_meta(cls, meta: object) -> "Envelope | None":
+        """The one in the metadata of a result; None where there is none that can be understood."""
+        if not isinstance(meta, Mapping) or META_KEY not in meta:
+            return None
+        try:
+            return msgspec.convert(meta[META_KEY], cls)
+        except msgspec.ValidationError:
+            return None
+
+    @property
+    def as_meta(self) -> dict[str, Any]:
+        """The metadata of a result that carries it."""
+        return {META_KEY: msgspec.to_builtins(self)}
+
+    def trailing(self, text: str) -> str:
+        """A text with this at its end, in a line of its own."""
+        return f"{text.rstrip()}\n{_TRAILER}{msgspec.json.encode(self).decode()}}}"
+
+
+class Trailed(NamedTuple):
+    """A text that may have had an envelope at its end."""
+
+    text: str
+    """Without it: what a model is shown."""
+
+    envelope: Envelope | None
+
+    @classmethod
+    def from_text(cls, text: str) -> "Trailed":
+        """Take the envelope out of a text, whatever others have put around that. The last one counts."""
+        at = text.rfind(_TRAILER)
+        while at >= 0:
+            try:
+                found, end = json.JSONDecoder().raw_decode(text, at)
+                envelope = msgspec.convert(found["shelflife"], Envelope)
+            except (ValueError, RecursionError, msgspec.ValidationError):
+                at = text.rfind(_TRAILER, 0, at)
+            else:
+                return cls(f"{text[:at].rstrip()}{text[end:]}", envelope)
+        return cls(text, None)
+
+
+def read_headers(meta: object) -> dict[str, str]:
+    """What a request says in its metadata, as headers by lower-case name; `BadMessage` when that cannot be understood."""
+    said = meta.get(META_KEY) if isinstance(meta, Mapping) else None
+    if said is None:
+        return {}
+    try:
+        headers = msgspec.convert(said, dict[str, str])
+    except msgspec.ValidationError as error:
+        raise BadMessage(f"{META_KEY} in the metadata is not understood: {error}") from None
+    if len(headers) > _MOST_HEADERS:
+        raise BadMessage(f"{META_KEY} in the metadata has more than {_MOST_HEADERS} members")
+    return {name.lower(): value for name, value in headers.items()}
