@@ -6,6 +6,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 VENDORS := tests/lab/vendors
 STANDINS := $(VENDORS)/node_modules/.package-lock.json
+AGENTS_READY := .venv/.agents-ready
 RIVALS_READY := .venv/.rivals-ready
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE  # the tests start hundreds of processes, and none should compile everything anew
@@ -15,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE  # the tests start hundreds of processes, and n
 help:  ## Show what there is to make
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 13
 
-setup: $(READY) $(STANDINS)  ## Do only the set-up, into .venv
+setup: $(READY) $(AGENTS_READY) $(STANDINS)  ## Do only the set-up, into .venv
 
 $(READY): requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "No Python 3.11 or newer was found; install one, or say make PYTHON=/path/to/python."; exit 1; }
@@ -32,7 +33,12 @@ $(STANDINS): $(VENDORS)/package-lock.json | $(READY)
 demo: $(READY)  ## The story of one fix, then the paper's evaluation beside ours
 	@$(BIN)/shelflife demo
 
-test: $(READY) $(STANDINS)  ## Run the whole suite
+$(AGENTS_READY): $(READY) tests/agents/requirements.lock
+	@echo "Installing the frameworks that the tests run agents with (once; about a minute)"
+	@$(BIN)/python -m pip install --quiet --require-hashes --requirement tests/agents/requirements.lock
+	@touch $(AGENTS_READY)
+
+test: $(READY) $(AGENTS_READY) $(STANDINS)  ## Run the whole suite
 	@$(BIN)/pytest --numprocesses=3 -q  # on two cores too: much of it waits for real servers
 
 check: $(READY)  ## Check format, lint, types (the documents' too), the import sentence and the locks
@@ -41,7 +47,7 @@ check: $(READY)  ## Check format, lint, types (the documents' too), the import s
 	@$(BIN)/mypy
 	@$(BIN)/python -m tests.document_programs
 	@$(BIN)/lint-imports --no-cache
-	@! grep -n '://' requirements.lock benchmarks/requirements.lock $(VENDORS)/package-lock.json || { echo "a lock names an address"; exit 1; }
+	@! grep -n '://' requirements.lock tests/agents/requirements.lock benchmarks/requirements.lock $(VENDORS)/package-lock.json || { echo "a lock names an address"; exit 1; }
 
 format: $(READY)  ## Put the code into its format
 	@$(BIN)/ruff format .
@@ -68,7 +74,8 @@ measured: $(READY)  ## Write the tables of kept runs in the documents anew from 
 	@$(BIN)/python -m tests.measured_tables
 
 lock: $(READY)  ## Resolve the dependencies anew (needs uv)
-	uv export --quiet --all-groups --no-group bench --all-extras --no-header --no-emit-project --output-file requirements.lock
+	uv export --quiet --all-groups --no-group bench --no-group agents --all-extras --no-header --no-emit-project --output-file requirements.lock
+	uv export --quiet --only-group agents --no-header --no-emit-project --output-file tests/agents/requirements.lock
 	uv export --quiet --only-group bench --no-header --no-emit-project --output-file benchmarks/requirements.lock
 	cd $(VENDORS) && $(CURDIR)/$(BIN)/npm install --package-lock-only --loglevel=error --no-audit --no-fund
 
