@@ -13,7 +13,7 @@ from shelflife.server.faces import Face, Stamp
 from shelflife.server.policies import PreconditionFailed, Refusal
 from shelflife.server.wire import ErrorForm, Level, WireFormat
 
-__all__ = ["Answer", "error_answer", "refusal_answer", "stamped"]
+__all__ = ["Answer", "error_answer", "refusal_answer", "stamped", "title_of"]
 
 JSON = "application/json"
 PROBLEM_JSON = "application/problem+json"
@@ -59,7 +59,7 @@ def refusal_answer(
     parts = [b'"success":false,"recovery_feedback":{"suggestions":' + _encode(told) + b"}"]
     form = _form_asked_for(accept, wire.errors)
     if form == PROBLEM_JSON:
-        problem = Problem(title=_title(status), status=status, detail=" ".join(refusal.sentences))
+        problem = Problem(title=title_of(status), status=status, detail=" ".join(refusal.sentences))
         parts.insert(0, _encode(problem)[1:-1])
     if stamp.members:
         parts.append(stamp.members)
@@ -75,7 +75,7 @@ def error_answer(
     form = _form_asked_for(accept, wire.errors)
     error: Problem | ErrorMessage = ErrorMessage(error=sentence)
     if form == PROBLEM_JSON:
-        error = Problem(title=_title(status), status=status, detail=sentence)
+        error = Problem(title=title_of(status), status=status, detail=sentence)
     return Answer(status, form, _encode(error), headers)
 
 
@@ -90,7 +90,7 @@ class _Own(msgspec.Struct):
 _read_own = msgspec.json.Decoder(_Own).decode
 
 
-def _title(status: int) -> str:
+def title_of(status: int) -> str:
     """The name of a status in RFC 9110. Python 3.11 has older names for two of them."""
     newer = {413: "Content Too Large", 422: "Unprocessable Content"}
     return newer.get(status) or HTTPStatus(status).phrase

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from shelflife.contract.preconditions import Precondition, Verdict
 from shelflife.server.errors import leaves_of
@@ -104,7 +103,7 @@ class Pin:
         operation = self.find_operation()
         return DICTIONARY if operation is None else operation.body
 
-    def hear(self, message: Mapping[str, Any]) -> None:
+    def hear(self, body: bytes) -> None:
         """Keep what the client sends, unless that is so much that no policy is about it."""
-        if message["type"] == "http.request" and len(self.body) <= _LONGEST_KEPT:
-            self.body += message.get("body", b"")[: _LONGEST_KEPT + 1]
+        if len(self.body) <= _LONGEST_KEPT:
+            self.body += body[: _LONGEST_KEPT + 1]
