@@ -53,7 +53,7 @@ class Stamping:
         if not is_stamped:
             return told, False
         told += encoded(stamp.beside)
-        if self._is_changeable(told):
+        if self.is_changeable(told):
             if self.method != "HEAD":
                 return told, True
             if self.length_at >= 0:
@@ -76,7 +76,7 @@ class Stamping:
             headers[at] = (headers[at][0], b"%d" % len(whole))
         return whole
 
-    def _is_changeable(self, headers: Headers) -> bool:
+    def is_changeable(self, headers: Headers) -> bool:
         """Whether the body may be one that takes the stamp, judged by the start of the response."""
         is_json, self.length_at = False, -1
         for index, (raw_name, value) in enumerate(headers):

@@ -26,7 +26,16 @@ from shelflife.server.pinning import Asked, answer_to
 from shelflife.server.pins import Listening, Pin
 from shelflife.server.provider import Provider
 
-__all__ = ["App", "Scope", "UnderContract", "accept_of", "answer_call", "path_below_root", "serve_call"]
+__all__ = [
+    "App",
+    "Scope",
+    "UnderContract",
+    "accept_of",
+    "answer_call",
+    "path_below_root",
+    "send_answer",
+    "serve_call",
+]
 
 Scope = MutableMapping[str, Any]
 AsgiMessage = MutableMapping[str, Any]
@@ -77,7 +86,7 @@ class UnderContract:
             pin = await self._pin(scope)
         except BadMessage as error:  # a precondition that cannot be understood cannot be honoured
             answer = error_answer(provider.wire, accept_of(scope), 400, str(error))
-            await _send_answer(send, answer, scope["method"])
+            await send_answer(send, answer, scope["method"])
             return None
         response = _Response(pin, scope["method"], _send=send)
 
@@ -169,7 +178,7 @@ class _Response(Stamping):
         """Answer for the app."""
         self._start = self._held = self.pin.listening = None
         self.pin.is_own_answer = True
-        await _send_answer(self.send, answer, self.method)
+        await send_answer(self.send, answer, self.method)
 
     async def _send_start(self, start: AsgiMessage, message: AsgiMessage) -> AsgiMessage:
         """Send the start that waited for this message; the message as it goes out."""
@@ -200,7 +209,7 @@ async def serve_call(endpoints: Endpoints, path: str, scope: Scope, receive: Rec
     if provider.pin is None and endpoints.is_for_the_feed(call):
         await provider.feed.stream(call.headers, call.query, receive, send)
     else:
-        await _send_answer(send, await answer_call(endpoints, path, scope, _body_from(receive)), call.method)
+        await send_answer(send, await answer_call(endpoints, path, scope, _body_from(receive)), call.method)
 
 
 def _call_of(scope: Mapping[str, Any], path: str) -> EndpointCall:
@@ -283,7 +292,8 @@ async def _at_most(body: AsyncIterator[bytes], most_bytes: int) -> bytes:
     return bytes(whole[: most_bytes + 1])
 
 
-async def _send_answer(send: Send, answer: Answer, method: str) -> None:
+async def send_answer(send: Send, answer: Answer, method: str) -> None:
+    """Answer with something of the contract's own."""
     body = b"" if method == "HEAD" else answer.body
     await send({"type": "http.response.start", "status": answer.status, "headers": headers_of_answer(answer)})
     await send({"type": "http.response.body", "body": body})
