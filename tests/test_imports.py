@@ -27,9 +27,14 @@ PUBLIC = {
         "Alerted Applied Distrusted Event Evicted Ignored LogLost Reason Refused Restamped StoreFailed Stored Suspected Unjudged".split()
     ),
     "shelflife.integrations.asgi": {"ContractMiddleware", "contract_app"},
+    "shelflife.integrations.wsgi": {"ContractMiddleware", "contract_app"},
+    "shelflife.integrations.flask": {"install"},
+    "shelflife.integrations.django": {"RefusalsAnswered", "contract_urls"},
     "shelflife.integrations.litestar": {"ContractPlugin"},
     "shelflife.integrations.httpx": {"AsyncMemoryTransport", "MemoryTransport"},
     "shelflife.integrations.httpx2": {"AsyncMemoryTransport", "MemoryTransport"},
+    "shelflife.integrations.requests": {"MemoryAdapter"},
+    "shelflife.integrations.aiohttp": {"memory_middleware"},
     "shelflife.integrations.fastapi": {"install"},
     "shelflife.testing": {"Examined", "ServingError", "check_record", "examine", "serving"},
     "shelflife.apis.acme": {"ROTATED_CODES", "acme_app", "acme_provider"},
@@ -70,7 +75,17 @@ EXTRAS = (
     "litestar",
     "psycopg",
     "redis",
+    "flask",
+    "werkzeug",
+    "django",
+    "asgiref",
+    "requests",
+    "urllib3",
+    "aiohttp",
+    "httpx",
+    "anyio",
 )
+"""What only one part or another needs."""
 
 
 def test_importing_the_package_does_no_work():
@@ -80,15 +95,22 @@ def test_importing_the_package_does_no_work():
     assert outcome.stdout.split() == ["shelflife"]
 
 
-def test_the_contract_and_the_agent_side_need_msgspec_alone():
-    outcome = run(
-        "import shelflife.contract, shelflife.client, shelflife.integrations.httpx", *EXTRAS, "rpds"
-    )
-    assert (outcome.returncode, outcome.stderr) == (0, "")
-
-
-def test_the_server_and_plain_asgi_need_no_framework():
-    outcome = run("import shelflife.server, shelflife.integrations.asgi", *EXTRAS)
+@pytest.mark.parametrize(
+    ("modules", "needed"),
+    [
+        ("shelflife.contract, shelflife.client", []),
+        ("shelflife.integrations.httpx", ["httpx", "anyio"]),
+        ("shelflife.integrations.httpx2", ["httpx2", "anyio"]),
+        ("shelflife.integrations.requests", ["requests", "urllib3"]),
+        ("shelflife.integrations.aiohttp", ["aiohttp"]),
+        ("shelflife.server, shelflife.integrations.asgi, shelflife.integrations.wsgi", ["rpds"]),
+        ("shelflife.integrations.flask", ["rpds", "flask", "werkzeug", "asgiref"]),
+        ("shelflife.integrations.django", ["rpds", "django", "asgiref"]),
+        ("shelflife.integrations.starlette", ["rpds", "starlette", "anyio"]),
+    ],
+)
+def test_each_part_needs_msgspec_and_what_it_is_for_alone(modules, needed):
+    outcome = run(f"import {modules}", *({*EXTRAS, "rpds"} - {*needed}))
     assert (outcome.returncode, outcome.stderr) == (0, "")
 
 
@@ -128,6 +150,8 @@ def test_a_command_without_its_extra_says_what_to_install(command, extra):
         ("import shelflife.integrations.starlette", "starlette", "server"),
         ("import shelflife.integrations.fastapi", "fastapi", "server"),
         ("import shelflife.integrations.litestar", "litestar", "litestar"),
+        ("import shelflife.integrations.flask", "flask", "flask"),
+        ("import shelflife.integrations.django", "django", "django"),
         ("import shelflife.integrations.ed25519", "cryptography", "signed"),
         ("import shelflife.testing", "uvicorn", "server"),
         (
@@ -137,6 +161,8 @@ def test_a_command_without_its_extra_says_what_to_install(command, extra):
         ),
         ("import shelflife.integrations.httpx2", "httpx2", "httpx2"),
         ("import shelflife.integrations.httpx", "httpx", "httpx"),
+        ("import shelflife.integrations.requests", "requests", "requests"),
+        ("import shelflife.integrations.aiohttp", "aiohttp", "aiohttp"),
         ("from shelflife.lab import play", "httpx2", "lab"),
     ],
 )

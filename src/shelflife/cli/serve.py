@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from shelflife.integrations.ed25519 import SigningKey
     from shelflife.server import Provider
 
-__all__ = ["add_to", "worker_app"]
+__all__ = ["add_to", "listener_on", "worker_app"]
 
 _TOKEN_VARIABLE = "SHELFLIFE_ADMIN_TOKEN"  # noqa: S105
 _STRIPE_VARIABLE = "STRIPE_API_KEY"
@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> None:
     signer = None if provider.signing is None else provider.signing.signer
     settings: dict[str, Any] = {"log_level": "warning", "timeout_graceful_shutdown": 3}
     try:
-        with _listener(options.host, options.port) as listener:
+        with listener_on(options.host, options.port) as listener:
             host, port = listener.getsockname()[:2]
             admin = "on" if provider.admin_token else "off: no admin token"
             print(f"{app.title} on http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
@@ -191,7 +191,8 @@ def _gateway(options: argparse.Namespace) -> "Gateway":
         raise CommandError(str(error)) from error
 
 
-def _listener(host: str, port: int) -> socket.socket:
+def listener_on(host: str, port: int) -> socket.socket:
+    """A socket that listens there, or one sentence why it cannot."""
     from shelflife.testing.serving import listening_on
 
     try:
