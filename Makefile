@@ -7,6 +7,7 @@ READY := .venv/.ready
 VENDORS := tests/lab/vendors
 STANDINS := $(VENDORS)/node_modules/.package-lock.json
 AGENTS_READY := .venv/.agents-ready
+FRAMEWORKS := langchain openai-agents pydantic-ai claude-agent-sdk  # extras that the group agents brings, and no demo needs
 RIVALS_READY := .venv/.rivals-ready
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE  # the tests start hundreds of processes, and none should compile everything anew
@@ -41,7 +42,7 @@ $(AGENTS_READY): $(READY) tests/agents/requirements.lock
 test: $(READY) $(AGENTS_READY) $(STANDINS)  ## Run the whole suite
 	@$(BIN)/pytest --numprocesses=3 -q  # on two cores too: much of it waits for real servers
 
-check: $(READY)  ## Check format, lint, types (the documents' too), the import sentence and the locks
+check: $(READY) $(AGENTS_READY)  ## Check format, lint, types (the documents' too), the import sentence and the locks
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
@@ -74,7 +75,7 @@ measured: $(READY)  ## Write the tables of kept runs in the documents anew from 
 	@$(BIN)/python -m tests.measured_tables
 
 lock: $(READY)  ## Resolve the dependencies anew (needs uv)
-	uv export --quiet --all-groups --no-group bench --no-group agents --all-extras --no-header --no-emit-project --output-file requirements.lock
+	uv export --quiet --all-groups --no-group bench --no-group agents --all-extras $(FRAMEWORKS:%=--no-extra %) --no-header --no-emit-project --output-file requirements.lock
 	uv export --quiet --only-group agents --no-header --no-emit-project --output-file tests/agents/requirements.lock
 	uv export --quiet --only-group bench --no-header --no-emit-project --output-file benchmarks/requirements.lock
 	cd $(VENDORS) && $(CURDIR)/$(BIN)/npm install --package-lock-only --loglevel=error --no-audit --no-fund

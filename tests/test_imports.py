@@ -30,6 +30,7 @@ PUBLIC = {
     "shelflife.integrations.litestar": {"ContractPlugin"},
     "shelflife.integrations.httpx": {"AsyncMemoryTransport", "MemoryTransport"},
     "shelflife.integrations.httpx2": {"AsyncMemoryTransport", "MemoryTransport"},
+    "shelflife.integrations.langchain": {"MemoryMiddleware"},
     "shelflife.integrations.fastapi": {"install"},
     "shelflife.testing": {"Examined", "ServingError", "check_record", "examine", "serving"},
     "shelflife.apis.acme": {"ROTATED_CODES", "acme_app", "acme_provider"},
@@ -137,6 +138,7 @@ def test_a_command_without_its_extra_says_what_to_install(command, extra):
         ),
         ("import shelflife.integrations.httpx2", "httpx2", "httpx2"),
         ("import shelflife.integrations.httpx", "httpx", "httpx"),
+        ("import shelflife.integrations.langchain", "langchain", "langchain"),
         ("from shelflife.lab import play", "httpx2", "lab"),
     ],
 )
