@@ -31,6 +31,8 @@ PUBLIC = {
     "shelflife.integrations.httpx": {"AsyncMemoryTransport", "MemoryTransport"},
     "shelflife.integrations.httpx2": {"AsyncMemoryTransport", "MemoryTransport"},
     "shelflife.integrations.langchain": {"MemoryMiddleware"},
+    "shelflife.integrations.openai_agents": {"memory_tool"},
+    "shelflife.integrations.pydantic_ai": {"MemoryToolset"},
     "shelflife.integrations.fastapi": {"install"},
     "shelflife.testing": {"Examined", "ServingError", "check_record", "examine", "serving"},
     "shelflife.apis.acme": {"ROTATED_CODES", "acme_app", "acme_provider"},
@@ -139,6 +141,8 @@ def test_a_command_without_its_extra_says_what_to_install(command, extra):
         ("import shelflife.integrations.httpx2", "httpx2", "httpx2"),
         ("import shelflife.integrations.httpx", "httpx", "httpx"),
         ("import shelflife.integrations.langchain", "langchain", "langchain"),
+        ("import shelflife.integrations.openai_agents", "agents", "openai-agents"),
+        ("import shelflife.integrations.pydantic_ai", "pydantic_ai", "pydantic-ai"),
         ("from shelflife.lab import play", "httpx2", "lab"),
     ],
 )

@@ -15,4 +15,6 @@ class Can(NamedTuple):
 
 CAPABILITIES = {
     "LangChain": Can(run_again=True, hide_the_trailer=True),
+    "OpenAI Agents SDK": Can(run_again=True, hide_the_trailer=True),
+    "Pydantic AI": Can(run_again=True, hide_the_trailer=True),
 }
