@@ -17,4 +17,5 @@ CAPABILITIES = {
     "LangChain": Can(run_again=True, hide_the_trailer=True),
     "OpenAI Agents SDK": Can(run_again=True, hide_the_trailer=True),
     "Pydantic AI": Can(run_again=True, hide_the_trailer=True),
+    "Claude Agent SDK": Can(run_again=False, hide_the_trailer=False),
 }
