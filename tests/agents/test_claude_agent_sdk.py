@@ -5,7 +5,7 @@ from claude_agent_sdk import ClaudeAgentOptions, ResultMessage, create_sdk_mcp_s
 
 from shelflife.integrations.claude_agent_sdk import memory_hooks
 from tests.agents.capabilities import CAPABILITIES
-from tests.agents.scripted import KEY, prompt
+from tests.agents.scripted import KEY, PROMPTS
 from tests.agents.suite import Behaviours
 from tests.agents.wanted import Wanted
 
@@ -38,6 +38,6 @@ class TestClaudeAgentSDK(Behaviours):
             setting_sources=[],
             env=self.environment,
         )
-        said = query(prompt=prompt("mcp__billing__subscribe"), options=options)
+        said = query(prompt=PROMPTS["mcp__billing__subscribe"], options=options)
         [result] = [message.result async for message in said if isinstance(message, ResultMessage)]
         return result

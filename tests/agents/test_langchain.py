@@ -9,7 +9,7 @@ from langchain_openai import ChatOpenAI
 from shelflife.client import Tools
 from shelflife.integrations.langchain import MemoryMiddleware
 from tests.agents.capabilities import CAPABILITIES
-from tests.agents.scripted import DONE, KEY, prompt
+from tests.agents.scripted import DONE, KEY, PROMPTS
 from tests.agents.suite import ROOT, Behaviours
 from tests.agents.wanted import Wanted
 
@@ -44,7 +44,7 @@ class TestLangChain(Behaviours):
         return create_agent(self.chat_model, [tool], middleware=middleware)
 
     async def play(self, behind, subscribe):
-        said = await self.agent(behind, subscribe).ainvoke({"messages": [("user", prompt())]})
+        said = await self.agent(behind, subscribe).ainvoke({"messages": [("user", PROMPTS["subscribe"])]})
         return said["messages"][-1].content
 
     def test_an_agent_that_is_invoked_without_an_event_loop_learns_too(self, server, memory):
@@ -53,7 +53,7 @@ class TestLangChain(Behaviours):
 
         agent = self.agent(Tools(memory, ROOT), None, func=subscribe)
         for _ in range(2):
-            said = agent.invoke({"messages": [("user", prompt())]})
+            said = agent.invoke({"messages": [("user", PROMPTS["subscribe"])]})
             assert said["messages"][-1].content == DONE
         assert server.statuses == [422, 201, 201]
 

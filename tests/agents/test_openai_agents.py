@@ -10,7 +10,7 @@ from shelflife.client import Memory, Tools
 from shelflife.integrations.openai_agents import memory_tool
 from tests.agents.billing import OLD_CODE
 from tests.agents.capabilities import CAPABILITIES
-from tests.agents.scripted import DONE, KEY, prompt
+from tests.agents.scripted import DONE, KEY, PROMPTS
 from tests.agents.suite import ROOT, Behaviours, handing_on
 
 
@@ -32,7 +32,7 @@ class TestOpenAIAgents(Behaviours):
 
     async def play_with(self, tools, **options):
         agent = Agent(name="Desk", model=self.chat_model, tools=tools, **options)
-        said = await Runner.run(agent, prompt(), run_config=RunConfig(tracing_disabled=True))
+        said = await Runner.run(agent, PROMPTS["subscribe"], run_config=RunConfig(tracing_disabled=True))
         return said.final_output
 
     def tool(self, behind, implementation):

@@ -8,7 +8,7 @@ from pydantic_ai.providers.openai import OpenAIProvider
 
 from shelflife.integrations.pydantic_ai import MemoryToolset
 from tests.agents.capabilities import CAPABILITIES
-from tests.agents.scripted import KEY, prompt
+from tests.agents.scripted import KEY, PROMPTS
 from tests.agents.suite import Behaviours
 
 
@@ -44,5 +44,5 @@ class TestPydanticAI(Behaviours):
 
         toolset = FunctionToolset([subscribe], max_retries=3)
         toolsets = [toolset if behind is None else MemoryToolset(toolset, behind)]
-        said = await Agent(self.chat_model, toolsets=toolsets).run(prompt())
+        said = await Agent(self.chat_model, toolsets=toolsets).run(PROMPTS["subscribe"])
         return said.output
