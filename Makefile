@@ -7,6 +7,7 @@ READY := .venv/.ready
 VENDORS := tests/lab/vendors
 STANDINS := $(VENDORS)/node_modules/.package-lock.json
 AGENTS_READY := .venv/.agents-ready
+FRAMEWORKS := langchain openai-agents pydantic-ai claude-agent-sdk flask django  # extras that the group agents brings, and no demo needs
 RIVALS_READY := .venv/.rivals-ready
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE  # the tests start hundreds of processes, and none should compile everything anew
@@ -74,7 +75,7 @@ measured: $(READY)  ## Write the tables of kept runs in the documents anew from 
 	@$(BIN)/python -m tests.measured_tables
 
 lock: $(READY)  ## Resolve the dependencies anew (needs uv)
-	uv export --quiet --all-groups --no-group bench --no-group agents --all-extras --no-extra flask --no-extra django --no-header --no-emit-project --output-file requirements.lock
+	uv export --quiet --all-groups --no-group bench --no-group agents --all-extras $(FRAMEWORKS:%=--no-extra %) --no-header --no-emit-project --output-file requirements.lock
 	uv export --quiet --only-group agents --no-header --no-emit-project --output-file tests/agents/requirements.lock
 	uv export --quiet --only-group bench --no-header --no-emit-project --output-file benchmarks/requirements.lock
 	cd $(VENDORS) && $(CURDIR)/$(BIN)/npm install --package-lock-only --loglevel=error --no-audit --no-fund

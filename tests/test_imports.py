@@ -21,7 +21,7 @@ PUBLIC = {
     "shelflife.client": set(
         "EXACT MERGE_INSTRUCTION Amended Ask AsyncAsk Call Condition Entry Event Exchange Filed Grounds Guard Held"
         " InProcessStore Knowledge Known Memory Question Reason Reply Root Send Shape SqliteStore Statistics Store StoreError"
-        " Strategy Write Written amended_input exchange exchange_async memory_block origin_of".split()
+        " Strategy Tools Write Written amended_input contract_headers exchange exchange_async memory_block origin_of".split()
     ),
     "shelflife.client.events": set(
         "Alerted Applied Distrusted Event Evicted Ignored LogLost Reason Refused Restamped StoreFailed Stored Suspected Unjudged".split()
@@ -35,6 +35,10 @@ PUBLIC = {
     "shelflife.integrations.httpx2": {"AsyncMemoryTransport", "MemoryTransport"},
     "shelflife.integrations.requests": {"MemoryAdapter"},
     "shelflife.integrations.aiohttp": {"memory_middleware"},
+    "shelflife.integrations.claude_agent_sdk": {"memory_hooks"},
+    "shelflife.integrations.langchain": {"MemoryMiddleware"},
+    "shelflife.integrations.openai_agents": {"memory_tool"},
+    "shelflife.integrations.pydantic_ai": {"MemoryToolset"},
     "shelflife.integrations.fastapi": {"install"},
     "shelflife.testing": {"Examined", "ServingError", "check_record", "examine", "serving"},
     "shelflife.apis.acme": {"ROTATED_CODES", "acme_app", "acme_provider"},
@@ -114,6 +118,23 @@ def test_each_part_needs_msgspec_and_what_it_is_for_alone(modules, needed):
     assert (outcome.returncode, outcome.stderr) == (0, "")
 
 
+FRAMEWORKS = {
+    "langchain": ("langchain", "langgraph"),
+    "openai_agents": ("agents",),
+    "pydantic_ai": ("pydantic_ai",),
+    "claude_agent_sdk": ("claude_agent_sdk",),
+}
+
+
+@pytest.mark.parametrize("module", FRAMEWORKS)
+def test_the_adapter_of_a_framework_needs_only_its_own(module):
+    others = {name for other in FRAMEWORKS.keys() - {module} for name in FRAMEWORKS[other]}
+    outcome = run(
+        f"import shelflife.integrations.{module}", *others, "fastapi", "litestar", "psycopg", "redis"
+    )
+    assert (outcome.returncode, outcome.stderr) == (0, "")
+
+
 def test_a_model_planner_without_its_extra_says_what_to_install():
     program = """
 from shelflife.lab import ModelPlanner
@@ -163,6 +184,10 @@ def test_a_command_without_its_extra_says_what_to_install(command, extra):
         ("import shelflife.integrations.httpx", "httpx", "httpx"),
         ("import shelflife.integrations.requests", "requests", "requests"),
         ("import shelflife.integrations.aiohttp", "aiohttp", "aiohttp"),
+        ("import shelflife.integrations.claude_agent_sdk", "claude_agent_sdk", "claude-agent-sdk"),
+        ("import shelflife.integrations.langchain", "langchain", "langchain"),
+        ("import shelflife.integrations.openai_agents", "agents", "openai-agents"),
+        ("import shelflife.integrations.pydantic_ai", "pydantic_ai", "pydantic-ai"),
         ("from shelflife.lab import play", "httpx2", "lab"),
     ],
 )
