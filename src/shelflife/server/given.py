@@ -157,8 +157,11 @@ def _of_a_dictionary(
         if name not in fields or not _is_same(fields[name], value):
             return f"its handler has changed {shown(name)}, or a framework has"
     added = fields.keys() - sent.keys()
+    said_otherwise = {
+        name for name in added if fields[name] is not None
+    }  # what is absent is None to a policy
     for path in (*when, *unless, *objects):
-        if added if path == WHOLE_REQUEST else names_in(path)[0] in added:
+        if added if path == WHOLE_REQUEST else names_in(path)[0] in said_otherwise:
             return (
                 f"it reads {shown(path) if path else 'all of the request'}, and its handler has added to that"
             )
