@@ -365,6 +365,8 @@ def test_the_host_header_says_which_server_it_is(library):
         ("http://127.0.0.1:8000/", "http://127.0.0.1:8000"),
         ("http://[::1]:8000/", "http://[::1]:8000"),
         ("https://me:secret@api.example:444", "https://api.example:444"),
+        ("mcp://Billing/", "mcp://billing"),
+        ("tool://billing.acme", "tool://billing.acme"),
     ],
 )
 def test_an_origin_is_always_spelled_the_same(url, origin):

@@ -12,6 +12,7 @@ from shelflife.client.sqlite import SqliteStore
 from shelflife.client.stores import Filed, Known, Store, StoreError, Write, Written
 from shelflife.client.strategies import EXACT, Strategy
 from shelflife.client.telling import Statistics
+from shelflife.client.tooling import Tools, contract_headers
 
 __all__ = [
     "EXACT",
@@ -43,9 +44,11 @@ __all__ = [
     "Store",
     "StoreError",
     "Strategy",
+    "Tools",
     "Write",
     "Written",
     "amended_input",
+    "contract_headers",
     "exchange",
     "exchange_async",
     "memory_block",

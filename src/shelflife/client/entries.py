@@ -37,6 +37,8 @@ Root = str
 """Where a contract lives: an origin as `origin_of` spells it, and a path that is empty or begins with a slash and does not end in one."""
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
+_WITHOUT_PORT = ("mcp", "tool")
+"""What begins so is a name that the user has given to tools, and no address: it is as it is called."""
 
 Shape = tuple[str, ...]
 """The request fields on whose values an entry depends, sorted: what its `when` names."""
@@ -45,12 +47,17 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 def origin_of(url: str) -> str:
-    """`scheme://host:port` of a URL, in lower case and always with the port: `https://api.example:443`."""
+    """`scheme://host:port` of a URL, in lower case and always with the port: `https://api.example:443`.
+
+    What a user calls the tools of a server, as in `mcp://billing` or `tool://billing`, has no port.
+    """
     with suppress(ValueError):  # of a port that is none
         parts = urlsplit(url)
         if parts.scheme in _DEFAULT_PORTS and parts.hostname:
             host = f"[{parts.hostname}]" if ":" in parts.hostname else _in_ascii(parts.hostname)
             return f"{parts.scheme}://{host}:{parts.port or _DEFAULT_PORTS[parts.scheme]}"
+        if parts.scheme in _WITHOUT_PORT and parts.hostname == parts.netloc.lower() != "":
+            return f"{parts.scheme}://{_in_ascii(parts.hostname)}"
     raise ValueError(f"{url!r} is not the URL of a server: write it as https://api.example")
 
 

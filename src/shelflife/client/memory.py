@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 from contextlib import nullcontext
 from functools import partial
 from os import PathLike
-from typing import Any, Self
+from typing import Any, ParamSpec, Self, TypeVar
 
 from shelflife.client.asking import AnyAsk, Ask, Exchange, Fields, Reply, Steps, driven, driven_async
 from shelflife.client.entries import Entry, Knowledge, Root, root_at
@@ -29,6 +29,10 @@ from shelflife.client.writing import MOST_EVICTIONS, Writing, departures
 
 __all__ = ["Memory"]
 
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
+
+_ANY_GUARD = Guard()
 _ANY_TIME = nullcontext()
 
 _LEAST_FAILURE = 400
@@ -70,7 +74,8 @@ class Memory:
             if not (bound is None or (type(bound) is int and bound >= 0)):
                 raise ValueError(f"{name} is a whole number from 0 on, or None for any number")
         self.store: Store = InProcessStore() if store is None else store
-        self._ask = ask
+        self.ask = ask
+        """Puts questions to servers, where nobody else does."""
         self._telling = Telling(on_event, clock)
         self._shelf = Shelf(self.store, strategy, trust, self._telling, clock)
         self._observing = Observing(self._shelf, Writing(self._shelf, capacity, most_evictions, clock), clock)
@@ -100,6 +105,28 @@ class Memory:
         """Let go of the file or the connections of its store, until they are needed again."""
         if isinstance(self.store, Closeable):
             self.store.close()
+
+    def tool(
+        self,
+        root: Root,
+        *,
+        operation: str | None = None,
+        guard: Guard | None = _ANY_GUARD,
+        conditional: bool = False,
+        ask: AnyAsk | None = None,
+    ) -> Callable[[Callable[_Given, _Result]], Callable[_Given, _Result]]:
+        """For a function that is a tool, blocking or async: it is called with what is remembered, and its outcome is learned from.
+
+        The settings are those of `Tools`. The operation is `CALL /` and the name of the function, unless it is said otherwise.
+        """
+        from shelflife.client.tooling import Tools  # which stands on this module
+
+        def behind_the_memory(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
+            operations = None if operation is None else {function.__name__: operation}
+            tools = Tools(self, root, operations=operations, guard=guard, conditional=conditional, ask=ask)
+            return tools.wrap(function)
+
+        return behind_the_memory
 
     def in_moments(
         self,
@@ -154,11 +181,11 @@ class Memory:
 
     def observe(self, exchange: Exchange, ask: Ask | None = None) -> list[Event]:
         """Learn from a reply: drop what it shows to be stale, keep the fixes it gives. Returns what happened."""
-        return driven(self._observed(exchange), ask or self._ask)
+        return driven(self._observed(exchange), ask or self.ask)
 
     async def observe_async(self, exchange: Exchange, ask: AnyAsk | None = None) -> list[Event]:
         """The same, awaiting `ask` when it is async. A store of this machine is used directly: its verbs take microseconds."""
-        return await driven_async(self._observed(exchange), ask or self._ask, is_remote=self.is_remote)
+        return await driven_async(self._observed(exchange), ask or self.ask, is_remote=self.is_remote)
 
     def _observed(self, exchange: Exchange) -> Steps[list[Event]]:
         exchange = exchange._replace(root=root_at(exchange.root))
@@ -177,7 +204,7 @@ class Memory:
         What it gives again can be recalled; what it does not give again goes. Without an answer it stays suspect. The same goes for what
         the request will find once it is amended, as far as the guard allows. Returns what happened.
         """
-        return driven(self._revalidated(root, operation, request, guard), ask or self._ask)
+        return driven(self._revalidated(root, operation, request, guard), ask or self.ask)
 
     async def revalidate_async(
         self,
@@ -189,7 +216,7 @@ class Memory:
     ) -> list[Event]:
         """The same, awaiting `ask` when it is async."""
         steps = self._revalidated(root, operation, request, guard)
-        return await driven_async(steps, ask or self._ask, is_remote=self.is_remote)
+        return await driven_async(steps, ask or self.ask, is_remote=self.is_remote)
 
     def _revalidated(
         self, root: Root, operation: str, request: Fields, guard: Guard | None
@@ -203,11 +230,11 @@ class Memory:
 
         What does not hold is dropped, and the server is asked what has taken its place, so that no request has to fail for it.
         """
-        return driven(self._refreshing(root), ask or self._ask)
+        return driven(self._refreshing(root), ask or self.ask)
 
     async def refresh_async(self, root: Root, ask: AnyAsk | None = None) -> list[Event]:
         """The same, awaiting `ask` when it is async."""
-        return await driven_async(self._refreshing(root), ask or self._ask, is_remote=self.is_remote)
+        return await driven_async(self._refreshing(root), ask or self.ask, is_remote=self.is_remote)
 
     def _refreshing(self, root: Root) -> Steps[list[Event]]:
         return self._shelf.in_moments(self._revalidating.refreshing(root_at(root)))
@@ -217,13 +244,13 @@ class Memory:
 
         `at` is what the request for the feed had in `Contract-At`.
         """
-        return driven(self._hearing(root, told, at), ask or self._ask)
+        return driven(self._hearing(root, told, at), ask or self.ask)
 
     async def hear_async(
         self, root: Root, told: bytes, ask: AnyAsk | None = None, *, at: str | None = None
     ) -> list[Event]:
         """The same, awaiting `ask` when it is async."""
-        return await driven_async(self._hearing(root, told, at), ask or self._ask, is_remote=self.is_remote)
+        return await driven_async(self._hearing(root, told, at), ask or self.ask, is_remote=self.is_remote)
 
     def _hearing(self, root: Root, told: bytes, at: str | None) -> Steps[list[Event]]:
         return self._shelf.in_moments(self._revalidating.hearing(root_at(root), told, at))

@@ -1,0 +1,159 @@
+"""What the outcome of a tool says of the contract, wherever it says it: in metadata, at the end of an error's text, in an HTTP response or in JSON.
+
+Nothing here knows a framework. Results are looked at by the names that their members have in all of them.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from shelflife.client.asking import Reply
+from shelflife.contract.envelopes import Envelope, Trailed
+
+__all__ = ["Outcome", "read_outcome"]
+
+_JSON = {"content-type": "application/json"}
+_MEMBERS = ("recovery_feedback", "table_versions")
+_OF_A_RESPONSE = ("status_code", "headers", "content")
+_MOST_CAUSES = 16
+_REFUSED, _DONE = 422, 200
+
+
+class Outcome(NamedTuple):
+    """How the run of a tool has ended."""
+
+    shown: Any
+    """What it returned or raised, without the contract at the end of its text: what a model is shown."""
+
+    reply: Reply | None
+    """What a response would have said; None where there is nothing of the contract."""
+
+
+def read_outcome(outcome: Any, *, is_error: bool = False) -> Outcome:
+    """Look for the contract in what a tool has returned, or raised. With `is_error` it is what there is to read of an error.
+
+    Only in an error is the end of a text looked at: what a tool hands on as its result may have been written by anybody.
+    """
+    if isinstance(outcome, BaseException):
+        return Outcome(outcome, next(filter(None, map(_of_error, _causes(outcome))), None))
+    if _is_response(outcome):
+        return Outcome(outcome, _of_response(outcome))
+    if isinstance(outcome, str):
+        return _of_text(outcome, is_error)
+    content = _member(outcome, "content")
+    if isinstance(content, str | list) and not _is_body(outcome):
+        return _of_message(outcome, content, is_error)
+    return Outcome(outcome, _of_body(outcome))
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """An error, and those behind it: frameworks and tools wrap what they catch."""
+    now: BaseException | None = error
+    for _ in range(_MOST_CAUSES):
+        if now is None:
+            return
+        yield now
+        now = now.__cause__ or (None if now.__suppress_context__ else now.__context__)
+
+
+def _of_error(error: BaseException) -> Reply | None:
+    response = getattr(error, "response", None)
+    if _is_response(response):
+        return _of_response(response)
+    for at, text in enumerate(error.args):
+        if isinstance(text, str):
+            shown, reply = _of_text(text, is_error=True)
+            if reply is not None:
+                error.args = (*error.args[:at], shown, *error.args[at + 1 :])
+                return reply
+    return None
+
+
+def _is_response(outcome: object) -> bool:
+    """Whether it is an HTTP response, as httpx2, httpx, requests and SDKs on top of them have it."""
+    if isinstance(outcome, type) or not hasattr(outcome, _OF_A_RESPONSE[0]):
+        return False
+    try:
+        status, headers, content = (getattr(outcome, name) for name in _OF_A_RESPONSE)
+    except Exception:  # noqa: BLE001 - a body that is not read yet is for the tool to read
+        return False
+    return isinstance(status, int) and isinstance(headers, Mapping) and isinstance(content, bytes)
+
+
+def _of_response(response: Any) -> Reply:
+    return Reply(response.status_code, response.content, dict(response.headers))
+
+
+def _of_text(text: str, is_error: bool) -> Outcome:
+    if is_error:
+        trailed = Trailed.from_text(text)
+        if trailed.envelope is not None:
+            return Outcome(trailed.text, _of_envelope(trailed.envelope))
+    if any(f'"{name}"' in text for name in _MEMBERS):
+        try:
+            return Outcome(text, _of_body(msgspec.json.decode(text)))
+        except (msgspec.MsgspecError, RecursionError):
+            pass  # a text that only speaks of it
+    return Outcome(text, None)
+
+
+def _of_envelope(envelope: Envelope) -> Reply:
+    body = b"" if envelope.body is None else msgspec.json.encode(envelope.body)
+    return Reply(envelope.status, body, {**_JSON, **envelope.headers})
+
+
+def _is_body(outcome: object) -> bool:
+    return isinstance(outcome, Mapping) and any(name in outcome for name in _MEMBERS)
+
+
+def _of_body(outcome: object) -> Reply | None:
+    """That of the JSON with which an API has answered, handed on as it is."""
+    if not (isinstance(outcome, Mapping) and _is_body(outcome)):
+        return None
+    try:
+        body = msgspec.json.encode(outcome)
+    except (TypeError, ValueError, RecursionError):
+        return None
+    return Reply(_REFUSED if "recovery_feedback" in outcome else _DONE, body, _JSON)
+
+
+def _of_message(outcome: Any, content: str | list[Any], is_error: bool) -> Outcome:
+    """That of a result with content and metadata, as in MCP and in the messages of frameworks."""
+    is_error = (is_error or True in (_member(outcome, "is_error"), _member(outcome, "isError"))) or _member(
+        outcome, "status"
+    ) == "error"
+    texts = [content] if isinstance(content, str) else content
+    read = [_of_block(block, is_error) for block in texts]
+    reply = next((one.reply for one in reversed(read) if one.reply is not None), None)
+    shown = [one.shown for one in read]
+    envelope = Envelope.from_meta(_member(outcome, "meta") or _member(outcome, "_meta"))
+    if envelope is not None:
+        reply = _of_envelope(envelope)
+    return Outcome(outcome if shown == texts else _with_content(outcome, content, shown), reply)
+
+
+def _of_block(block: Any, is_error: bool) -> Outcome:
+    text = block if isinstance(block, str) else _member(block, "text")
+    if not isinstance(text, str):
+        return Outcome(block, None)
+    shown, reply = _of_text(text, is_error)
+    is_the_same = shown == text
+    return Outcome(
+        block if is_the_same else shown if block is text else _replaced(block, "text", shown), reply
+    )
+
+
+def _with_content(outcome: Any, content: str | list[Any], shown: list[Any]) -> Any:
+    return _replaced(outcome, "content", shown[0] if isinstance(content, str) else shown)
+
+
+def _member(of: Any, name: str) -> Any:
+    return of.get(name) if isinstance(of, Mapping) else getattr(of, name, None)
+
+
+def _replaced(of: Any, name: str, value: Any) -> Any:
+    """The same with another member: a mapping, or a model of pydantic."""
+    if isinstance(of, Mapping):
+        return {**of, name: value}
+    return of.model_copy(update={name: value}) if hasattr(of, "model_copy") else of
