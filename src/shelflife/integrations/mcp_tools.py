@@ -56,12 +56,17 @@ class Listed(NamedTuple):
         of = self.metadata
         return {**arguments} if of is None else of.arg_model.model_validate(of.pre_parse_json({**arguments}))
 
-    @property
-    def reader(self) -> Reader | None:
-        """The same, with what is known of how that goes."""
+    def reader(self, *, is_checked: bool) -> Reader | None:
+        """The same, with what is known of how that goes. A tool that checks its arguments by name names those too that were left out."""
         if self.metadata is None:
             return DICTIONARY
-        reader = Reader.of_pydantic(self.metadata.arg_model)
+        model = self.metadata.arg_model
+        if not is_checked:
+            left_out = {
+                of.alias or name: None for name, of in model.model_fields.items() if of.default is None
+            }
+            return DICTIONARY._replace(convert=lambda sent: {**left_out, **sent})
+        reader = Reader.of_pydantic(model)
         return None if reader is None else reader._replace(convert=self.read)
 
 
@@ -198,7 +203,7 @@ class Tools:
 
     def _operation_of(self, tool: Listed) -> Operation:
         method, _, template = self._name_of(tool.name).partition(" ")
-        body = tool.reader if tool.name in self._checked else DICTIONARY
+        body = tool.reader(is_checked=tool.name in self._checked)
         return Operation.of_route(
             method, template, guards=tool.guards, is_stamped=not tool.guards, endpoint=tool.name, body=body
         )
