@@ -8,6 +8,7 @@ import logging
 import random
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any, Self, TypeVar, cast
 
 import msgspec
@@ -96,7 +97,10 @@ class _Remembering:
         )
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._client, name)
+        own = getattr(self._client, name)
+        return (
+            partial(self._called, own) if name == "call_tool_mcp" else own
+        )  # which clients of FastMCP have too
 
     async def __aenter__(self) -> Self:
         await self._client.__aenter__()
@@ -110,11 +114,11 @@ class _Remembering:
     ) -> Any:
         """As the client does it, with what is remembered for the arguments."""
         if not hasattr(self._client, "call_tool_mcp"):
-            return await self._called(self._client.call_tool, name, arguments, args, options)
+            return await self._called(self._client.call_tool, name, arguments, *args, **options)
         # A client of FastMCP raises what a tool calls an error, and then it has no metadata any more.
         is_raising = options.pop("raise_on_error", True)
         options["raise_on_error"] = False
-        result = await self._called(self._client.call_tool, name, arguments, args, options)
+        result = await self._called(self._client.call_tool, name, arguments, *args, **options)
         if is_raising and result.is_error:
             from fastmcp.exceptions import ToolError
 
@@ -122,12 +126,8 @@ class _Remembering:
             raise ToolError(texts[0] if texts else f"Tool {name!r} returned an error")
         return result
 
-    async def call_tool_mcp(self, name: str, arguments: Mapping[str, Any], *args: Any, **options: Any) -> Any:
-        """The same with the result as it came, of a client of FastMCP."""
-        return await self._called(self._client.call_tool_mcp, name, arguments, args, options)
-
     async def _called(
-        self, call: Any, name: str, arguments: Mapping[str, Any] | None, args: Any, options: dict[str, Any]
+        self, call: Any, name: str, arguments: Mapping[str, Any] | None = None, *args: Any, **options: Any
     ) -> Any:
         meta = options.pop("meta", None) or {}
 
