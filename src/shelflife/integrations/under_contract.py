@@ -17,10 +17,8 @@ from shelflife.integrations.stamping import (
     warn_of_what_went_unheard,
 )
 from shelflife.server.endpoints import EndpointCall, Endpoints
-from shelflife.server.errors import LogError
 from shelflife.server.feed import Receive, Send
 from shelflife.server.feedback import Answer, error_answer
-from shelflife.server.keeping_up import in_time
 from shelflife.server.operations import Operation
 from shelflife.server.pinning import Asked, answer_to
 from shelflife.server.pins import Listening, Pin
@@ -116,17 +114,11 @@ class UnderContract:
 
     async def _pin(self, scope: Scope) -> Pin:
         """What the request sees; `BadMessage` when its precondition cannot be understood."""
-        provider, headers, why = self._provider, {}, None
+        provider, headers = self._provider, {}
         if provider.disclosure or any(name.startswith(b"contract-") for name, _ in scope["headers"]):
             headers = _headers_of(scope)
-        asked = Asked(provider, scope["method"], headers)
-        if asked.needs_the_log:
-            try:
-                await in_time(asked.look) if provider.registry.is_shared else asked.look()
-            except LogError as error:
-                why = error
         find = partial(self._find_operation, scope, path_below_root(scope))
-        return asked.pin(find, scope.get("root_path", ""), why)
+        return await Asked(provider, scope["method"], headers).pinned(find, scope.get("root_path", ""))
 
 
 @dataclass(slots=True)
