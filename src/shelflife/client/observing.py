@@ -166,10 +166,27 @@ class Observing(Forked):
     def _heeding(self, exchange: Exchange, contract: Contract, about: About) -> Steps[list[Event]]:
         """What follows from a contract, whatever comes of asking about it."""
         root = exchange.root
+        knowledge = self._shelf.knowledge(root)
+        if about is NOTHING and knowledge is not None and self._is_known(root, contract, knowledge):
+            return []
         faults: list[Event] = [Ignored(root, fault) for fault in contract.faults]
-        is_ordered = contract.account is not None or self._shelf.is_placed(root)
-        by = self._by_position if is_ordered else self._by_versions
+        is_placed = knowledge is not None and knowledge.place.at is not None
+        by = self._by_position if contract.account is not None or is_placed else self._by_versions
         return (yield from self._dealt_with(root, partial(by, exchange, contract, about), faults))
+
+    def _is_known(self, root: Root, contract: Contract, knowledge: Knowledge) -> bool:
+        """Whether a reply is of the very state that is known, and there is nothing in it to learn. Most are: what follows is nothing."""
+        shelf, place = self._shelf, knowledge.place
+        if contract.suggestions or contract.faults or place.doubt or root in shelf.doubts or shelf.words:
+            return False
+        if contract.account is not None:
+            return contract.account.to == place.at
+        if place.at is not None:
+            return False
+        said, tag = contract.versions, contract.state_tag
+        if said is None:
+            return tag is not None and tag == knowledge.state_tag
+        return bool(said.tables) and said == knowledge.versions and tag in (None, knowledge.state_tag)
 
     def begin_anew(self, root: Root) -> None:
         """All of a server was forgotten: it may be asked at once, and what is held against it is told again."""
