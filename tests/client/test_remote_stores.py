@@ -281,7 +281,7 @@ def test_a_full_valkey_is_a_store_error_and_what_is_there_can_be_read(valkey_url
 def test_another_format_is_refused(valkey_url, postgres_url):
     with closing(redis.Redis.from_url(valkey_url)) as client, closing(ValkeyStore(valkey_url)) as store:
         client.set("shelflife:default:format", 9)
-        with pytest.raises(StoreError, match="has format 9; this version of shelflife reads 1"):
+        with pytest.raises(StoreError, match="has format 9; this version of shelflife reads 2"):
             store.known(ORIGIN)
     with closing(PostgresStore(postgres_url)) as first, closing(PostgresStore(postgres_url)) as second:
         put(first, entry())
@@ -437,9 +437,9 @@ def test_a_write_that_fails_in_the_middle_leaves_what_is_known_as_it_was(valkey_
     with closing(redis.Redis.from_url(valkey_url)) as client, closing(ValkeyStore(valkey_url)) as store:
         put(store, entry())
         known = store.known(ORIGIN)
-        client.hdel(f"shelflife:{{default {ORIGIN}}}:filed", entry().id)
+        client.hdel(f"shelflife:{{default {ORIGIN}}}:entries", entry().id)
         moved = Knowledge(versions=Versions({"codes": "9"}))
-        with pytest.raises(StoreError, match="is not filed"):
+        with pytest.raises(StoreError, match="is not there"):
             store.write(ORIGIN, known.revision, Write(moved, drop=["t"]))
         assert store.known(ORIGIN) == known
 

@@ -229,10 +229,23 @@ class Shelf:
                 )
         return known
 
-    def on_record(self, root: Root) -> tuple[Known, Knowledge]:
-        """The same, with what is known under this strategy."""
-        known = self.known(root)
+    def on_record(self, root: Root, *, is_guess: bool = False) -> tuple[Known, Knowledge]:
+        """The same, with what is known under this strategy.
+
+        A guess spares a store of another machine a look, and may have passed. What was decided by it counts once it is written, or if it
+        `is_still` so.
+        """
+        guess = None
+        if is_guess and self._remote is not None and self.words is None:
+            guess = self._remote.guessed(root)
+        known = guess or self.known(root)
         return known, self.known_here(known.knowledge)
+
+    def is_still(self, root: Root, known: Known, tables: Iterable[str] = ()) -> bool:
+        """Whether what was guessed is on record. Where that takes a look, it counts what depends on these tables too."""
+        if self._remote is None:
+            return True
+        return self._remote.is_still(root, known.revision, [table_tag(table) for table in tables])
 
     def knowing(self, root: Root) -> Knowledge:
         """What is known of a server, for whoever deals with a store that does not say."""

@@ -106,8 +106,9 @@ def what_moved(
     if not is_latest:
         if is_doubted or (said is None and contract.state_tag not in (None, knowledge.state_tag)):
             return Untold(parts)
-        now = parts_of(said)
-        if any(now.get(part) in knowledge.superseded.get(part, ()) for part in parts):
+        if said is not None and any(
+            _version_of(part, said) in knowledge.superseded.get(part, ()) for part in parts
+        ):
             return Returned(parts)
     if not parts:
         return Unmoved()
@@ -121,13 +122,20 @@ def parts_of(versions: Versions | None) -> dict[str, str]:
     return {**versions.tables} if versions.rules is None else {**versions.tables, RULES: versions.rules}
 
 
+def _version_of(part: str, versions: Versions) -> str | None:
+    return versions.rules if part == RULES else versions.tables.get(part)
+
+
 def _moved_parts(known: Versions, said: Versions) -> dict[str, str | None]:
     if known == said:
         return {}
-    old, new = parts_of(known), parts_of(said)
-    moved = {part: old.get(part) for part in {**old, **new} if old.get(part) != new.get(part)}
-    if said.rules is None:
-        moved.pop(RULES, None)
+    old, new = known.tables, said.tables
+    moved: dict[str, str | None] = {
+        table: version for table, version in old.items() if new.get(table) != version
+    }
+    moved |= dict.fromkeys(table for table in new if table not in old)
+    if said.rules not in (None, known.rules):
+        moved[RULES] = known.rules
     return moved
 
 
