@@ -162,7 +162,7 @@ def driven(steps: Generator[Step, Reply | None, Outcome], answer: AnyAnswering[S
     def at_once(step: Step) -> Reply | None:
         nonlocal is_async
         reply = answer(step) if answer else None
-        if not inspect.isawaitable(reply):
+        if isinstance(reply, Reply | None) or not inspect.isawaitable(reply):
             return reply
         is_async = True
         if inspect.iscoroutine(reply):
@@ -265,4 +265,6 @@ async def _reply_to(step: Step, answer: AnyAnswering[Step] | None, patience: Pat
 
 
 async def _awaited(reply: Reply | Awaitable[Reply | None] | None) -> Reply | None:
+    if reply is None or type(reply) is Reply:
+        return reply
     return await reply if inspect.isawaitable(reply) else reply

@@ -42,8 +42,11 @@ class InProcessStore(Locking):
         return _NOTHING.known if held is None else held.known
 
     def shapes(self, root: Root, operation: str) -> Iterable[Shape]:
+        held = self._roots.get(root)
+        if held is None:
+            return ()
         with self._lock:
-            return tuple(self._of(root).shapes.get(operation, ()))
+            return tuple(held.shapes.get(operation, ()))
 
     def at(self, root: Root, places: Sequence[str]) -> list[Entry]:
         with self._lock:

@@ -295,12 +295,12 @@ def _tables_in(told: bytes) -> Mapping[str, str]:
     return _kept_tables_in(told) if len(told) <= _LARGEST_STAMP_KEPT else _kept_tables_in.__wrapped__(told)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)
 def _kept_tables_in(told: bytes) -> Mapping[str, str]:
     return _checked(_decoded(told, dict[str, str], "the contract of the response"))
 
 
-@lru_cache(maxsize=64)  # a header has some kilobytes at most
+@lru_cache(maxsize=16)  # a header has some kilobytes at most
 def _tables_of_header(value: str) -> Mapping[str, str]:
     return _checked(table_versions_from_header(value))
 

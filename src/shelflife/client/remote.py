@@ -37,7 +37,7 @@ _LONGEST_UNASKED_S = 10.0
 """After this long a near copy is held to the engine: somebody may have emptied that by other means than ours, and no channel tells so."""
 
 _MOST_LOOKS = 64
-_MOST_COUNTED = 8
+_MOST_COUNTED = 3
 _MOST_NOTED = 256
 
 _FAILURES = (

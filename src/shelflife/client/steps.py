@@ -1,5 +1,6 @@
 """What a response means: what has moved, what must be asked about it, what goes. Pure; a question is yielded to whoever asks it."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Literal, NamedTuple, Protocol, TypeVar, assert_never
@@ -52,6 +53,7 @@ _MOST_MOVED = 1_000
 _STATE = ":state"
 """Stands for the name of the state among what has been superseded."""
 
+_UNRESERVED = re.compile(r"[A-Za-z0-9_.~-]*")
 _OK = 200
 _Answer = TypeVar("_Answer")
 
@@ -292,9 +294,9 @@ def by_part(changes: Changes | None) -> dict[str, TableChanges | RulesChanges]:
 
 def _queries(since: Versions) -> Iterator[str]:
     """The questions, as few as fit into URLs."""
-    asked = [f"since={quote(f'{table}:{version}')}" for table, version in since.tables.items()]
+    asked = [f"since={_quoted(table)}%3A{_quoted(version)}" for table, version in since.tables.items()]
     if since.rules is not None:
-        asked.insert(0, f"rules={quote(since.rules)}")
+        asked.insert(0, f"rules={_quoted(since.rules)}")
     query = ""
     for question in asked:
         if query and len(query) + len(question) >= _LONGEST_QUERY:
@@ -303,6 +305,10 @@ def _queries(since: Versions) -> Iterator[str]:
         query += f"&{question}" if query else question
     if query:
         yield query
+
+
+def _quoted(text: str) -> str:
+    return text if _UNRESERVED.fullmatch(text) else quote(text)
 
 
 def body_of(reply: Reply | None) -> bytes | None:

@@ -71,10 +71,7 @@ def check_versions(tables: Mapping[str, str], rules: str | None) -> None:
 
 def _are_all(kind: re.Pattern[str], texts: Collection[str]) -> bool:
     """Whether all texts are of a kind that has no line ends in it, at a glance: there may be hundreds with each response."""
-    try:
-        lines = "\n".join(texts)
-    except TypeError:  # of what a program without types hands in
-        return False
+    lines = "\n".join(texts)
     return kind.match(lines) is not None and lines.count("\n") == max(len(texts) - 1, 0)
 
 
