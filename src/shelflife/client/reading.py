@@ -307,7 +307,7 @@ def _tables_of_header(value: str) -> Mapping[str, str]:
 
 def _versions(tables: Mapping[str, str], rules: str | None) -> Versions:
     """Of tables that were checked."""
-    if rules is not None:
+    if rules is not None and not is_version(rules):
         _checked({}, rules)
     return Versions(tables, rules)
 

@@ -175,6 +175,7 @@ class Shelf:
     ) -> None:
         self.store = store
         self._remote = store if isinstance(store, RemoteStore) else None
+        self._brief: AbstractContextManager[None] | None = getattr(store, "brief", None)
         self.strategy = strategy
         self._strategy_name = strategy.name
         self.telling = telling
@@ -358,6 +359,14 @@ class Shelf:
 
         `places_by` is what was made of this very request by `wanted`: it has worked the places out already.
         """
+        if self._brief is None:
+            return self._usable(root, operation, request, only_to_look, places_by)
+        with self._brief:
+            return self._usable(root, operation, request, only_to_look, places_by)
+
+    def _usable(
+        self, root: Root, operation: str, request: Fields, only_to_look: bool, places_by: PlacesBy | None
+    ) -> list[Entry]:
         knowledge = self.knowledge(root)
         standing = self.standing_of(root, knowledge)
         if knowledge is None or not isinstance(standing, Usable):
