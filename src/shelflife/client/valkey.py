@@ -4,7 +4,7 @@ A write is one script, which Valkey carries out whole; a look is another. All th
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
@@ -24,7 +24,7 @@ with needing("redis"):
 
 __all__ = ["ValkeyStore"]
 
-_FORMAT = 1
+_FORMAT = 2
 _SAFE_POLICIES = ("noeviction", "volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl")
 """With any other Valkey drops keys by itself when it is full, and what leads to an entry could go before the entry does."""
 
@@ -34,137 +34,160 @@ redis.call('del', p .. 'nothing')
 local place_count, missing_count = tonumber(ARGV[5]), tonumber(ARGV[6])
 local now = redis.call('hget', p .. 'root', 'revision') or '0'
 local is_other = now ~= revision
-local told = {now, is_other and (redis.call('hget', p .. 'root', 'knowledge') or '') or false, false, {}, {}}
+local knowledge = is_other and (redis.call('hget', p .. 'root', 'knowledge') or '') or false
+local shapes, counts, told = false, {}, {}
 if ARGV[3] ~= '' and (is_other or ARGV[4] == '1') then
-  told[3] = redis.call('hkeys', p .. 'shapes:' .. ARGV[3])
+  shapes = redis.call('hkeys', p .. 'shapes:' .. ARGV[3])
 end
 for i = 1, is_other and place_count or missing_count do
-  told[4][i] = redis.call('hgetall', p .. 'place:' .. ARGV[6 + i])
+  local found = {}
+  for id in string.gmatch(redis.call('hget', p .. 'places', ARGV[6 + i]) or '', '%S+') do
+    found[#found + 1] = redis.call('hget', p .. 'entries', id)
+  end
+  told[i] = struct.pack('>BI4', 0xdd, #found) .. table.concat(found)
 end
 for i = 7 + place_count, #ARGV do
-  told[5][#told[5] + 1] = redis.call('scard', p .. 'tag:' .. ARGV[i])
+  counts[#counts + 1] = redis.call('scard', p .. 'tag:' .. ARGV[i])
 end
-return cmsgpack.pack(told)
+return '\\149' .. cmsgpack.pack(now, knowledge, shapes, counts) .. struct.pack('>BI4', 0xdd, #told) .. table.concat(told)
 """
-"""An entry is at its place as its age and its JSON, by its id. The `del` does nothing, and is refused by one that is no primary any more:
-what that has may be old."""
+"""A place has the ids of what is there, and an entry is found by its id, as it is filed. The `del` does nothing, and is refused by one that
+is no primary any more: what that has may be old.
+
+Entries are put into answers as they are: MessagePack is one value after the other, and `0xdd` and a number begin a list of so many."""
 
 _WRITE = """
 local p, before, after, knowledge, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+if (redis.call('hget', p .. 'root', 'revision') or '0') ~= before then return false end
 local write = cmsgpack.unpack(ARGV[6])
-local function key(name) return p .. name end
-if (redis.call('hget', key('root'), 'revision') or '0') ~= before then return false end
-local dropped, trimmed, stored, places, operations = {}, {}, {}, {}, {}
+local call, entries, at_places, used = redis.call, p .. 'entries', p .. 'places', p .. 'used'
+local why, dropped, trimmed, ages, old, places, operations = {}, {}, {}, {}, {}, {}, {}
 
-local function note(filed)
-  places[filed[1]], operations[filed[3]] = true, true
+local function names(of) local all = {} for name in pairs(of) do all[#all + 1] = name end return all end
+local function leave_places(left, changed)
+  local emptied, others = {}, {}
+  for i, ids in ipairs(call('hmget', at_places, unpack(changed))) do
+    local staying = #ids == 33 and '' or string.gsub(ids, '%S+ ', function(id) return left[string.sub(id, 1, -2)] and '' or id end)
+    if staying == '' then emptied[#emptied + 1] = changed[i] else
+      others[#others + 1], others[#others + 2] = changed[i], staying
+    end
+  end
+  if #emptied > 0 then call('hdel', at_places, unpack(emptied)) end
+  if #others > 0 then call('hset', at_places, unpack(others)) end
 end
-local function leave(ids, keeps_use, are_all_filed)
+local function leave(ids, keeps_use, are_all_there)
   local left = {}
   for first = 1, #ids, 1000 do
-    local some = {unpack(ids, first, math.min(first + 999, #ids))}
-    local found, gone, by_tag, by_shape = redis.call('hmget', key('filed'), unpack(some)), {}, {}, {}
-    for i, id in ipairs(some) do
-      if are_all_filed and not found[i] then error('something that is remembered is not filed') end
-      if found[i] and not left[id] then
-        local filed = cmsgpack.unpack(found[i])
-        gone[#gone + 1] = id
-        left[id] = {redis.call('hget', key('place:') .. filed[1], id), filed[1]}
-        redis.call('hdel', key('place:') .. filed[1], id)
-        for _, tag in ipairs(filed[5]) do
-          by_tag[tag] = by_tag[tag] or {}
-          table.insert(by_tag[tag], id)
+    local some = #ids <= 1000 and ids or {unpack(ids, first, math.min(first + 999, #ids))}
+    local gone, changed, by_tag, by_shape = {}, {}, {}, {}
+    for i, entry in ipairs(call('hmget', entries, unpack(some))) do
+      local id = some[i]
+      if entry and not left[id] then
+        local _, _, _, place, _, operation, shape, tags = unpack(cmsgpack.unpack(entry))
+        left[id], gone[#gone + 1], changed[place] = entry, id, true
+        places[place], operations[operation] = true, true
+        for _, tag in ipairs(tags) do
+          local tagged = by_tag[tag]
+          if tagged then tagged[#tagged + 1] = id else by_tag[tag] = {id} end
         end
-        by_shape[filed[3]] = by_shape[filed[3]] or {}
-        by_shape[filed[3]][filed[4]] = (by_shape[filed[3]][filed[4]] or 0) + 1
-        note(filed)
+        local shapes = by_shape[operation] or {}
+        by_shape[operation], shapes[shape] = shapes, (shapes[shape] or 0) + 1
+      elseif are_all_there and not entry then
+        error('something that is remembered is not there')
       end
     end
     if #gone > 0 then
-      redis.call('hdel', key('filed'), unpack(gone))
-      if not keeps_use then redis.call('zrem', key('used'), unpack(gone)) end
+      call('hdel', entries, unpack(gone))
+      leave_places(left, names(changed))
+      if not keeps_use then call('zrem', used, unpack(gone)) end
     end
-    for tag, tagged in pairs(by_tag) do redis.call('srem', key('tag:') .. tag, unpack(tagged)) end
+    for tag, tagged in pairs(by_tag) do call('srem', p .. 'tag:' .. tag, unpack(tagged)) end
     for operation, shapes in pairs(by_shape) do
       for shape, count in pairs(shapes) do
-        if redis.call('hincrby', key('shapes:') .. operation, shape, -count) <= 0 then
-          redis.call('hdel', key('shapes:') .. operation, shape)
+        if call('hincrby', p .. 'shapes:' .. operation, shape, -count) <= 0 then
+          call('hdel', p .. 'shapes:' .. operation, shape)
         end
       end
     end
   end
   return left
 end
+local function drop(ids, reasons, are_all_there)
+  local left = leave(ids, false, are_all_there)
+  for i, id in ipairs(ids) do
+    if left[id] then why[#why + 1], dropped[#dropped + 1], left[id] = reasons[i], left[id], nil end
+  end
+end
 local function use(id)
-  redis.call('zadd', key('used'), redis.call('hincrby', key('root'), 'uses', 1), id)
+  call('zadd', used, call('hincrby', p .. 'root', 'uses', 1), id)
 end
 
+local doomed, reasons, seen = {}, {}, {}
 for i, tag in ipairs(write.drop) do
-  for id, entry in pairs(leave(redis.call('smembers', key('tag:') .. tag), false, true)) do
-    dropped[#dropped + 1] = {i, id, entry[1], entry[2]}
+  for _, id in ipairs(call('smembers', p .. 'tag:' .. tag)) do
+    if not seen[id] then seen[id], doomed[#doomed + 1], reasons[#reasons + 1] = true, id, i end
   end
 end
-local left = leave(write.drop_ids)
-for i, id in ipairs(write.drop_ids) do
-  if left[id] then dropped[#dropped + 1] = {#write.drop + i, id, left[id][1], left[id][2]} end
-  left[id] = nil
-end
+drop(doomed, reasons, true)
+reasons = {}
+for i in ipairs(write.drop_ids) do reasons[i] = #write.drop + i end
+drop(write.drop_ids, reasons)
 for _, id in ipairs(write.used) do
-  if redis.call('zscore', key('used'), id) then use(id) end
+  if call('zscore', used, id) then use(id) end
 end
 for i, put in ipairs(write.put) do
-  local id, age, json, filed = put[1], put[2], put[3], put[4]
-  local old = false
-  for _, rival in ipairs(redis.call('hkeys', key('place:') .. filed[1])) do
-    local other = cmsgpack.unpack(redis.call('hget', key('filed'), rival))
+  local id, age, _, place, slot, operation, shape, tags = unpack(put)
+  local others, was = '', false
+  for rival in string.gmatch(call('hget', at_places, place) or '', '%S+') do
     if rival == id then
-      old = leave({id}, true)[id][1]
-      age = string.match(old, '^%S+')
-    elseif other[2] == filed[2] then
-      dropped[#dropped + 1] = {0, rival, leave({rival})[rival][1], filed[1]}
+      was = leave({id}, true)[id]
+      age = cmsgpack.unpack(was)[2]
+      put[2] = age
+    elseif cmsgpack.unpack(call('hget', entries, rival))[5] == slot then
+      drop({rival}, {0})
+    else
+      others = others .. rival .. ' '
     end
   end
-  redis.call('hset', key('place:') .. filed[1], id, age .. ' ' .. json)
-  redis.call('hset', key('filed'), id, cmsgpack.pack(filed))
-  for _, tag in ipairs(filed[5]) do redis.call('sadd', key('tag:') .. tag, id) end
-  redis.call('hincrby', key('shapes:') .. filed[3], filed[4], 1)
-  if not old then use(id) end
-  note(filed)
-  stored[i] = {age, old}
+  call('hset', at_places, place, others .. id .. ' ')
+  call('hset', entries, id, cmsgpack.pack(put))
+  for _, tag in ipairs(tags) do call('sadd', p .. 'tag:' .. tag, id) end
+  call('hincrby', p .. 'shapes:' .. operation, shape, 1)
+  if not was then use(id) end
+  places[place], operations[operation] = true, true
+  ages[i], old[i] = age, was or '\\192'
 end
 if write.capacity >= 0 then
-  local excess = redis.call('zcard', key('used')) - write.capacity
+  local excess = call('zcard', used) - write.capacity
   if excess > 0 then
-    local least = redis.call('zrange', key('used'), 0, excess - 1)
+    local least = call('zrange', used, 0, excess - 1)
     local left = leave(least)
-    for _, id in ipairs(least) do trimmed[#trimmed + 1] = {id, left[id][1], left[id][2]} end
+    for i, id in ipairs(least) do trimmed[i] = left[id] end
   end
 end
-redis.call('hset', key('root'), 'revision', after, 'knowledge', knowledge)
-local function names(of) local all = {} for name in pairs(of) do all[#all + 1] = name end return all end
+call('hset', p .. 'root', 'revision', after, 'knowledge', knowledge)
 local changed = names(places)
 local news = {write.root, before, after, knowledge, changed, names(operations)}
 if #changed > 100 then news = {write.root, before, after, '', {}, {}} end
-redis.call('publish', channel, cmsgpack.pack(news))
+call('publish', channel, cmsgpack.pack(news))
 local counts = {}
-for i, tag in ipairs(write.counted) do counts[i] = redis.call('scard', key('tag:') .. tag) end
-return cmsgpack.pack({dropped, trimmed, stored, counts})
+for i, tag in ipairs(write.counted) do counts[i] = call('scard', p .. 'tag:' .. tag) end
+local function list(of) return struct.pack('>BI4', 0xdd, #of) .. table.concat(of) end
+return '\\150' .. cmsgpack.pack(why, ages, counts) .. list(dropped) .. list(trimmed) .. list(old)
 """
-
-"""What is known comes last. A script that fails in the middle is not undone, and what has gone by then goes too soon, which is safe."""
+"""What is known comes last. A script that fails in the middle is not undone, and what has gone by then goes too soon, which is safe. Where
+but one entry is at a place, that is empty when the entry leaves: an id and a space are 33 characters."""
 
 _TAGGED = """
 local p, told, seen = ARGV[1], {}, {}
 for i = 2, #ARGV do
   for _, id in ipairs(redis.call('smembers', p .. 'tag:' .. ARGV[i])) do
     if not seen[id] then
-      seen[id] = true
-      local filed = cmsgpack.unpack(redis.call('hget', p .. 'filed', id))
-      told[#told + 1] = {id, redis.call('hget', p .. 'place:' .. filed[1], id)}
+      seen[id], told[#told + 1] = true, redis.call('hget', p .. 'entries', id)
     end
   end
 end
-return told
+return struct.pack('>BI4', 0xdd, #told) .. table.concat(told)
 """
 
 _NOTE = """
@@ -190,14 +213,39 @@ class _Script(NamedTuple):
 
 _LOOKING, _WRITING, _FINDING, _NOTING = map(_Script.of, (_LOOK, _WRITE, _TAGGED, _NOTE))
 
-_Looked = tuple[str, str | Literal[False], list[str] | Literal[False], list[list[str]], list[int]]
-_Dropped = tuple[int, str, str, str]
-_Stored = tuple[str, str | Literal[False]]
-_Written = tuple[list[_Dropped], list[tuple[str, str, str]], list[_Stored], list[int]]
+
+class _Filed(NamedTuple):
+    """An entry as it is filed, as a list."""
+
+    id: str
+    learned_at: str
+    json: str
+    """As a text: the scripts' reader does not know bytes."""
+
+    place: str
+    slot: str
+    operation: str
+    shape: str
+    tags: list[str]
+
+    @property
+    def entry(self) -> Entry:
+        entry = _decode_entry(self.json)
+        if entry.learned_at != (learned_at := float(self.learned_at)):
+            entry = msgspec.structs.replace(entry, learned_at=learned_at)
+        # they are asked for next, and cost a digest each
+        vars(entry)["id"], vars(entry)["place"] = self.id, self.place
+        return entry
+
+
+_Looked = tuple[str, str | Literal[False], list[str] | Literal[False], list[int], list[list[_Filed]]]
+_Written = tuple[list[int], list[str], list[int], list[_Filed], list[_Filed], list[_Filed | None]]
 
 _encode = msgspec.json.Encoder().encode
 _decode_looked = msgspec.msgpack.Decoder(_Looked).decode
 _decode_written = msgspec.msgpack.Decoder(_Written).decode
+_decode_filed = msgspec.msgpack.Decoder(_Filed).decode
+_decode_all_filed = msgspec.msgpack.Decoder(list[_Filed]).decode
 _decode_entry = msgspec.json.Decoder(Entry).decode
 _decode_shape = msgspec.json.Decoder(Shape).decode
 
@@ -312,12 +360,12 @@ class ValkeyStore(RemoteStore):
         lacks, counts = "1" if look.lacks_shapes else "0", (str(len(places)), str(len(look.missing)))
         asked = (str(look.revision), look.operation or "", lacks, *counts, *places, *map(_tag, look.tags))
         told = self._run(_LOOKING, look.root, *asked)
-        revision, knowledge, shapes, found, counted = _decode_looked(told)
+        revision, knowledge, shapes, counted, found = _decode_looked(told)
         return Told(
             int(revision),
             None if knowledge is False else knowledge.encode(),
             None if shapes is False else tuple(map(_decode_shape, sorted(shapes))),
-            {place: _entries_in(pairs, place) for place, pairs in zip(places, found, strict=False)},
+            {place: [one.entry for one in filed] for place, filed in zip(places, found, strict=False)},
             counted,
         )
 
@@ -336,17 +384,15 @@ class ValkeyStore(RemoteStore):
             )  # before anything is there: what is in no list could not be found
         drop, drop_ids = tuple(write.drop), tuple(write.drop_ids)
         put = [
-            (
+            _Filed(
                 one.entry.id,
                 repr(one.entry.learned_at),
-                _encode(one.entry).decode(),  # as a text: the script's reader does not know bytes
-                (
-                    one.entry.place,
-                    one.slot,
-                    one.entry.operation,
-                    _encode(one.entry.condition.shape).decode(),
-                    sorted({*map(_tag, one.tags)}),
-                ),
+                _encode(one.entry).decode(),
+                one.entry.place,
+                one.slot,
+                one.entry.operation,
+                _encode(one.entry.condition.shape).decode(),
+                sorted({*map(_tag, one.tags)}),
             )
             for one in write.put
         ]
@@ -364,31 +410,25 @@ class ValkeyStore(RemoteStore):
         told = self._run(_WRITING, root, *values)
         if told is None:
             return None
-        dropped, trimmed, stored, counts = _decode_written(told)
+        numbers, ages, counts, dropped, trimmed, old = _decode_written(told)
         why = ("", *drop, *drop_ids)
-        written = Written(
-            [(_entry(id, entry, place), why[number]) for number, id, entry, place in dropped],
-            [_entry(*one) for one in trimmed],
-            [],
-        )
-        for filed, (age, old) in zip(write.put, stored, strict=True):
-            before = None if old is False else _entry(filed.entry.id, old)
+        left = [(filed.entry, why[number]) for filed, number in zip(dropped, numbers, strict=True)]
+        written = Written(left, [filed.entry for filed in trimmed], [])
+        for filed, age, before in zip(write.put, ages, old, strict=True):
             entry = msgspec.structs.replace(filed.entry, learned_at=float(age))
-            if before is None or entry.renews(before):
+            if before is None or entry.renews(before.entry):
                 written.stored.append(entry)
         return written, counts
 
     def _tagged(self, root: Root, tags: Sequence[str]) -> list[Entry]:
-        found = self._run(_FINDING, root, *map(_tag, tags))
-        return [_entry(id.decode(), entry.decode()) for id, entry in found]
+        found = _decode_all_filed(self._run(_FINDING, root, *map(_tag, tags)))
+        return [filed.entry for filed in found]
 
     def _entries(self) -> Iterator[Entry]:
         self._check()
         for root in sorted(self._client.smembers(self._roots)):
-            prefix = self._prefix(root.decode())
-            for key in self._client.scan_iter(f"{_literally(prefix)}place:*", count=1000):
-                found = self._client.hgetall(key).items()
-                yield from (_entry(id.decode(), entry.decode()) for id, entry in found)
+            found = self._client.hscan_iter(f"{self._prefix(root.decode())}entries", count=1000)
+            yield from (_decode_filed(filed).entry for _, filed in found)
 
     def _note(self, root: Root, used: Sequence[str]) -> None:
         self._run(_NOTING, root, *used)
@@ -471,22 +511,6 @@ def _packed(*parts: str | bytes) -> bytes:
     """A command as Valkey reads it."""
     encoded = [part if isinstance(part, bytes) else part.encode() for part in parts]
     return b"*%d\r\n" % len(parts) + b"".join([b"$%d\r\n%b\r\n" % (len(part), part) for part in encoded])
-
-
-def _entries_in(pairs: Iterable[str], place: str) -> list[Entry]:
-    each = iter(pairs)
-    return [_entry(id, entry, place) for id, entry in zip(each, each, strict=True)]
-
-
-def _entry(id: str, stored: str, place: str | None = None) -> Entry:
-    age, _, encoded = stored.partition(" ")
-    entry = _decode_entry(encoded)
-    if entry.learned_at != (learned_at := float(age)):
-        entry = msgspec.structs.replace(entry, learned_at=learned_at)
-    vars(entry)["id"] = id  # it is asked for next, and costs three digests
-    if place is not None:
-        vars(entry)["place"] = place
-    return entry
 
 
 @lru_cache(maxsize=4096)
