@@ -12,8 +12,9 @@ from hypothesis import HealthCheck, settings
 
 from tests.distribution import ByModule, rank_of
 from tests.engines import postgres, postgres_url, valkey, valkey_url
+from tests.nursery import nursery
 
-__all__ = ["postgres", "postgres_url", "valkey", "valkey_url"]
+__all__ = ["nursery", "postgres", "postgres_url", "valkey", "valkey_url"]
 
 settings.register_profile(
     "suite", deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow]

@@ -16,13 +16,15 @@ _APART = {
     "tests/histories/test_histories.py",
     "tests/integrations/test_who_reads_a_body.py",
     "tests/server/test_reads.py",
-    "tests/server/test_sharing_a_log.py",
     "tests/test_benchmarks.py",
     "tests/test_document_programs.py",
 }
 """Long modules whose tests have little in common."""
 
 _TOGETHER = {
+    "tests/server/test_sharing_a_log.py": "forked off a nursery",
+    "tests/integrations/test_following.py": "forked off a nursery",
+    "tests/integrations/test_following_odd.py": "forked off a nursery",
     "tests/fleet/test_fleet.py": "a fleet",
     "tests/fleet/test_agents.py": "a fleet",
     "tests/lab/test_exhibits.py": "drawn by Matplotlib",

@@ -15,13 +15,13 @@ import redis
 from shelflife.cli import main
 from shelflife.lab.grid import execute
 from shelflife.lab.records import RunStarted, read_records
+from shelflife.lab.runner import LabError, pushed
+from shelflife.lab.scenarios import load
 from shelflife.lab.scores import score_of
 from shelflife.lab.spec import ADDRESSES, Conduct, RunSpec
-from shelflife.lab.workers import Workers, WorkersError, served_by_workers
+from shelflife.lab.workers import served_by_workers
 from tests.lab.played_runs import recorded
 from tests.processes import descendants_of, is_running, started, wait_until
-
-ROTATED = {"table": "active_csm_codes", "set": {"plan_partner_growth": {"code": "WINTERLAUNCH26"}}}
 
 
 @pytest.mark.parametrize(
@@ -132,13 +132,21 @@ def test_the_records_say_how_many_workers_there_were(tmp_path, capsys):
 
 
 def test_workers_that_do_not_come_to_one_state_are_one_sentence():
-    with served_by_workers("acme", 6, "t", 1) as one, served_by_workers("acme", 6, "t", 1) as other:
-        reload = f"{one.address}/admin/reload-table"
-        answer = httpx2.post(reload, json=ROTATED, headers={"Authorization": "Bearer t"}, trust_env=False)
-        assert answer.status_code == 200
-        apart = Workers(one.address, one.log, one.connections | other.connections)
-        with pytest.raises(WorkersError, match=r"the 2 workers have not come to one state within 0\.1 s"):
-            apart.agree(0.1)
+    before = {*descendants_of(os.getpid())}
+    drift = load("silent").drift[0]
+    with (
+        served_by_workers("acme", 6, "t", 2) as workers,
+        httpx2.Client(base_url=workers.address, trust_env=False) as client,
+    ):
+        _, *processes = [pid for pid in descendants_of(os.getpid()) if pid not in before]
+        assert len(processes) == 2
+        os.kill(processes[0], signal.SIGSTOP)
+        try:
+            told = rf"1 of 2 workers have not come to the state after the drift of episode {drift.after} within 0\.1 s"
+            with pytest.raises(LabError, match=told):
+                pushed(drift, client, "t", 0.1)
+        finally:
+            os.kill(processes[0], signal.SIGCONT)
 
 
 def test_a_run_whose_workers_are_killed_fails_in_one_sentence_and_leaves_no_file(tmp_path, monkeypatch):
@@ -206,6 +214,6 @@ def test_a_run_that_has_ended_leaves_no_process_and_no_file(tmp_path, monkeypatc
     with served_by_workers("recipes", 6, "t", 2) as workers:
         assert len({*descendants_of(os.getpid())} - before) >= 3
         assert list(tmp_path.glob("shelflife-lab-*/log.db"))
-        workers.agree(1)
+        assert httpx2.get(f"{workers.address}/contract/state", trust_env=False).status_code == 200
     assert {*descendants_of(os.getpid())} <= before
     assert not list(tmp_path.iterdir())
