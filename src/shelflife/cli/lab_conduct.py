@@ -12,6 +12,7 @@ from shelflife.lab.spec import (
     Guarding,
     LogKind,
     Match,
+    Over,
     StoreKind,
 )
 
@@ -70,6 +71,12 @@ def add_conduct(parser: argparse.ArgumentParser) -> None:
         choices=get_args(Match),
         default=PLAIN.match,
         help="at --level 1 or 4, with the paper's members alone, no fix says what it is for: which requests it is taken to be for",
+    )
+    parser.add_argument(
+        "--over",
+        choices=get_args(Over),
+        default=PLAIN.over,
+        help="what agents and server speak: HTTP, or MCP, where a request is the call of a tool",
     )
 
 

@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import socket
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ __all__ = ["add_to", "worker_app"]
 
 _TOKEN_VARIABLE = "SHELFLIFE_ADMIN_TOKEN"  # noqa: S105
 _STRIPE_VARIABLE = "STRIPE_API_KEY"
+_PORT = 8000
 _OPTIONS_VARIABLE = "SHELFLIFE_SERVE_OPTIONS"
 """What the processes of several workers are told by the first."""
 
@@ -36,7 +38,16 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     )
     parser.add_argument("api", choices=["acme", "meetings", "payouts", "recipes"], help="which one")
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on")
-    parser.add_argument("--port", type=int, default=8000, help="the port to listen on; 0 takes a free one")
+    parser.add_argument(
+        "--port",
+        type=int,
+        help="the port to listen on; 0 takes a free one (default: 8000, and none with --mcp)",
+    )
+    parser.add_argument(
+        "--mcp",
+        action="store_true",
+        help="serve it as an MCP server: on standard input and output, or with --port at /mcp beside the API",
+    )
     parser.add_argument("--level", type=int, default=6, choices=[0, 1, 4, 5, 6], help="the wire level")
     parser.add_argument(
         "--admin-token",
@@ -81,14 +92,16 @@ def run(options: argparse.Namespace) -> None:
         raise CommandError("there is at least one worker")
     if options.workers > 1 and options.state is None:
         raise CommandError("--workers needs --state: without a shared log a reload reaches only one of them")
+    if options.mcp:
+        _run_mcp(options)
+        return
     app, provider = _app_of(options)
     signer = None if provider.signing is None else provider.signing.signer
     settings: dict[str, Any] = {"log_level": "warning", "timeout_graceful_shutdown": 3}
     try:
-        with _listener(options.host, options.port) as listener:
-            host, port = listener.getsockname()[:2]
+        with _listener(options.host, _PORT if options.port is None else options.port) as listener:
             admin = "on" if provider.admin_token else "off: no admin token"
-            print(f"{app.title} on http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
+            print(f"{app.title} on {_address_of(listener)}", flush=True)
             if signer is not None:
                 print(f"States are signed by {signer.key}", flush=True)
             print(
@@ -103,6 +116,44 @@ def run(options: argparse.Namespace) -> None:
             run_workers(f"{__name__}:{worker_app.__name__}", options.workers, listener, **settings)
     finally:
         provider.close()
+
+
+def _run_mcp(options: argparse.Namespace) -> None:
+    """Serve it as an MCP server. What is said at the start goes where no client reads."""
+    if options.workers > 1:
+        raise CommandError("--mcp serves from one process: leave --workers out")
+    with needing("mcp"):
+        from shelflife.apis.acme.tools import acme_tools
+        from shelflife.apis.recipes.tools import recipes_tools
+    app, provider = _app_of(options)
+    try:
+        if options.api == "acme":
+            server = acme_tools(provider, _gateway(options))
+        elif options.api == "recipes":
+            server = recipes_tools(provider)
+        else:
+            raise CommandError("only acme and recipes are MCP servers too")
+        if options.port is None:
+            print(f"{app.title} as an MCP server on standard input and output.", file=sys.stderr, flush=True)
+            server.run("stdio")
+            return
+        import uvicorn
+
+        served = server.streamable_http_app(host=options.host)
+        served.mount("/", app)  # so that an operator can reload what the tools are checked by
+        with _listener(options.host, options.port) as listener:
+            address = _address_of(listener)
+            print(f"{app.title} on {address}", flush=True)
+            print(f"As an MCP server at {address}/mcp. Ctrl-C ends it.", flush=True)
+            config = uvicorn.Config(served, log_level="warning", timeout_graceful_shutdown=3)
+            uvicorn.Server(config).run(sockets=[listener])
+    finally:
+        provider.close()
+
+
+def _address_of(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def worker_app() -> "FastAPI":

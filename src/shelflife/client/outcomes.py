@@ -4,14 +4,14 @@ Nothing here knows a framework. Results are looked at by the names that their me
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from shelflife.client.asking import Reply
 from shelflife.contract.envelopes import Envelope, Trailed
 
-__all__ = ["Outcome", "read_outcome"]
+__all__ = ["Outcome", "ReadOutcome", "read_outcome", "reply_of"]
 
 _JSON = {"content-type": "application/json"}
 _MEMBERS = ("recovery_feedback", "table_versions")
@@ -28,6 +28,12 @@ class Outcome(NamedTuple):
 
     reply: Reply | None
     """What a response would have said; None where there is nothing of the contract."""
+
+
+class ReadOutcome(Protocol):
+    """Looks for the contract in what a tool has returned, or raised. With `is_error` it is what there is to read of an error."""
+
+    def __call__(self, outcome: Any, *, is_error: bool = False) -> Outcome: ...
 
 
 def read_outcome(outcome: Any, *, is_error: bool = False) -> Outcome:
@@ -92,7 +98,7 @@ def _of_text(text: str, is_error: bool) -> Outcome:
     if is_error:
         trailed = Trailed.from_text(text)
         if trailed.envelope is not None:
-            return Outcome(trailed.text, _of_envelope(trailed.envelope))
+            return Outcome(trailed.text, reply_of(trailed.envelope))
     if any(f'"{name}"' in text for name in _MEMBERS):
         try:
             return Outcome(text, _of_body(msgspec.json.decode(text)))
@@ -101,7 +107,8 @@ def _of_text(text: str, is_error: bool) -> Outcome:
     return Outcome(text, None)
 
 
-def _of_envelope(envelope: Envelope) -> Reply:
+def reply_of(envelope: Envelope) -> Reply:
+    """An envelope as a response would be."""
     body = b"" if envelope.body is None else msgspec.json.encode(envelope.body)
     return Reply(envelope.status, body, {**_JSON, **envelope.headers})
 
@@ -132,7 +139,7 @@ def _of_message(outcome: Any, content: str | list[Any], is_error: bool) -> Outco
     shown = [one.shown for one in read]
     envelope = Envelope.from_meta(_member(outcome, "meta") or _member(outcome, "_meta"))
     if envelope is not None:
-        reply = _of_envelope(envelope)
+        reply = reply_of(envelope)
     return Outcome(outcome if shown == texts else _with_content(outcome, content, shown), reply)
 
 

@@ -13,7 +13,7 @@ from shelflife.client.asking import AnyAsk, Fields, Question, Reply, Steps, driv
 from shelflife.client.entries import Entry, Root, root_at
 from shelflife.client.guard import Guard
 from shelflife.client.memory import Memory
-from shelflife.client.outcomes import Outcome, read_outcome
+from shelflife.client.outcomes import Outcome, ReadOutcome, read_outcome
 from shelflife.client.sending import Call, Send, exchange, exchange_async, sending
 from shelflife.contract.values import is_carried
 
@@ -124,6 +124,7 @@ class Tools:
         conditional: bool = False,
         compact: bool = False,
         ask: AnyAsk | None = None,
+        read: ReadOutcome = read_outcome,
     ) -> None:
         """Some tools, or all of them.
 
@@ -137,6 +138,7 @@ class Tools:
           send their arguments as the request, by the same names.
         - `ask` puts the memory's questions to the server; by default that of the memory does. Without either a table that moved is evicted
           whole.
+        - `read` tells what an outcome says of the contract, for a channel where that can only be in one place.
         """
         given: tuple[object, object] = memory, guard  # whatever a program without types hands in
         if not (isinstance(given[0], Memory) and isinstance(given[1], Guard | None)):
@@ -148,6 +150,7 @@ class Tools:
         self._is_conditional = conditional
         self._is_compact = compact
         self._ask = memory.ask if ask is None else ask
+        self._read = read
 
     def operation_of(self, name: str) -> str | None:
         """Under which name the server knows a tool; None for one that is left alone."""
@@ -160,7 +163,7 @@ class Tools:
             return run({**arguments}, {})
         if inspect.iscoroutinefunction(self._ask):
             raise TypeError("what answers is async: a tool that is not cannot wait for it")
-        ended = _Ended()
+        ended = _Ended(self._read)
 
         def answer(step: Send | Question) -> Any:
             if isinstance(step, Question):
@@ -177,7 +180,7 @@ class Tools:
         call = self._called(name, arguments, takes)
         if call is None:
             return await _awaited(run({**arguments}, {}))
-        ended = _Ended()
+        ended = _Ended(self._read)
 
         async def answer(step: Send | Question) -> Reply | None:
             if isinstance(step, Question):
@@ -202,7 +205,7 @@ class Tools:
         """After it was used: learn from the outcome. Gives back what a model is to be shown of it."""
         if use.steps is None:
             return outcome
-        shown, reply = _read(outcome, is_error=is_error)
+        shown, reply = _read(self._read, outcome, is_error=is_error)
         await self._until_sent(use.steps, reply)
         use.steps.close()
         return shown
@@ -271,7 +274,8 @@ def _until_sent(
 class _Ended:
     """How the last run of a tool has ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, read: ReadOutcome) -> None:
+        self._read_outcome = read
         self.outcome: Any = None
         self._error: Exception | None = None
 
@@ -288,7 +292,8 @@ class _Ended:
 
     def read(self) -> Reply | None:
         """What it says of the contract, which is taken out of it."""
-        self.outcome, reply = _read(self.outcome if self._error is None else self._error)
+        outcome = self.outcome if self._error is None else self._error
+        self.outcome, reply = _read(self._read_outcome, outcome)
         return reply
 
     def shown(self) -> Any:
@@ -298,9 +303,9 @@ class _Ended:
         return self.outcome
 
 
-def _read(outcome: Any, *, is_error: bool = False) -> Outcome:
+def _read(read: ReadOutcome, outcome: Any, *, is_error: bool = False) -> Outcome:
     try:
-        return read_outcome(outcome, is_error=is_error)
+        return read(outcome, is_error=is_error)
     except Exception:  # noqa: BLE001 - a tool does not fail for want of memory
         _log.warning("the outcome of a tool is not understood, and goes past the memory", exc_info=True)
         return Outcome(outcome, None)

@@ -5,17 +5,23 @@ It goes where metadata can go (in MCP, `_meta`), and at the end of the text of a
 
 import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
+from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 
 from shelflife.contract.errors import BadMessage
 
-__all__ = ["META_KEY", "Envelope", "Trailed", "read_headers"]
+__all__ = ["CHANGES_URI", "META_KEY", "Envelope", "QuestionUri", "Trailed", "read_headers"]
 
 META_KEY = "dev.shelflife/contract"
 """Under this name it goes in metadata. In a request the headers go there that it would have."""
 
+CHANGES_URI = "shelflife://contract/changes"
+"""The resource that a client listens to: it is updated whenever something has moved."""
+
+_ROOT = "shelflife:/"
+_AT, _BODY = "at", "body"
 _TRAILER = '{"shelflife":'
 _MOST_HEADERS = 16
 
@@ -70,6 +76,42 @@ class Trailed(NamedTuple):
             else:
                 return cls(f"{text[:at].rstrip()}{text[end:]}", envelope)
         return cls(text, None)
+
+
+class QuestionUri(NamedTuple):
+    """A question to one of the contract's endpoints, as the URI of a resource: `shelflife://contract/changes?from=*`.
+
+    All of it is in the URI, the body and the position too, so that nothing in between can drop a part of it.
+    """
+
+    path: str
+    """That of the endpoint, as in `/contract/changes`."""
+
+    query: str = ""
+    body: bytes | None = None
+    at: str = ""
+    """What goes in `Contract-At`."""
+
+    @property
+    def text(self) -> str:
+        """As it is written."""
+        query = self.query
+        if self.body is not None:
+            query = urlencode(
+                {_AT: self.at, _BODY: self.body.decode()} if self.at else {_BODY: self.body.decode()}
+            )
+        return f"{_ROOT}{self.path}?{query}" if query else f"{_ROOT}{self.path}"
+
+    @classmethod
+    def from_text(cls, uri: str) -> Self | None:
+        """The question that a URI is; None when it is none."""
+        path, _, query = uri.removeprefix(_ROOT).partition("?")
+        if not uri.startswith(f"{_ROOT}/contract/"):
+            return None
+        said = dict(parse_qsl(query)) if f"{_BODY}=" in query else {}
+        if said.keys() <= {_AT, _BODY} and _BODY in said:
+            return cls(path, "", said[_BODY].encode(), said.get(_AT, ""))
+        return cls(path, query)
 
 
 def read_headers(meta: object) -> dict[str, str]:

@@ -12,10 +12,8 @@ from typing import Any
 from shelflife.contract import BadMessage
 from shelflife.contract.preconditions import PRECONDITION_HEADER
 from shelflife.server.endpoints import EndpointCall, Endpoints
-from shelflife.server.errors import LogError
 from shelflife.server.feed import Receive, Send
 from shelflife.server.feedback import JSON, Answer, error_answer, stamped
-from shelflife.server.keeping_up import in_time
 from shelflife.server.operations import Operation
 from shelflife.server.pinning import Asked, answer_to
 from shelflife.server.pins import Listening, Pin
@@ -111,17 +109,11 @@ class UnderContract:
 
     async def _pin(self, scope: Scope) -> Pin:
         """What the request sees; `BadMessage` when its precondition cannot be understood."""
-        provider, headers, why = self._provider, {}, None
+        provider, headers = self._provider, {}
         if provider.disclosure or any(name.startswith(b"contract-") for name, _ in scope["headers"]):
             headers = _headers_of(scope)
-        asked = Asked(provider, scope["method"], headers)
-        if asked.needs_the_log:
-            try:
-                await in_time(asked.look) if provider.registry.is_shared else asked.look()
-            except LogError as error:
-                why = error
         find = partial(self._find_operation, scope, path_below_root(scope))
-        return asked.pin(find, scope.get("root_path", ""), why)
+        return await Asked(provider, scope["method"], headers).pinned(find, scope.get("root_path", ""))
 
     def _warn_of_what_went_unheard(self, pin: Pin, response: "_Response") -> None:
         """Warn an operator, once, of an operation that does not do what clients rely on."""

@@ -26,6 +26,20 @@ class Api(NamedTuple):
 
     provider: Callable[..., Provider]
     app: Callable[[Provider], Any]
+    tools: Callable[[Provider], Any] | None = None
+    """The same as an MCP server, where there is one."""
+
+
+def _acme_tools(provider: Provider) -> Any:
+    from shelflife.apis.acme.tools import acme_tools  # which needs an extra of its own
+
+    return acme_tools(provider)
+
+
+def _recipes_tools(provider: Provider) -> Any:
+    from shelflife.apis.recipes.tools import recipes_tools
+
+    return recipes_tools(provider)
 
 
 APIS: dict[str, Api] = {
@@ -36,6 +50,7 @@ APIS: dict[str, Api] = {
         "plan",
         acme_provider,
         acme_app,
+        _acme_tools,
     ),
     "recipes": Api(
         "POST /conversions",
@@ -44,6 +59,7 @@ APIS: dict[str, Api] = {
         "recipe",
         recipes_provider,
         recipes_app,
+        _recipes_tools,
     ),
     "meetings": Api(
         "POST /meetings",

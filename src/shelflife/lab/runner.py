@@ -5,7 +5,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,6 +21,7 @@ from shelflife.lab.apis import APIS
 from shelflife.lab.arms import ARMS, OF_USERS, KeepsNothing
 from shelflife.lab.clock import Clock
 from shelflife.lab.engines import check_engines, stores_of_a_run
+from shelflife.lab.over_mcp import over_mcp
 from shelflife.lab.planners import Planner
 from shelflife.lab.prompting import system_prompt
 from shelflife.lab.records import FORMAT, Attempted, Drifted, Model, Record, RunStarted
@@ -137,6 +138,8 @@ def check_playable(spec: RunSpec, scenario: Scenario) -> None:
     if conduct.workers == 1 and conduct.log != PLAIN.log:
         raise LabError(f"--log {conduct.log} is for several workers: give --workers too")
     check_engines(conduct)
+    if conduct.over == "mcp" and (not_over_mcp := _only_over_http(conduct, scenario)):
+        raise LabError(f"{not_over_mcp} is played over HTTP: leave --over out")
     is_plain = level in _LEVELS_OF_MATCHING and conduct == Conduct(match=conduct.match)
     if conduct.match != "request" and not is_plain:
         levels = " or ".join(map(str, _LEVELS_OF_MATCHING))
@@ -159,6 +162,17 @@ def _only_in_one_process(conduct: Conduct, scenario: Scenario) -> str | None:
     return None if conduct.disclose == "names" else f"--disclose {conduct.disclose}"
 
 
+def _only_over_http(conduct: Conduct, scenario: Scenario) -> str | None:
+    """What needs a server that is HTTP alone."""
+    if APIS[scenario.api].tools is None:
+        return f"the stream {scenario.name}, whose API is no MCP server,"
+    if scenario.hostile:
+        return f"the stream {scenario.name}, on which the server {scenario.hostile},"
+    if conduct.workers > 1:
+        return "--workers"
+    return "--fresh feed" if conduct.fresh == "feed" else None
+
+
 @contextmanager
 def _stage(
     spec: RunSpec,
@@ -173,9 +187,8 @@ def _stage(
     limits = httpx2.Limits(max_keepalive_connections=None if spec.conduct.workers == 1 else 0)
     with (
         server_of(spec, scenario, clock.timing_app) as server,
-        httpx2.Client(
-            base_url=server.address, trust_env=False, verify=_NO_TLS, timeout=_TIMEOUT_S, limits=limits
-        ) as http,
+        _transport(spec, APIS[scenario.api].operation, server, limits) as transport,
+        httpx2.Client(base_url=server.address, timeout=_TIMEOUT_S, transport=transport) as http,
     ):
         yield (
             server,
@@ -199,6 +212,14 @@ def _stage(
                 wants=scenario.wants or {},
             ),
         )
+
+
+def _transport(
+    spec: RunSpec, operation: str, server: Server, limits: httpx2.Limits
+) -> AbstractContextManager[httpx2.BaseTransport]:
+    """What brings the requests of a run to its server."""
+    plain = httpx2.HTTPTransport(verify=_NO_TLS, trust_env=False, limits=limits)
+    return plain if spec.conduct.over == "http" else over_mcp(server.address, operation, plain)
 
 
 def _one_at_a_time(record: Callable[[Record], None]) -> Callable[[Record], None]:

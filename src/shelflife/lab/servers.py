@@ -142,6 +142,10 @@ def _server_in_process(spec: RunSpec, scenario: Scenario, around: Callable[[Any]
 
         provider = provided(Path(folder) / "log.db" if signer else None)
         app, reader = _surrounded(scenario, api, provider, provided)
+        if conduct.over == "mcp" and api.tools is not None:
+            tools = api.tools(provider).streamable_http_app()
+            tools.mount("/", app)  # where the operator reloads
+            app = tools
         address = stack.enter_context(serving(around(app)))
         yield Server(address, admin_token, clock, provider, signer.key if signer else None, reader)
 

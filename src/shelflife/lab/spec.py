@@ -19,6 +19,7 @@ __all__ = [
     "Guarding",
     "LogKind",
     "Match",
+    "Over",
     "RunSpec",
     "StoreKind",
 ]
@@ -28,6 +29,7 @@ Fresh = Literal["none", "check", "feed"]
 Guarding = Literal["open", "default", "fields"]
 Disclose = Literal["names", "aliases", "counts"]
 Match = Literal["request", "family", "operation", "absent"]
+Over = Literal["http", "mcp"]
 LogKind = Literal["file", "postgres"]
 StoreKind = Literal["local", "sqlite", "postgres", "valkey"]
 
@@ -105,6 +107,9 @@ class Conduct(msgspec.Struct, frozen=True, kw_only=True):
     The identical one, all of the same family of tasks, all of the same operation, or all that lack what it sets.
     """
 
+    over: Over = "http"
+    """What agents and server speak: HTTP, or MCP, where a request is the call of a tool."""
+
     @property
     def names_positions(self) -> bool:
         """Whether requests say which position of the server's log their agent knows. A precondition does so by itself."""
@@ -126,6 +131,7 @@ class Conduct(msgspec.Struct, frozen=True, kw_only=True):
             (f"log {self.log}", self.log != "file"),
             (f"store {self.store}", self.store != "local"),
             (f"match {self.match}", self.match != "request"),
+            (f"over {self.over}", self.over != "http"),
         )
         return tuple(word for word, is_told in told if is_told)
 

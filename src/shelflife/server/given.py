@@ -102,7 +102,7 @@ class Given:
         if reader is None:
             return "its handler may read a body in several ways, or only a part of it"
         if isinstance(request, Mapping) and reader.model.kind is dict:
-            return _of_a_dictionary(request, sent, when, unless, objects)
+            return _of_a_dictionary(request, sent, reader.read(sent), when, unless, objects)
         if reader.model.kind is not type(request):
             return "its handler makes something else of the body than its route says, and nobody knows what"
         known, again = self._read_again()
@@ -150,13 +150,21 @@ class SeenReaders:
 
 
 def _of_a_dictionary(
-    fields: Mapping[str, Any], sent: Mapping[str, Any], when: When, unless: Unless, objects: Iterable[str]
+    fields: Mapping[str, Any],
+    sent: Mapping[str, Any],
+    read: Mapping[str, Any],
+    when: When,
+    unless: Unless,
+    objects: Iterable[str],
 ) -> tuple[When, Unless] | str:
-    """The same conditions, if what they are about is what was sent. A handler may have added something else."""
+    """The same conditions, if what they are about is what was sent. A handler may have added something else.
+
+    What is only in `read` is a null there: a policy cannot tell that from a field that was not sent.
+    """
     for name, value in sent.items():
         if name not in fields or not _is_same(fields[name], value):
             return f"its handler has changed {shown(name)}, or a framework has"
-    added = fields.keys() - sent.keys()
+    added = {name for name in fields.keys() - sent.keys() if name not in read or fields[name] is not None}
     for path in (*when, *unless, *objects):
         if added if path == WHOLE_REQUEST else names_in(path)[0] in added:
             return (

@@ -10,6 +10,7 @@ from shelflife.contract.preconditions import PRECONDITION_HEADER, Precondition
 from shelflife.server.errors import LogError, MalformedRequest
 from shelflife.server.faces import Face, Stamp
 from shelflife.server.feedback import Answer, error_answer, refusal_answer
+from shelflife.server.keeping_up import in_time
 from shelflife.server.operations import Operation
 from shelflife.server.pins import Pin
 from shelflife.server.policies import Refusal
@@ -52,6 +53,16 @@ class Asked:
         self._provider.be_ready()
         if self._wants_the_end:
             self._provider.registry.catch_up()
+
+    async def pinned(self, find_operation: Callable[[], Operation | None], root_path: str = "") -> Pin:
+        """What the request sees, where whoever serves it must not wait: a shared log is looked into in a thread."""
+        why = None
+        if self.needs_the_log:
+            try:
+                await in_time(self.look) if self._provider.registry.is_shared else self.look()
+            except LogError as error:
+                why = error
+        return self.pin(find_operation, root_path, why)
 
     def pin(
         self, find_operation: Callable[[], Operation | None], root_path: str = "", why: LogError | None = None

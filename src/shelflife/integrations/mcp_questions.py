@@ -1,0 +1,170 @@
+"""What a memory asks an MCP server, through the session that it has: the contract's endpoints as a resource, which tells when it changes.
+
+Every client can read a resource, of any revision of the protocol. The answer is an envelope, whatever its status.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any
+from weakref import WeakSet
+
+import msgspec
+
+from shelflife.contract.envelopes import CHANGES_URI, META_KEY, Envelope, QuestionUri
+from shelflife.contract.positions import AT_HEADER
+from shelflife.extras import needing
+from shelflife.integrations.mcp_tools import Tools
+from shelflife.server.endpoints import ContractEndpoints, EndpointCall
+from shelflife.server.feedback import JSON
+from shelflife.server.pinning import Asked
+from shelflife.server.provider import Provider
+
+with needing("mcp"):
+    from mcp.server.context import ServerRequestContext
+    from mcp.server.lowlevel import Server
+    from mcp.server.subscriptions import (
+        InMemorySubscriptionBus,
+        ListenHandler,
+        ResourceUpdated,
+        SubscriptionBus,
+    )
+    from mcp.shared.exceptions import MCPError
+    from mcp_types import (
+        INVALID_PARAMS,
+        EmptyResult,
+        ReadResourceRequestParams,
+        ReadResourceResult,
+        SubscribeRequestParams,
+        SubscriptionsListenRequestParams,
+        TextResourceContents,
+        UnsubscribeRequestParams,
+    )
+
+__all__ = ["answer_questions", "headers_of"]
+
+Context = ServerRequestContext[Any, Any]
+
+
+def answer_questions(
+    server: Server[Any], provider: Provider, tools: Tools, bus: SubscriptionBus | None = None
+) -> None:
+    """Have a server answer the contract's questions. `bus` is where it publishes events, if it has one."""
+    _Questions(server, provider, tools).install()
+    if provider.level:
+        _Cues(server, provider, bus).install()
+    server.extensions[META_KEY] = {}
+
+
+def headers_of(context: object) -> dict[str, str]:
+    """The headers of the HTTP request that a message came by, by lower-case name; none where it came otherwise."""
+    return dict(getattr(getattr(context, "request", None), "headers", {}))
+
+
+class _Questions:
+    """The resource whose URIs are questions. Nothing caches it, neither here nor at the client."""
+
+    def __init__(self, server: Server[Any], provider: Provider, tools: Tools) -> None:
+        self._server, self._provider, self._tools = server, provider, tools
+        self._endpoints = ContractEndpoints(provider, tools.disclosed)
+        self._plain = server.get_request_handler("resources/read")
+
+    def install(self) -> None:
+        self._server.add_request_handler("resources/read", ReadResourceRequestParams, self._read)
+
+    async def _read(self, context: Context, params: ReadResourceRequestParams) -> Any:
+        question = QuestionUri.from_text(str(params.uri))
+        if question is not None:
+            told = await self._answer(question, context)
+            text = msgspec.json.encode(told).decode()
+            contents = TextResourceContents(uri=params.uri, text=text, mime_type=JSON)
+            return ReadResourceResult(contents=[contents], ttl_ms=0, cache_scope="private")
+        if self._plain is None:
+            raise MCPError(INVALID_PARAMS, "Resource not found", {"uri": str(params.uri)})
+        return await self._plain.handler(context, params)
+
+    async def _answer(self, question: QuestionUri, context: Context) -> Envelope:
+        await self._tools.be_ready()
+        if not self._provider.is_ready:
+            await Asked(self._provider, "GET", {}).pinned(lambda: None)
+        said = {AT_HEADER.lower(): question.at} if question.at else {}
+        headers = {**headers_of(context), **said, "accept": JSON}
+        method = "GET" if question.body is None else "POST"
+        call = EndpointCall(method, question.path, question.query, headers, question.body or b"")
+        answer = self._endpoints.admit(call)
+        if answer is None:
+            answer = await asyncio.to_thread(self._endpoints.answer, call)
+        is_json = answer.content_type == JSON and bool(answer.body)
+        return Envelope(answer.status, msgspec.json.decode(answer.body) if is_json else None)
+
+
+class _Cues:
+    """Tells listeners that something has moved. What, they ask.
+
+    Clients of 2026-07-28 listen to the resource, and older ones subscribe to it.
+    """
+
+    def __init__(self, server: Server[Any], provider: Provider, bus: SubscriptionBus | None) -> None:
+        self._server = server
+        self._bus = bus or InMemorySubscriptionBus()
+        self._has_bus = bus is not None
+        self._loops: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
+        self._sessions: dict[object, Any] = {}
+        """Those who have subscribed, by their connections."""
+        self._telling: set[asyncio.Task[None]] = set()
+        self._plain = {
+            method: server.get_request_handler(method)
+            for method in ("subscriptions/listen", "resources/subscribe", "resources/unsubscribe")
+        }
+        provider.registry.on_change(self._wake)
+
+    def install(self) -> None:
+        server, listening = self._server, self._plain["subscriptions/listen"]
+        self._handle_listening = ListenHandler(self._bus) if listening is None else listening.handler
+        if listening is not None or not self._has_bus:  # else the server's author has turned it off
+            server.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, self._listen)
+        server.add_request_handler("resources/subscribe", SubscribeRequestParams, self._subscribe)
+        server.add_request_handler("resources/unsubscribe", UnsubscribeRequestParams, self._unsubscribe)
+
+    async def _listen(self, context: Context, params: SubscriptionsListenRequestParams) -> Any:
+        self._loops.add(asyncio.get_running_loop())
+        return await self._handle_listening(context, params)
+
+    async def _subscribe(self, context: Context, params: SubscribeRequestParams) -> Any:
+        if str(params.uri) != CHANGES_URI:
+            return await self._otherwise("resources/subscribe", context, params)
+        self._loops.add(asyncio.get_running_loop())
+        connection = context.session._connection
+        if connection not in self._sessions:
+            self._sessions[connection] = context.session
+            connection.exit_stack.callback(self._sessions.pop, connection, None)
+        return EmptyResult()
+
+    async def _unsubscribe(self, context: Context, params: UnsubscribeRequestParams) -> Any:
+        if str(params.uri) != CHANGES_URI:
+            return await self._otherwise("resources/unsubscribe", context, params)
+        self._sessions.pop(context.session._connection, None)
+        return EmptyResult()
+
+    async def _otherwise(self, method: str, context: Context, params: Any) -> Any:
+        entry = self._plain[method]
+        if entry is None:
+            raise MCPError(INVALID_PARAMS, f"only {CHANGES_URI} can be subscribed to")
+        return await entry.handler(context, params)
+
+    def _wake(self) -> None:
+        """Called in the thread that has made a change. Nothing is told from there: streams are of their loops."""
+        for loop in list(self._loops):
+            with suppress(RuntimeError):  # it has ended
+                loop.call_soon_threadsafe(self._begin, self._tell())
+
+    def _begin(self, telling: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(telling)
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+
+    async def _tell(self) -> None:
+        await self._bus.publish(ResourceUpdated(uri=CHANGES_URI))
+        for session in list(self._sessions.values()):
+            with suppress(Exception):  # its client is gone
+                await session.send_resource_updated(CHANGES_URI)

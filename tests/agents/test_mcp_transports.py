@@ -1,0 +1,155 @@
+"""MCP over what it really runs on: a process on standard input and output, and streamable HTTP on loopback."""
+
+import asyncio
+
+import fastmcp
+import httpx2
+import mcp
+import pytest
+from fastmcp.client.transports import StdioTransport
+from mcp.client.stdio import StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+
+from shelflife.apis.acme import acme_provider
+from shelflife.client import Memory
+from shelflife.contract.envelopes import META_KEY, Envelope
+from shelflife.integrations.mcp_client import following, remembering
+from shelflife.server import Disclosure
+from shelflife.testing import serving
+from tests.acme_world import GOVERNED, rotate
+from tests.agents.mcp_shops import KINDS, MODES, ROOT, WANTED, Agent, Learning, Shop, shop_provider
+from tests.calling import ADMIN, TOKEN
+from tests.cli.commands import SHELFLIFE, Serving, environment, run
+
+
+class Acme(Agent):
+    """What a model does with the tool of Acme."""
+
+    async def episode(self):
+        wanted = dict(GOVERNED)
+        for count in range(1, 4):
+            result = await self.client.call_tool("create_subscription", wanted, **self.options)
+            if not result.is_error:
+                return count
+            wanted["promo_code"] = result.content[0].text.rpartition('promo_code to "')[2].strip('"')
+        raise AssertionError(result)
+
+    @property
+    def options(self):
+        return {"raise_on_error": False} if hasattr(self.client, "call_tool_mcp") else {}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_server_in_a_process_of_its_own_shares_a_log_and_the_memory_goes_with_it(kind, tmp_path):
+    log = tmp_path / "log.db"
+    command, *arguments = [*SHELFLIFE, "serve", "acme", "--mcp", "--state", str(log)]
+    if kind == "sdk":
+        parameters = StdioServerParameters(command=command, args=arguments, env=environment())
+        client, mode = mcp.Client(parameters, mode="legacy"), "legacy"
+    else:
+        transport = StdioTransport(command, arguments, env=environment(), keep_alive=False)
+        client, mode = fastmcp.Client(transport), "auto"
+
+    async def play():
+        async with remembering(client, Memory(), root=ROOT) as connected:
+            assert connected.protocol_version == MODES[mode]
+            agent = Acme(connected)
+            counts = [await agent.episode() for _ in range(2)]
+            provider = acme_provider(log=log)
+            provider.be_ready()
+            rotate(provider)
+            provider.close()
+            return counts + [await agent.episode() for _ in range(2)]
+
+    assert asyncio.run(play()) == [2, 1, 1, 1]
+
+
+def test_over_http_an_operator_reloads_what_tools_are_checked_by_and_followers_hear_of_it():
+    async def play(serving, mode):
+        learning = Learning()
+        client = mcp.Client(f"{serving.client.base_url}/mcp", mode=mode)
+        async with (
+            remembering(client, Memory(on_event=learning), root=ROOT) as connected,
+            following(connected),
+        ):
+            agent = Acme(connected)
+            counts = [await agent.episode() for _ in range(2)]
+            code = {"code": "WINTERLAUNCH26" if mode == "auto" else "SUMMERSALE25"}
+            change = {"table": "active_csm_codes", "set": {"plan_partner_growth": code}}
+            reloaded = await asyncio.to_thread(
+                serving.client.post, "/admin/reload-table", json=change, headers=ADMIN
+            )
+            assert reloaded.status_code == 200
+            await learning.stored(2)
+            return [*counts, await agent.episode()]
+
+    with Serving("acme", "--mcp", SHELFLIFE_ADMIN_TOKEN=TOKEN) as serving:
+        assert [asyncio.run(play(serving, mode)) for mode in MODES] == [[2, 1, 1], [2, 1, 1]]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_server_of_fastmcp_over_http_and_a_client_of_the_sdk(mode):
+    shop = Shop("fastmcp")
+
+    async def play(address):
+        learning = Learning()
+        client = mcp.Client(f"{address}/mcp", mode=mode)
+        async with (
+            remembering(client, Memory(on_event=learning), root=ROOT) as connected,
+            following(connected),
+        ):
+            agent = Agent(connected)
+            counts = [await agent.episode(**WANTED) for _ in range(2)]
+            await asyncio.to_thread(shop.rotate)
+            await learning.stored(2)
+            return [*counts, await agent.episode(**WANTED)]
+
+    with serving(shop.server.http_app()) as address:
+        assert asyncio.run(play(address)) == [2, 1, 1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_client_is_shown_aliases_of_its_own_by_what_its_http_request_proves(kind):
+    shop = Shop(kind, provider=shop_provider(disclosure=Disclosure(secret="sixteen bytes or more")))
+    app = shop.server.streamable_http_app() if kind == "sdk" else shop.server.http_app()
+
+    async def tables_shown(address, login, meta=None):
+        async with (
+            httpx2.AsyncClient(headers={"authorization": login}, trust_env=False) as http,
+            mcp.Client(streamable_http_client(f"{address}/mcp", http_client=http)) as client,
+        ):
+            result = await client.call_tool("subscribe", WANTED, meta=meta)
+            state = await client.session.read_resource("shelflife://contract/state")
+        told = Envelope.from_meta(result.meta).body["table_versions"].keys()
+        assert f'"{min(told)}"' in state.contents[0].text
+        return frozenset(told)
+
+    async def play(address):
+        pretended = {META_KEY: {"Authorization": "Bearer a"}}
+        return [
+            await tables_shown(address, "Bearer a"),
+            await tables_shown(address, "Bearer b"),
+            await tables_shown(address, "Bearer b", pretended),
+        ]
+
+    with serving(app) as address:
+        first, second, pretending = asyncio.run(play(address))
+    assert first.isdisjoint(second)
+    assert pretending == second
+    assert not {"codes", "other"} & (first | second)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["acme", "--mcp", "--workers", "2", "--state", "x.db"], "--mcp serves from one process"),
+        (["meetings", "--mcp"], "only acme and recipes are MCP servers too"),
+    ],
+)
+def test_what_cannot_be_served_as_an_mcp_server_is_said_in_a_sentence(
+    arguments, sentence, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    outcome = run("serve", *arguments)
+    assert (outcome.returncode, outcome.stderr.count("\n")) == (1, 1)
+    assert sentence in outcome.stderr
