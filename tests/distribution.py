@@ -23,6 +23,11 @@ _APART = {
 """Long modules whose tests have little in common."""
 
 _TOGETHER = {
+    "tests/agents/test_claude_agent_sdk.py": "the program of the Claude Agent SDK",
+    "tests/agents/test_recipes.py": "recipes for agents",
+    "tests/agents/test_over_mcp.py": "agents on the SDK of OpenAI",
+    "tests/agents/test_openai_agents.py": "agents on the SDK of OpenAI",
+    "tests/agents/test_pydantic_ai.py": "agents on the SDK of OpenAI",
     "tests/fleet/test_fleet.py": "a fleet",
     "tests/fleet/test_agents.py": "a fleet",
     "tests/lab/test_exhibits.py": "drawn by Matplotlib",
