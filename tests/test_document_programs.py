@@ -172,8 +172,12 @@ def test_the_guide_pins_a_key(folder):
     assert isinstance(event, Distrusted)
 
 
-@pytest.mark.runs("contract.py", "starlette_orders.py", "litestar_orders.py", "asgi_orders.py")
-@pytest.mark.parametrize("module", ["starlette_orders", "litestar_orders", "asgi_orders"])
+@pytest.mark.runs(
+    "contract.py", "starlette_orders.py", "litestar_orders.py", "asgi_orders.py", "litestar_asgi_orders.py"
+)
+@pytest.mark.parametrize(
+    "module", ["starlette_orders", "litestar_orders", "asgi_orders", "litestar_asgi_orders"]
+)
 def test_the_guide_puts_one_provider_into_any_framework(module, folder):
     with calling(importlib.import_module(module).app) as client:
         refused = client.post("/orders/1", json={"plan": "growth"})
