@@ -74,6 +74,7 @@ measured: $(READY)  ## Write the tables of kept runs in the documents anew from 
 	@$(BIN)/python -m tests.measured_tables
 
 lock: $(READY)  ## Resolve the dependencies anew (needs uv)
+	@# what only tests of other web frameworks need is in the lock of agents
 	uv export --quiet --all-groups --no-group bench --no-group agents --all-extras --no-extra flask --no-extra django --no-header --no-emit-project --output-file requirements.lock
 	uv export --quiet --only-group agents --no-header --no-emit-project --output-file tests/agents/requirements.lock
 	uv export --quiet --only-group bench --no-header --no-emit-project --output-file benchmarks/requirements.lock
