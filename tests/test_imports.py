@@ -30,6 +30,7 @@ PUBLIC = {
     "shelflife.integrations.wsgi": {"ContractMiddleware", "contract_app"},
     "shelflife.integrations.flask": {"install"},
     "shelflife.integrations.django": {"RefusalsAnswered", "contract_urls"},
+    "shelflife.integrations.proxying": {"proxy_app"},
     "shelflife.integrations.litestar": {"ContractPlugin"},
     "shelflife.integrations.httpx": {"AsyncMemoryTransport", "MemoryTransport"},
     "shelflife.integrations.httpx2": {"AsyncMemoryTransport", "MemoryTransport"},
@@ -110,6 +111,7 @@ def test_importing_the_package_does_no_work():
         ("shelflife.integrations.httpx2", ["httpx2", "anyio"]),
         ("shelflife.integrations.requests", ["requests", "urllib3"]),
         ("shelflife.integrations.aiohttp", ["aiohttp"]),
+        ("shelflife.integrations.proxying", ["rpds", "httpx2", "anyio"]),
         ("shelflife.server, shelflife.integrations.asgi, shelflife.integrations.wsgi", ["rpds"]),
         ("shelflife.integrations.flask", ["rpds", "flask", "werkzeug", "asgiref"]),
         ("shelflife.integrations.django", ["rpds", "django", "asgiref"]),
@@ -156,7 +158,12 @@ except Exception as error:
 
 @pytest.mark.parametrize(
     ("command", "extra"),
-    [(["serve", "acme"], "server"), (["demo"], "lab"), (["lab", "run", "drifted"], "lab")],
+    [
+        (["serve", "acme"], "server"),
+        (["proxy", "contract.py", "--upstream", "http://127.0.0.1:9000"], "server"),
+        (["demo"], "lab"),
+        (["lab", "run", "drifted"], "lab"),
+    ],
 )
 def test_a_command_without_its_extra_says_what_to_install(command, extra):
     outcome = run(f"from shelflife.cli import main; sys.exit(main({command!r}))", *EXTRAS)

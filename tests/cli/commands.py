@@ -50,11 +50,12 @@ def run_here(*arguments, **variables):
 
 
 class Serving:
-    """`shelflife serve` as a process, until the block ends."""
+    """`shelflife serve`, or another command that serves, as a process, until the block ends."""
 
     def __init__(self, *arguments, **variables):
+        command = [] if arguments[0] == "proxy" else ["serve"]
         self._started = started(
-            [*SHELFLIFE, "serve", *arguments, "--port", "0"],
+            [*SHELFLIFE, *command, *arguments, "--port", "0"],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -18,7 +18,8 @@ from shelflife.server import Provider, Rejected, UsageError
 from tests.calling import ADMIN, TOKEN, calling
 from tests.integrations.checked import WANTED, provider_for
 from tests.integrations.event_streams import LISTENING
-from tests.integrations.wsgi_apps import calling_wsgi, django_handler, flask_with
+from tests.integrations.serving_wsgi import calling_wsgi
+from tests.integrations.wsgi_apps import django_handler, flask_with
 
 GOOD = WANTED | {"promo": "A"}
 VERSIONS = {"codes": "1"}

@@ -20,7 +20,8 @@ from tests.integrations.checked import WANTED, provider_for
 from tests.integrations.doors import grounds_at, unknown_grounds
 from tests.integrations.event_streams import LISTENING
 from tests.integrations.positions import position_of
-from tests.integrations.wsgi_apps import calling_wsgi, django_with, flask_with
+from tests.integrations.serving_wsgi import calling_wsgi
+from tests.integrations.wsgi_apps import django_with, flask_with
 
 JSON = [("Content-Type", "application/json")]
 GOOD = WANTED | {"promo": "A"}

@@ -4,26 +4,22 @@ import asyncio
 import io
 import json
 import sys
-import threading
-from contextlib import contextmanager
 from types import ModuleType
 
 import django
-import httpx2
 from django.conf import settings
 from django.core.handlers.asgi import ASGIHandler
 from django.core.handlers.wsgi import WSGIHandler
 from django.http import JsonResponse
 from django.urls import path as url
 from flask import Flask, request
-from werkzeug.serving import WSGIRequestHandler, make_server
 
 from shelflife.integrations.asgi import ContractMiddleware as AsgiContractMiddleware
 from shelflife.integrations.django import contract_urls
 from shelflife.integrations.flask import install
 from shelflife.integrations.wsgi import ContractMiddleware
 
-__all__ = ["calling_wsgi", "django_asgi_with", "django_handler", "django_with", "flask_with", "over_asgi"]
+__all__ = ["django_asgi_with", "django_handler", "django_with", "flask_with", "over_asgi"]
 
 if not settings.configured:
     settings.configure(
@@ -38,30 +34,6 @@ if not settings.configured:
         SECRET_KEY="of a test",
     )
     django.setup()
-
-
-class Quiet(WSGIRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def log(self, kind, message, *arguments):
-        pass
-
-
-@contextmanager
-def calling_wsgi(app, **options):
-    """A client whose requests go to a WSGI app, which a server of threads serves."""
-    server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=Quiet)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        with httpx2.Client(
-            base_url=f"http://127.0.0.1:{server.port}", trust_env=False, timeout=30, **options
-        ) as client:
-            yield client
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def over_asgi(app):

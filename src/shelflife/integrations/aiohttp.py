@@ -74,11 +74,14 @@ class _Way:
 
     def __init__(self, request: ClientRequest, handler: Handler, body: Any) -> None:
         self._request, self._handler = request, handler
-        self._plain = list(request.headers.items())
         stream = messages.ByteStream(body) if isinstance(body, bytes) else body
         self._stream = stream
         self.own = messages.Request(
-            request.method, request.url, headers=self._plain, stream=stream, extensions={"of": request}
+            request.method,
+            request.url,
+            headers=request.headers.items(),
+            stream=stream,
+            extensions={"of": request},
         )
 
     async def handle_async_request(self, request: messages.Request) -> messages.Response:
@@ -97,12 +100,11 @@ class _Way:
 
     async def _sent(self, request: messages.Request) -> ClientResponse:
         own = self._request
-        if request is not self.own:
-            own.headers.clear()
-            own.headers.extend(request.headers.multi_items())
-            if isinstance(request.stream, messages.ByteStream) and request.stream is not self._stream:
-                await own.update_body(request.content)
-                self._stream = request.stream
+        own.headers.clear()  # of what was sent before
+        own.headers.extend(request.headers.multi_items())
+        if request.stream is not self._stream:  # never so for a body that is not in memory
+            await own.update_body(request.content)
+            self._stream = request.stream
         return await self._handler(own)
 
     async def _asked(self, request: messages.Request) -> ClientResponse:
@@ -150,9 +152,10 @@ def _watch(response: Any, watched: Watched) -> None:
     def left(plain: Callable[[], Any]) -> Callable[[], Any]:
         def leave() -> Any:
             ended = plain()
-            task = asyncio.ensure_future(watched.leave())
-            leaving.add(task)
-            task.add_done_callback(leaving.discard)
+            if watched.is_open:
+                task = asyncio.ensure_future(watched.leave())
+                leaving.add(task)  # nobody else keeps it until it is done
+                task.add_done_callback(leaving.discard)
             return ended
 
         return leave

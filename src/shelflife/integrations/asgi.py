@@ -52,7 +52,7 @@ def contract_app(provider: Provider, *, fixes: Collection[str] = ()) -> App:
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            path = path_below_root(scope)
+            path = path_below_root(scope).rstrip("/")  # some frameworks end the path of a mounted app so
             if not path.startswith("/contract/"):  # it is mounted there, below the root of the contract
                 root_path = scope.get("root_path", "").removesuffix("/contract")
                 scope, path = {**scope, "root_path": root_path}, f"/contract{path}"

@@ -37,7 +37,8 @@ __all__ = [
 
 Scope = MutableMapping[str, Any]
 AsgiMessage = MutableMapping[str, Any]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+App = Callable[[Any, Any, Any], Awaitable[None]]
+"""An ASGI app; each framework has types of its own for what it takes."""
 
 _LARGEST_HELD = 1024 * 1024
 

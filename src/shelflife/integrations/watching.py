@@ -496,6 +496,11 @@ class Watched:
         finally:
             await self.leave()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the memory still waits for the end."""
+        return self._step is not None
+
     def keep(self, chunk: bytes) -> None:
         """Something that the caller has read."""
         if self._is_short:
