@@ -175,7 +175,8 @@ class Shelf:
     ) -> None:
         self.store = store
         self._remote = store if isinstance(store, RemoteStore) else None
-        self._brief: AbstractContextManager[None] | None = getattr(store, "brief", None)
+        brief = getattr(store, "brief", None)
+        self._brief = brief if isinstance(brief, AbstractContextManager) else None
         self.strategy = strategy
         self._strategy_name = strategy.name
         self.telling = telling
