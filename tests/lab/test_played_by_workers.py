@@ -20,6 +20,7 @@ from shelflife.lab.scenarios import load
 from shelflife.lab.scores import score_of
 from shelflife.lab.spec import ADDRESSES, Conduct, RunSpec
 from shelflife.lab.workers import served_by_workers
+from tests.cli.commands import SHELFLIFE, environment
 from tests.lab.played_runs import recorded
 from tests.processes import descendants_of, is_running, started, wait_until
 
@@ -94,6 +95,28 @@ def test_nothing_is_left_in_an_engine(postgres, valkey, monkeypatch, capsys):
         named = connection.execute("select nspname from pg_namespace where nspname like 'lab%'").fetchall()
     with closing(redis.Redis.from_url(valkey.url)) as client:
         assert (named, list(client.scan_iter("*lab-*"))) == ([], [])
+
+
+@pytest.mark.parametrize("flags", ["--jobs 2", "--workers 2 --log postgres"])
+def test_ctrl_c_is_one_sentence_and_leaves_nothing_in_an_engine(flags, postgres, valkey):
+    command = f"lab run drifted rules recipes --arm exact --store valkey {flags}".split()
+    addresses = {ADDRESSES["postgres"]: postgres.url, ADDRESSES["valkey"]: valkey.url}
+    with (
+        closing(redis.Redis.from_url(valkey.url)) as client,
+        started([*SHELFLIFE, *command], stderr=-1, text=True, env=environment(**addresses)) as process,
+    ):
+        if "--jobs" in flags:  # while they start
+            wait_until(lambda: len(descendants_of(process.pid)) > 1)
+        else:
+            wait_until(lambda: list(client.scan_iter("*lab-*")))
+        process.send_signal(signal.SIGINT)
+        told = process.stderr.read()
+        assert process.wait() == 130
+        assert told.strip() == (
+            "shelflife: interrupted: nothing is kept; with --out DIR it could be gone on with"
+        )
+        if "--jobs" not in flags:
+            assert list(client.scan_iter("*lab-*")) == []
 
 
 @pytest.mark.parametrize(
@@ -180,7 +203,7 @@ def report(count):
 
 specs = [RunSpec("drifted", arm, "compliant", conduct=Conduct(workers=2)) for arm in ("A1", "A2D")]
 if __name__ == "__main__":
-    execute(specs, Path(sys.argv[1]), worker_count=int(sys.argv[2]), on_episodes=report)
+    execute(specs, Path(sys.argv[1]), job_count=int(sys.argv[2]), on_episodes=report)
 """
 
 

@@ -280,7 +280,8 @@ def pushed(drift: Drift, http: httpx2.Client, token: str, longest_s: float = 0) 
         headers={"authorization": f"Bearer {token}", "content-type": "application/json"},
     )
     if not response.is_success:
-        raise LabError(f"the server refused the drift after episode {drift.after}: {response.text}")
+        says = response.json().get("error", response.text)
+        raise LabError(f"the server refused the drift after episode {drift.after}: {says}")
     report = response.json()
     workers = report.get("workers")  # absent when that could not be found out
     if workers is None or workers["behind"]:
