@@ -9,6 +9,7 @@ STANDINS := $(VENDORS)/node_modules/.package-lock.json
 AGENTS_READY := .venv/.agents-ready
 PEERS := tests/agents/peers
 PEERS_READY := $(PEERS)/node_modules/.package-lock.json
+FRAMEWORKS := langchain openai-agents pydantic-ai claude-agent-sdk  # extras that the group agents brings, and no demo needs
 RIVALS_READY := .venv/.rivals-ready
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE  # the tests start hundreds of processes, and none should compile everything anew
@@ -46,7 +47,7 @@ test: $(READY) $(AGENTS_READY) $(STANDINS)  ## Run the whole suite
 test-extras: $(READY) $(AGENTS_READY) $(PEERS_READY)  ## Run what needs more than the suite: MCP's own programs and its conformance suite
 	@$(BIN)/pytest -q -s tests/agents/peers.py
 
-check: $(READY)  ## Check format, lint, types (the documents' too), the import sentence and the locks
+check: $(READY) $(AGENTS_READY)  ## Check format, lint, types (the documents' too), the import sentence and the locks
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
@@ -79,7 +80,7 @@ measured: $(READY)  ## Write the tables of kept runs in the documents anew from 
 	@$(BIN)/python -m tests.measured_tables
 
 lock: $(READY)  ## Resolve the dependencies anew (needs uv)
-	uv export --quiet --all-groups --no-group bench --no-group agents --all-extras --no-header --no-emit-project --output-file requirements.lock
+	uv export --quiet --all-groups --no-group bench --no-group agents --all-extras $(FRAMEWORKS:%=--no-extra %) --no-header --no-emit-project --output-file requirements.lock
 	uv export --quiet --only-group agents --no-header --no-emit-project --output-file tests/agents/requirements.lock
 	uv export --quiet --only-group bench --no-header --no-emit-project --output-file benchmarks/requirements.lock
 	for folder in $(VENDORS) $(PEERS); do (cd $$folder && $(CURDIR)/$(BIN)/npm install --package-lock-only --loglevel=error --no-audit --no-fund); done

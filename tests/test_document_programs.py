@@ -107,15 +107,15 @@ def test_the_agent_of_the_readme_learns_uses_and_replaces_a_fix(folder):
         assert [run(), run()] == [(2, "WINTERLAUNCH26"), (1, "WINTERLAUNCH26")]
 
 
-@pytest.mark.runs("agents.py")
+@pytest.mark.runs("loop.py")
 def test_the_loop_written_by_hand_does_the_same(folder):
     document = ROOT / "docs" / "agents.md"
-    loop = next(text for name, _, text in document_blocks(document) if name == "agents.py")
+    loop = next(text for name, _, text in document_blocks(document) if name == "loop.py")
     provider = acme_provider()
     with serving(acme_app(provider)) as address:
         first, second = (output_of(loop, address) for _ in range(2))
         assert f"The first run prints `{first}`, the second `{second}`." in document.read_text("utf-8")
-        *_, block, input, amended = output_of((folder / "agents.py").read_text(), address).split("\n\n")
+        *_, block, input, amended = output_of((folder / "loop.py").read_text(), address).split("\n\n")
         assert '{"promo_code":"SUMMERSALE25"}' in block + input
         assert amended == "[{'promo_code': 'SUMMERSALE25'}] []"
         provider.registry.reload_table("active_csm_codes", set=ROTATED_CODES)

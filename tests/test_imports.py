@@ -30,6 +30,10 @@ PUBLIC = {
     "shelflife.integrations.litestar": {"ContractPlugin"},
     "shelflife.integrations.httpx": {"AsyncMemoryTransport", "MemoryTransport"},
     "shelflife.integrations.httpx2": {"AsyncMemoryTransport", "MemoryTransport"},
+    "shelflife.integrations.claude_agent_sdk": {"memory_hooks"},
+    "shelflife.integrations.langchain": {"MemoryMiddleware"},
+    "shelflife.integrations.openai_agents": {"memory_tool"},
+    "shelflife.integrations.pydantic_ai": {"MemoryToolset"},
     "shelflife.integrations.fastapi": {"install"},
     "shelflife.integrations.fastmcp": {"install"},
     "shelflife.integrations.mcp": {"install"},
@@ -90,6 +94,23 @@ def test_the_contract_and_the_agent_side_need_msgspec_alone():
     assert (outcome.returncode, outcome.stderr) == (0, "")
 
 
+FRAMEWORKS = {
+    "langchain": ("langchain", "langgraph"),
+    "openai_agents": ("agents",),
+    "pydantic_ai": ("pydantic_ai",),
+    "claude_agent_sdk": ("claude_agent_sdk",),
+}
+
+
+@pytest.mark.parametrize("module", FRAMEWORKS)
+def test_the_adapter_of_a_framework_needs_only_its_own(module):
+    others = {name for other in FRAMEWORKS.keys() - {module} for name in FRAMEWORKS[other]}
+    outcome = run(
+        f"import shelflife.integrations.{module}", *others, "fastapi", "litestar", "psycopg", "redis"
+    )
+    assert (outcome.returncode, outcome.stderr) == (0, "")
+
+
 def test_the_server_and_plain_asgi_need_no_framework():
     outcome = run("import shelflife.server, shelflife.integrations.asgi", *EXTRAS)
     assert (outcome.returncode, outcome.stderr) == (0, "")
@@ -140,6 +161,10 @@ def test_a_command_without_its_extra_says_what_to_install(command, extra):
         ),
         ("import shelflife.integrations.httpx2", "httpx2", "httpx2"),
         ("import shelflife.integrations.httpx", "httpx", "httpx"),
+        ("import shelflife.integrations.claude_agent_sdk", "claude_agent_sdk", "claude-agent-sdk"),
+        ("import shelflife.integrations.langchain", "langchain", "langchain"),
+        ("import shelflife.integrations.openai_agents", "agents", "openai-agents"),
+        ("import shelflife.integrations.pydantic_ai", "pydantic_ai", "pydantic-ai"),
         ("from shelflife.lab import play", "httpx2", "lab"),
     ],
 )

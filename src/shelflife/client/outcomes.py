@@ -72,6 +72,9 @@ def _of_error(error: BaseException) -> Reply | None:
             shown, reply = _of_text(text, is_error=True)
             if reply is not None:
                 error.args = (*error.args[:at], shown, *error.args[at + 1 :])
+                for name, value in vars(error).items():  # errors of frameworks keep their text a second time
+                    if isinstance(value, str) and value == text:
+                        setattr(error, name, shown)
                 return reply
     return None
 

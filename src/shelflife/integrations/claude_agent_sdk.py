@@ -1,0 +1,56 @@
+"""A memory in the hooks of the Claude Agent SDK, for the tools of one MCP server.
+
+options = ClaudeAgentOptions(mcp_servers={"billing": billing}, hooks=memory_hooks(Tools(Memory(), "mcp://billing"), "billing"))
+
+Hooks are told before and after a tool's use. They cannot call it again, and cannot change what the model is told of an error.
+"""
+
+import re
+from typing import Any
+
+from shelflife.client.tooling import Tools, Use
+from shelflife.extras import needing
+
+with needing("claude-agent-sdk"):
+    from claude_agent_sdk import HookContext, HookInput, HookJSONOutput, HookMatcher
+    from claude_agent_sdk.types import HookEvent
+
+__all__ = ["memory_hooks"]
+
+_MOST_BEGUN = 1024
+"""Uses that are begun and never ended, because somebody did not allow them, leave once there are more."""
+
+
+def memory_hooks(behind: Tools, server: str) -> dict[HookEvent, list[HookMatcher]]:
+    """Hooks by which the tools of an MCP server are used with what is remembered, and their outcomes are learned from.
+
+    `server` is what the options call it. The tools have the names that they have there.
+    """
+    prefix = f"mcp__{server}__"
+    begun: dict[str, Use] = {}
+
+    async def before(data: HookInput, use_id: str | None, _: HookContext) -> HookJSONOutput:
+        given: Any = data
+        use = await behind.begin(given["tool_name"].removeprefix(prefix), given["tool_input"])
+        begun[given["tool_use_id"]] = use
+        if len(begun) > _MOST_BEGUN:
+            begun.pop(next(iter(begun)))
+        if use.arguments == given["tool_input"]:
+            return {}
+        return {"hookSpecificOutput": {"hookEventName": "PreToolUse", "updatedInput": use.arguments}}
+
+    async def after(data: HookInput, use_id: str | None, _: HookContext) -> HookJSONOutput:
+        given: Any = data
+        use = begun.pop(given["tool_use_id"], None)
+        if use is not None and "error" in given:
+            await behind.end(use, given["error"], is_error=True)
+        elif use is not None:
+            await behind.end(use, {"content": given["tool_response"]})
+        return {}
+
+    of_the_server = re.escape(prefix) + ".*"
+    return {
+        "PreToolUse": [HookMatcher(of_the_server, [before])],
+        "PostToolUse": [HookMatcher(of_the_server, [after])],
+        "PostToolUseFailure": [HookMatcher(of_the_server, [after])],
+    }

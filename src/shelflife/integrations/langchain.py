@@ -1,0 +1,67 @@
+"""A memory around the tools of a LangChain agent: one middleware.
+
+agent = create_agent(model, tools, middleware=[MemoryMiddleware(Tools(Memory(), "tool://billing"))])
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+
+from shelflife.client.tooling import Run, Takes, Tools
+from shelflife.extras import needing
+
+with needing("langchain"):
+    from langchain.agents.middleware import AgentMiddleware
+    from langchain.agents.middleware.types import ToolCallRequest
+    from langchain_core.messages import ToolMessage
+    from langchain_core.tools import BaseTool
+    from langgraph.types import Command
+
+__all__ = ["MemoryMiddleware"]
+
+_Outcome: TypeAlias = ToolMessage | Command[Any]
+
+
+class MemoryMiddleware(AgentMiddleware[Any, Any]):
+    """Runs tools with what is remembered for their arguments, and learns from what they return or raise.
+
+    An agent with tools of several servers has one for each, with its own `operations`.
+    """
+
+    def __init__(self, behind: Tools) -> None:
+        super().__init__()
+        self._behind = behind
+
+    @property
+    def name(self) -> str:
+        """An agent takes no two of one name."""
+        return f"{type(self).__name__} of {self._behind.root}"
+
+    def wrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], _Outcome]
+    ) -> _Outcome:
+        """Around a tool of an agent that is invoked."""
+        return self._behind.call(*_called(request, handler))
+
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[_Outcome]]
+    ) -> _Outcome:
+        """The same where it is awaited."""
+        return await self._behind.call_async(*_called(request, handler))
+
+
+def _called(
+    request: ToolCallRequest, handler: Callable[[ToolCallRequest], object]
+) -> tuple[str, dict[str, Any], Run, Takes]:
+    call = request.tool_call
+
+    def run(arguments: dict[str, Any], _: object) -> object:
+        return handler(request.override(tool_call={**call, "args": arguments}))
+
+    return call["name"], call["args"], run, _taken_by(request.tool)
+
+
+def _taken_by(tool: BaseTool | None) -> Takes:
+    if tool is None:
+        return Takes()
+    schema: Any = tool.tool_call_schema  # itself, or a model of it
+    return Takes.from_schema(schema if isinstance(schema, dict) else schema.model_json_schema())

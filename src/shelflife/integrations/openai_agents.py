@@ -1,0 +1,51 @@
+"""A memory around the tools of the OpenAI Agents SDK: around a function tool, and around an MCP server.
+
+agent = Agent(name="Desk", tools=[memory_tool(subscribe, Tools(Memory(), "tool://billing"))])
+"""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from shelflife.client.tooling import Takes, Tools
+from shelflife.extras import needing
+
+with needing("openai-agents"):
+    from agents import FunctionTool
+    from agents.tool import set_function_tool_failure_error_function, with_function_tool_failure_error_handler
+    from agents.tool_context import ToolContext
+
+__all__ = ["memory_tool"]
+
+
+def memory_tool(tool: FunctionTool, behind: Tools) -> FunctionTool:
+    """The same tool, run with what is remembered for its arguments. What it raises is learned from, and then told as the tool would tell it."""
+    raising = copy.copy(tool)  # so that its error is seen before it is put into words
+    set_function_tool_failure_error_function(raising, None)
+    takes = Takes.from_schema(tool.params_json_schema)
+
+    async def invoke(context: ToolContext[Any], given: str) -> Any:
+        try:
+            arguments = msgspec.json.decode(given or "{}")
+        except msgspec.MsgspecError:
+            arguments = None
+        if not isinstance(arguments, Mapping):
+            return await raising.on_invoke_tool(context, given)  # which says what is wrong with it
+
+        def run(now: dict[str, Any], _: object) -> Any:
+            return raising.on_invoke_tool(context, given if now == arguments else _written(now))
+
+        return await behind.call_async(tool.name, arguments, run, takes)
+
+    return replace(tool, on_invoke_tool=with_function_tool_failure_error_handler(invoke, _told))
+
+
+def _written(arguments: dict[str, Any]) -> str:
+    return msgspec.json.encode(arguments).decode()
+
+
+def _told(tool: FunctionTool, error: Exception, given: str) -> None:
+    """The model is told of an error; nobody else has to be."""

@@ -1,0 +1,35 @@
+"""A memory around a toolset of Pydantic AI.
+
+agent = Agent(model, toolsets=[MemoryToolset(FunctionToolset([subscribe]), Tools(Memory(), "tool://billing"))])
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from shelflife.client.tooling import Takes, Tools
+from shelflife.extras import needing
+
+with needing("pydantic-ai"):
+    from pydantic_ai import RunContext
+    from pydantic_ai.tools import AgentDepsT
+    from pydantic_ai.toolsets import ToolsetTool, WrapperToolset
+
+__all__ = ["MemoryToolset"]
+
+
+@dataclass
+class MemoryToolset(WrapperToolset[AgentDepsT]):
+    """Runs the tools of another toolset with what is remembered for their arguments, and learns from what they return or raise."""
+
+    behind: Tools
+
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[AgentDepsT], tool: ToolsetTool[AgentDepsT]
+    ) -> Any:
+        """Around one call of a tool."""
+
+        def run(arguments: dict[str, Any], _: object) -> Any:
+            return super(MemoryToolset, self).call_tool(name, arguments, ctx, tool)
+
+        takes = Takes.from_schema(tool.tool_def.parameters_json_schema)
+        return await self.behind.call_async(name, tool_args, run, takes)

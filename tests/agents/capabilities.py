@@ -1,0 +1,37 @@
+"""What each adapter can do. The suite holds them to it, both ways, and the table in the documents says the same."""
+
+from typing import NamedTuple
+
+
+class Can(NamedTuple):
+    """What is not the same in all of them. Each learns, applies and evicts, also by errors of which only the text is kept."""
+
+    run_again: bool
+    """Run a tool again, so that a stale precondition is mended without a turn of the model."""
+
+    hide_the_trailer: bool
+    """Take the contract out of the text of an error before a model is shown it."""
+
+
+EVERYTHING = Can(run_again=True, hide_the_trailer=True)
+
+CAPABILITIES = {
+    "a function": EVERYTHING,
+    "LangChain": EVERYTHING,
+    "OpenAI Agents SDK": EVERYTHING,
+    "Pydantic AI": EVERYTHING,
+    "Claude Agent SDK": Can(run_again=False, hide_the_trailer=False),
+}
+
+_HEAD = """\
+| | learns, applies, evicts | by the text of an error | runs the tool again | hides the contract |
+| --- | --- | --- | --- | --- |
+"""
+
+
+def table():
+    """All of it, as it stands in the documents."""
+    return _HEAD + "".join(
+        f"| {name} | yes | yes | {' | '.join('yes' if one else 'no' for one in can)} |\n"
+        for name, can in CAPABILITIES.items()
+    )
