@@ -7,12 +7,14 @@ READY := .venv/.ready
 VENDORS := tests/lab/vendors
 STANDINS := $(VENDORS)/node_modules/.package-lock.json
 AGENTS_READY := .venv/.agents-ready
+PEERS := tests/agents/peers
+PEERS_READY := $(PEERS)/node_modules/.package-lock.json
 FRAMEWORKS := langchain openai-agents pydantic-ai claude-agent-sdk flask django  # extras that the group agents brings, and no demo needs
 RIVALS_READY := .venv/.rivals-ready
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE  # the tests start hundreds of processes, and none should compile everything anew
 
-.PHONY: help setup demo test check format bench bench-fleet schemas modules measured lock clean
+.PHONY: help setup demo test test-extras check format bench bench-fleet schemas modules measured lock clean
 
 help:  ## Show what there is to make
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 13
@@ -27,8 +29,8 @@ $(READY): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $(READY)
 
-$(STANDINS): $(VENDORS)/package-lock.json | $(READY)
-	@cd $(VENDORS) && $(CURDIR)/$(BIN)/npm ci --loglevel=error --no-audit --no-fund >/dev/null
+$(STANDINS) $(PEERS_READY): %/node_modules/.package-lock.json: %/package-lock.json | $(READY)
+	@cd $* && $(CURDIR)/$(BIN)/npm ci --loglevel=error --no-audit --no-fund >/dev/null
 	@touch $@
 
 demo: $(READY)  ## The story of one fix, then the paper's evaluation beside ours
@@ -42,13 +44,16 @@ $(AGENTS_READY): $(READY) tests/agents/requirements.lock
 test: $(READY) $(AGENTS_READY) $(STANDINS)  ## Run the whole suite
 	@$(BIN)/pytest --numprocesses=3 -q  # on two cores too: much of it waits for real servers
 
+test-extras: $(READY) $(AGENTS_READY) $(PEERS_READY)  ## Run what needs more than the suite: MCP's own programs and its conformance suite
+	@$(BIN)/pytest -q -s tests/agents/peers.py
+
 check: $(READY) $(AGENTS_READY)  ## Check format, lint, types (the documents' too), the import sentence and the locks
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/python -m tests.document_programs
 	@$(BIN)/lint-imports --no-cache
-	@! grep -n '://' requirements.lock tests/agents/requirements.lock benchmarks/requirements.lock $(VENDORS)/package-lock.json || { echo "a lock names an address"; exit 1; }
+	@! grep -n '://' requirements.lock tests/agents/requirements.lock benchmarks/requirements.lock $(VENDORS)/package-lock.json $(PEERS)/package-lock.json || { echo "a lock names an address"; exit 1; }
 
 format: $(READY)  ## Put the code into its format
 	@$(BIN)/ruff format .
@@ -78,7 +83,8 @@ lock: $(READY)  ## Resolve the dependencies anew (needs uv)
 	uv export --quiet --all-groups --no-group bench --no-group agents --all-extras $(FRAMEWORKS:%=--no-extra %) --no-header --no-emit-project --output-file requirements.lock
 	uv export --quiet --only-group agents --no-header --no-emit-project --output-file tests/agents/requirements.lock
 	uv export --quiet --only-group bench --no-header --no-emit-project --output-file benchmarks/requirements.lock
-	cd $(VENDORS) && $(CURDIR)/$(BIN)/npm install --package-lock-only --loglevel=error --no-audit --no-fund
+	for folder in $(VENDORS) $(PEERS); do (cd $$folder && $(CURDIR)/$(BIN)/npm install --package-lock-only --loglevel=error --no-audit --no-fund); done
+	$(BIN)/python -m tests.npm_locks $(VENDORS) $(PEERS)
 
 clean:  ## Remove everything that was made
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist shelflife-demo $(VENDORS)/node_modules
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist shelflife-demo $(VENDORS)/node_modules $(PEERS)/node_modules
