@@ -69,6 +69,16 @@ class Api:
             await say(200, {"open": True})
         elif headers.get(b"authorization") != b"Bearer ada":
             await say(401, {"error": "who are you?"}, (b"www-authenticate", b"Bearer"))
+        elif path == "/broken" or headers.get(b"x-answer") == b"broken":
+            status = 200 if path == "/broken" else 422
+            await send(
+                {
+                    "type": "http.response.start",
+                    "status": status,
+                    "headers": [JSON, (b"content-length", b"10")],
+                }
+            )
+            await send({"type": "http.response.body", "body": b"half", "more_body": True})
         elif path == "/me":
             await say(200, {"name": "ada"})
         elif path == "/orders":
@@ -115,11 +125,6 @@ class Api:
                 self.has_ended.set()
             leaving.cancel()
             await send({"type": "http.response.body", "body": b"data: 2\n\n"})
-        elif path == "/broken":
-            await send(
-                {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"10")]}
-            )
-            await send({"type": "http.response.body", "body": b"half", "more_body": True})
         elif path == "/silent":
             await asyncio.wait([asyncio.ensure_future(receive())])
         else:
@@ -395,6 +400,13 @@ def test_an_answer_that_breaks_off_is_not_taken_for_whole(explaining, caplog):
     with caplog.at_level(logging.WARNING, "shelflife"), pytest.raises(httpx2.RemoteProtocolError):
         explaining.get("/broken")
     assert "has broken off in the middle of an answer" in caplog.text
+
+
+def test_so_is_an_error_that_would_have_got_fixes(explaining, caplog):
+    with caplog.at_level(logging.WARNING, "shelflife"), pytest.raises(httpx2.RemoteProtocolError):
+        explaining.post("/orders", json=WANTED, headers={"X-Answer": "broken"})
+    assert "has broken off in the middle of an answer" in caplog.text
+    assert "Traceback" not in caplog.text
 
 
 def test_without_a_caller_the_endpoints_for_clients_are_the_apis(explaining, api):

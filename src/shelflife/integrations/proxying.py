@@ -222,14 +222,18 @@ class _Proxy:
         response = await self._answer(call)
         if response.is_success:
             pin.has_checked = True  # by the API
-        rest, parts = aiter(response.stream), None  # type: ignore[arg-type]
-        if 400 <= response.status_code < 500 and (
-            violations := self._violated(response, call, operation, pin)
-        ):
-            parts = await _with_fixes(
-                rest, feedback_members(self._provider.wire, violations, pin.face, pin.stamp)
-            )
-        await self._hand_back(response, call.scope, call.receive, send, rest, parts)
+        stream: AsyncIterator[bytes] = aiter(response.stream)  # type: ignore[arg-type]
+        body = _Body([], stream)
+        try:
+            if 400 <= response.status_code < 500 and (
+                violations := self._violated(response, call, operation, pin)
+            ):
+                members = feedback_members(self._provider.wire, violations, pin.face, pin.stamp)
+                body = await _with_fixes(stream, members)
+        except BaseException:
+            await response.aclose()
+            raise
+        await self._hand_back(response, call.scope, call.receive, send, body)
 
     async def _judge_precondition(self, call: _Call, operation: Operation, pin: Pin) -> None:
         """What a caller asks to be sure of is judged first, if that is one whom the API lets pass. What the policies say has time."""
@@ -262,20 +266,19 @@ class _Proxy:
         scope: Scope,
         receive: Receive,
         send: Send,
-        rest: AsyncIterator[bytes] | None = None,
-        parts: list[bytes] | None = None,
+        body: "_Body | None" = None,
     ) -> None:
-        """Send what the API answers as it comes, for as long as there is somebody to send it to. `parts` were read already."""
+        """Send what the API answers as it comes, for as long as there is somebody to send it to."""
+        body = body or _Body([], aiter(response.stream))  # type: ignore[arg-type]
         headers = [
             (name, self._upstream.own_path(value) if name == b"location" else value)
             for name, value in end_to_end(response.headers.raw)
         ]
-        if parts is not None and len(parts) == 1:
+        if body.rest is None:
             headers = [one for one in headers if one[0] != b"content-length"]
-            headers.append((b"content-length", b"%d" % len(parts[0])))
+            headers.append((b"content-length", b"%d" % sum(map(len, body.parts))))
         start = {"type": "http.response.start", "status": response.status_code, "headers": headers}
-        body = aiter(response.stream) if rest is None else rest  # type: ignore[arg-type]
-        streaming = asyncio.ensure_future(_stream(send, start, parts or [], body))
+        streaming = asyncio.ensure_future(_stream(send, start, body))
         leaving = asyncio.ensure_future(_gone(receive))
         try:
             await asyncio.wait({streaming, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -312,28 +315,44 @@ class _Proxy:
         await send({"type": "websocket.http.response.body", "body": answer.body})
 
 
-async def _with_fixes(rest: AsyncIterator[bytes], members: bytes) -> list[bytes]:
-    """The body of an error with these members added; or the parts of it that were read, where it takes none."""
+class _Body(NamedTuple):
+    """The body of what the API answers."""
+
+    parts: list[bytes]
+    """What was read of it already, or what is sent in its place."""
+
+    rest: AsyncIterator[bytes] | None = None
+    """What comes after that; None when the parts are all of it."""
+
+    end: httpx2.TransportError | None = None
+    """It has broken off after these parts, and does so for the client too."""
+
+
+async def _with_fixes(rest: AsyncIterator[bytes], members: bytes) -> _Body:
+    """The body of an error with these members added; as it is where it takes none."""
     parts, length = list[bytes](), 0
-    async for part in rest:
-        parts.append(part)
-        length += len(part)
-        if length > _LARGEST_HELD:
-            return parts
+    try:
+        async for part in rest:
+            parts.append(part)
+            length += len(part)
+            if length > _LARGEST_HELD:
+                return _Body(parts, rest)
+    except httpx2.TransportError as error:
+        return _Body(parts, rest, error)
     whole = b"".join(parts)
-    return [whole if b'"recovery_feedback"' in whole else stamped(whole, members) or whole]
+    return _Body([whole if b'"recovery_feedback"' in whole else stamped(whole, members) or whole])
 
 
-async def _stream(send: Send, start: dict[str, Any], parts: list[bytes], rest: AsyncIterator[bytes]) -> None:
+async def _stream(send: Send, start: dict[str, Any], body: _Body) -> None:
     await send(start)
     try:
-        if len(parts) == 1:
-            await send({"type": "http.response.body", "body": parts[0]})
-            return
-        for part in parts:
+        for part in body.parts:
             await send({"type": "http.response.body", "body": part, "more_body": True})
-        async for part in rest:
-            await send({"type": "http.response.body", "body": part, "more_body": True})
+        if body.end is not None:
+            raise body.end
+        if body.rest is not None:
+            async for part in body.rest:
+                await send({"type": "http.response.body", "body": part, "more_body": True})
     except httpx2.TransportError as error:
         # Without its end a response is not taken for whole: the server closes the connection.
         _log.warning("the API behind this proxy has broken off in the middle of an answer: %s", error)
