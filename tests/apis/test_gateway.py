@@ -12,6 +12,8 @@ import stripe
 from shelflife.apis.acme import acme_app, acme_provider
 from shelflife.apis.acme.gateway import Declined, GatewayDown, Order, StripeGateway
 from tests.calling import calling
+from tests.cli.commands import Serving
+from tests.document_programs import write_programs
 from tests.processes import started
 
 KEY = "sk_test_12345"
@@ -103,3 +105,34 @@ def test_a_gateway_that_does_not_answer_is_down():
     order = Order("cus_1", "plan_x", 500, "usd", "acme_pm_visa_credit", None)
     with pytest.raises(GatewayDown, match="does not answer"):
         StripeGateway(KEY, f"http://127.0.0.1:{free_port()}").subscribe(order)
+
+
+@pytest.mark.runs("stripe_contract.py", "stripe_agent.py")
+def test_a_proxy_explains_what_a_server_that_we_did_not_write_refuses(
+    address, stripe_api, tmp_path, customer
+):
+    write_programs(tmp_path)
+    stripe_api.plans.create(
+        {"id": "pro-2026", "amount": 1000, "currency": "usd", "interval": "month", "product": {"name": "Pro"}}
+    )
+    with Serving("proxy", tmp_path / "stripe_contract.py", "--upstream", address) as proxy:
+        through = str(proxy.client.base_url).rstrip("/")
+        agent = (tmp_path / "stripe_agent.py").read_text().replace("http://127.0.0.1:8080", through)
+        said = subprocess.run([sys.executable, "-c", agent], capture_output=True, text=True, check=False)
+        assert said.stdout.splitlines() == ["404 Not Found", "USE_PLAN pro-2026"], said.stderr
+        api = stripe.StripeClient(KEY, base_addresses={"api": through}).v1
+        method = payment_method(api, "4242424242424242")
+        api.payment_methods.attach(method, {"customer": customer})
+        api.customers.update(customer, {"invoice_settings": {"default_payment_method": method}})
+        made = api.subscriptions.create({"customer": customer, "items": [{"plan": "pro-2026"}]})
+        assert made.status == "active"
+        assert stripe_api.subscriptions.retrieve(made.id).customer == customer
+        assert (
+            "table_versions"
+            in proxy.client.post(
+                "/v1/subscriptions",
+                data={"customer": customer, "items[0][plan]": "pro"},
+                headers={"Authorization": f"Bearer {KEY}"},
+            ).json()
+        )
+        assert proxy.client.post("/v1/subscriptions", data={"items[0][plan]": "pro"}).status_code == 401

@@ -1,12 +1,16 @@
-"""`shelflife` as a person starts it: a real process with a clean environment."""
+"""`shelflife` with a clean environment: as a person starts it, in a process of its own, or without waiting for one."""
 
+import io
 import os
 import re
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
+from unittest import mock
 
 import httpx2
 
+from shelflife.cli import main
 from tests.processes import started
 
 SHELFLIFE = [sys.executable, "-m", "shelflife.cli"]
@@ -19,7 +23,7 @@ def environment(**variables):
 
 
 def run(*arguments, **variables):
-    """A command that has come to its end."""
+    """A process that has come to its end."""
     return subprocess.run(
         [*SHELFLIFE, *arguments],
         capture_output=True,
@@ -30,12 +34,28 @@ def run(*arguments, **variables):
     )
 
 
+def run_here(*arguments, **variables):
+    """The same in this process: for commands that come to their end soon, and of which only the words matter."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        mock.patch.dict(os.environ, environment(**variables), clear=True),
+        redirect_stdout(out),
+        redirect_stderr(err),
+    ):
+        try:
+            status = main([*arguments])
+        except SystemExit as ended:  # the parser's
+            status = ended.code
+    return subprocess.CompletedProcess(arguments, status, out.getvalue(), err.getvalue())
+
+
 class Serving:
-    """`shelflife serve` as a process, until the block ends."""
+    """`shelflife serve`, or another command that serves, as a process, until the block ends."""
 
     def __init__(self, *arguments, **variables):
+        command = [] if arguments[0] == "proxy" else ["serve"]
         self._started = started(
-            [*SHELFLIFE, "serve", *arguments, "--port", "0"],
+            [*SHELFLIFE, *command, *arguments, "--port", "0"],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from shelflife.cli import main
-from tests.cli.commands import Serving, run
+from tests.cli.commands import Serving, run, run_here
 from tests.processes import wait_until
 
 
@@ -42,7 +42,7 @@ def test_the_demo_tells_the_story_to_its_end_and_writes_a_report(tmp_path):
 
 def test_a_demo_that_cannot_write_says_so(tmp_path):
     (tmp_path / "file").write_text("")
-    outcome = run("demo", "--out", str(tmp_path / "file"))
+    outcome = run_here("demo", "--out", str(tmp_path / "file"))
     assert (outcome.returncode, outcome.stdout) == (1, "")  # before anything is played
     assert outcome.stderr == f"shelflife: cannot write {tmp_path / 'file' / 'exhibits'}: Not a directory\n"
 
@@ -66,11 +66,11 @@ def test_the_admin_token_comes_from_the_command_line_or_the_environment():
             )
 
 
-@pytest.mark.spec("7.11")
 def version_at(served):
     return served.client.get("/contract/state").json()["table_versions"]["active_csm_codes"]
 
 
+@pytest.mark.spec("7.11")
 def test_a_reload_survives_the_end_of_the_process_and_reaches_another(tmp_path):
     arguments = ("acme", "--admin-token", "t", "--state", str(tmp_path / "acme.db"))
     body = {"table": "active_csm_codes", "rows": {}, "version": "2"}
@@ -90,7 +90,7 @@ def test_an_interrupt_ends_it_without_a_traceback():
 
 
 def test_help_does_not_show_the_token():
-    outcome = run("serve", "--help", SHELFLIFE_ADMIN_TOKEN="s3cret-token")
+    outcome = run_here("serve", "--help", SHELFLIFE_ADMIN_TOKEN="s3cret-token")
     assert outcome.returncode == 0
     assert "s3cret-token" not in outcome.stdout
 
@@ -106,7 +106,7 @@ def test_a_port_that_is_taken_is_told_in_one_sentence():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = str(listener.getsockname()[1])
         assert_one_sentence(
-            run("serve", "acme", "--port", port),
+            run_here("serve", "acme", "--port", port),
             f"cannot listen on 127.0.0.1 port {port}: Address already in use",
         )
     assert_one_sentence(run("serve", "acme", "--port", "99999"), "cannot listen on 127.0.0.1 port 99999")
@@ -114,23 +114,28 @@ def test_a_port_that_is_taken_is_told_in_one_sentence():
 
 def test_a_wrong_state_file_is_told_in_one_sentence(tmp_path):
     (tmp_path / "text").write_text("no database" * 1000)
-    assert_one_sentence(run("serve", "acme", "--state", str(tmp_path / "text")), "file is not a database")
     assert_one_sentence(
-        run("serve", "acme", "--state", str(tmp_path / "no" / "x")), "unable to open database file"
+        run_here("serve", "acme", "--state", str(tmp_path / "text")), "file is not a database"
+    )
+    assert_one_sentence(
+        run_here("serve", "acme", "--state", str(tmp_path / "no" / "x")), "unable to open database file"
     )
 
 
 def test_a_bad_token_is_told_in_one_sentence():
-    assert_one_sentence(run("serve", "acme", "--admin-token", "a b"), "an admin token is printable ASCII")
+    assert_one_sentence(
+        run_here("serve", "acme", "--admin-token", "a b"), "an admin token is printable ASCII"
+    )
 
 
 def test_the_stripe_gateway_needs_a_key_and_an_address_that_is_one():
     stripe = ("serve", "acme", "--gateway", "stripe")
-    assert_one_sentence(run(*stripe), "needs an API key in $STRIPE_API_KEY")
+    assert_one_sentence(run_here(*stripe), "needs an API key in $STRIPE_API_KEY")
     assert_one_sentence(
-        run(*stripe, "--stripe-address", "nowhere", STRIPE_API_KEY="k"), "starts with http:// or https://"
+        run_here(*stripe, "--stripe-address", "nowhere", STRIPE_API_KEY="k"),
+        "starts with http:// or https://",
     )
-    assert_one_sentence(run("serve", "recipes", "--gateway", "stripe"), "only acme has a gateway")
+    assert_one_sentence(run_here("serve", "recipes", "--gateway", "stripe"), "only acme has a gateway")
 
 
 def test_the_stripe_gateway_that_cannot_be_reached_is_a_502():

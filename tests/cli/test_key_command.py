@@ -6,7 +6,7 @@ from shelflife.cli import main
 from shelflife.client.events import Distrusted
 from shelflife.integrations.ed25519 import SigningKey, trust
 from tests.acme_world import GOVERNED
-from tests.cli.commands import Serving, run
+from tests.cli.commands import Serving, run_here
 from tests.client.agents import Agent
 
 
@@ -74,20 +74,20 @@ def test_what_goes_wrong_is_one_sentence(arguments, told, tmp_path, monkeypatch,
 
 def test_a_server_that_signs_needs_a_state_file_and_endorsements_that_are_some(drawn, tmp_path):
     (old, _), _ = drawn
-    told = run("serve", "acme", "--port", "0", "--signing-key", str(old))
+    told = run_here("serve", "acme", "--port", "0", "--signing-key", str(old))
     assert (told.returncode, told.stderr) == (
         1,
         "shelflife: --signing-key needs --state: signed states are numbered across restarts\n",
     )
     state = ["--state", str(tmp_path / "state.db")]
-    told = run("serve", "acme", *state, "--signing-key", str(old), "--endorsement", str(old))
+    told = run_here("serve", "acme", *state, "--signing-key", str(old), "--endorsement", str(old))
     assert told.returncode == 1
     assert f"{old} holds no endorsement" in told.stderr
-    told = run("serve", "acme", *state, "--level", "0", "--signing-key", str(old))
+    told = run_here("serve", "acme", *state, "--level", "0", "--signing-key", str(old))
     assert told.stderr == "shelflife: at Level 0 there are no states to sign\n"
     binary = tmp_path / "binary"
     binary.write_bytes(b"\xff\xfe")
-    told = run("serve", "acme", *state, "--signing-key", str(old), "--endorsement", str(binary))
+    told = run_here("serve", "acme", *state, "--signing-key", str(old), "--endorsement", str(binary))
     assert f"{binary} holds no endorsement" in told.stderr
     assert main(["key", "new", str(old)]) == 1
 
@@ -98,13 +98,13 @@ def test_endorsements_that_lead_nowhere_are_refused(drawn, tmp_path, capsys):
     endorsement = tmp_path / "endorsement.json"
     endorsement.write_text(capsys.readouterr().out)
     state = ["--state", str(tmp_path / "state.db"), "--port", "0"]
-    told = run("serve", "acme", *state, "--signing-key", str(old), "--endorsement", str(endorsement))
+    told = run_here("serve", "acme", *state, "--signing-key", str(old), "--endorsement", str(endorsement))
     assert (
         told.stderr == f"shelflife: an endorsement says that {new_key} takes the place of the signing key\n"
     )
     forged = tmp_path / "forged.json"
     forged.write_text(endorsement.read_text().replace(old_key, SigningKey.new().key))
-    told = run("serve", "acme", *state, "--signing-key", str(new), "--endorsement", str(forged))
+    told = run_here("serve", "acme", *state, "--signing-key", str(new), "--endorsement", str(forged))
     assert "is not signed by" in told.stderr
     assert main(["key", "endorse", str(old), str(old)]) == 1
     assert capsys.readouterr().err == "shelflife: a key cannot take its own place\n"

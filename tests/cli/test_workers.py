@@ -10,7 +10,7 @@ import pytest
 from shelflife.client import Guard, Memory
 from shelflife.integrations.httpx2 import MemoryTransport
 from tests.acme_world import GOVERNED
-from tests.cli.commands import Serving, run
+from tests.cli.commands import Serving, run_here
 from tests.processes import started, wait_until
 
 ADMIN = {"Authorization": "Bearer t"}
@@ -18,7 +18,7 @@ ROTATED = {"table": "active_csm_codes", "set": {"plan_partner_growth": {"code": 
 
 
 def test_several_workers_without_a_log_are_refused_in_one_sentence():
-    refused = run("serve", "acme", "--port", "0", "--workers", "2")
+    refused = run_here("serve", "acme", "--port", "0", "--workers", "2")
     assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
     assert "--workers needs --state" in refused.stderr
 

@@ -1,5 +1,6 @@
 """A process that forks while threads use a memory: the child hangs on nothing that they held, and knows what they have not found out."""
 
+import gc
 import json
 import os
 import signal
@@ -35,10 +36,13 @@ def in_child(do):
 
 @pytest.fixture
 def switching_often():
-    before = sys.getswitchinterval()
+    """Threads take turns often, and memories that nobody holds go soon: a fork waits for every one that is there."""
+    interval, threshold = sys.getswitchinterval(), gc.get_threshold()
     sys.setswitchinterval(1e-5)
+    gc.set_threshold(700, 10, 10)
     yield
-    sys.setswitchinterval(before)
+    sys.setswitchinterval(interval)
+    gc.set_threshold(*threshold)
 
 
 def recalled(memory):

@@ -160,9 +160,9 @@ def test_a_memory_amends_and_tells():
 def test_a_refusal_is_told_to_the_user_once_for_each_field_and_reason(caplog):
     caplog.set_level(logging.INFO, "shelflife.memory")
     memory = Memory()
-    known = memory.store.known("https://a.example")
+    known = memory.store.known(ORIGIN)
     entries = [filed(entry(parameters={name: 1}, type=name)) for name in ("amount", "fee")]
-    memory.store.write("https://a.example", known.revision, Write(known.knowledge, put=entries))
+    memory.store.write(ORIGIN, known.revision, Write(known.knowledge, put=entries))
     for _ in range(3):
         assert len(memory.amend("https://a.example", "POST /x", {"plan": "basic"}).refused) == 2
     assert [(record.levelname, record.message) for record in caplog.records] == [

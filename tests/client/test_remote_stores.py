@@ -1,6 +1,7 @@
 """One memory for many agents, on engines that are real: what is shared, what it costs, and what happens when an engine does not answer."""
 
 import asyncio
+import json
 import threading
 import time
 from contextlib import closing
@@ -12,7 +13,7 @@ import psycopg
 import pytest
 import redis
 
-from shelflife.client import Guard, InProcessStore, Knowledge, Memory, SqliteStore, StoreError, Write
+from shelflife.client import Guard, InProcessStore, Knowledge, Memory, Reply, SqliteStore, StoreError, Write
 from shelflife.client.asking import advanced_in_thread
 from shelflife.client.events import Evicted, Stored, StoreFailed
 from shelflife.client.postgres import PostgresStore
@@ -74,6 +75,77 @@ def test_a_lesson_costs_a_look_and_a_write_once_its_shape_is_known(where, opened
     assert trips_to_learn({"b": 4}) == ["_look", "_written"]
     for fields in ({"a": 2}, {"b": 3}, {"b": 4}):
         assert memory.recall("http://h", OPERATION, fields)
+
+
+def changed(row, since, version):
+    """What a server answers when it is asked which rows of its table have changed."""
+    told = {"since": since, "version": version, "known": True, "added": [], "removed": [], "changed": [row]}
+    return Reply(200, json.dumps({"tables": {"t": told}, "table_versions": {"t": version}}).encode())
+
+
+def test_an_eviction_costs_a_look_before_the_server_is_asked_and_a_write(where, opened):
+    memory, events, asked = opened(where), [], []
+    memory.observe(said(rejection()))
+
+    def answer(question):
+        asked.append(question)
+        return changed("k", "1", "2")
+
+    moved = said(STAMPS | {"table_versions": {"t": "2"}})
+    trips = trips_of(memory, lambda: events.extend(memory.observe(moved, answer)))
+    assert [type(event) for event in events] == [Evicted]
+    assert len(asked) == 1
+    assert trips == [
+        "_look",
+        "_look",
+        "_written",
+    ]  # the second counts, for a server may make so many go, and no more
+    assert memory.recall("http://h", OPERATION, {}) == []
+
+
+def test_who_has_not_heard_that_another_has_dealt_with_a_movement_asks_no_server_about_it(where, opened):
+    one, other, asked = opened(where), opened(where), []
+    one.observe(said(rejection()))
+    assert len(other.recall("http://h", OPERATION, {})) == 1
+    moved = said(STAMPS | {"table_versions": {"t": "2"}})
+    one.observe(moved, lambda question: changed("another", "1", "2"))
+    other.observe(moved, asked.append)
+    assert asked == []
+    assert len(other.recall("http://h", OPERATION, {})) == 1
+
+
+def test_a_reply_of_the_state_that_was_last_seen_does_not_hide_that_another_has_seen_a_later_one(
+    where, opened
+):
+    one, other, asked = opened(where), opened(where), []
+    one.observe(said(rejection()))
+    assert len(other.recall("http://h", OPERATION, {})) == 1
+    fix = {"parameters": {"x": 2}, "tables": [{"table": "t", "version": "2"}]}
+    one.observe(
+        said(rejection(**fix) | {"table_versions": {"t": "2"}}), lambda question: changed("k", "1", "2")
+    )
+    assert [entry.parameters for entry in one.recall("http://h", OPERATION, {})] == [{"x": 2}]
+
+    def answer(question):
+        asked.append(question)
+        return Reply(200, json.dumps({"table_versions": {"t": "1"}, "rules_version": "abc"}).encode())
+
+    other.observe(said(STAMPS), answer)  # the server was rolled back
+    assert asked
+    assert one.recall("http://h", OPERATION, {}) == []
+
+
+def test_a_lesson_that_is_decided_on_what_has_passed_is_decided_anew(where, opened):
+    one, other = opened(where), opened(where)
+    one.observe(said(rejection(when={"a": 1})))
+    assert len(other.recall("http://h", OPERATION, {"a": 1})) == 1
+    one.observe(said(rejection(when={"b": 1}, type="G")))
+    other.observe(said(rejection(when={"c": 1}, type="H")))
+    assert {entry.type for entry in one.recall("http://h", OPERATION, {"a": 1, "b": 1, "c": 1})} == {
+        "F",
+        "G",
+        "H",
+    }
 
 
 def test_statements_that_were_planned_over_empty_tables_find_entries_by_their_places(postgres_url):
@@ -281,7 +353,7 @@ def test_a_full_valkey_is_a_store_error_and_what_is_there_can_be_read(valkey_url
 def test_another_format_is_refused(valkey_url, postgres_url):
     with closing(redis.Redis.from_url(valkey_url)) as client, closing(ValkeyStore(valkey_url)) as store:
         client.set("shelflife:default:format", 9)
-        with pytest.raises(StoreError, match="has format 9; this version of shelflife reads 1"):
+        with pytest.raises(StoreError, match="has format 9; this version of shelflife reads 2"):
             store.known(ORIGIN)
     with closing(PostgresStore(postgres_url)) as first, closing(PostgresStore(postgres_url)) as second:
         put(first, entry())
@@ -437,9 +509,9 @@ def test_a_write_that_fails_in_the_middle_leaves_what_is_known_as_it_was(valkey_
     with closing(redis.Redis.from_url(valkey_url)) as client, closing(ValkeyStore(valkey_url)) as store:
         put(store, entry())
         known = store.known(ORIGIN)
-        client.hdel(f"shelflife:{{default {ORIGIN}}}:filed", entry().id)
+        client.hdel(f"shelflife:{{default {ORIGIN}}}:entries", entry().id)
         moved = Knowledge(versions=Versions({"codes": "9"}))
-        with pytest.raises(StoreError, match="is not filed"):
+        with pytest.raises(StoreError, match="is not there"):
             store.write(ORIGIN, known.revision, Write(moved, drop=["t"]))
         assert store.known(ORIGIN) == known
 

@@ -355,5 +355,7 @@ class StoreMachine(RuleBasedStateMachine):
                     assert store.count(origin, tag) == count == len(store.tagged(origin, tag))
 
 
-StoreMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=20)
+StoreMachine.TestCase.settings = settings(
+    max_examples=25 if settings().max_examples < 1000 else 400, stateful_step_count=20
+)
 TestStoreMachine = StoreMachine.TestCase

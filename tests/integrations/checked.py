@@ -14,6 +14,7 @@ from shelflife.integrations.fastapi import install
 from shelflife.integrations.litestar import ContractPlugin
 from shelflife.integrations.starlette import install as install_in_starlette
 from shelflife.server import Provider, fix
+from tests.integrations.wsgi_apps import django_asgi_with, django_with, flask_with, over_asgi
 
 WANTED = {"plan": "growth"}
 
@@ -97,4 +98,7 @@ FRAMEWORKS = {
     "mounted": mounted_in_starlette,
     "litestar": litestar_with,
     "plain": plain_with,
+    "flask": lambda provider, path: over_asgi(flask_with(provider, path)),
+    "django": lambda provider, path: over_asgi(django_with(provider, path)),
+    "django asgi": django_asgi_with,
 }

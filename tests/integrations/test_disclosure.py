@@ -177,7 +177,7 @@ PUBLIC = {b"Nobody7", b"ed25519"}
 
 
 @pytest.mark.spec("14.1", "14.3", "14.4", "14.5")
-@settings(max_examples=15 if settings().max_examples < 1000 else 300)
+@settings(max_examples=8 if settings().max_examples < 1000 else 300)
 @given(
     rounds=st.lists(st.tuples(drifts, st.sampled_from(sorted(KEY_OF))), min_size=1, max_size=3),
     level=st.sampled_from([1, 4, 5, 6, 6]),

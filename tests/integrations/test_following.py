@@ -37,7 +37,6 @@ from tests.integrations.followers import (
     shop,
     shop_app,
 )
-from tests.processes import started
 
 
 @pytest.fixture
@@ -194,20 +193,20 @@ with serving(shop_app(provider), port=int(port)) as address:
 
 
 @contextmanager
-def server_of(port, code, log):
-    command = [sys.executable, "-c", SERVER, port, code, log]
-    with started(command, stdin=-1, stdout=-1, text=True) as process:
-        yield process, *process.stdout.readline().split()
+def server_of(nursery, port, code, log):
+    """It is killed where the block ends."""
+    with nursery.forked(SERVER, port, code, log) as process:
+        yield process.stdout.readline().split()
 
 
 @pytest.mark.spec("13.12")
 @pytest.mark.parametrize("has_log", [False, True], ids=["without a log", "with a log"])
-def test_a_server_that_is_killed_and_back_is_heard_at_once(tmp_path, following, has_log):
+def test_a_server_that_is_killed_and_back_is_heard_at_once(tmp_path, nursery, following, has_log):
     """Trial follow_restart: after seven restarts it came 24 to 29 s late."""
     log = tmp_path / "log.db" if has_log else ""
     down_and_late_s = []
     with contextlib.ExitStack() as stack:
-        with server_of(0, "C0", log) as (_, address, position):
+        with server_of(nursery, 0, "C0", log) as (address, position):
             port = int(address.rpartition(":")[2])
             learning = remembering(address, {"plan": "a"}, {"plan": "same"})
             memory, client = stack.enter_context(learning)
@@ -215,7 +214,7 @@ def test_a_server_that_is_killed_and_back_is_heard_at_once(tmp_path, following, 
             assert follower.wait_for(position, SOON_S)
         for number in range(1, 5):
             killed_at = time.monotonic()
-            with server_of(port, f"C{number}", log) as (_, _, position):
+            with server_of(nursery, port, f"C{number}", log) as (_, position):
                 back_at = time.monotonic()
                 assert follower.wait_for(position, 3 * SOON_S)
                 down_and_late_s.append((back_at - killed_at, time.monotonic() - back_at))

@@ -7,7 +7,6 @@ import itertools
 import json
 import random
 import socket
-import sys
 import threading
 import time
 import zlib
@@ -38,7 +37,6 @@ from tests.integrations.followers import (
     silence,
     silent_feed,
 )
-from tests.processes import started
 
 
 @pytest.fixture
@@ -115,13 +113,11 @@ with {"Follower": Follower, "InATask": InATask}[kind](memory, address) as follow
 
 @pytest.mark.spec("13.11")
 @pytest.mark.parametrize("way", ["a line", "an event", "feed in gzip", "answer", "answer in gzip"])
-def test_a_server_cannot_make_it_use_much_memory(following, way):
+def test_a_server_cannot_make_it_use_much_memory(nursery, following, way):
     """Trial follow_bomb: 199 KB sent, 442 MB used."""
     hostile = Hostile(way)
-    with serving(hostile) as address:
-        command = [sys.executable, "-c", MEASURED, following.__name__, address]
-        with started(command, stdout=-1, text=True) as process:
-            told, _ = process.communicate(timeout=30)
+    with serving(hostile) as address, nursery.forked(MEASURED, following.__name__, address) as process:
+        told = process.stdout.read()
     used_mb, _, why = told.strip().partition(" ")
     assert float(used_mb) < 16, (why, hostile.sent)
     assert hostile.sent > 100_000

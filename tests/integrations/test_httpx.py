@@ -1,4 +1,4 @@
-"""A memory behind a real HTTP client, blocking and async, of either library."""
+"""A memory behind a real HTTP client, blocking and async, of every library."""
 
 import asyncio
 import json
@@ -15,6 +15,7 @@ from shelflife.client.guard import Guard
 from shelflife.contract.positions import Named
 from shelflife.testing import serving
 from tests.acme_world import GOVERNED
+from tests.integrations.other_clients import OTHERS
 from tests.integrations.transports import async_memory_transport, memory_transport
 
 
@@ -29,7 +30,7 @@ def address(provider):
         yield address
 
 
-@pytest.fixture(params=[httpx2, httpx], ids=["httpx2", "httpx"])
+@pytest.fixture(params=[httpx2, httpx, *OTHERS], ids=lambda library: library.__name__)
 def library(request):
     return request.param
 

@@ -1,4 +1,4 @@
-"""The transports of both libraries, by the library that the transport underneath is of."""
+"""The transports of all libraries, by the library that the transport underneath is of."""
 
 import httpx
 
@@ -10,11 +10,15 @@ __all__ = ["async_memory_transport", "memory_transport"]
 
 def memory_transport(memory, transport, **options):
     """A memory behind a blocking client."""
+    if hasattr(transport, "with_memory"):
+        return transport.with_memory(memory, transport, **options)
     library = classic if isinstance(transport, httpx.BaseTransport) else modern
     return library.MemoryTransport(memory, transport, **options)
 
 
 def async_memory_transport(memory, transport, **options):
     """A memory behind an async client."""
+    if hasattr(transport, "with_memory"):
+        return transport.with_memory(memory, transport, **options)
     library = classic if isinstance(transport, httpx.AsyncBaseTransport) else modern
     return library.AsyncMemoryTransport(memory, transport, **options)

@@ -131,6 +131,24 @@ def test_another_seed_or_wording_has_its_own_answers(play):
     assert play("both", spec(seed=1), spec(wording="terse"))[1] == 2 * PROBES
 
 
+def test_a_model_can_be_held_to_so_many_tokens_and_has_its_own_answers_then(play, vendor):
+    _, count = play("first", spec())
+    assert {one["max_tokens"] for one in vendor.asked[PROBES:]} == {4096}
+    (score,), held_count = play("held", RunSpec("undrifted", "A1", f"{MODEL}?max_tokens=256"))
+    assert held_count == count
+    assert {one["max_tokens"] for one in vendor.asked[PROBES:]} == {256}
+    assert {one["model"] for one in vendor.asked} == {"any"}
+    assert score.spec.planner == f"{MODEL}?max_tokens=256"
+
+
+@pytest.mark.parametrize("ending", ["?", "?max_tokens=", "?max_tokens=0", "?max_tokens=x", "?seed=1"])
+def test_another_ending_of_a_models_name_is_refused(ending, tmp_path, capsys):
+    planner = ["--planner", MODEL + ending]
+    assert main(["lab", "run", "undrifted", *planner, "--out", str(tmp_path / "records")]) == 1
+    told = capsys.readouterr().err
+    assert f"a model's name may end in ?max_tokens=256, and not in {ending}" in told
+
+
 def test_answers_of_which_no_two_need_be_the_same_are_not_kept(vendor, address, tmp_path):
     vendor.refusal = "Unsupported value: 'temperature' does not support 0 with this model."
     scenario = load("undrifted")

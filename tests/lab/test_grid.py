@@ -58,7 +58,7 @@ def test_runs_that_are_the_same_are_played_once(tmp_path):
         RunSpec(one, "A2D", "compliant"),
         RunSpec(copy, "A2D", "compliant"),
     ]
-    outcome = execute(specs, tmp_path / "records", worker_count=2)
+    outcome = execute(specs, tmp_path / "records", job_count=2)
     assert (len(outcome.scores), outcome.failures) == (1, [])
     [path] = (tmp_path / "records").iterdir()
     assert sum(isinstance(record, RunStarted) for record in read_records(path)) == 1
@@ -171,13 +171,13 @@ from shelflife.lab.spec import RunSpec
 from shelflife.lab.grid import execute
 
 def report(count):
-    print(*(worker.pid for worker in multiprocessing.active_children()), flush=True)
+    print(*(job.pid for job in multiprocessing.active_children()), flush=True)
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background has it ignored
     two = Conduct(agents=2)  # they share a file
     specs = [RunSpec("drifted", "A2D", "compliant", seed, conduct=two) for seed in range(100)]
-    outcome = execute(specs, Path(sys.argv[1]), worker_count=2, on_episodes=report)
+    outcome = execute(specs, Path(sys.argv[1]), job_count=2, on_episodes=report)
     print({failure.why for failure in outcome.failures}, flush=True)
 """
 
@@ -186,7 +186,7 @@ LONGEST_END_S = 30
 
 @contextlib.contextmanager
 def many(folder):
-    """A hundred runs in two workers, the first episode of which has been played; and the ids of the workers.
+    """A hundred runs in two jobs, the first episode of which has been played; and the ids of the jobs.
 
     They all write to the same pipe, so it ends when the last of them has.
     """
@@ -198,9 +198,9 @@ def many(folder):
     piped["env"] = {**os.environ, "TMPDIR": str(scratch)}
     with started([sys.executable, program, folder], **piped, start_new_session=True) as process:
         try:
-            workers = [int(pid) for pid in process.stdout.readline().split()]
-            assert len(workers) == 2
-            yield process, workers
+            jobs = [int(pid) for pid in process.stdout.readline().split()]
+            assert len(jobs) == 2
+            yield process, jobs
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # whoever has outlived the main process
@@ -218,7 +218,7 @@ def test_ctrl_c_ends_the_runs_and_leaves_no_process_and_no_file_but_records(tmp_
     assert list((tmp_path / "scratch").iterdir()) == []
 
 
-def test_workers_end_when_the_main_process_is_killed(tmp_path):
+def test_jobs_end_when_the_main_process_is_killed(tmp_path):
     with many(tmp_path / "records") as (process, _):
         begun_count = len(list((tmp_path / "records").iterdir()))
         process.kill()
@@ -226,9 +226,9 @@ def test_workers_end_when_the_main_process_is_killed(tmp_path):
     assert len(list((tmp_path / "records").iterdir())) <= begun_count + 2
 
 
-def test_a_worker_that_dies_makes_failures_and_no_traceback(tmp_path):
-    with many(tmp_path / "records") as (process, workers):
-        os.kill(workers[0], signal.SIGKILL)
+def test_a_job_that_dies_makes_failures_and_no_traceback(tmp_path):
+    with many(tmp_path / "records") as (process, jobs):
+        os.kill(jobs[0], signal.SIGKILL)
         out, told = process.communicate(timeout=LONGEST_END_S)
     assert (process.returncode, told) == (0, "")
     assert "a process that plays runs has died" in out

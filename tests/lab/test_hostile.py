@@ -54,7 +54,7 @@ LIKE = 'name = "mine"\ntitle = "Mine"\nlike = "undrifted"\n'
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        ('hostile = "bites"', "line 4: invalid enum value 'bites'"),
+        ('hostile = "bites"', "line 4: 'hostile' cannot be 'bites'; there is "),
         ('hostile = "injects"', "a server that injects says what it wants, and no other does"),
         ("wants = { amount = 7 }", "a server that injects says what it wants, and no other does"),
         ('hostile = "injects"\nwants = 5', "line 5: expected `object`, got `int`"),

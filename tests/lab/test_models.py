@@ -109,7 +109,7 @@ def test_a_whole_conversation_is_sent(llmock):
         Message("assistant", "{}"),
         Message("user", "the plan is missing"),
     ]
-    with planner_for("openai-api/local/any", llmock.base_url(), seed=7, max_tokens=300) as planner:
+    with planner_for("openai-api/local/any?max_tokens=300", llmock.base_url(), seed=7) as planner:
         planner.propose(conversation)
     sent = llmock.last_request.body
     assert [(message["role"], message["content"]) for message in sent["messages"]] == [

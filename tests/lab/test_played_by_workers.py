@@ -15,13 +15,14 @@ import redis
 from shelflife.cli import main
 from shelflife.lab.grid import execute
 from shelflife.lab.records import RunStarted, read_records
+from shelflife.lab.runner import LabError, pushed
+from shelflife.lab.scenarios import load
 from shelflife.lab.scores import score_of
 from shelflife.lab.spec import ADDRESSES, Conduct, RunSpec
-from shelflife.lab.workers import Workers, WorkersError, served_by_workers
+from shelflife.lab.workers import served_by_workers
+from tests.cli.commands import SHELFLIFE, environment
 from tests.lab.played_runs import recorded
 from tests.processes import descendants_of, is_running, started, wait_until
-
-ROTATED = {"table": "active_csm_codes", "set": {"plan_partner_growth": {"code": "WINTERLAUNCH26"}}}
 
 
 @pytest.mark.parametrize(
@@ -96,6 +97,28 @@ def test_nothing_is_left_in_an_engine(postgres, valkey, monkeypatch, capsys):
         assert (named, list(client.scan_iter("*lab-*"))) == ([], [])
 
 
+@pytest.mark.parametrize("flags", ["--jobs 2", "--workers 2 --log postgres"])
+def test_ctrl_c_is_one_sentence_and_leaves_nothing_in_an_engine(flags, postgres, valkey):
+    command = f"lab run drifted rules recipes --arm exact --store valkey {flags}".split()
+    addresses = {ADDRESSES["postgres"]: postgres.url, ADDRESSES["valkey"]: valkey.url}
+    with (
+        closing(redis.Redis.from_url(valkey.url)) as client,
+        started([*SHELFLIFE, *command], stderr=-1, text=True, env=environment(**addresses)) as process,
+    ):
+        if "--jobs" in flags:  # while they start
+            wait_until(lambda: len(descendants_of(process.pid)) > 1)
+        else:
+            wait_until(lambda: list(client.scan_iter("*lab-*")))
+        process.send_signal(signal.SIGINT)
+        told = process.stderr.read()
+        assert process.wait() == 130
+        assert told.strip() == (
+            "shelflife: interrupted: nothing is kept; with --out DIR it could be gone on with"
+        )
+        if "--jobs" not in flags:
+            assert list(client.scan_iter("*lab-*")) == []
+
+
 @pytest.mark.parametrize(
     "conduct", [Conduct(fresh="feed"), Conduct(form="compact", precondition=True, agents=2)]
 )
@@ -132,13 +155,21 @@ def test_the_records_say_how_many_workers_there_were(tmp_path, capsys):
 
 
 def test_workers_that_do_not_come_to_one_state_are_one_sentence():
-    with served_by_workers("acme", 6, "t", 1) as one, served_by_workers("acme", 6, "t", 1) as other:
-        reload = f"{one.address}/admin/reload-table"
-        answer = httpx2.post(reload, json=ROTATED, headers={"Authorization": "Bearer t"}, trust_env=False)
-        assert answer.status_code == 200
-        apart = Workers(one.address, one.log, one.connections | other.connections)
-        with pytest.raises(WorkersError, match=r"the 2 workers have not come to one state within 0\.1 s"):
-            apart.agree(0.1)
+    before = {*descendants_of(os.getpid())}
+    drift = load("silent").drift[0]
+    with (
+        served_by_workers("acme", 6, "t", 2) as workers,
+        httpx2.Client(base_url=workers.address, trust_env=False) as client,
+    ):
+        _, *processes = [pid for pid in descendants_of(os.getpid()) if pid not in before]
+        assert len(processes) == 2
+        os.kill(processes[0], signal.SIGSTOP)
+        try:
+            told = rf"1 of 2 workers have not come to the state after the drift of episode {drift.after} within 0\.1 s"
+            with pytest.raises(LabError, match=told):
+                pushed(drift, client, "t", 0.1)
+        finally:
+            os.kill(processes[0], signal.SIGCONT)
 
 
 def test_a_run_whose_workers_are_killed_fails_in_one_sentence_and_leaves_no_file(tmp_path, monkeypatch):
@@ -172,7 +203,7 @@ def report(count):
 
 specs = [RunSpec("drifted", arm, "compliant", conduct=Conduct(workers=2)) for arm in ("A1", "A2D")]
 if __name__ == "__main__":
-    execute(specs, Path(sys.argv[1]), worker_count=int(sys.argv[2]), on_episodes=report)
+    execute(specs, Path(sys.argv[1]), job_count=int(sys.argv[2]), on_episodes=report)
 """
 
 
@@ -206,6 +237,6 @@ def test_a_run_that_has_ended_leaves_no_process_and_no_file(tmp_path, monkeypatc
     with served_by_workers("recipes", 6, "t", 2) as workers:
         assert len({*descendants_of(os.getpid())} - before) >= 3
         assert list(tmp_path.glob("shelflife-lab-*/log.db"))
-        workers.agree(1)
+        assert httpx2.get(f"{workers.address}/contract/state", trust_env=False).status_code == 200
     assert {*descendants_of(os.getpid())} <= before
     assert not list(tmp_path.iterdir())

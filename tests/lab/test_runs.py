@@ -47,15 +47,15 @@ def test_a_run_that_is_recorded_whole_is_not_played_again(tmp_path):
     assert scores_in(tmp_path) == sorted(first.scores, key=lambda score: score.spec.arm)
 
 
-def test_workers_play_the_same_runs(tmp_path):
+def test_jobs_play_the_same_runs(tmp_path):
     specs = [
         RunSpec("undrifted", arm, "sim:gemini-3.5-flash", seed) for arm in ("A1", "A2D") for seed in (0, 1)
     ]
     done = []
-    by_workers = execute(specs, tmp_path / "workers", worker_count=2, on_episodes=done.append)
+    by_jobs = execute(specs, tmp_path / "jobs", job_count=2, on_episodes=done.append)
     alone = execute(specs, tmp_path / "alone")
     assert sum(done) == 4 * 36
-    for left, right in zip(by_workers.scores, alone.scores, strict=True):
+    for left, right in zip(by_jobs.scores, alone.scores, strict=True):
         assert (left.retries, left.tokens, left.classes) == (right.retries, right.tokens, right.classes)
 
 

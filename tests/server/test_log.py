@@ -76,6 +76,15 @@ def test_reloads_of_tables_and_rules_survive_a_restart(place):
 
 
 @pytest.mark.spec("7.4", "7.11")
+def test_a_row_with_the_longest_key_there_may_be_is_kept(place):
+    keys = [random.Random(seed).randbytes(512).hex() for seed in range(2)]
+    with Opened(place) as reg:
+        reg.reload_table("codes", set={key: {"code": "X"} for key in keys})
+        reg.reload_table("codes", remove=keys[:1])
+    with Opened(place) as reg:
+        assert {*reg.state.tables["codes"].rows} == {*CODES, keys[1]}
+
+
 def test_given_versions_and_the_bound_of_the_log_survive_a_restart(place, small_tails):
     with Opened(place) as reg:
         for number in range(50):

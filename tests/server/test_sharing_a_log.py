@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import httpx2
@@ -17,9 +18,9 @@ from shelflife.client import Guard, Memory
 from shelflife.integrations.httpx2 import MemoryTransport
 from shelflife.server import sql_log
 from shelflife.server.logs import is_url, log_at
-from tests.processes import started, wait_until
+from tests.processes import wait_until
 
-WORKER = Path(__file__).with_name("shop_worker.py")
+WORKER = Path(__file__).with_name("shop_worker.py").read_text("utf-8")
 ADMIN = {"Authorization": "Bearer t"}
 ORDER = {"plan": "growth"}
 
@@ -53,22 +54,19 @@ class Worker:
         self.process.wait()
 
 
+@pytest.fixture
+def workers_over(nursery):
+    return partial(_workers_over, nursery)
+
+
 @contextmanager
-def workers_over(path):
+def _workers_over(nursery, path):
     """Gives what starts workers, at the same time if there are several, until the block ends."""
     with ExitStack() as stack:
 
         def start(*releases, code="SUMMER"):
             processes = [
-                stack.enter_context(
-                    started(
-                        [sys.executable, WORKER, path, release, code],
-                        stdin=subprocess.PIPE,
-                        stdout=subprocess.PIPE,
-                        text=True,
-                    )
-                )
-                for release in releases
+                stack.enter_context(nursery.forked(WORKER, path, release, code)) for release in releases
             ]
             for process in processes:
                 assert process.stdout.readline() == "loaded\n"
@@ -125,7 +123,7 @@ class Meanings:
 
 
 @pytest.mark.spec("7.14")
-def test_in_a_rolling_deploy_a_position_means_one_thing_and_no_stale_fix_is_used(tmp_path):
+def test_in_a_rolling_deploy_a_position_means_one_thing_and_no_stale_fix_is_used(workers_over, tmp_path):
     balancer, meanings = Balancer(), Meanings()
     transport = MemoryTransport(Memory(), balancer, guard=Guard())
     with (
@@ -194,7 +192,9 @@ class Reloads:
 
 
 @pytest.mark.spec("7.11", "7.14")
-def test_a_worker_that_is_killed_in_a_reload_leaves_the_old_or_the_new_state_whole_for_all(tmp_path):
+def test_a_worker_that_is_killed_in_a_reload_leaves_the_old_or_the_new_state_whole_for_all(
+    workers_over, tmp_path
+):
     chance = random.Random(3)
     number = 0
     with workers_over(tmp_path / "shop.db") as start:
@@ -235,7 +235,7 @@ def at_once(*functions):
 
 
 @pytest.mark.spec("7.14")
-def test_of_two_reloads_at_once_to_two_workers_none_is_lost_unawares(tmp_path):
+def test_of_two_reloads_at_once_to_two_workers_none_is_lost_unawares(workers_over, tmp_path):
     with workers_over(tmp_path / "shop.db") as start:
         one, other = start("old", "old")
         for turn in range(25):
@@ -274,7 +274,7 @@ def parts_of(change):
 
 
 @pytest.mark.spec("7.14")
-def test_workers_that_start_together_take_up_what_is_declared_anew_once(tmp_path):
+def test_workers_that_start_together_take_up_what_is_declared_anew_once(workers_over, tmp_path):
     place, expected = tmp_path / "shop.db", [{"policies"}]
     with workers_over(place) as start:
         for worker in start("old"):

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from shelflife import __version__
-from shelflife.cli import demo, key, lab, log, memory, serve, table
+from shelflife.cli import demo, key, lab, log, memory, proxy, serve, table
 from shelflife.cli.errors import CommandError
 
 __all__ = ["main"]
@@ -20,6 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     demo.add_to(commands)
     serve.add_to(commands)
+    proxy.add_to(commands)
     memory.add_to(commands)
     key.add_to(commands)
     log.add_to(commands)

@@ -98,7 +98,7 @@ def _add_run(verbs: "Verbs") -> None:
         help="keep what a model answers here, and do not ask again what it has answered before in any run",
     )
     run.add_argument("--json", action="store_true", help="print the scores for programs")
-    _add_playing(run, worker_count=1, kept=f"those of a model go to {_MODEL_RECORDS} by default")
+    _add_playing(run, job_count=1, kept=f"those of a model go to {_MODEL_RECORDS} by default")
     run.set_defaults(run=_run)
 
 
@@ -109,7 +109,7 @@ def _add_grid(verbs: "Verbs") -> None:
         description="Play the paper's 250 runs with simulated planners that are tuned to its models, and those that need"
         " neither a model nor chance.",
     )
-    _add_playing(grid, worker_count=os.cpu_count() or 1, kept=f"{_GRID_RECORDS} by default")
+    _add_playing(grid, job_count=os.cpu_count() or 1, kept=f"{_GRID_RECORDS} by default")
     grid.set_defaults(run=_grid)
 
 
@@ -175,16 +175,14 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_playing(parser: argparse.ArgumentParser, *, worker_count: int, kept: str) -> None:
+def _add_playing(parser: argparse.ArgumentParser, *, job_count: int, kept: str) -> None:
     parser.add_argument(
         "--out",
         type=Path,
         metavar="DIR",
         help=f"keep the records here; runs that are there already are not played again; {kept}",
     )
-    parser.add_argument(
-        "--jobs", type=positive, default=worker_count, metavar="N", help="play so many at once"
-    )
+    parser.add_argument("--jobs", type=positive, default=job_count, metavar="N", help="play so many at once")
 
 
 def _run(options: argparse.Namespace) -> None:
@@ -379,7 +377,7 @@ def _check(options: argparse.Namespace) -> None:
     )
 
 
-def _played(specs: list[RunSpec], out: Path | None, worker_count: int, **asking: Any) -> "Outcome":
+def _played(specs: list[RunSpec], out: Path | None, job_count: int, **asking: Any) -> "Outcome":
     from shelflife.lab.engines import EngineError
     from shelflife.lab.grid import execute, kept_of
     from shelflife.lab.runner import LabError
@@ -391,7 +389,7 @@ def _played(specs: list[RunSpec], out: Path | None, worker_count: int, **asking:
                 specs,
                 folder,
                 **asking,
-                worker_count=worker_count,
+                job_count=job_count,
                 on_episodes=progress.advance,
                 on_found=progress.find,
             )

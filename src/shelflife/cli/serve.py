@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from shelflife.integrations.ed25519 import SigningKey
     from shelflife.server import Provider
 
-__all__ = ["add_to", "worker_app"]
+__all__ = ["add_to", "listener_on", "worker_app"]
 
 _TOKEN_VARIABLE = "SHELFLIFE_ADMIN_TOKEN"  # noqa: S105
 _STRIPE_VARIABLE = "STRIPE_API_KEY"
@@ -99,7 +99,7 @@ def run(options: argparse.Namespace) -> None:
     signer = None if provider.signing is None else provider.signing.signer
     settings: dict[str, Any] = {"log_level": "warning", "timeout_graceful_shutdown": 3}
     try:
-        with _listener(options.host, _PORT if options.port is None else options.port) as listener:
+        with listener_on(options.host, _PORT if options.port is None else options.port) as listener:
             admin = "on" if provider.admin_token else "off: no admin token"
             print(f"{app.title} on {_address_of(listener)}", flush=True)
             if signer is not None:
@@ -141,7 +141,7 @@ def _run_mcp(options: argparse.Namespace) -> None:
 
         served = server.streamable_http_app(host=options.host)
         served.mount("/", app)  # so that an operator can reload what the tools are checked by
-        with _listener(options.host, options.port) as listener:
+        with listener_on(options.host, options.port) as listener:
             address = _address_of(listener)
             print(f"{app.title} on {address}", flush=True)
             print(f"As an MCP server at {address}/mcp. Ctrl-C ends it.", flush=True)
@@ -242,7 +242,8 @@ def _gateway(options: argparse.Namespace) -> "Gateway":
         raise CommandError(str(error)) from error
 
 
-def _listener(host: str, port: int) -> socket.socket:
+def listener_on(host: str, port: int) -> socket.socket:
+    """A socket that listens there, or one sentence why it cannot."""
     from shelflife.testing.serving import listening_on
 
     try:

@@ -162,15 +162,20 @@ def driven(steps: Generator[Step, Reply | None, Outcome], answer: AnyAnswering[S
     def at_once(step: Step) -> Reply | None:
         nonlocal is_async
         reply = answer(step) if answer else None
-        if not inspect.isawaitable(reply):
+        if isinstance(reply, Reply | None) or not inspect.isawaitable(reply):
             return reply
         is_async = True
         if inspect.iscoroutine(reply):
             reply.close()
         return None
 
+    first = advanced(steps.send, None)
+    if first.is_over:  # mostly there is nothing to ask
+        at_end: Outcome = first.value
+        return at_end
     try:
-        driven_async(steps, at_once).send(None)  # nothing there waits, so the first step is the last
+        # nothing there waits, so its first step is the last
+        driven_async(steps, at_once, first=first).send(None)
     except StopIteration as end:
         if is_async:
             raise TypeError("what answers is async: await the verb whose name ends in _async") from None
@@ -184,17 +189,20 @@ async def driven_async(
     answer: AnyAnswering[Step] | None,
     *,
     is_remote: bool = False,
+    first: "Advanced | None" = None,
 ) -> Outcome:
     """The same, awaiting what can be awaited. A request that fails is raised in the steps: they decide what becomes of it.
 
-    Where the store is remote, the steps run in threads: else the event loop would wait for it.
+    Where the store is remote, the steps run in threads: else the event loop would wait for it. `first` is how far they have come already.
     """
     patience = Patience()
     go_on: Callable[[Any], Step] = steps.send
     value: object = None
     with closing(steps):
         while True:
-            now = await advanced_in_thread(go_on, value) if is_remote else advanced(go_on, value)
+            now, first = first, None
+            if now is None:
+                now = await advanced_in_thread(go_on, value) if is_remote else advanced(go_on, value)
             if now.is_over:
                 outcome: Outcome = now.value
                 return outcome
@@ -257,4 +265,6 @@ async def _reply_to(step: Step, answer: AnyAnswering[Step] | None, patience: Pat
 
 
 async def _awaited(reply: Reply | Awaitable[Reply | None] | None) -> Reply | None:
+    if reply is None or type(reply) is Reply:
+        return reply
     return await reply if inspect.isawaitable(reply) else reply

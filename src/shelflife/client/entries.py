@@ -210,11 +210,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def applies_to(self, request: Mapping[str, Any]) -> bool:
         """Whether it holds for this request."""
-        return self.fits(partial(read_at, request))
-
-    def fits(self, said: Callable[[str], Any]) -> bool:
-        """The same for whoever holds many to one request, of which `read_at` tells this."""
-        return mismatch(self.condition.when, said, self.condition.unless) is None
+        return mismatch(self.condition.when, partial(read_at, request), self.condition.unless) is None
 
     def mismatch(self, request: Mapping[str, Any]) -> str | None:
         """Why it does not hold for this request, in a sentence; None when it does."""
@@ -297,5 +293,5 @@ class Knowledge(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def place_of(root: Root, operation: str, when: Mapping[str, Any]) -> str:
-    """The place of a condition, or of what a request has in the fields of a shape; a null says that a field is absent."""
+    """The place of a condition. A request that has the same in these fields finds it by the same digest; a null says that one is absent."""
     return digest_of(root, operation, {path: as_read(value) for path, value in when.items()})

@@ -1,8 +1,9 @@
 """A store in the memory of this process, gone when it ends."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count, islice
+from operator import attrgetter
+from typing import NamedTuple
 
 import msgspec
 
@@ -12,7 +13,20 @@ from shelflife.forks import Locking
 
 __all__ = ["InProcessStore"]
 
-_Ids = defaultdict[tuple[str, ...], dict[str, None]]
+_by_age = attrgetter("learned_at")
+
+
+class _Kept(NamedTuple):
+    """An entry, as it is filed."""
+
+    entry: Entry
+    slot: str
+    tags: tuple[str, ...]
+    shape: Shape
+
+
+_Found = dict[str, _Kept]
+"""By id."""
 
 
 class InProcessStore(Locking):
@@ -21,111 +35,135 @@ class InProcessStore(Locking):
     def __init__(self) -> None:
         super().__init__()
         self._revisions = count(1)
-        self._known: dict[Root, Known] = {}
-        self._filed: dict[str, Filed] = {}
-        self._ids: _Ids = defaultdict(dict)
-        """By place, by slot, and by root and tag."""
-
-        self._by_use: defaultdict[Root, dict[str, None]] = defaultdict(dict)
-        """Of a root, the longest unused first. One of which nothing is held is not in it."""
-
-        self._shapes: defaultdict[tuple[Root, str], _Ids] = defaultdict(lambda: defaultdict(dict))
-        """By root and operation: the ids by shape. An operation of which nothing is held is not in it."""
+        self._roots: dict[Root, _Held] = {}
 
     def known(self, root: Root) -> Known:
-        return self._known.get(root, Known(Knowledge(), 0))
+        held = self._roots.get(root)
+        return _NOTHING.known if held is None else held.known
 
     def shapes(self, root: Root, operation: str) -> Iterable[Shape]:
+        held = self._roots.get(root)
+        if held is None:
+            return ()
         with self._lock:
-            return tuple(self._shapes.get((root, operation), ()))
+            return tuple(held.shapes.get(operation, ()))
 
     def at(self, root: Root, places: Sequence[str]) -> list[Entry]:
         with self._lock:
-            found = [self._filed[id].entry for place in places for id in self._ids.get(("place", place), ())]
-        return sorted(found, key=lambda entry: entry.learned_at) if len(found) > 1 else found
+            by_place = self._of(root).by_place
+            found = [one.entry for place in places for one in by_place.get(place, ())]
+        return sorted(found, key=_by_age) if len(found) > 1 else found
 
     def tagged(self, root: Root, *tags: str) -> list[Entry]:
         with self._lock:
-            ids = dict.fromkeys(id for tag in tags for id in self._ids.get((root, tag), ()))
-            return [self._filed[id].entry for id in ids]
+            by_tag, found = self._of(root).by_tag, _Found()
+            for tag in tags:
+                found |= by_tag.get(tag, _NONE)
+        return [one.entry for one in found.values()]
 
     def count(self, root: Root, *tags: str) -> int:
         with self._lock:
-            return sum(len(self._ids.get((root, tag), ())) for tag in tags)
+            by_tag = self._of(root).by_tag
+            return sum(len(by_tag.get(tag, _NONE)) for tag in tags)
 
     def write(self, root: Root, revision: int, write: Write) -> Written | None:
         with self._lock:
             if self.known(root).revision != revision:
                 return None
             try:
-                return self._written(root, write)
+                held = self._roots.setdefault(root, _Held())
+                held.known = Known(write.knowledge, next(self._revisions))
+                return held.written(write)
             except BaseException:  # Ctrl-C, or the end of the stack: half a write is worse than none
-                for held in (self._known, self._filed, self._ids, self._by_use, self._shapes):
-                    held.clear()
+                self._roots.clear()
                 raise
 
     def used(self, root: Root, ids: Iterable[str]) -> None:
         with self._lock:
-            by_use = self._by_use.get(root, {})
+            filed = self._of(root).filed
             for id in ids:
-                if id in by_use:
-                    by_use[id] = by_use.pop(id)
+                if id in filed:
+                    filed[id] = filed.pop(id)
 
     def entries(self) -> Iterator[Entry]:
         with self._lock:
-            return iter([filed.entry for filed in self._filed.values()])
+            found = [one.entry for held in self._roots.values() for one in held.filed.values()]
+        return iter(sorted(found, key=_by_age))
 
-    def _written(self, root: Root, write: Write) -> Written:
-        self._known[root] = Known(write.knowledge, next(self._revisions))
+    def _of(self, root: Root) -> "_Held":
+        return self._roots.get(root, _NOTHING)
+
+
+class _Held:
+    """All of one root. Whoever leads to nothing is not in it."""
+
+    def __init__(self) -> None:
+        self.known = Known(Knowledge(), 0)
+        self.filed: _Found = {}
+        """The longest unused first."""
+        self.by_place: dict[str, tuple[_Kept, ...]] = {}
+        self.by_tag: dict[str, _Found] = {}
+        self.shapes: dict[str, dict[Shape, int]] = {}
+        """By operation: how many have each."""
+
+    def written(self, write: Write) -> Written:
         written = Written([], [], [])
         for tag in write.drop:
-            written.dropped.extend((self._remove(id), tag) for id in tuple(self._ids.get((root, tag), ())))
-        written.dropped.extend((self._remove(id), id) for id in write.drop_ids if id in self._filed)
+            doomed = tuple(self.by_tag.get(tag, ()))
+            written.dropped.extend([(self._remove(id), tag) for id in doomed])
+        written.dropped.extend((self._remove(id), id) for id in write.drop_ids if id in self.filed)
         for filed in write.put:
             self._put(filed, written)
-        by_use = self._by_use.get(root, {})
-        excess = 0 if write.capacity is None else max(len(by_use) - write.capacity, 0)
-        written.trimmed.extend(self._remove(id) for id in tuple(islice(by_use, excess)))
+        if write.capacity is not None and len(self.filed) > write.capacity:
+            excess = len(self.filed) - write.capacity
+            written.trimmed.extend([self._remove(id) for id in tuple(islice(self.filed, excess))])
         return written
 
     def _put(self, filed: Filed, written: Written) -> None:
         entry = filed.entry
-        rivals = [id for id in self._ids.get(("slot", entry.place, filed.slot), ()) if id != entry.id]
-        written.dropped.extend((self._remove(id), "") for id in rivals)
-        before = self._filed.get(entry.id)
+        id, place = entry.id, entry.place
+        for rival in self.by_place.get(place, ()):
+            if rival.slot == filed.slot and rival.entry.id != id:
+                written.dropped.append((self._remove(rival.entry.id), ""))
+        before = self.filed.get(id)
         if before is not None:
-            self._unlink(before)
+            self._unlink(id, before)
             entry = msgspec.structs.replace(entry, learned_at=before.entry.learned_at)
-        self._filed[entry.id] = filed._replace(entry=entry)
-        self._by_use[entry.root].setdefault(entry.id)
-        for ids, key in self._links(filed):
-            ids[key][entry.id] = None
+        tags = tuple(dict.fromkeys(filed.tags))
+        kept = self.filed[id] = _Kept(entry, filed.slot, tags, entry.condition.shape)
+        self.by_place[place] = (*self.by_place.get(place, ()), kept)
+        for tag in tags:
+            self.by_tag.setdefault(tag, {})[id] = kept
+        counts = self.shapes.setdefault(entry.operation, {})
+        counts[kept.shape] = counts.get(kept.shape, 0) + 1
         if before is None or entry.renews(before.entry):
             written.stored.append(entry)
 
     def _remove(self, id: str) -> Entry:
-        filed = self._filed.pop(id)
-        self._unlink(filed)
-        root = filed.entry.root
-        del self._by_use[root][id]
-        if not self._by_use[root]:
-            del self._by_use[root]
-        return filed.entry
+        kept = self.filed.pop(id)
+        self._unlink(id, kept)
+        return kept.entry
 
-    def _unlink(self, filed: Filed) -> None:
-        for ids, key in self._links(filed):
-            ids[key].pop(filed.entry.id, None)
-            if not ids[key]:
-                del ids[key]
-        operation = filed.entry.root, filed.entry.operation
-        if not self._shapes[operation]:
-            del self._shapes[operation]
+    def _unlink(self, id: str, kept: _Kept) -> None:
+        entry, _, tags, shape = kept
+        by_tag, by_place, place = self.by_tag, self.by_place, entry.place
+        for tag in tags:
+            found = by_tag[tag]
+            del found[id]
+            if not found:
+                del by_tag[tag]
+        others = tuple([one for one in by_place[place] if one is not kept])
+        if others:
+            by_place[place] = others
+        else:
+            del by_place[place]
+        counts = self.shapes[entry.operation]
+        counts[shape] -= 1
+        if not counts[shape]:
+            del counts[shape]
+            if not counts:
+                del self.shapes[entry.operation]
 
-    def _links(self, filed: Filed) -> Iterator[tuple[_Ids, tuple[str, ...]]]:
-        """All that leads to an entry."""
-        entry = filed.entry
-        yield self._shapes[entry.root, entry.operation], entry.condition.shape
-        yield self._ids, ("place", entry.place)
-        yield self._ids, ("slot", filed.entry.place, filed.slot)
-        for tag in filed.tags:
-            yield self._ids, (entry.root, tag)
+
+_NONE: _Found = {}
+_NOTHING = _Held()

@@ -151,9 +151,11 @@ class Memory:
         """
         root = root_at(root)
         wanted = self._shelf.wanted(root, operation, request)
-        with self._shelf.moment(wanted):
-            places_by = None if wanted is None else wanted.places_by
-            found = self._shelf.usable(root, operation, request, places_by=places_by)
+        if wanted is None:
+            found = self._shelf.usable(root, operation, request)
+        else:
+            with self._shelf.moment(wanted):
+                found = self._shelf.usable(root, operation, request, places_by=wanted.places_by)
         self._telling.count_recall(is_hit=bool(found))
         return found
 

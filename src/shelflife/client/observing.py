@@ -28,6 +28,7 @@ from shelflife.client.reading import OF_NO_STATE, Contract, read_account, read_c
 from shelflife.client.shelf import MOST_TRIES, SPLIT_S, Shelf
 from shelflife.client.steps import Answer, Disposal, Distrust, New, Told, Unmoved, answered, dispose, follow
 from shelflife.client.stores import Known, StoreError, Write
+from shelflife.client.strategies import RULES
 from shelflife.client.writing import Writing
 from shelflife.contract import BadMessage
 from shelflife.contract.names import shown
@@ -165,11 +166,38 @@ class Observing(Forked):
 
     def _heeding(self, exchange: Exchange, contract: Contract, about: About) -> Steps[list[Event]]:
         """What follows from a contract, whatever comes of asking about it."""
-        root = exchange.root
+        root, shelf = exchange.root, self._shelf
+        is_placed = False
+        try:
+            known, knowledge = shelf.on_record(root, is_guess=True)
+            is_known = about is NOTHING and self._is_known(root, contract, knowledge)
+            # whatever else follows is settled by a write, or by asking the server
+            is_to_be_so = is_known or (contract.account is None and knowledge.place.at is not None)
+            if is_to_be_so and not shelf.is_still(root, known):
+                knowledge = shelf.knowing(root)
+                is_known = about is NOTHING and self._is_known(root, contract, knowledge)
+            if is_known:
+                return []
+            is_placed = knowledge.place.at is not None
+        except StoreError as error:
+            shelf.telling.store_failed(error, "read")
         faults: list[Event] = [Ignored(root, fault) for fault in contract.faults]
-        is_ordered = contract.account is not None or self._shelf.is_placed(root)
-        by = self._by_position if is_ordered else self._by_versions
+        by = self._by_position if contract.account is not None or is_placed else self._by_versions
         return (yield from self._dealt_with(root, partial(by, exchange, contract, about), faults))
+
+    def _is_known(self, root: Root, contract: Contract, knowledge: Knowledge) -> bool:
+        """Whether a reply is of the very state that is known, and there is nothing in it to learn. Most are: what follows is nothing."""
+        shelf, place = self._shelf, knowledge.place
+        if contract.suggestions or contract.faults or place.doubt or root in shelf.doubts or shelf.words:
+            return False
+        if contract.account is not None:
+            return contract.account.to == place.at
+        if place.at is not None:
+            return False
+        said, tag = contract.versions, contract.state_tag
+        if said is None:
+            return tag is not None and tag == knowledge.state_tag
+        return bool(said.tables) and said == knowledge.versions and tag in (None, knowledge.state_tag)
 
     def begin_anew(self, root: Root) -> None:
         """All of a server was forgotten: it may be asked at once, and what is held against it is told again."""
@@ -294,9 +322,9 @@ class Observing(Forked):
         only while that is still so.
         """
         root, shelf = exchange.root, self._shelf
-        for _ in range(MOST_TRIES):
+        for tried_count in range(MOST_TRIES):
             with self._lock:
-                now, (known, knowledge) = self._clock(), shelf.on_record(root)
+                now, (known, knowledge) = self._clock(), shelf.on_record(root, is_guess=not tried_count)
                 if answer is not None and answer.vouched is not None:
                     answer = answer if answer.vouched_before == knowledge.vouched else None
                 if shelf.words is None:
@@ -384,10 +412,13 @@ class Observing(Forked):
         word = shelf.word_about(root)
         told: Told | None = None
         asked_with: Knowledge | None = None
+        is_guess = True
         with ExitStack() as while_asking:
             for _ in range(MOST_TRIES):
                 with self._lock:  # as above
-                    known, knowledge = shelf.on_record(root)
+                    known, knowledge = shelf.on_record(root, is_guess=is_guess)
+                    if knowledge.place.at is not None:
+                        break  # somebody has found out meanwhile where its log is
                     is_latest = about.knowledge == knowledge and not is_doubted
                     # While the server is asked nobody is locked out, and another may learn of a movement meanwhile: then the
                     # answer is about a state that is not the known one any more, and it is asked again.
@@ -402,12 +433,19 @@ class Observing(Forked):
                         if events is not None:
                             happened += events
                             return
+                        is_guess = False
                         continue
+                moved_tables = [part for part in movement.parts if part != RULES]
+                if is_guess and not shelf.is_still(root, known, moved_tables):
+                    is_guess = False
+                    continue
                 if asked_with is None:
                     while_asking.enter_context(shelf.doubts.withholding(root))
                 asked_with = knowledge
                 told = yield from word.finding_out(knowledge, contract, movement, is_latest=is_latest)
-        raise StoreError(_TOO_MANY)
+            else:
+                raise StoreError(_TOO_MANY)
+        yield from self._by_position(exchange, contract, about, happened, is_doubted)
 
 
 def _is_unjudged(reply: Reply) -> bool:

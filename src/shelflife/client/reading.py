@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -46,6 +47,7 @@ _MOST_TABLES = 10_000
 _MOST_READS = 1_000
 _MOST_CONDITIONS = 256
 _MOST_CHANGES = 10_000
+_LARGEST_STAMP_KEPT = 64 * 1024
 _CACHED = ("GET", "HEAD")
 _MALFORMED_POSITION = "the position is malformed"
 _SIGNATURE = re.compile(r"[A-Za-z0-9+/]{86}==")
@@ -76,7 +78,7 @@ class Contract(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Envelope(msgspec.Struct):
     recovery_feedback: msgspec.Raw = msgspec.Raw(b"")
-    table_versions: dict[str, str] | UnsetType = UNSET
+    table_versions: msgspec.Raw = msgspec.Raw(b"")
     rules_version: str | UnsetType = UNSET
     at: msgspec.Raw = msgspec.Raw(b"")
 
@@ -94,6 +96,7 @@ class _Where(msgspec.Struct):
 
 
 _NONE = Contract()
+_STAMP_HEADERS = tuple(name.lower() for name in (TABLES_HEADER, RULES_HEADER, STATE_HEADER, AT_HEADER))
 JSON_TYPE = re.compile(r"(?i)\s*(application/json|[^;]*\+json)\s*(;|\Z)")
 """The media type of one JSON value. Streams of them, and of events, are left alone."""
 
@@ -113,21 +116,25 @@ def read_contract(
     """
     headers = reply.headers
     in_headers = _from_headers(headers)
-    if _is_json(headers) and not reply.whole and in_headers == _NONE:
+    is_json = _is_json(headers)
+    if is_json and not reply.whole and in_headers is _NONE:
         raise BadMessage("the body of the response could not be read to its end")
-    if "content-type" not in headers and reply.body.lstrip()[:1] == b"{" and in_headers == _NONE:
+    is_object = reply.body.startswith(b"{") or reply.body.lstrip()[:1] == b"{"
+    if "content-type" not in headers and is_object and in_headers is _NONE:
         raise BadMessage("the reply does not say what its body is: give its headers with it")
-    is_object = _is_json(headers) and reply.whole and reply.body.lstrip()[:1] == b"{"
-    if not is_object or _is_left_alone(in_headers, operation):
-        return None if in_headers == _NONE else in_headers
+    if not (is_json and reply.whole and is_object) or _is_left_alone(in_headers, operation):
+        return None if in_headers is _NONE else in_headers
     envelope = _decoded(reply.body, _Envelope, "the contract of the response")
     account = in_headers.account or _account_of(bytes(envelope.at))
-    versions = _stamped(envelope.table_versions, envelope.rules_version)
+    tables = bytes(envelope.table_versions)
+    versions = _versions(_tables_in(tables), envelope.rules_version or None) if tables else None
     if account is None and versions is None:
         return OF_NO_STATE if envelope.recovery_feedback else None
     is_compact = versions is None
     contract = _read_suggestions(envelope.recovery_feedback, (request or {}) if is_compact else None)
-    return msgspec.structs.replace(contract, versions=versions, account=account)
+    return Contract(
+        suggestions=contract.suggestions, versions=versions, faults=contract.faults, account=account
+    )
 
 
 def is_in_body(headers: Mapping[str, str], operation: str) -> bool:
@@ -218,7 +225,7 @@ def _moved_within(moved: _MovedOne, lists: tuple[Any, ...]) -> _MovedOne:
 def read_state(body: bytes) -> Versions:
     """The answer of `GET /contract/state`; `BadMessage` when it is malformed."""
     state = _decoded(body, ContractState, "the state")
-    return _versions(state.table_versions, state.rules_version or None)
+    return _versions(_checked(state.table_versions), state.rules_version or None)
 
 
 def read_changes(body: bytes, since: Versions) -> Changes:
@@ -270,24 +277,42 @@ def _decoded(body: bytes, form: type[_Message], what: str) -> _Message:
 
 
 def _from_headers(headers: Mapping[str, str]) -> Contract:
-    names = (TABLES_HEADER, RULES_HEADER, STATE_HEADER)
-    tables, rules, state = (headers.get(name.lower()) for name in names)
-    return Contract(
-        versions=_stamped(
-            UNSET if tables is None else table_versions_from_header(tables),
-            UNSET if rules is None else unquoted(rules),
-        ),
+    """What the headers say; `_NONE` itself when that is nothing."""
+    tables, rules, state, at = (headers.get(name) for name in _STAMP_HEADERS)
+    if tables is None and rules is None and state is None and at is None:
+        return _NONE
+    rules_version = None if rules is None else unquoted(rules) or None
+    contract = Contract(
+        versions=None if tables is None else _versions(_tables_of_header(tables), rules_version),
         state_tag=None if state is None else unquoted(state),
-        account=_brief_account(headers.get(AT_HEADER.lower(), "")),
+        account=_brief_account(at or ""),
     )
+    return _NONE if contract == _NONE else contract
 
 
-def _stamped(tables: dict[str, str] | UnsetType, rules: str | UnsetType) -> Versions | None:
-    """What the stamps say; None when they do not name the tables."""
-    return None if tables is UNSET else _versions(tables, rules or None)
+def _tables_in(told: bytes) -> Mapping[str, str]:
+    """The versions of tables as they stand in a body. What a server says of them it mostly says again with its next response."""
+    return _kept_tables_in(told) if len(told) <= _LARGEST_STAMP_KEPT else _kept_tables_in.__wrapped__(told)
+
+
+@lru_cache(maxsize=16)
+def _kept_tables_in(told: bytes) -> Mapping[str, str]:
+    return _checked(_decoded(told, dict[str, str], "the contract of the response"))
+
+
+@lru_cache(maxsize=16)  # a header has some kilobytes at most
+def _tables_of_header(value: str) -> Mapping[str, str]:
+    return _checked(table_versions_from_header(value))
 
 
 def _versions(tables: Mapping[str, str], rules: str | None) -> Versions:
+    """Of tables that were checked."""
+    if rules is not None and not is_version(rules):
+        _checked({}, rules)
+    return Versions(tables, rules)
+
+
+def _checked(tables: Mapping[str, str], rules: str | None = None) -> Mapping[str, str]:
     """Refuse what no honest server sends: it is never stored, shown or counted."""
     try:
         if len(tables) > _MOST_TABLES:
@@ -295,7 +320,7 @@ def _versions(tables: Mapping[str, str], rules: str | None) -> Versions:
         check_versions(tables, rules)
     except ContractError as error:
         raise BadMessage(f"the contract of the response is malformed: {error}") from None
-    return Versions(tables, rules)
+    return tables
 
 
 def _read_suggestions(feedback: msgspec.Raw, request: Mapping[str, Any] | None) -> Contract:

@@ -37,7 +37,7 @@ _LONGEST_UNASKED_S = 10.0
 """After this long a near copy is held to the engine: somebody may have emptied that by other means than ours, and no channel tells so."""
 
 _MOST_LOOKS = 64
-_MOST_COUNTED = 8
+_MOST_COUNTED = 3
 _MOST_NOTED = 256
 
 _FAILURES = (
@@ -278,6 +278,18 @@ class RemoteStore(ABC, Forked):
     def known(self, root: Root) -> Known:
         seen = self._looked(root)
         return Known(seen.knowledge, seen.revision)
+
+    def guessed(self, root: Root) -> Known | None:
+        """What was known of a root when it was last looked at, without asking: others may have written since. None where it was not.
+
+        Whoever decides by it has that settled by a write, which names the revision, or else by `is_still`.
+        """
+        seen = self._moment.seen.get(root) or self._kept.get(root)
+        return None if seen is None else Known(seen.knowledge, seen.revision)
+
+    def is_still(self, root: Root, revision: int, tags: Sequence[str] = ()) -> bool:
+        """Whether a root is at a revision in this moment. These tags are counted with the same look."""
+        return self._looked(root, tags=tags).revision == revision
 
     def shapes(self, root: Root, operation: str) -> Iterable[Shape]:
         return self._looked(root, operation).shapes[operation]

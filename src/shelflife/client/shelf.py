@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from shelflife.client.asking import Fields, Reply
-from shelflife.client.entries import Entry, Knowledge, Root, Shape, is_below, origin_of, place_of, root_at
+from shelflife.client.entries import Entry, Knowledge, Root, Shape, digest_of, is_below, origin_of, root_at
 from shelflife.client.moments import InMoments
 from shelflife.client.positions import Place
 from shelflife.client.remote import PlacesBy, RemoteStore, Wanted
@@ -19,7 +19,7 @@ from shelflife.client.stores import Known, Store, StoreError, Write, Written
 from shelflife.client.strategies import SUSPECT, Strategy, table_tag
 from shelflife.client.telling import Telling
 from shelflife.contract.values import is_carried
-from shelflife.contract.when import read_at, value_at
+from shelflife.contract.when import mismatch, read_at
 from shelflife.forks import Locking
 
 __all__ = ["Doubts", "Revalidate", "Shelf", "Standing", "Usable", "Withheld", "standing_of"]
@@ -54,6 +54,9 @@ class Withheld(msgspec.Struct, frozen=True):
 
 
 Standing = Usable | Revalidate | Withheld
+
+
+_USABLE = Usable()
 
 
 def standing_of(entry: Entry, knowledge: Knowledge, server: Standing) -> Standing:
@@ -102,9 +105,9 @@ class Doubts(Locking):
         """How a server stands."""
         if root in self._unsettled:
             return Revalidate("a response of the server could not be dealt with")
-        if self._withheld[root]:
+        if self._withheld.get(root):
             return Withheld("the server is being asked which entries a change has made stale")
-        return Usable()
+        return _USABLE
 
     @contextmanager
     def withholding(self, root: Root) -> Iterator[None]:
@@ -172,7 +175,10 @@ class Shelf:
     ) -> None:
         self.store = store
         self._remote = store if isinstance(store, RemoteStore) else None
+        brief = getattr(store, "brief", None)
+        self._brief = brief if isinstance(brief, AbstractContextManager) else None
         self.strategy = strategy
+        self._strategy_name = strategy.name
         self.telling = telling
         self.doubts = Doubts()
         self.words = words
@@ -184,7 +190,7 @@ class Shelf:
 
     def known_here(self, knowledge: Knowledge) -> Knowledge:
         """What is known under this strategy: nothing, where another one has been at work."""
-        if knowledge.strategy == self.strategy.name:
+        if knowledge.strategy == self._strategy_name:
             return knowledge
         place = Place(mark=knowledge.place.mark)
         vouched = knowledge.lapsed.vouched if knowledge.vouched else None
@@ -219,20 +225,33 @@ class Shelf:
     def known(self, root: Root) -> Known:
         """What the store has on record of a server. One that has lost writes leaves the server in doubt: what they dropped may be back."""
         known = self.store.known(root)
-        if isinstance(self.store, RemoteStore):
-            set_back_count = self.store.set_backs[root]
+        if self._remote is not None:
+            set_back_count = self._remote.set_backs[root]
             if self._set_backs.setdefault(root, set_back_count) != set_back_count:
                 self._set_backs[root] = set_back_count
                 self.doubts.add(root)
                 self.telling.store_has_lost(
-                    f"the memory {self.store.where} has lost what was written to it last"
+                    f"the memory {self._remote.where} has lost what was written to it last"
                 )
         return known
 
-    def on_record(self, root: Root) -> tuple[Known, Knowledge]:
-        """The same, with what is known under this strategy."""
-        known = self.known(root)
+    def on_record(self, root: Root, *, is_guess: bool = False) -> tuple[Known, Knowledge]:
+        """The same, with what is known under this strategy.
+
+        A guess spares a store of another machine a look, and may have passed. What was decided by it counts once it is written, or if it
+        `is_still` so.
+        """
+        guess = None
+        if is_guess and self._remote is not None and self.words is None:
+            guess = self._remote.guessed(root)
+        known = guess or self.known(root)
         return known, self.known_here(known.knowledge)
+
+    def is_still(self, root: Root, known: Known, tables: Iterable[str] = ()) -> bool:
+        """Whether what was guessed is on record. Where that takes a look, it counts what depends on these tables too."""
+        if self._remote is None:
+            return True
+        return self._remote.is_still(root, known.revision, [table_tag(table) for table in tables])
 
     def knowing(self, root: Root) -> Knowledge:
         """What is known of a server, for whoever deals with a store that does not say."""
@@ -241,7 +260,7 @@ class Shelf:
     def knowledge(self, root: Root) -> Knowledge | None:
         """What is known of a server; None when the store does not say."""
         try:
-            return self.knowing(root)
+            return self.known_here(self.known(root).knowledge)
         except StoreError as error:
             self.telling.store_failed(error, "read")
             return None
@@ -341,6 +360,14 @@ class Shelf:
 
         `places_by` is what was made of this very request by `wanted`: it has worked the places out already.
         """
+        if self._brief is None:
+            return self._usable(root, operation, request, only_to_look, places_by)
+        with self._brief:
+            return self._usable(root, operation, request, only_to_look, places_by)
+
+    def _usable(
+        self, root: Root, operation: str, request: Fields, only_to_look: bool, places_by: PlacesBy | None
+    ) -> list[Entry]:
         knowledge = self.knowledge(root)
         standing = self.standing_of(root, knowledge)
         if knowledge is None or not isinstance(standing, Usable):
@@ -348,9 +375,13 @@ class Shelf:
         held = self._held(root, operation, request, places_by)
         found = [entry for entry in held if isinstance(self._standing_in(entry, knowledge, standing), Usable)]
         if found and not only_to_look:
-            self._confirmed[root].difference_update(entry.id for entry in found)
-            with self.telling.failing("write"):  # which takes nothing from what was found
-                self.store.used(root, [entry.id for entry in found])
+            ids = [entry.id for entry in found]
+            if root in self._confirmed:
+                self._confirmed[root].difference_update(ids)
+            try:
+                self.store.used(root, ids)
+            except StoreError as error:  # which takes nothing from what was found
+                self.telling.store_failed(error, "write")
         return found
 
     def suspects(self, root: Root, operation: str, request: Fields) -> list[Entry]:
@@ -372,7 +403,8 @@ class Shelf:
     def _standing_in(self, entry: Entry, knowledge: Knowledge, server: Standing) -> Standing:
         standing = standing_of(entry, knowledge, server)
         is_usable = isinstance(standing, Usable)
-        if is_usable and self.is_split(knowledge) and entry.id not in self._confirmed[entry.root]:
+        is_split = knowledge.split_at is not None and self.is_split(knowledge)
+        if is_usable and is_split and entry.id not in self._confirmed[entry.root]:
             return Revalidate("several logs answer for the server, so that is done before each use")
         return standing
 
@@ -423,20 +455,28 @@ class Shelf:
         self, root: Root, operation: str, request: Fields, places_by: PlacesBy | None = None
     ) -> list[Entry]:
         """The entries that hold for this request, whether they may be used or not."""
-        places_by = places_by or partial(_places, operation, request)
         try:
-            places = places_by(root, tuple(self.store.shapes(root, operation)))
+            shapes = tuple(self.store.shapes(root, operation))
+            places = (
+                places_by(root, shapes)
+                if places_by is not None
+                else _places(operation, request, root, shapes)
+            )
             found = self.store.at(root, places) if places else []
         except StoreError as error:
             self.telling.store_failed(error, "read")
             return []
         self.telling.store_works("read")
-        said = cache(partial(read_at, request))
-        return [entry for entry in found if entry.fits(said)]
+        said: Callable[[str], object] = partial(read_at, request)
+        if len(found) > 1:
+            said = cache(said)
+        return [
+            entry for entry in found if mismatch(entry.condition.when, said, entry.condition.unless) is None
+        ]
 
 
 def _places(operation: str, request: Fields, root: Root, shapes: tuple[Shape, ...]) -> list[str]:
     """Where entries of these shapes are that hold for a request."""
     if not shapes or not is_carried(operation, request):
         return []
-    return [place_of(root, operation, {path: value_at(request, path) for path in shape}) for shape in shapes]
+    return [digest_of(root, operation, {path: read_at(request, path) for path in shape}) for shape in shapes]

@@ -21,6 +21,9 @@ __all__ = ["SqliteStore"]
 
 _MOST_NOTED = 256
 _MOST_COUNTED = 10_000
+_MOST_PLACES = 4_096
+"""So many are kept with what is there, as it was decoded."""
+
 
 _SCHEMA = """
 create table roots (root text primary key, revision integer not null, knowledge blob not null) without rowid;
@@ -53,6 +56,7 @@ class _Seen(msgspec.Struct):
     version: int = -1
     known: dict[str, Known] = {}
     shapes: dict[tuple[str, str], tuple[Shape, ...]] = {}
+    places: dict[str, tuple[Entry, ...]] = {}
     counts: dict[int, int] = {}
     """How many entries bear a tag that somebody has asked about, or are of a root."""
 
@@ -68,6 +72,7 @@ class _Row(NamedTuple):
 
     number: int
     id: bytes
+    place: bytes
     root: int
     used: int
     tags: bytes
@@ -96,6 +101,10 @@ class SqliteStore:
         )
         self._noted: dict[str, None] = {}
         self._seen = _Seen()
+        self._is_seen_now = False
+        self.brief = _Brief(self)
+        """While something is looked at that takes several verbs, and nothing is waited for: it is of one moment, and costs one look at
+        whether others have written."""
         if read_only:
             self.open()
 
@@ -130,8 +139,16 @@ class SqliteStore:
     def at(self, root: Root, places: Sequence[str]) -> list[Entry]:
         statement = "select id, entry from entries where place = ?"
         with self._file.reading:
-            rows = [row for place in places for row in self._execute(statement, bytes.fromhex(place))]
-            found = [_entry(id, encoded) for id, encoded in rows]
+            kept, found = self._still_seen().places, list[Entry]()
+            for place in places:
+                there = kept.get(place)
+                if there is None:
+                    rows = self._execute(statement, bytes.fromhex(place))
+                    there = tuple(_entry(id, encoded, place) for id, encoded in rows)
+                    if len(kept) >= _MOST_PLACES:
+                        kept.clear()
+                    kept[place] = there
+                found += there
         return sorted(found, key=lambda entry: entry.learned_at) if len(found) > 1 else found
 
     def tagged(self, root: Root, *tags: str) -> list[Entry]:
@@ -207,6 +224,7 @@ class SqliteStore:
         entry, shape = filed.entry, filed.entry.condition.shape
         shapes = self.shapes(entry.root, entry.operation)
         id, place, slot = bytes.fromhex(entry.id), bytes.fromhex(entry.place), filed.slot.encode()
+        self._seen.places.pop(entry.place, None)
         rows = self._rows("where place = ? and slot = ?", place, slot)
         number = used = before = None
         for row, rival in zip(rows, self._remove(rows), strict=True):
@@ -249,7 +267,7 @@ class SqliteStore:
         return counts[what]
 
     def _rows(self, which: str, *values: Any) -> list[_Row]:
-        statement = f"select number, id, root, used, tags, entry from entries {which}"  # noqa: S608 - all are literals
+        statement = f"select number, id, place, root, used, tags, entry from entries {which}"  # noqa: S608 - all are literals
         return list(map(_Row._make, self._execute(statement, *values)))
 
     def _remove(self, rows: Sequence[_Row]) -> list[Entry]:
@@ -259,16 +277,20 @@ class SqliteStore:
             tags = _decode_tags(row.tags)
             tagged += ((tag, row.number) for tag in tags)
             self._seen.count((row.root, *tags), -1)
+            self._seen.places.pop(row.place.hex(), None)
         self._file.connection().executemany("delete from entries where number = ?", [row[:1] for row in rows])
         self._file.connection().executemany("delete from tags where tag = ? and number = ?", sorted(tagged))
-        return [_entry(row.id, row.entry) for row in rows]
+        return [_entry(row.id, row.entry, row.place.hex()) for row in rows]
 
     def _still_seen(self) -> _Seen:
         """What was seen of the file: nothing, when another process has written to it since."""
         connection, seen = self._file.connection(), self._seen
+        if self._is_seen_now and connection is seen.connection:
+            return seen
         (version,) = connection.execute("pragma data_version").fetchone()
         if version != seen.version or connection is not seen.connection:
             seen = self._seen = _Seen(connection, version)
+        self._is_seen_now = self.brief.depth > 0
         return seen
 
     def _note_use(self) -> None:
@@ -281,9 +303,28 @@ class SqliteStore:
         return self._file.connection().execute(statement, values)
 
 
-def _entry(id: bytes, encoded: bytes) -> Entry:
+class _Brief:
+    """A moment of a file, in which one thread uses it."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._store = store
+        self.depth = 0
+
+    def __enter__(self) -> None:
+        self._store._file.reading.__enter__()
+        self.depth += 1
+
+    def __exit__(self, *error: Any) -> None:
+        self.depth -= 1
+        self._store._is_seen_now = False
+        self._store._file.reading.__exit__(*error)
+
+
+def _entry(id: bytes, encoded: bytes, place: str | None = None) -> Entry:
     entry = _decode_entry(encoded)
     vars(entry)["id"] = id.hex()  # it is asked for next, and costs three digests
+    if place is not None:
+        vars(entry)["place"] = place
     return entry
 
 

@@ -1,5 +1,6 @@
 """What a response means: what has moved, what must be asked about it, what goes. Pure; a question is yielded to whoever asks it."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Literal, NamedTuple, Protocol, TypeVar, assert_never
@@ -52,6 +53,7 @@ _MOST_MOVED = 1_000
 _STATE = ":state"
 """Stands for the name of the state among what has been superseded."""
 
+_UNRESERVED = re.compile(r"[A-Za-z0-9_.~-]*")
 _OK = 200
 _Answer = TypeVar("_Answer")
 
@@ -106,8 +108,9 @@ def what_moved(
     if not is_latest:
         if is_doubted or (said is None and contract.state_tag not in (None, knowledge.state_tag)):
             return Untold(parts)
-        now = parts_of(said)
-        if any(now.get(part) in knowledge.superseded.get(part, ()) for part in parts):
+        if said is not None and any(
+            _version_of(part, said) in knowledge.superseded.get(part, ()) for part in parts
+        ):
             return Returned(parts)
     if not parts:
         return Unmoved()
@@ -121,13 +124,20 @@ def parts_of(versions: Versions | None) -> dict[str, str]:
     return {**versions.tables} if versions.rules is None else {**versions.tables, RULES: versions.rules}
 
 
+def _version_of(part: str, versions: Versions) -> str | None:
+    return versions.rules if part == RULES else versions.tables.get(part)
+
+
 def _moved_parts(known: Versions, said: Versions) -> dict[str, str | None]:
     if known == said:
         return {}
-    old, new = parts_of(known), parts_of(said)
-    moved = {part: old.get(part) for part in {**old, **new} if old.get(part) != new.get(part)}
-    if said.rules is None:
-        moved.pop(RULES, None)
+    old, new = known.tables, said.tables
+    moved: dict[str, str | None] = {
+        table: version for table, version in old.items() if new.get(table) != version
+    }
+    moved |= dict.fromkeys(table for table in new if table not in old)
+    if said.rules not in (None, known.rules):
+        moved[RULES] = known.rules
     return moved
 
 
@@ -284,9 +294,9 @@ def by_part(changes: Changes | None) -> dict[str, TableChanges | RulesChanges]:
 
 def _queries(since: Versions) -> Iterator[str]:
     """The questions, as few as fit into URLs."""
-    asked = [f"since={quote(f'{table}:{version}')}" for table, version in since.tables.items()]
+    asked = [f"since={_quoted(table)}%3A{_quoted(version)}" for table, version in since.tables.items()]
     if since.rules is not None:
-        asked.insert(0, f"rules={quote(since.rules)}")
+        asked.insert(0, f"rules={_quoted(since.rules)}")
     query = ""
     for question in asked:
         if query and len(query) + len(question) >= _LONGEST_QUERY:
@@ -295,6 +305,10 @@ def _queries(since: Versions) -> Iterator[str]:
         query += f"&{question}" if query else question
     if query:
         yield query
+
+
+def _quoted(text: str) -> str:
+    return text if _UNRESERVED.fullmatch(text) else quote(text)
 
 
 def body_of(reply: Reply | None) -> bytes | None:

@@ -71,9 +71,15 @@ class Telling(Locking):
     def tell(self, events: Iterable[Event]) -> list[Event]:
         """Tell everybody, and hand the events on."""
         told = list(events)
+        if not told:
+            return told
+        with self._lock:
+            for event in told:
+                self._count(event)
+        is_logged = _log.isEnabledFor(logging.DEBUG)
         for event in told:
-            self._count(event)
-            _log.debug("%s", event)
+            if is_logged:
+                _log.debug("%s", event)
             if isinstance(event, Refused):
                 self._tell_refusal(event)
             if self._on_event is not None:
@@ -148,17 +154,18 @@ class Telling(Locking):
             self._counts["hits" if is_hit else "misses"] += 1
 
     def _count(self, event: Event) -> None:
-        with self._lock:
-            self._counts[type(event).__name__.lower()] += getattr(event, "count", 1)
-            if not isinstance(event, Evicted | Stored):
-                return
+        """Count an event, under the lock."""
+        if isinstance(event, Evicted):
+            self._evictions[event.reason] += 1
+            if event.reason.is_invalidation:
+                gone = self._gone[event.entry.root]
+                gone[event.entry.slot] = event.entry.parameters
+                if len(gone) > _MOST_GONE:
+                    gone.popitem(last=False)
+            return
+        self._counts[type(event).__name__.lower()] += getattr(event, "count", 1)
+        if isinstance(event, Stored):
             gone, slot = self._gone[event.entry.root], event.entry.slot
-            if isinstance(event, Evicted):
-                self._evictions[event.reason] += 1
-                if event.reason.is_invalidation:
-                    gone[slot] = event.entry.parameters
-                    if len(gone) > _MOST_GONE:
-                        gone.popitem(last=False)
-            elif slot in gone:
+            if slot in gone:
                 is_same = gone.pop(slot) == event.entry.parameters
                 self._counts["needless" if is_same else "confirmed"] += 1

@@ -4,7 +4,7 @@ A write is one script, which Valkey carries out whole; a look is another. All th
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
@@ -15,6 +15,7 @@ from shelflife.client.entries import Entry, Root, Shape
 from shelflife.client.near import Message, News
 from shelflife.client.remote import LONGEST_CONNECTING_S, LONGEST_VERB_S, Look, RemoteStore, Told
 from shelflife.client.stores import StoreError, Write, Written
+from shelflife.client.valkey_scripts import FINDING, LOOKING, NOTING, WRITING, Script
 from shelflife.extras import needing
 
 with needing("redis"):
@@ -24,180 +25,43 @@ with needing("redis"):
 
 __all__ = ["ValkeyStore"]
 
-_FORMAT = 1
+_FORMAT = 2
 _SAFE_POLICIES = ("noeviction", "volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl")
 """With any other Valkey drops keys by itself when it is full, and what leads to an entry could go before the entry does."""
 
-_LOOK = """
-local p, revision = ARGV[1], ARGV[2]
-redis.call('del', p .. 'nothing')
-local place_count, missing_count = tonumber(ARGV[5]), tonumber(ARGV[6])
-local now = redis.call('hget', p .. 'root', 'revision') or '0'
-local is_other = now ~= revision
-local told = {now, is_other and (redis.call('hget', p .. 'root', 'knowledge') or '') or false, false, {}, {}}
-if ARGV[3] ~= '' and (is_other or ARGV[4] == '1') then
-  told[3] = redis.call('hkeys', p .. 'shapes:' .. ARGV[3])
-end
-for i = 1, is_other and place_count or missing_count do
-  told[4][i] = redis.call('hgetall', p .. 'place:' .. ARGV[6 + i])
-end
-for i = 7 + place_count, #ARGV do
-  told[5][#told[5] + 1] = redis.call('scard', p .. 'tag:' .. ARGV[i])
-end
-return cmsgpack.pack(told)
-"""
-"""An entry is at its place as its age and its JSON, by its id. The `del` does nothing, and is refused by one that is no primary any more:
-what that has may be old."""
 
-_WRITE = """
-local p, before, after, knowledge, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local write = cmsgpack.unpack(ARGV[6])
-local function key(name) return p .. name end
-if (redis.call('hget', key('root'), 'revision') or '0') ~= before then return false end
-local dropped, trimmed, stored, places, operations = {}, {}, {}, {}, {}
+class _Filed(NamedTuple):
+    """An entry as it is filed, as a list."""
 
-local function note(filed)
-  places[filed[1]], operations[filed[3]] = true, true
-end
-local function leave(ids, keeps_use, are_all_filed)
-  local left = {}
-  for first = 1, #ids, 1000 do
-    local some = {unpack(ids, first, math.min(first + 999, #ids))}
-    local found, gone, by_tag, by_shape = redis.call('hmget', key('filed'), unpack(some)), {}, {}, {}
-    for i, id in ipairs(some) do
-      if are_all_filed and not found[i] then error('something that is remembered is not filed') end
-      if found[i] and not left[id] then
-        local filed = cmsgpack.unpack(found[i])
-        gone[#gone + 1] = id
-        left[id] = {redis.call('hget', key('place:') .. filed[1], id), filed[1]}
-        redis.call('hdel', key('place:') .. filed[1], id)
-        for _, tag in ipairs(filed[5]) do
-          by_tag[tag] = by_tag[tag] or {}
-          table.insert(by_tag[tag], id)
-        end
-        by_shape[filed[3]] = by_shape[filed[3]] or {}
-        by_shape[filed[3]][filed[4]] = (by_shape[filed[3]][filed[4]] or 0) + 1
-        note(filed)
-      end
-    end
-    if #gone > 0 then
-      redis.call('hdel', key('filed'), unpack(gone))
-      if not keeps_use then redis.call('zrem', key('used'), unpack(gone)) end
-    end
-    for tag, tagged in pairs(by_tag) do redis.call('srem', key('tag:') .. tag, unpack(tagged)) end
-    for operation, shapes in pairs(by_shape) do
-      for shape, count in pairs(shapes) do
-        if redis.call('hincrby', key('shapes:') .. operation, shape, -count) <= 0 then
-          redis.call('hdel', key('shapes:') .. operation, shape)
-        end
-      end
-    end
-  end
-  return left
-end
-local function use(id)
-  redis.call('zadd', key('used'), redis.call('hincrby', key('root'), 'uses', 1), id)
-end
+    id: str
+    learned_at: str
+    json: str
+    """As a text: the scripts' reader does not know bytes."""
 
-for i, tag in ipairs(write.drop) do
-  for id, entry in pairs(leave(redis.call('smembers', key('tag:') .. tag), false, true)) do
-    dropped[#dropped + 1] = {i, id, entry[1], entry[2]}
-  end
-end
-local left = leave(write.drop_ids)
-for i, id in ipairs(write.drop_ids) do
-  if left[id] then dropped[#dropped + 1] = {#write.drop + i, id, left[id][1], left[id][2]} end
-  left[id] = nil
-end
-for _, id in ipairs(write.used) do
-  if redis.call('zscore', key('used'), id) then use(id) end
-end
-for i, put in ipairs(write.put) do
-  local id, age, json, filed = put[1], put[2], put[3], put[4]
-  local old = false
-  for _, rival in ipairs(redis.call('hkeys', key('place:') .. filed[1])) do
-    local other = cmsgpack.unpack(redis.call('hget', key('filed'), rival))
-    if rival == id then
-      old = leave({id}, true)[id][1]
-      age = string.match(old, '^%S+')
-    elseif other[2] == filed[2] then
-      dropped[#dropped + 1] = {0, rival, leave({rival})[rival][1], filed[1]}
-    end
-  end
-  redis.call('hset', key('place:') .. filed[1], id, age .. ' ' .. json)
-  redis.call('hset', key('filed'), id, cmsgpack.pack(filed))
-  for _, tag in ipairs(filed[5]) do redis.call('sadd', key('tag:') .. tag, id) end
-  redis.call('hincrby', key('shapes:') .. filed[3], filed[4], 1)
-  if not old then use(id) end
-  note(filed)
-  stored[i] = {age, old}
-end
-if write.capacity >= 0 then
-  local excess = redis.call('zcard', key('used')) - write.capacity
-  if excess > 0 then
-    local least = redis.call('zrange', key('used'), 0, excess - 1)
-    local left = leave(least)
-    for _, id in ipairs(least) do trimmed[#trimmed + 1] = {id, left[id][1], left[id][2]} end
-  end
-end
-redis.call('hset', key('root'), 'revision', after, 'knowledge', knowledge)
-local function names(of) local all = {} for name in pairs(of) do all[#all + 1] = name end return all end
-local changed = names(places)
-local news = {write.root, before, after, knowledge, changed, names(operations)}
-if #changed > 100 then news = {write.root, before, after, '', {}, {}} end
-redis.call('publish', channel, cmsgpack.pack(news))
-local counts = {}
-for i, tag in ipairs(write.counted) do counts[i] = redis.call('scard', key('tag:') .. tag) end
-return cmsgpack.pack({dropped, trimmed, stored, counts})
-"""
+    place: str
+    slot: str
+    operation: str
+    shape: str
+    tags: list[str]
 
-"""What is known comes last. A script that fails in the middle is not undone, and what has gone by then goes too soon, which is safe."""
-
-_TAGGED = """
-local p, told, seen = ARGV[1], {}, {}
-for i = 2, #ARGV do
-  for _, id in ipairs(redis.call('smembers', p .. 'tag:' .. ARGV[i])) do
-    if not seen[id] then
-      seen[id] = true
-      local filed = cmsgpack.unpack(redis.call('hget', p .. 'filed', id))
-      told[#told + 1] = {id, redis.call('hget', p .. 'place:' .. filed[1], id)}
-    end
-  end
-end
-return told
-"""
-
-_NOTE = """
-local p = ARGV[1]
-for i = 2, #ARGV do
-  if redis.call('zscore', p .. 'used', ARGV[i]) then
-    redis.call('zadd', p .. 'used', redis.call('hincrby', p .. 'root', 'uses', 1), ARGV[i])
-  end
-end
-"""
+    @property
+    def entry(self) -> Entry:
+        entry = _decode_entry(self.json)
+        if entry.learned_at != (learned_at := float(self.learned_at)):
+            entry = msgspec.structs.replace(entry, learned_at=learned_at)
+        # they are asked for next, and cost a digest each
+        vars(entry)["id"], vars(entry)["place"] = self.id, self.place
+        return entry
 
 
-class _Script(NamedTuple):
-    """A script, and the name under which Valkey has it once it was carried out."""
-
-    text: str
-    name: str
-
-    @classmethod
-    def of(cls, text: str) -> "_Script":
-        return cls(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
-
-
-_LOOKING, _WRITING, _FINDING, _NOTING = map(_Script.of, (_LOOK, _WRITE, _TAGGED, _NOTE))
-
-_Looked = tuple[str, str | Literal[False], list[str] | Literal[False], list[list[str]], list[int]]
-_Dropped = tuple[int, str, str, str]
-_Stored = tuple[str, str | Literal[False]]
-_Written = tuple[list[_Dropped], list[tuple[str, str, str]], list[_Stored], list[int]]
+_Looked = tuple[str, str | Literal[False], list[str] | Literal[False], list[int], list[list[_Filed]]]
+_Written = tuple[list[int], list[str], list[int], list[_Filed], list[_Filed], list[_Filed | None]]
 
 _encode = msgspec.json.Encoder().encode
 _decode_looked = msgspec.msgpack.Decoder(_Looked).decode
 _decode_written = msgspec.msgpack.Decoder(_Written).decode
+_decode_filed = msgspec.msgpack.Decoder(_Filed).decode
+_decode_all_filed = msgspec.msgpack.Decoder(list[_Filed]).decode
 _decode_entry = msgspec.json.Decoder(Entry).decode
 _decode_shape = msgspec.json.Decoder(Shape).decode
 
@@ -241,7 +105,7 @@ class ValkeyStore(RemoteStore):
         )
         return super()._is_away(error) and not is_answer
 
-    def _run(self, script: _Script, root: Root, *values: str | bytes) -> Any:
+    def _run(self, script: Script, root: Root, *values: str | bytes) -> Any:
         if not self._is_checked:
             self._check()
         prefix = self._prefix(root)
@@ -311,13 +175,13 @@ class ValkeyStore(RemoteStore):
         places = (*look.missing, *look.held)
         lacks, counts = "1" if look.lacks_shapes else "0", (str(len(places)), str(len(look.missing)))
         asked = (str(look.revision), look.operation or "", lacks, *counts, *places, *map(_tag, look.tags))
-        told = self._run(_LOOKING, look.root, *asked)
-        revision, knowledge, shapes, found, counted = _decode_looked(told)
+        told = self._run(LOOKING, look.root, *asked)
+        revision, knowledge, shapes, counted, found = _decode_looked(told)
         return Told(
             int(revision),
             None if knowledge is False else knowledge.encode(),
             None if shapes is False else tuple(map(_decode_shape, sorted(shapes))),
-            {place: _entries_in(pairs, place) for place, pairs in zip(places, found, strict=False)},
+            {place: [one.entry for one in filed] for place, filed in zip(places, found, strict=False)},
             counted,
         )
 
@@ -336,17 +200,15 @@ class ValkeyStore(RemoteStore):
             )  # before anything is there: what is in no list could not be found
         drop, drop_ids = tuple(write.drop), tuple(write.drop_ids)
         put = [
-            (
+            _Filed(
                 one.entry.id,
                 repr(one.entry.learned_at),
-                _encode(one.entry).decode(),  # as a text: the script's reader does not know bytes
-                (
-                    one.entry.place,
-                    one.slot,
-                    one.entry.operation,
-                    _encode(one.entry.condition.shape).decode(),
-                    sorted({*map(_tag, one.tags)}),
-                ),
+                _encode(one.entry).decode(),
+                one.entry.place,
+                one.slot,
+                one.entry.operation,
+                _encode(one.entry.condition.shape).decode(),
+                sorted({*map(_tag, one.tags)}),
             )
             for one in write.put
         ]
@@ -361,37 +223,31 @@ class ValkeyStore(RemoteStore):
         }
         packed = msgspec.msgpack.encode(message)
         values = str(revision), str(new_revision), _encode(write.knowledge), self._news, packed
-        told = self._run(_WRITING, root, *values)
+        told = self._run(WRITING, root, *values)
         if told is None:
             return None
-        dropped, trimmed, stored, counts = _decode_written(told)
+        numbers, ages, counts, dropped, trimmed, old = _decode_written(told)
         why = ("", *drop, *drop_ids)
-        written = Written(
-            [(_entry(id, entry, place), why[number]) for number, id, entry, place in dropped],
-            [_entry(*one) for one in trimmed],
-            [],
-        )
-        for filed, (age, old) in zip(write.put, stored, strict=True):
-            before = None if old is False else _entry(filed.entry.id, old)
+        left = [(filed.entry, why[number]) for filed, number in zip(dropped, numbers, strict=True)]
+        written = Written(left, [filed.entry for filed in trimmed], [])
+        for filed, age, before in zip(write.put, ages, old, strict=True):
             entry = msgspec.structs.replace(filed.entry, learned_at=float(age))
-            if before is None or entry.renews(before):
+            if before is None or entry.renews(before.entry):
                 written.stored.append(entry)
         return written, counts
 
     def _tagged(self, root: Root, tags: Sequence[str]) -> list[Entry]:
-        found = self._run(_FINDING, root, *map(_tag, tags))
-        return [_entry(id.decode(), entry.decode()) for id, entry in found]
+        found = _decode_all_filed(self._run(FINDING, root, *map(_tag, tags)))
+        return [filed.entry for filed in found]
 
     def _entries(self) -> Iterator[Entry]:
         self._check()
         for root in sorted(self._client.smembers(self._roots)):
-            prefix = self._prefix(root.decode())
-            for key in self._client.scan_iter(f"{_literally(prefix)}place:*", count=1000):
-                found = self._client.hgetall(key).items()
-                yield from (_entry(id.decode(), entry.decode()) for id, entry in found)
+            found = self._client.hscan_iter(f"{self._prefix(root.decode())}entries", count=1000)
+            yield from (_decode_filed(filed).entry for _, filed in found)
 
     def _note(self, root: Root, used: Sequence[str]) -> None:
-        self._run(_NOTING, root, *used)
+        self._run(NOTING, root, *used)
 
     def _clear(self) -> None:
         for pattern in (
@@ -471,22 +327,6 @@ def _packed(*parts: str | bytes) -> bytes:
     """A command as Valkey reads it."""
     encoded = [part if isinstance(part, bytes) else part.encode() for part in parts]
     return b"*%d\r\n" % len(parts) + b"".join([b"$%d\r\n%b\r\n" % (len(part), part) for part in encoded])
-
-
-def _entries_in(pairs: Iterable[str], place: str) -> list[Entry]:
-    each = iter(pairs)
-    return [_entry(id, entry, place) for id, entry in zip(each, each, strict=True)]
-
-
-def _entry(id: str, stored: str, place: str | None = None) -> Entry:
-    age, _, encoded = stored.partition(" ")
-    entry = _decode_entry(encoded)
-    if entry.learned_at != (learned_at := float(age)):
-        entry = msgspec.structs.replace(entry, learned_at=learned_at)
-    vars(entry)["id"] = id  # it is asked for next, and costs three digests
-    if place is not None:
-        vars(entry)["place"] = place
-    return entry
 
 
 @lru_cache(maxsize=4096)

@@ -1,5 +1,6 @@
 """What is written about a response, and how much of one server may go within an hour."""
 
+import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -62,7 +63,7 @@ class Bound:
     def room(self, root: Root) -> float:
         """How many more entries of a server may go now."""
         if self.most is None:
-            return float("inf")
+            return math.inf
         noted = self._noted.get(root, deque())
         now = self._clock()
         while noted and not 0 <= now - noted[0][0] < _AN_HOUR_S:
@@ -191,7 +192,7 @@ class Writing:
         unsure = self._unsure(root, disposal)
         put = [*map(_as_suspect, unsure), *outrun, *revision.put, *lessons]
         if disposal.knowledge == known.knowledge and not (drop or drop_ids or put):
-            return left_out
+            return left_out if self._shelf.is_still(root, known) else None
         suspects = self._too_many(root, drop)
         if suspects:
             drop = {tag: reason for tag, reason in drop.items() if not reason.is_invalidation}
@@ -251,6 +252,8 @@ class Writing:
     def _too_many(self, root: Root, dropped: Mapping[str, Reason]) -> list[Entry]:
         """The entries that are invalidated, where they are more than may go; else none, and mostly without a look at them."""
         room = self._bound.room(root)
+        if room == math.inf:
+            return []
         tags = [tag for tag, reason in dropped.items() if reason.is_invalidation]
         if len(tags) > _MANY_TAGS and self._store.count(root, STANDING) <= room:
             return []

@@ -36,6 +36,9 @@ _WRITTEN_AS_LISTS = (*_LISTS, set, frozenset)
 _SAME_WHEN_EQUAL = {str, type(None)}
 """Types whose values are the same as JSON when they are equal; most values are of these."""
 
+_SMALL = (type(None), bool)
+_FEW = 2**63
+
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 _pack = msgspec.msgpack.Encoder(order="sorted").encode
 
@@ -125,6 +128,14 @@ def members_once(members: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def is_carried(operation: str, fields: Mapping[str, Any]) -> bool:
     """Whether JSON can carry a request as it is. To a memory any other is one that it has never seen."""
+    for name, value in fields.items():
+        kind = type(value)
+        is_plain = value.isascii() if kind is str else kind in _SMALL or (kind is int and abs(value) < _FEW)
+        if not is_plain or type(name) is not str or not name.isascii():
+            break
+    else:
+        if operation.isascii():
+            return True  # as most are
     return fault_in({operation: dict(fields)}, DEEPEST_VALUE + 1, is_strict=True) is None
 
 

@@ -3,18 +3,15 @@
 A middleware knows little of the app, and stands before its login. If there is a module for your framework, use that.
 """
 
-import re
 from collections.abc import Collection
 
 from shelflife.integrations.under_contract import App, Scope, UnderContract, path_below_root, serve_call
 from shelflife.server.endpoints import AdminEndpoints, ContractEndpoints, Endpoints
 from shelflife.server.feed import Receive, Send
-from shelflife.server.operations import Operation, Operations
+from shelflife.server.operations import Operations
 from shelflife.server.provider import Provider
 
 __all__ = ["ContractMiddleware", "contract_app"]
-
-_ANY = re.compile("")
 
 
 class EndpointsFirst:
@@ -40,18 +37,9 @@ class ContractMiddleware(EndpointsFirst):
     """
 
     def __init__(self, app: App, provider: Provider, *, operations: Collection[str] | None = None) -> None:
-        listed = None if operations is None else Operations.named(operations, is_stamped=True)
-        provider.apps.attach(lambda: listed)
-
-        def find(scope: Scope, path: str) -> Operation | None:
-            known = provider.policies.operations if listed is None else listed
-            operation = known.guess(scope["method"], path)
-            if operation is None and listed is None and not known.has_like(path):
-                # some other one, for all that can be known
-                return Operation(f"{scope['method']} {path}", _ANY)
-            return operation
-
-        super().__init__(UnderContract(app, provider, find), AdminEndpoints(provider))
+        find = provider.apps.attach_unseen(operations)
+        contract = UnderContract(app, provider, lambda scope, path: find(scope["method"], path))
+        super().__init__(contract, AdminEndpoints(provider))
 
 
 def contract_app(provider: Provider, *, fixes: Collection[str] = ()) -> App:
@@ -64,7 +52,7 @@ def contract_app(provider: Provider, *, fixes: Collection[str] = ()) -> App:
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            path = path_below_root(scope)
+            path = path_below_root(scope).rstrip("/")  # some frameworks end the path of a mounted app so
             if not path.startswith("/contract/"):  # it is mounted there, below the root of the contract
                 root_path = scope.get("root_path", "").removesuffix("/contract")
                 scope, path = {**scope, "root_path": root_path}, f"/contract{path}"

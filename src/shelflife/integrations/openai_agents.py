@@ -1,4 +1,4 @@
-"""A memory around the tools of the OpenAI Agents SDK: around a function tool, and around an MCP server.
+"""A memory around a function tool of the OpenAI Agents SDK. (Its MCP servers are clients, which `mcp_client.remembering` takes.)
 
 agent = Agent(name="Desk", tools=[memory_tool(subscribe, Tools(Memory(), "tool://billing"))])
 """

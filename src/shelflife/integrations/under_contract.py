@@ -4,38 +4,43 @@ The modules for frameworks put `UnderContract` where it belongs in an app: next 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache, partial
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from shelflife.contract import BadMessage
-from shelflife.contract.preconditions import PRECONDITION_HEADER
+from shelflife.integrations.stamping import (
+    PROVIDER_KEY,
+    Stamping,
+    headers_of_answer,
+    warn_of_what_went_unheard,
+)
 from shelflife.server.endpoints import EndpointCall, Endpoints
 from shelflife.server.feed import Receive, Send
-from shelflife.server.feedback import JSON, Answer, error_answer, stamped
+from shelflife.server.feedback import Answer, error_answer
 from shelflife.server.operations import Operation
 from shelflife.server.pinning import Asked, answer_to
 from shelflife.server.pins import Listening, Pin
 from shelflife.server.provider import Provider
 
-__all__ = ["App", "Scope", "UnderContract", "accept_of", "answer_call", "path_below_root", "serve_call"]
+__all__ = [
+    "App",
+    "Scope",
+    "UnderContract",
+    "accept_of",
+    "answer_call",
+    "path_below_root",
+    "send_answer",
+    "serve_call",
+]
 
 Scope = MutableMapping[str, Any]
 AsgiMessage = MutableMapping[str, Any]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
-
-_VOUCHING = {b"etag": b"W/"} | dict.fromkeys(
-    (b"content-encoding", b"content-range", b"content-digest", b"repr-digest", b"digest", b"content-md5"),
-    b"identity",
-)
-"""Headers that vouch for the very bytes of a body, each with the beginning of a value that does not."""
-
-_BODILESS = frozenset({204, 205, 206, 304})
-"""Statuses of responses that have no body, or only a part of one."""
+App = Callable[[Any, Any, Any], Awaitable[None]]
+"""An ASGI app; each framework has types of its own for what it takes."""
 
 _LARGEST_HELD = 1024 * 1024
-_VERDICT = PRECONDITION_HEADER.lower().encode()
 
 
 FindOperation = Callable[[Scope, str], Operation | None]
@@ -68,7 +73,7 @@ class UnderContract:
         else:
             # Noted in the scope and not in the context: a server may begin the task of one request in that of
             # another, and an app may call itself.
-            scope[self._key] = self
+            scope[self._key], scope[PROVIDER_KEY] = self, self._provider
             listening = await self._serve(scope, receive, send)
             if listening is not None:
                 # Only now: the app has let go of whatever it holds for a request, such as a database session.
@@ -80,13 +85,14 @@ class UnderContract:
             pin = await self._pin(scope)
         except BadMessage as error:  # a precondition that cannot be understood cannot be honoured
             answer = error_answer(provider.wire, accept_of(scope), 400, str(error))
-            await _send_answer(send, answer, scope["method"])
+            await send_answer(send, answer, scope["method"])
             return None
-        response = _Response(send, pin, scope["method"])
+        response = _Response(pin, scope["method"], _send=send)
 
         async def received() -> AsgiMessage:
             message = await receive()
-            pin.hear(message)
+            if message["type"] == "http.request":
+                pin.hear(message.get("body", b""))
             return message
 
         token = provider.pinned.set(pin)
@@ -104,7 +110,7 @@ class UnderContract:
             provider.pinned.reset(token)
         if pin.listening is None:
             await response.release()
-        self._warn_of_what_went_unheard(pin, response)
+        warn_of_what_went_unheard(provider, pin, response.status, was_refusal=response.was_held)
         return pin.listening
 
     async def _pin(self, scope: Scope) -> Pin:
@@ -115,51 +121,32 @@ class UnderContract:
         find = partial(self._find_operation, scope, path_below_root(scope))
         return await Asked(provider, scope["method"], headers).pinned(find, scope.get("root_path", ""))
 
-    def _warn_of_what_went_unheard(self, pin: Pin, response: "_Response") -> None:
-        """Warn an operator, once, of an operation that does not do what clients rely on."""
-        is_unjudged = pin.precondition is not None and pin.verdict is None and not pin.is_own_answer
-        if response.was_held:
-            fault = "answered a refusal of check with 500; let Rejected through, or answer it"
-        elif is_unjudged and response.status < 400:
-            fault = "carries requests out without judging their preconditions; call check in it first"
-        else:
-            return
-        operation, apps = pin.find_operation(), self._provider.apps
-        # A path that a client made up has no place in the log.
-        is_known = operation is not None and apps.has_operation(operation.name)
-        apps.warn_once(f"{operation.name if operation and is_known else 'an operation'} {fault}")
-
 
 @dataclass(slots=True)
-class _Response:
-    """Passes a response on with its stamp. The start of one whose body may be added to waits for that body.
+class _Response(Stamping):
+    """Passes a response on with its stamp. The start of one whose body may be added to waits for that body."""
 
-    This runs on every response, so it makes no object and no call without need.
-    """
-
-    _send: Send
-    _pin: Pin
-    _method: str
-    status: int = 0
+    _send: Send = field(kw_only=True)
     has_started: bool = False
     was_held: bool = False
-    _length_at: int = -1
-    """Where among the headers the length of the body is."""
     _start: AsgiMessage | None = None
     _held: list[AsgiMessage] | None = None
     """A 500 after a failed check: the app's own when it returns, a framework's when the failure comes
     out."""
 
     async def send(self, message: AsgiMessage) -> None:
-        if self._pin.listening is not None:
+        if self.pin.listening is not None:
             return  # what a handler answers for the feed does not leave the app
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            begun = self._begun(message)
-            if begun is None:
+            plain = message.get("headers", ())
+            headers, waits = self.begun(plain)
+            if headers is not plain:
+                message = {**message, "headers": headers}
+            if waits:
+                self._start = message
                 return
-            message = begun
-            if self._pin.failures and self.status == 500 and not self._pin.is_own_answer:
+            if self.pin.failures and self.status == 500 and not self.pin.is_own_answer:
                 self._held = [message]
                 self.was_held = True
                 return
@@ -182,79 +169,28 @@ class _Response:
 
     async def replace(self, answer: Answer) -> None:
         """Answer for the app."""
-        self._start = self._held = self._pin.listening = None
-        self._pin.is_own_answer = True
-        await _send_answer(self.send, answer, self._method)
-
-    def _begun(self, start: AsgiMessage) -> AsgiMessage | None:
-        """The start of a response as it goes out; None while it waits for its body."""
-        pin, stamp = self._pin, self._pin.stamp
-        is_stamped = bool(stamp.members) and pin.may_be_stamped(self.status)
-        if not is_stamped and pin.verdict is None:
-            return start
-        headers = list(start.get("headers", ()))
-        begun = {**start, "headers": headers}
-        if pin.verdict is not None:
-            headers.append((_VERDICT, pin.verdict.encode()))
-        if not is_stamped:
-            return begun
-        headers += _encoded(stamp.beside)
-        if self._is_changeable(headers):
-            if self._method != "HEAD":
-                self._start = begun
-                return None
-            if self._length_at >= 0:
-                del headers[self._length_at]
-        headers += _encoded(stamp.headers)
-        return begun
+        self._start = self._held = self.pin.listening = None
+        self.pin.is_own_answer = True
+        await send_answer(self.send, answer, self.method)
 
     async def _send_start(self, start: AsgiMessage, message: AsgiMessage) -> AsgiMessage:
         """Send the start that waited for this message; the message as it goes out."""
-        stamp, headers, at = self._pin.stamp, start["headers"], self._length_at
         self._start = None
         self.has_started = True
-        body = bytes(message.get("body", b""))
-        is_whole = not message.get("more_body", False) or (at >= 0 and headers[at][1] == b"%d" % len(body))
-        body = stamped(body, stamp.members) if is_whole else b""
-        if not body:
-            headers += _encoded(stamp.headers)
-        else:
-            message = {**message, "body": body}
-            if at >= 0:
-                headers[at] = (b"content-length", b"%d" % len(body))
+        plain = bytes(message.get("body", b""))
+        body = self.first_part(start["headers"], plain, is_all=not message.get("more_body", False))
         await self._send(start)
-        return message
-
-    def _is_changeable(self, headers: list[tuple[bytes, bytes]]) -> bool:
-        """Whether the body may be one that takes the stamp, judged by the start of the response."""
-        is_json = False
-        for index, (raw_name, value) in enumerate(headers):
-            name = raw_name.lower()
-            if name == b"content-type":
-                is_json = _is_json(value)
-            elif name == b"content-length":
-                self._length_at = index
-            elif name in _VOUCHING and not value.startswith(_VOUCHING[name]):
-                return False
-        return is_json and self.status not in _BODILESS
+        return message if body is plain else {**message, "body": body}
 
 
 async def answer_call(
     endpoints: Endpoints, path: str, scope: Mapping[str, Any], body: AsyncIterator[bytes]
 ) -> Answer:
-    """The answer to a call of one of the contract's own endpoints.
-
-    One for the feed is never sent: the pin notes that the feed begins when the app is done.
-    """
-    pin, call = endpoints.provider.pin, _call_of(scope, path)
-    if pin is not None:
-        pin.is_own_answer = True
-        if endpoints.is_for_the_feed(call):
-            pin.listening = (call.headers, call.query)
-            return Answer(200, JSON, b"")
-    refusal = endpoints.admit(call)
-    if refusal is not None:
-        return refusal
+    """The answer to a call of one of the contract's own endpoints. The body of one for the feed is empty, and not sent."""
+    call = _call_of(scope, path)
+    begun = endpoints.begin(call)
+    if begun is not None:
+        return begun
     if call.method == "POST":
         call = call._replace(body=await _at_most(body, endpoints.most_bytes))
     return await asyncio.to_thread(endpoints.answer, call)
@@ -266,7 +202,7 @@ async def serve_call(endpoints: Endpoints, path: str, scope: Scope, receive: Rec
     if provider.pin is None and endpoints.is_for_the_feed(call):
         await provider.feed.stream(call.headers, call.query, receive, send)
     else:
-        await _send_answer(send, await answer_call(endpoints, path, scope, _body_from(receive)), call.method)
+        await send_answer(send, await answer_call(endpoints, path, scope, _body_from(receive)), call.method)
 
 
 def _call_of(scope: Mapping[str, Any], path: str) -> EndpointCall:
@@ -330,17 +266,6 @@ def _is_handled(failure: Exception, scope: Scope) -> bool:
     return any(kind in by_type for kind in type(failure).__mro__[:-3])
 
 
-def _encoded(headers: Sequence[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
-    return [(name.lower().encode(), value.encode()) for name, value in headers]
-
-
-@lru_cache(maxsize=256)
-def _is_json(content_type: bytes) -> bool:
-    media_type, *parameters = content_type.lower().replace(b" ", b"").replace(b'"', b"").split(b";")
-    charsets = {parameter for parameter in parameters if parameter.startswith(b"charset=")}
-    return media_type in (b"application/json", b"application/problem+json") and charsets <= {b"charset=utf-8"}
-
-
 async def _body_from(receive: Receive) -> AsyncIterator[bytes]:
     """The body of a request that nobody has read yet."""
     while True:
@@ -360,11 +285,8 @@ async def _at_most(body: AsyncIterator[bytes], most_bytes: int) -> bytes:
     return bytes(whole[: most_bytes + 1])
 
 
-async def _send_answer(send: Send, answer: Answer, method: str) -> None:
-    headers = _encoded(answer.headers)
-    if answer.content_type:
-        headers.append((b"content-type", answer.content_type.encode()))
-        headers.append((b"content-length", b"%d" % len(answer.body)))
+async def send_answer(send: Send, answer: Answer, method: str) -> None:
+    """Answer with something of the contract's own."""
     body = b"" if method == "HEAD" else answer.body
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers_of_answer(answer)})
     await send({"type": "http.response.body", "body": body})

@@ -1,4 +1,4 @@
-"""What the transports of httpx2 and httpx share: a memory that watches every response and, with a guard, amends requests.
+"""What the transports of HTTP clients share: a memory that watches every response and, with a guard, amends requests.
 
 Nothing is read ahead of the caller: what a JSON response says is kept as the caller reads it, up to 1 MB, and the memory has taken it in
 before the caller is told of its end. Other responses are not touched. So the time that a server takes for them is the caller's, with the
@@ -17,7 +17,7 @@ import sys
 import time
 import zlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Mapping
-from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, nullcontext, suppress
 from decimal import Decimal
 from functools import cache, cached_property, partial
 from typing import Any, Generic, Self, TypeVar
@@ -32,7 +32,7 @@ from shelflife.client.reading import JSON_TYPE, is_in_body
 from shelflife.client.sending import Call, Send, sending
 from shelflife.contract.values import members_once
 
-__all__ = ["AsyncWatching", "BlockingWatching"]
+__all__ = ["Async", "AsyncWatching", "BlockingWatching", "Watched", "at_once", "method_and_target"]
 
 _log = logging.getLogger("shelflife.memory")
 
@@ -58,7 +58,7 @@ def method_and_target(request: Any) -> str:
     return f"{request.method} {request.url.path}{query}"
 
 
-class _Blocking:
+class Blocking:
     """The calls of a blocking client, to be awaited like those of an async one. They are done at once."""
 
     chunks = staticmethod(iter)
@@ -66,7 +66,7 @@ class _Blocking:
     async def advance(self, go_on: Callable[[Any], Any], value: Any) -> Advanced:
         return advanced(go_on, value)
 
-    def within(self, until: float) -> AbstractContextManager[Any]:
+    def within(self, until: float) -> AbstractAsyncContextManager[Any]:
         return nullcontext()  # nobody can call off a blocking call: its timeouts must do
 
     async def next_chunk(self, chunks: Any) -> Any:
@@ -80,7 +80,7 @@ class _Blocking:
             message.close()
 
 
-class _Async:
+class Async:
     """The calls of an async client."""
 
     chunks = staticmethod(aiter)
@@ -88,10 +88,12 @@ class _Async:
     async def advance(self, go_on: Callable[[Any], Any], value: Any) -> Advanced:
         return await advanced_in_thread(go_on, value)
 
-    def within(self, until: float) -> AbstractContextManager[Any]:
+    @asynccontextmanager
+    async def within(self, until: float) -> AsyncIterator[None]:
         import anyio  # which comes with the libraries, for their async clients
 
-        return anyio.move_on_after(until - time.monotonic())
+        with anyio.move_on_after(until - time.monotonic()):
+            yield
 
     async def next_chunk(self, chunks: Any) -> Any:
         return await anext(chunks, None)
@@ -147,7 +149,7 @@ class _Watching(Generic[Request, Response]):
     """What both kinds of transports do."""
 
     _default_transport: Callable[[], Any]
-    _calls: _Blocking | _Async
+    _calls: Blocking | Async
 
     def __init__(
         self,
@@ -209,7 +211,7 @@ class _Watching(Generic[Request, Response]):
         return step.response  # type: ignore[no-any-return]
 
 
-def _at_once(calls: Coroutine[Any, Any, Outcome]) -> Outcome:
+def at_once(calls: Coroutine[Any, Any, Outcome]) -> Outcome:
     """What calls of a blocking client come to. All that is awaited there is done at once: the first step is the last."""
     try:
         calls.send(None)
@@ -223,7 +225,7 @@ class _Step:
     """One request on its way through a memory: up to its response, and on from there once that was read."""
 
     def __init__(
-        self, memory: Memory, call: Call, request: Any, transport: Any, calls: _Blocking | _Async
+        self, memory: Memory, call: Call, request: Any, transport: Any, calls: Blocking | Async
     ) -> None:
         self.response: Any = None
         self._steps: Generator[Send | Question, Reply | None, object] = sending(memory, call)
@@ -290,20 +292,24 @@ class _Step:
 
     async def _refusal(self, request: Any) -> bytes | None:
         """The body of the response; None when it cannot be read."""
-        with self._patience.spent() as until, self.calls.within(until), suppress(Exception):
-            request.extensions["timeout"] = self._timeouts(until)
-            return await self._read(self.response, _LARGEST_WATCHED, until)
+        with self._patience.spent() as until:
+            async with self.calls.within(until):
+                with suppress(Exception):
+                    request.extensions["timeout"] = self._timeouts(until)
+                    return await self._read(self.response, _LARGEST_WATCHED, until)
         return None
 
     async def _answered(self, question: Question) -> Reply | None:
         """What a server answers; None when it does not, whatever the transport raises then."""
         if not self._patience:
             return None
-        with self._patience.spent() as until, self.calls.within(until), suppress(Exception):
-            request = _to_ask(self._request, question, self._timeouts(until))
-            answer = await self.calls.send(self._transport, request)
-            body = await self._read(answer, _LARGEST_ANSWER, until)
-            return None if body is None else Reply(answer.status_code, body)
+        with self._patience.spent() as until:
+            async with self.calls.within(until):
+                with suppress(Exception):
+                    request = _to_ask(self._request, question, self._timeouts(until))
+                    answer = await self.calls.send(self._transport, request)
+                    body = await self._read(answer, _LARGEST_ANSWER, until)
+                    return None if body is None else Reply(answer.status_code, body)
         return None
 
     def _timeouts(self, until: float) -> dict[str, Any]:
@@ -335,11 +341,11 @@ class _Step:
 class BlockingWatching(_Watching[Request, Response]):
     """A transport of a blocking client."""
 
-    _calls = _Blocking()
+    _calls = Blocking()
 
     def handle_request(self, request: Request) -> Response:
         """Send a request, and let the memory watch."""
-        return _at_once(self._handled(request))
+        return at_once(self._handled(request))
 
     def close(self) -> None:
         """Close the transport that does the work."""
@@ -356,7 +362,7 @@ class BlockingWatching(_Watching[Request, Response]):
 class AsyncWatching(_Watching[Request, Response]):
     """A transport of an async client."""
 
-    _calls = _Async()
+    _calls = Async()
 
     async def handle_async_request(self, request: Request) -> Response:
         """Send a request, and let the memory watch."""
@@ -448,11 +454,12 @@ def _to_send(request: Any, send: Send) -> Any:
 
 
 def _library_of(message: Any) -> Any:
-    """The library that a request or response is of."""
-    return sys.modules[type(message).__mro__[-2].__module__.partition(".")[0]]
+    """The library that a request or response is of; of those that are ours, the module."""
+    module = type(message).__mro__[-2].__module__
+    return sys.modules[module if module.startswith("shelflife.") else module.partition(".")[0]]
 
 
-class _Watched:
+class Watched:
     """The stream of a response as it comes. What the caller has read of it is shown to the memory once there is no more.
 
     A caller who leaves before that is not held up: what was not read teaches nothing, and leaves the server in doubt.
@@ -467,44 +474,56 @@ class _Watched:
 
     def __iter__(self) -> Iterator[bytes]:
         for chunk in self._stream:
-            self._keep(chunk)
+            self.keep(chunk)
             yield chunk
-        _at_once(self._end())
+        at_once(self.end())
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for chunk in self._stream:
-            self._keep(chunk)
+            self.keep(chunk)
             yield chunk
-        await self._end()
+        await self.end()
 
     def close(self) -> None:
         try:
             self._stream.close()
         finally:
-            _at_once(self._leave())
+            at_once(self.leave())
 
     async def aclose(self) -> None:
         try:
             await self._stream.aclose()
         finally:
-            await self._leave()
+            await self.leave()
 
-    def _keep(self, chunk: bytes) -> None:
+    @property
+    def is_open(self) -> bool:
+        """Whether the memory still waits for the end."""
+        return self._step is not None
+
+    def keep(self, chunk: bytes) -> None:
+        """Something that the caller has read."""
         if self._is_short:
             self._head += chunk
         if len(self._head) > _LARGEST_WATCHED:
-            self._head, self._is_short = bytearray(), False
+            self.give_up()
+
+    def give_up(self) -> None:
+        """What the caller reads cannot be looked at."""
+        self._head, self._is_short = bytearray(), False
 
     def _body(self) -> bytes | None:
         return _decoded(bytes(self._head), self._headers, _LARGEST_WATCHED) if self._is_short else None
 
-    async def _end(self) -> None:
+    async def end(self) -> None:
+        """The caller has read all of it."""
         if self._step is not None:
             await self._step.calls.close(self._stream)  # the connection may be needed for a question
             step, self._step = self._step, None
             await step.go_on(_reply(self._status, self._headers, self._body()))
 
-    async def _leave(self) -> None:
+    async def leave(self) -> None:
+        """The caller reads no more of it."""
         step, self._step = self._step, None
         if step is not None:
             body = self._body()
@@ -514,7 +533,7 @@ class _Watched:
 @cache
 def _watched_in(library: Any) -> Any:
     """The stream as a class of the library, which looks for its own."""
-    return type("_Watched", (_Watched, library.SyncByteStream, library.AsyncByteStream), {})
+    return type("_Watched", (Watched, library.SyncByteStream, library.AsyncByteStream), {})
 
 
 def _reply(status: int, headers: Mapping[str, str], body: bytes | None) -> Reply:

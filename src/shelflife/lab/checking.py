@@ -54,7 +54,17 @@ class _Bench(NamedTuple):
         feedback = {} if response.is_success else response.json().get("recovery_feedback")
         suggestions = (feedback or {}).get("suggestions", ())
         fixes = tuple((one["type"], one["parameters"]) for one in suggestions)
-        return _Answer(response.status_code, response.is_success, feedback is not None, fixes, response.text)
+        return _Answer(
+            response.status_code, response.is_success, feedback is not None, fixes, _said(response)
+        )
+
+
+def _said(response: httpx2.Response) -> str:
+    """A refusal in words: a framework's own names the fields, and the lab is not about its JSON."""
+    details = response.json().get("detail")
+    if not isinstance(details, list):
+        return response.text
+    return "; ".join(f"{one['loc'][-1]!r}: {one['msg']}" for one in details)
 
 
 def problems_of(scenario: Scenario, lines: TomlLines | None = None) -> list[str]:

@@ -75,7 +75,7 @@ class Outcome(NamedTuple):
     failures: list[Failure]
 
 
-class _Job(NamedTuple):
+class _Run(NamedTuple):
     """A run to be played, with its stream as it is now, and where it is recorded."""
 
     spec: RunSpec
@@ -110,7 +110,7 @@ def execute(
     base_url: str | None = None,
     timeout_s: int = LONGEST_ANSWER_S,
     answers: Path | None = None,
-    worker_count: int = 1,
+    job_count: int = 1,
     on_episodes: Callable[[int], None] = lambda count: None,
     on_found: Callable[[int], None] = lambda count: None,
 ) -> Outcome:
@@ -122,41 +122,41 @@ def execute(
     """
     for spec in specs:
         strategy_of(spec.arm)
-    jobs = _jobs(specs, folder, base_url, timeout_s, answers)
-    for job in jobs.values():
-        check_playable(job.spec, job.scenario)
+    runs = _runs(specs, folder, base_url, timeout_s, answers)
+    for run in runs.values():
+        check_playable(run.spec, run.scenario)
     failures: list[Failure] = []
     waiting = []
-    for job in jobs.values():
+    for run in runs.values():
         try:
-            if job.recorded():
-                on_found(len(job.scenario.order))
+            if run.recorded():
+                on_found(len(run.scenario.order))
             else:
-                waiting.append(job)
+                waiting.append(run)
         except RecordsError as error:
-            failures.append(Failure(job.spec, str(error)))
-    if worker_count == 1 or len(waiting) < 2:
-        failures += (failure for job in waiting if (failure := _played(job, on_episodes)))
+            failures.append(Failure(run.spec, str(error)))
+    if job_count == 1 or len(waiting) < 2:
+        failures += (failure for run in waiting if (failure := _played(run, on_episodes)))
     else:
-        failures += _played_by_workers(waiting, min(worker_count, len(waiting)), on_episodes)
+        failures += _played_at_once(waiting, min(job_count, len(waiting)), on_episodes)
     failed = {failure.spec for failure in failures}
-    return Outcome([score_of(job.recorded()) for job in jobs.values() if job.spec not in failed], failures)
+    return Outcome([score_of(run.recorded()) for run in runs.values() if run.spec not in failed], failures)
 
 
-def _jobs(
+def _runs(
     specs: Sequence[RunSpec],
     folder: Path,
     base_url: str | None,
     timeout_s: int = LONGEST_ANSWER_S,
     answers: Path | None = None,
-) -> dict[Path, _Job]:
+) -> dict[Path, _Run]:
     """The runs, each once, by where they are recorded."""
-    jobs = {}
+    runs = {}
     for spec in dict.fromkeys(specs):
         scenario = load(spec.stream)
         path = folder / file_name_of(spec, scenario, base_url)
-        jobs[path] = _Job(spec, scenario, path, base_url, timeout_s, answers)
-    return jobs
+        runs[path] = _Run(spec, scenario, path, base_url, timeout_s, answers)
+    return runs
 
 
 class Kept(NamedTuple):
@@ -170,11 +170,11 @@ class Kept(NamedTuple):
 def kept_of(specs: Sequence[RunSpec], folder: Path, base_url: str | None = None) -> Kept:
     """What there is of these runs in a folder."""
     whole, answers = 0, 0
-    for job in _jobs(specs, folder, base_url).values():
+    for run in _runs(specs, folder, base_url).values():
         with suppress(RecordsError):  # the next time will tell
-            begun = last_run_in(job.path) if job.path.exists() else []
+            begun = last_run_in(run.path) if run.path.exists() else []
             is_model = any(isinstance(one, RunStarted) and one.model for one in begun)
-            if job.recorded():
+            if run.recorded():
                 whole += 1
             elif is_model:
                 answers += sum(isinstance(one, Attempted) for one in begun)
@@ -220,15 +220,15 @@ def file_name_of(spec: RunSpec, scenario: Scenario, base_url: str | None = None)
     return f"{named}--{digest_of(parts, scenario, base_url)[:8]}.jsonl"
 
 
-def _played(job: _Job, on_episodes: Callable[[int], None]) -> Failure | None:
-    spec, scenario = job.spec, job.scenario
+def _played(run: _Run, on_episodes: Callable[[int], None]) -> Failure | None:
+    spec, scenario = run.spec, run.scenario
     try:
         with (
-            planner_for(spec.planner, spec.seed, scenario, job.base_url, job.timeout_s, job.answers) as (
+            planner_for(spec.planner, spec.seed, scenario, run.base_url, run.timeout_s, run.answers) as (
                 planner,
                 model,
             ),
-            RecordFile(job.path) as record,
+            RecordFile(run.path) as record,
         ):
             play(
                 spec,
@@ -236,8 +236,8 @@ def _played(job: _Job, on_episodes: Callable[[int], None]) -> Failure | None:
                 record,
                 scenario=scenario,
                 model=model,
-                digest=job.digest,
-                recorded=[] if model is None else list(_answers_of(model, read_records(job.path))),
+                digest=run.digest,
+                recorded=[] if model is None else list(_answers_of(model, read_records(run.path))),
                 on_episode=lambda: on_episodes(1),
             )
     # of these the last two are what a server in this process that does not start raises
@@ -267,20 +267,20 @@ def _answers_of(model: Model, records: Sequence[Record]) -> Iterator[Attempted]:
             yield record
 
 
-def _played_by_workers(
-    jobs: Sequence[_Job], worker_count: int, on_episodes: Callable[[int], None]
+def _played_at_once(
+    runs: Sequence[_Run], job_count: int, on_episodes: Callable[[int], None]
 ) -> Iterator[Failure]:
-    """Play runs in processes that end with this one, and with this iterator, however it ends."""
+    """Play runs in so many jobs, which are processes that end with this one, and with this iterator, however it ends."""
     context = multiprocessing.get_context("spawn")
     done: Any = context.SimpleQueue()
     watched, held = context.Pipe(duplex=False)
     scratch = tempfile.TemporaryDirectory(prefix="shelflife-lab-")
     pool = ProcessPoolExecutor(
-        worker_count, context, initializer=_begin_worker, initargs=(done, watched, scratch.name)
+        job_count, context, initializer=_begin_job, initargs=(done, watched, scratch.name)
     )
     try:
         with _interrupts_held_back():
-            specs = {pool.submit(_played_in_worker, job): job.spec for job in jobs}
+            specs = {pool.submit(_played_in_job, run): run.spec for run in runs}
         watched.close()
         left = set(specs)
         while left:
@@ -295,9 +295,8 @@ def _played_by_workers(
                 if failure:
                     yield failure
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
         held.close()
-        pool.shutdown(wait=True)
+        pool.shutdown(cancel_futures=True)  # it waits for those that only start: they need what is here
         scratch.cleanup()
 
 
@@ -312,11 +311,11 @@ def _interrupts_held_back() -> Iterator[None]:
 
 
 _done: Any = None
-"""In a worker: where it says that an episode is done."""
+"""In a job: where it says that an episode is done."""
 
 
-def _begin_worker(done: Any, watched: Connection, scratch: str) -> None:
-    """What a run leaves in `scratch` when its worker is ended, the main process takes away."""
+def _begin_job(done: Any, watched: Connection, scratch: str) -> None:
+    """What a run leaves in `scratch` when its job is ended, the main process takes away."""
     global _done
     _done = done
     tempfile.tempdir = scratch
@@ -329,8 +328,8 @@ def _end_with_the_main_process(watched: Connection) -> None:
     os._exit(1)
 
 
-def _played_in_worker(job: _Job) -> Failure | None:
-    return _played(job, _done.put)
+def _played_in_job(run: _Run) -> Failure | None:
+    return _played(run, _done.put)
 
 
 def last_run_in(path: Path) -> list[Record]:

@@ -39,6 +39,8 @@ _SILENT = logging.NullHandler()
 
 _NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """Servers of runs speak plain HTTP on loopback. So a client need not read the certificates of the world, and believes none."""
+_LONGEST_RELOAD_S = 20
+"""No reload waits longer for all workers: it is to be answered before the client gives up."""
 _TIMEOUT_S = 30
 _SAYS_NOTHING = 0
 _LEVELS_OF_MATCHING = (1, 4)
@@ -105,8 +107,7 @@ def play(
 
             def drift_after(index: int) -> None:
                 for drift in scenario.drift_after(index):
-                    drifted = pushed(drift, around.http, server.admin_token)
-                    server.settle(longest_until_heard_s)
+                    drifted = pushed(drift, around.http, server.admin_token, longest_until_heard_s)
                     judged = around.learned.judged()
                     told = server.as_agents_know_it(msgspec.structs.replace(drifted, judged=judged))
                     around.record(around.learned.without_most_of(told))
@@ -258,8 +259,8 @@ def _wait_until_heard(agents: Sequence[Agent], around: Surroundings, longest_s: 
         raise LabError(f"the change feed has not told of the server's state within {longest_s} s")
 
 
-def pushed(drift: Drift, http: httpx2.Client, token: str) -> Drifted:
-    """Make a drift happen through the server's admin endpoints, and what it reports."""
+def pushed(drift: Drift, http: httpx2.Client, token: str, longest_s: float = 0) -> Drifted:
+    """Make a drift happen through the server's admin endpoints, for all its workers, and what it reports."""
     if drift.table is not None:
         path = "/admin/reload-table"
         change: dict[str, Any] = {"table": drift.table}
@@ -272,14 +273,22 @@ def pushed(drift: Drift, http: httpx2.Client, token: str) -> Drifted:
     else:
         path = "/admin/reload-rules"
         change = {"add": drift.add_rules, "remove": drift.remove_rules}
+    change["wait_s"] = min(longest_s, _LONGEST_RELOAD_S)
     response = http.post(
         path,
         content=msgspec.json.encode(change),
         headers={"authorization": f"Bearer {token}", "content-type": "application/json"},
     )
     if not response.is_success:
-        raise LabError(f"the server refused the drift after episode {drift.after}: {response.text}")
+        says = response.json().get("error", response.text)
+        raise LabError(f"the server refused the drift after episode {drift.after}: {says}")
     report = response.json()
+    workers = report.get("workers")  # absent when that could not be found out
+    if workers is None or workers["behind"]:
+        how_many = f"{workers['behind']} of {workers['live']}" if workers else "some"
+        raise LabError(
+            f"{how_many} workers have not come to the state after the drift of episode {drift.after} within {longest_s:g} s"
+        )
     keys = [*report.get("added", ()), *report.get("removed", ()), *report.get("changed", ())]
     is_of_table = drift.table is not None
     return Drifted(

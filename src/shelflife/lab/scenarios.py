@@ -11,6 +11,7 @@ import msgspec
 
 from shelflife.contract import Rule
 from shelflife.errors import ShelflifeError
+from shelflife.lab.misfits import sentence_of
 from shelflife.lab.organic.drawing import Organic, drawn_from
 from shelflife.lab.organic.releases import ReleasesError
 from shelflife.lab.toml_lines import TomlLines
@@ -262,7 +263,10 @@ def _problems_of_form(raw: Mapping[str, Any], lines: TomlLines, taken: Collectio
     if not isinstance(raw.get("drift", []), list):
         found.append((lines.of("drift"), "a drift is one of a list, [[drift]] in two pairs of brackets"))
     found += (
-        (lines.of("families", key, "name"), "object contains unknown field `name`")
+        (
+            lines.of("families", key, "name"),
+            "a family is named by its table, [families.NAME]: leave 'name' out",
+        )
         for key, family in _mapping(families).items()
         if "name" in _mapping(family)
     )
@@ -318,7 +322,7 @@ def _part(
         said = str(error)
         field = next((key for key in _mapping(raw) if f"`{key}`" in said or f"$.{key}" in said), None)
         where = lines.of(*path, field) if field else lines.of(*path)
-        problems.append(f"{_at(where)}{said[:1].lower()}{said[1:]}")
+        problems.append(f"{_at(where)}{sentence_of(error, kind, 'name' if kind is Family else '')}")
         return None
 
 

@@ -17,7 +17,7 @@ from shelflife.lab.hostile import Reader, bumping, holding_back, injecting
 from shelflife.lab.records import Disclosed, Drifted, Judged
 from shelflife.lab.scenarios import Scenario
 from shelflife.lab.spec import Conduct, RunSpec
-from shelflife.lab.workers import Workers, served_by_workers
+from shelflife.lab.workers import served_by_workers
 from shelflife.server import Disclosure, Provider, Signing, WireFormat
 from shelflife.server.log import InProcessLog, Log
 from shelflife.testing import serving
@@ -62,12 +62,6 @@ class Server(NamedTuple):
     """The public key that signs its states."""
 
     reader: Reader | None = None
-    workers: Workers | None = None
-
-    def settle(self, longest_s: float) -> None:
-        """After a drift, wait until it can be seen by whoever answers."""
-        if self.workers is not None:
-            self.workers.agree(longest_s)
 
     @property
     def trust(self) -> Trust | None:
@@ -115,7 +109,7 @@ def server_of(spec: RunSpec, scenario: Scenario, around: Callable[[Any], Any]) -
         ) as workers,
         closing(APIS[scenario.api].provider(log=workers.log)) as provider,
     ):
-        yield Server(workers.address, admin_token, EpisodeClock(), provider, workers=workers)
+        yield Server(workers.address, admin_token, EpisodeClock(), provider)
 
 
 @contextmanager

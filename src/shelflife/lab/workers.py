@@ -1,6 +1,5 @@
-"""The server of a run in worker processes over one log. As a program it is the first of them, and ends when its input does."""
+"""The server of a run in worker processes over one log. As a program it starts them, and ends them when its input ends."""
 
-import http.client
 import json
 import os
 import signal
@@ -10,57 +9,46 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from typing import Any
-from urllib.parse import urlsplit
+from socket import socket
+from typing import Any, NamedTuple
 
 from shelflife.errors import ShelflifeError
 from shelflife.lab.engines import log_of_a_run, remove_log
+from shelflife.server.logs import log_at
 from shelflife.testing.serving import listening_on
-from shelflife.testing.workers import end_with_parent, run_workers
 
-__all__ = ["Workers", "WorkersError", "served_by_workers", "worker_app"]
+__all__ = ["Workers", "WorkersError", "served_by_workers"]
 
 _SETTINGS = "SHELFLIFE_LAB_SERVER"
 """The variable in which the processes are told what to serve: an admin token is not for everybody to see."""
 
-_WHO = "/lab/worker"
 _LONGEST_START_S = 60.0
 _LONGEST_END_S = 10.0
-_LOOK_AGAIN_S = 0.005
+_LOOK_AGAIN_S = 0.01
 
 
 class WorkersError(ShelflifeError):
     """Worker processes do not start, or not come to one state: one sentence for people."""
 
 
-class Workers:
-    """The worker processes of a server, each asked over a connection of its own."""
+class Workers(NamedTuple):
+    """The worker processes of a server."""
 
-    def __init__(self, address: str, log: str, connections: dict[int, http.client.HTTPConnection]) -> None:
-        self.address = address
-        self.log = log
-        """Where they keep what they share."""
-        self.connections = connections
-        """By the id of the process."""
-
-    def agree(self, longest_s: float) -> None:
-        """Wait until all of them tell the same state."""
-        until = time.monotonic() + longest_s
-        while len({_told(connection)["state"] for connection in self.connections.values()}) > 1:
-            if time.monotonic() > until:
-                raise WorkersError(
-                    f"the {len(self.connections)} workers have not come to one state within {longest_s:g} s"
-                )
-            time.sleep(_LOOK_AGAIN_S)
+    address: str
+    log: str
+    """Where they keep what they share."""
 
 
 @contextmanager
 def served_by_workers(
-    api: str, level: int, admin_token: str, count: int, log_kind: str = "file"
+    api: str, level: int, admin_token: str, count: int, log_kind: str = "file", *, told_in: str = ""
 ) -> Iterator[Workers]:
-    """An API in so many processes, for as long as the block runs and this process lives."""
+    """An API in so many processes, for as long as the block runs and this process lives.
+
+    In the header `told_in`, if it is given, each response says which process it is of.
+    """
     chosen = {"api": api, "level": level, "admin_token": admin_token, "count": count, "log_kind": log_kind}
-    settings = json.dumps(chosen)
+    settings = json.dumps({**chosen, "told_in": told_in})
     process = subprocess.Popen(  # noqa: S603
         [sys.executable, "-m", __name__],
         stdin=subprocess.PIPE,
@@ -76,10 +64,10 @@ def served_by_workers(
         told = process.stdout.readline()
         if not told:
             raise WorkersError("the server of the run did not start")
-        address, log = json.loads(told)
-        left.callback(remove_log, log)  # where somebody has killed it
-        with ExitStack() as stack:
-            yield Workers(address, log, _one_to_each(address, count, stack))
+        workers = Workers(*json.loads(told))
+        left.callback(remove_log, workers.log)  # where somebody has killed it
+        _wait_for(count, workers.log)
+        yield workers
     finally:
         process.stdin.close()
         try:
@@ -91,86 +79,70 @@ def served_by_workers(
         left.close()
 
 
-def _one_to_each(address: str, count: int, stack: ExitStack) -> dict[int, http.client.HTTPConnection]:
-    """Connections are opened, and come to any worker, until there is one to each."""
-    host, port = urlsplit(address).hostname or "", urlsplit(address).port
+def _wait_for(count: int, place: str) -> None:
+    """Each worker is in the log as soon as it serves."""
     until = time.monotonic() + _LONGEST_START_S
-    found: dict[int, http.client.HTTPConnection] = {}
-    while len(found) < count:
-        if time.monotonic() > until:
-            raise WorkersError(
-                f"{len(found)} of {count} workers have started within {_LONGEST_START_S:.0f} s"
-            )
-        connection = http.client.HTTPConnection(host, port, timeout=_LONGEST_START_S)
-        worker = _told(connection)["pid"]
-        if worker in found:
-            connection.close()
-        else:
-            found[worker] = stack.enter_context(closing(connection))
-    return found
-
-
-def _told(connection: http.client.HTTPConnection) -> dict[str, Any]:
-    """What the worker at the other end says of itself."""
-    try:
-        connection.request("GET", _WHO)
-        told: dict[str, Any] = json.loads(connection.getresponse().read())
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        raise WorkersError(f"a worker of the server of the run has gone: {error!r}") from error
-    return told
-
-
-def worker_app() -> Any:
-    """The app of one worker. Beside what the API answers, it tells who it is and which state it is at."""
-    from shelflife.lab.apis import (
-        APIS,
-    )  # only here: the first process has no app, and starts the others sooner
-    from shelflife.server import WireFormat
-
-    end_with_parent()
-    settings = json.loads(os.environ[_SETTINGS])
-    api = APIS[settings["api"]]
-    provider = api.provider(
-        wire=WireFormat(level=settings["level"]), admin_token=settings["admin_token"], log=settings["log"]
-    )
-    app = api.app(provider)
-
-    async def telling(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http" or scope["path"] != _WHO:
-            await app(scope, receive, send)
-            return
-        provider.be_ready()
-        state = provider.registry.state
-        told = json.dumps({"pid": os.getpid(), "state": f"{state.number} {state.digest}"}).encode()
-        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(told))]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": told})
-
-    return telling
+    with closing(log_at(place)) as log:
+        while (live := len(log.workers())) < count:
+            if time.monotonic() > until:
+                raise WorkersError(f"{live} of {count} workers have started within {_LONGEST_START_S:.0f} s")
+            time.sleep(_LOOK_AGAIN_S)
 
 
 def _main() -> None:
     """Serve until whoever has started this lets go of its input, or is no more."""
+    # imported once, by the one that all others are forked off
+    import uvicorn  # noqa: F401
+
     settings = json.loads(os.environ[_SETTINGS])
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # until the workers have a better way to end
-    threading.Thread(target=_end_with_input, daemon=True).start()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     with log_of_a_run(settings["log_kind"]) as log, listening_on("127.0.0.1", 0) as listener:
-        os.environ[_SETTINGS] = json.dumps({**settings, "log": log})
+        watched, held = os.pipe()
+        for _ in range(settings["count"]):
+            if not os.fork():
+                os.close(held)
+                _serve(settings, log, listener, watched)
+        os.close(watched)
         with suppress(BrokenPipeError):
             sys.stdout.write(json.dumps([f"http://127.0.0.1:{listener.getsockname()[1]}", log]) + "\n")
             sys.stdout.flush()
-        run_workers(
-            "shelflife.lab.workers:worker_app",
-            settings["count"],
-            listener,
-            log_level="critical",
-            timeout_keep_alive=24 * 60 * 60,
-            timeout_graceful_shutdown=1,
+        try:
+            sys.stdin.read()
+        finally:
+            os.close(held)
+            with suppress(ChildProcessError):
+                while True:
+                    os.wait()
+
+
+def _serve(settings: dict[str, Any], log: str, listener: socket, watched: int) -> None:
+    """One worker, in a process of its own, which ends with the first."""
+    try:
+        import uvicorn
+
+        from shelflife.lab.apis import APIS
+        from shelflife.server import WireFormat
+
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        threading.Thread(target=_end_with_the_first, args=[watched], daemon=True).start()
+        api = APIS[settings["api"]]
+        provider = api.provider(
+            wire=WireFormat(level=settings["level"]), admin_token=settings["admin_token"], log=log
         )
+        config = uvicorn.Config(
+            api.app(provider),
+            log_level="critical",
+            timeout_graceful_shutdown=1,
+            headers=[(settings["told_in"], str(os.getpid()))] if settings["told_in"] else None,
+        )
+        uvicorn.Server(config).run(sockets=[listener])
+    finally:
+        os._exit(0)
 
 
-def _end_with_input() -> None:
-    sys.stdin.read()
+def _end_with_the_first(watched: int) -> None:
+    """Nothing is ever sent: the pipe ends when the first process lets go of it, or is no more."""
+    os.read(watched, 1)
     os.kill(os.getpid(), signal.SIGTERM)
 
 

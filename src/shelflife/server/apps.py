@@ -2,6 +2,7 @@
 requests."""
 
 import logging
+import re
 from collections.abc import Callable, Collection
 
 from shelflife.server.errors import UsageError
@@ -13,6 +14,7 @@ __all__ = ["Apps"]
 
 _log = logging.getLogger("shelflife")
 _MOST_WARNINGS = 1000
+_ANY = re.compile("")
 
 
 class Apps:
@@ -36,6 +38,23 @@ class Apps:
         """Note that an app has the contract, and how to list its operations (None: they cannot be listed)."""
         self._listings.append(list_operations)
         self.are_held = False
+
+    def attach_unseen(self, names: Collection[str] | None) -> Callable[[str, str], Operation | None]:
+        """Note that an app has the contract whose routes cannot be seen; `names` are its operations, as far as somebody says them.
+
+        Gives what finds the operation of a request by its method and path, as far as that can be told.
+        """
+        listed = None if names is None else Operations.named(names, is_stamped=True)
+        self.attach(lambda: listed)
+
+        def find(method: str, path: str) -> Operation | None:
+            known = self._policies.operations if listed is None else listed
+            operation = known.guess(method, path)
+            if operation is None and listed is None and not known.has_like(path):
+                return Operation(f"{method} {path}", _ANY)  # some other one, for all that can be known
+            return operation
+
+        return find
 
     def has_operation(self, name: str | None) -> bool:
         """Whether one of them is known to have an operation of this name."""

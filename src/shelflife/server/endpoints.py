@@ -65,6 +65,9 @@ _ESCAPED_COLON = re.compile(rb"\\u003[aA]")
 _CONSTANT = re.compile(rb"NaN|Infinity")
 """What Python reads, and is not JSON."""
 
+_NO_FEED = (
+    "this server has no change feed, which would hold a thread for each listener; ask with from=position"
+)
 _OUT_OF_REACH = "the log cannot be reached; try again later"
 _STATUSES = {BadMessage: 400, UnknownTable: 404, VersionTaken: 409, SourceError: 502, LogError: 503}
 _encode = msgspec.json.Encoder().encode
@@ -82,6 +85,8 @@ class EndpointCall(NamedTuple):
     body: bytes = b""
     root_path: str = ""
     """Where the contract lives on its server."""
+    holds_thread: bool = False
+    """Whether the server holds a thread until it is answered."""
 
 
 class _CallRefused(ServerError):
@@ -134,9 +139,31 @@ class Endpoints:
         except (_CallRefused, ContractError, BadRow, BadRule, ReloadRefused, SourceError, LogError) as error:
             return self._refused(call, error)
 
+    def respond(self, call: EndpointCall, read: Callable[[int], bytes]) -> Answer:
+        """The answer to a call, for whoever may wait. `read` gives so many bytes of the body at most."""
+        answer = self.begin(call)
+        if answer is None:
+            body = read(self.most_bytes + 1) if call.method == "POST" else b""
+            answer = self.answer(call._replace(body=body))
+        return answer
+
+    def begin(self, call: EndpointCall) -> Answer | None:
+        """The answer to a call, as far as it can be given before the body is read; None when it may go on.
+
+        One for the feed is never sent: the pin notes that the feed begins when the app is done.
+        """
+        pin = self.provider.pin
+        if pin is not None:
+            pin.is_own_answer = True
+            if self.is_for_the_feed(call):
+                pin.listening = (call.headers, call.query)
+                return Answer(200, JSON, b"")
+        return self.admit(call)
+
     def is_for_the_feed(self, call: EndpointCall) -> bool:
         """Whether a call asks for the change feed, and there is room for another listener."""
-        return call.path in self.by_path and _wants_events(call) and not self.provider.feed.is_full
+        is_asked_for = call.path in self.by_path and _wants_events(call)
+        return is_asked_for and not call.holds_thread and not self.provider.feed.is_full
 
     def _authorize(self, call: EndpointCall) -> None:
         """Refuse a call that may not be made."""
@@ -171,6 +198,8 @@ class ContractEndpoints(Endpoints):
         return Answer(200, JSON, b"{" + face.stamp.members + b"}", headers)
 
     def _changes(self, call: EndpointCall) -> Answer:
+        if _wants_events(call) and call.holds_thread:
+            raise _CallRefused(406, _NO_FEED)
         if _wants_events(call):
             raise _CallRefused(503, "there are too many listeners; try again later", Retry_After="30")
         asked = _query_of(call, "since", "rules", "from", "nonce")

@@ -1,6 +1,7 @@
 """What goes on the wire about a request, at the configured level."""
 
 import re
+from collections.abc import Iterable
 from http import HTTPStatus
 from typing import NamedTuple
 
@@ -10,10 +11,10 @@ from shelflife.contract import Suggestion
 from shelflife.contract.compact import CompactSuggestion, compacted
 from shelflife.contract.messages import ErrorMessage, Problem
 from shelflife.server.faces import Face, Stamp
-from shelflife.server.policies import PreconditionFailed, Refusal
+from shelflife.server.policies import PreconditionFailed, Refusal, Violation
 from shelflife.server.wire import ErrorForm, Level, WireFormat
 
-__all__ = ["Answer", "error_answer", "refusal_answer", "stamped"]
+__all__ = ["Answer", "error_answer", "feedback_members", "refusal_answer", "stamped", "title_of"]
 
 JSON = "application/json"
 PROBLEM_JSON = "application/problem+json"
@@ -51,19 +52,24 @@ def refusal_answer(
     if wire.level == Level.PLAIN_TEXT:
         return Answer(status, PLAIN_TEXT, "\n".join((*refusal.sentences, "")).encode())
     stamp = stamp or face.stamp
-    told: list[Suggestion | CompactSuggestion] = []
-    for violated in refusal.violations:
-        suggestion = face.suggestion(wire.suggestion(violated.suggestion))
-        by = face.words.policy(violated.policy.id)
-        told.append(compacted(suggestion, by) if stamp.is_compact else suggestion)
-    parts = [b'"success":false,"recovery_feedback":{"suggestions":' + _encode(told) + b"}"]
+    parts = [b'"success":false,' + feedback_members(wire, refusal.violations, face, stamp)]
     form = _form_asked_for(accept, wire.errors)
     if form == PROBLEM_JSON:
-        problem = Problem(title=_title(status), status=status, detail=" ".join(refusal.sentences))
+        problem = Problem(title=title_of(status), status=status, detail=" ".join(refusal.sentences))
         parts.insert(0, _encode(problem)[1:-1])
     if stamp.members:
         parts.append(stamp.members)
     return Answer(status, form, b"{" + b",".join(parts) + b"}", tuple(stamp.beside))
+
+
+def feedback_members(wire: WireFormat, violations: Iterable[Violation], face: Face, stamp: Stamp) -> bytes:
+    """The members of a JSON object that hold the fixes, as the face shows them."""
+    told: list[Suggestion | CompactSuggestion] = []
+    for violated in violations:
+        suggestion = face.suggestion(wire.suggestion(violated.suggestion))
+        by = face.words.policy(violated.policy.id)
+        told.append(compacted(suggestion, by) if stamp.is_compact else suggestion)
+    return b'"recovery_feedback":{"suggestions":' + _encode(told) + b"}"
 
 
 def error_answer(
@@ -75,7 +81,7 @@ def error_answer(
     form = _form_asked_for(accept, wire.errors)
     error: Problem | ErrorMessage = ErrorMessage(error=sentence)
     if form == PROBLEM_JSON:
-        error = Problem(title=_title(status), status=status, detail=sentence)
+        error = Problem(title=title_of(status), status=status, detail=sentence)
     return Answer(status, form, _encode(error), headers)
 
 
@@ -90,7 +96,7 @@ class _Own(msgspec.Struct):
 _read_own = msgspec.json.Decoder(_Own).decode
 
 
-def _title(status: int) -> str:
+def title_of(status: int) -> str:
     """The name of a status in RFC 9110. Python 3.11 has older names for two of them."""
     newer = {413: "Content Too Large", 422: "Unprocessable Content"}
     return newer.get(status) or HTTPStatus(status).phrase

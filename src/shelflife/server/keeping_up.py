@@ -11,13 +11,14 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 
 from shelflife.contract.messages import Workers
 from shelflife.server.errors import LogError
 from shelflife.server.log import Log
 from shelflife.server.state import State
 
-__all__ = ["STALE_FOR_S", "Keeper", "in_time"]
+__all__ = ["STALE_FOR_S", "Keeper", "in_time", "in_time_blocking"]
 
 _log = logging.getLogger("shelflife")
 
@@ -133,4 +134,26 @@ async def in_time(call: Callable[[], None]) -> None:
         async with asyncio.timeout(_LONGEST_LOOK_S):
             await asyncio.to_thread(call)
     except TimeoutError:
-        raise LogError(f"the log was not free for {_LONGEST_LOOK_S:g} s") from None
+        raise _not_free() from None
+
+
+def in_time_blocking(call: Callable[[], None]) -> None:
+    """The same for a thread that waits. The other one is left behind when it takes too long."""
+    done = Future[None]()
+
+    def run() -> None:
+        try:
+            call()
+            done.set_result(None)
+        except BaseException as error:  # noqa: BLE001 - it is raised by whoever waits
+            done.set_exception(error)
+
+    threading.Thread(target=run, name="shelflife-look", daemon=True).start()
+    try:
+        done.result(_LONGEST_LOOK_S)
+    except TimeoutError:
+        raise _not_free() from None
+
+
+def _not_free() -> LogError:
+    return LogError(f"the log was not free for {_LONGEST_LOOK_S:g} s")

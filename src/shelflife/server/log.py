@@ -3,6 +3,7 @@
 import hashlib
 import threading
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -69,14 +70,14 @@ class PoliciesChange(msgspec.Struct, frozen=True):
     after: dict[str, str]
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
     """All that happened at once. It may be nothing that clients are told of."""
 
     tables: dict[str, TableChange] = {}
     rules: RulesChange | None = None
     policies: PoliciesChange | None = None
 
-    @property
+    @cached_property  # each reload asks all that are kept
     def size(self) -> int:
         """How many rows are on record for it."""
         return sum(len(one.delta) + len(one.downstream) for one in self.tables.values())

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from shelflife.contract.preconditions import Precondition, Verdict
 from shelflife.server.errors import leaves_of
@@ -11,12 +10,12 @@ from shelflife.server.models import DICTIONARY, Reader
 from shelflife.server.operations import Operation
 from shelflife.server.state import State
 
-__all__ = ["Listening", "Pin"]
+__all__ = ["UNSTAMPED", "Listening", "Pin"]
 
 _LONGEST_KEPT = 1024 * 1024
 """How much of a body is kept. What was cut off is no JSON, and cannot be taken for the whole."""
 
-_UNSTAMPED = frozenset({401, 403, 405, 407, 429})
+UNSTAMPED = frozenset({401, 403, 405, 407, 429})
 """Statuses by which an app says that a client may not ask, or not now. Such a response tells nothing of the
 contract."""
 
@@ -90,7 +89,7 @@ class Pin:
         Errors and redirections may come from a login, whatever they look like. They tell of the contract only when the
         request has come as far as `check`.
         """
-        if status in _UNSTAMPED or status >= 500 or self.is_own_answer:
+        if status in UNSTAMPED or status >= 500 or self.is_own_answer:
             return False
         if self.stamp.is_no_news and not self.has_violations:
             return False
@@ -104,7 +103,7 @@ class Pin:
         operation = self.find_operation()
         return DICTIONARY if operation is None else operation.body
 
-    def hear(self, message: Mapping[str, Any]) -> None:
+    def hear(self, body: bytes) -> None:
         """Keep what the client sends, unless that is so much that no policy is about it."""
-        if message["type"] == "http.request" and len(self.body) <= _LONGEST_KEPT:
-            self.body += message.get("body", b"")[: _LONGEST_KEPT + 1]
+        if len(self.body) <= _LONGEST_KEPT:
+            self.body += body[: _LONGEST_KEPT + 1]

@@ -198,10 +198,10 @@ def check_key(key: object, table: str) -> str:
         raise BadRow(f"a key of table {table} is {shown(key)}; keys are strings")
     if not key:
         raise BadRow(f"a key of table {table} is empty")
-    if len(key) > _LONGEST_KEY:
-        raise BadRow(f"a key of table {table} is longer than {_LONGEST_KEY} characters")
     if not is_unicode(key):
         raise BadRow(f"the key {shown(key)} of table {table} is not valid Unicode")
+    if len(key if key.isascii() else key.encode()) > _LONGEST_KEY:
+        raise BadRow(f"a key of table {table} is longer than {_LONGEST_KEY} bytes")
     return key
 
 

@@ -12,6 +12,7 @@ import functools
 import logging
 import math
 import os
+import re
 import sys
 import weakref
 from collections.abc import Awaitable, Callable, Sequence
@@ -28,6 +29,9 @@ __all__ = ["LONGEST_ANSWER_S", "ModelPlanner", "Probe", "Settings"]
 
 LONGEST_ANSWER_S = 120
 """How long to wait for an answer, unless somebody says otherwise."""
+
+_LONGEST_ANSWER_TOKENS = 4096
+"""How many tokens a model may take for an answer, unless its name says otherwise."""
 
 _log = logging.getLogger("shelflife.lab")
 
@@ -73,18 +77,19 @@ class ModelPlanner:
         api_key: str | None = None,
         temperature: float | None = 0.0,
         seed: int | None = None,
-        max_tokens: int = 4096,
         timeout_s: int = LONGEST_ANSWER_S,
         max_retries: int = 4,
         backoff_s: float = 3.0,
     ) -> None:
         """Name the model as inspect-ai does: `anthropic/…`, `openai/…`, `google/…`, `openai-api/<service>/<model>`.
 
+        With `?max_tokens=256` behind that, an answer has no more. It is a part of the planner's name: with less it may answer otherwise.
         The key comes from the environment unless it is given. `temperature` and `seed` go to models that have them. Rate limits,
         time-outs and failures of the server are tried again `max_retries` times: after `backoff_s`, then twice as long each time,
         and never before the vendor's `Retry-After`.
         """
         self.name = model
+        model, max_tokens = _model_in(model)
         self.probed: Probe | None = None
         """What `probe` has shown; None before."""
         self.settings = Settings(temperature, seed, max_tokens)
@@ -150,7 +155,7 @@ class ModelPlanner:
         hook = sys.excepthook
         try:
             return self._inspect.get_model(
-                self.name,
+                self._asked.model,
                 config=config,
                 base_url=self._asked.base_url,
                 api_key=_key(self._asked),
@@ -179,6 +184,17 @@ class ModelPlanner:
                 raise PlannerError(explained(self._asked, error)) from None
         self.settings = msgspec.structs.replace(self.settings, temperature=None)
         return self._generated(messages, **changes)
+
+
+def _model_in(name: str) -> tuple[str, int]:
+    """The model that a planner's name has in it, and how many tokens that may take for an answer."""
+    model, mark, setting = name.partition("?")
+    if not mark:
+        return model, _LONGEST_ANSWER_TOKENS
+    option, _, value = setting.partition("=")
+    if option != "max_tokens" or not re.fullmatch("[1-9][0-9]{0,5}", value):
+        raise PlannerError(f"a model's name may end in ?max_tokens=256, and not in ?{setting}")
+    return model, int(value)
 
 
 def _run(portal: Any, function: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:

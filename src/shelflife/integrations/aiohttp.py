@@ -1,0 +1,203 @@
+"""A memory behind a session of `aiohttp`: a client middleware. Nothing else in the user's code changes.
+
+session = aiohttp.ClientSession(middlewares=[memory_middleware(Memory())])
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from shelflife.client.memory import Memory
+from shelflife.extras import needing
+from shelflife.integrations import messages
+from shelflife.integrations.watching import Async, AsyncWatching, Watched
+
+with needing("aiohttp"):
+    from aiohttp import (
+        BytesPayload,
+        ClientRequest,
+        ClientResponse,
+        ClientSession,
+        ClientTimeout,
+        DummyCookieJar,
+        StreamReader,
+    )
+
+__all__ = ["memory_middleware"]
+
+Handler = Callable[[ClientRequest], Awaitable[ClientResponse]]
+
+_PART = 65_536
+
+
+def memory_middleware(
+    memory: Memory, **options: Any
+) -> Callable[[ClientRequest, Handler], Awaitable[ClientResponse]]:
+    """A middleware that watches the responses of a session, and amends requests when it is given a guard.
+
+    The options are those of the transports for httpx2. A response has what was done to its request in `shelflife`.
+    """
+    _Watching(memory, memory, **options)  # whatever is wrong with them is told at once
+
+    async def remembering(request: ClientRequest, handler: Handler) -> ClientResponse:
+        body: Any = request.body
+        is_in_memory = isinstance(body, BytesPayload) and not request.headers.get("Content-Encoding")
+        way = _Way(request, handler, await body.as_bytes() if is_in_memory else body)
+        seen = await _Watching(memory, way, **options).handle_async_request(way.own)
+        response: Any = seen.of
+        response.shelflife = way.own.extensions.get("shelflife")
+        if isinstance(seen.stream, Watched):
+            _watch(response, seen.stream)
+        return seen.of  # type: ignore[no-any-return]
+
+    return remembering
+
+
+class _Asyncio(Async):
+    """The calls of a client that knows asyncio alone."""
+
+    @asynccontextmanager
+    async def within(self, until: float) -> AsyncIterator[None]:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(until - time.monotonic()):
+                yield
+
+
+class _Watching(AsyncWatching[messages.Request, messages.Response]):
+    _calls = _Asyncio()
+
+
+class _Way:
+    """How one request of a session goes out, and the questions about it."""
+
+    def __init__(self, request: ClientRequest, handler: Handler, body: Any) -> None:
+        self._request, self._handler = request, handler
+        stream = messages.ByteStream(body) if isinstance(body, bytes) else body
+        self._stream = stream
+        self.own = messages.Request(
+            request.method,
+            request.url,
+            headers=request.headers.items(),
+            stream=stream,
+            extensions={"of": request},
+        )
+
+    async def handle_async_request(self, request: messages.Request) -> messages.Response:
+        """Send a request that the memory has written, its own or the session's."""
+        response = await (self._sent(request) if "of" in request.extensions else self._asked(request))
+        return messages.Response(
+            response.status,
+            response.headers.items(),
+            _Body(response),
+            response,
+            is_decoded=self._request.session.auto_decompress,
+        )
+
+    async def aclose(self) -> None:
+        """It is the session's."""
+
+    async def _sent(self, request: messages.Request) -> ClientResponse:
+        own = self._request
+        own.headers.clear()  # of what was sent before
+        own.headers.extend(request.headers.multi_items())
+        if request.stream is not self._stream:  # never so for a body that is not in memory
+            await own.update_body(request.content)
+            self._stream = request.stream
+        return await self._handler(own)
+
+    async def _asked(self, request: messages.Request) -> ClientResponse:
+        """By a session that adds nothing of its own, over the same connections."""
+        own, limits = self._request, request.extensions["timeout"]
+        session = ClientSession(
+            connector=own.session.connector, connector_owner=False, cookie_jar=DummyCookieJar()
+        )
+        try:
+            return await session.request(
+                request.method,
+                str(request.url),
+                headers=request.headers.multi_items(),
+                data=request.content or None,
+                allow_redirects=False,
+                proxy=own.proxy,
+                proxy_auth=own.proxy_auth,
+                proxy_headers=own.proxy_headers,
+                ssl=own.ssl,
+                timeout=ClientTimeout(total=limits["read"]),
+            )
+        finally:
+            session.detach()
+
+
+class _Body(messages.AsyncByteStream):
+    """The body of a response, decoded, as nobody but the memory reads it."""
+
+    def __init__(self, response: ClientResponse) -> None:
+        self._content, self._release = response.content, response.release
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for chunk in self._content.iter_chunked(_PART):
+            yield chunk
+
+    async def aclose(self) -> None:
+        self._release()
+
+
+def _watch(response: Any, watched: Watched) -> None:
+    """What the caller reads of a response is shown to the memory once there is no more."""
+    response.content = _Content(response.content, watched)
+    leaving: set[asyncio.Task[None]] = set()
+
+    def left(plain: Callable[[], Any]) -> Callable[[], Any]:
+        def leave() -> Any:
+            ended = plain()
+            if watched.is_open:
+                task = asyncio.ensure_future(watched.leave())
+                leaving.add(task)  # nobody else keeps it until it is done
+                task.add_done_callback(leaving.discard)
+            return ended
+
+        return leave
+
+    response.release, response.close = left(response.release), left(response.close)
+
+
+class _Content:
+    """What a response reads its body from."""
+
+    def __init__(self, content: StreamReader, watched: Watched) -> None:
+        self._content, self._watched = content, watched
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._content, name)
+
+    __aiter__ = StreamReader.__aiter__
+    iter_any = StreamReader.iter_any
+    iter_chunked = StreamReader.iter_chunked
+    iter_chunks = StreamReader.iter_chunks
+
+    async def read(self, n: int = -1) -> bytes:
+        return await self._kept(await self._content.read(n))
+
+    async def readany(self) -> bytes:
+        return await self._kept(await self._content.readany())
+
+    async def readline(self, **options: Any) -> bytes:
+        return await self._kept(await self._content.readline(**options))
+
+    async def readuntil(self, *separator: bytes, **options: Any) -> bytes:
+        return await self._kept(await self._content.readuntil(*separator, **options))
+
+    async def readexactly(self, n: int) -> bytes:
+        return await self._kept(await self._content.readexactly(n))
+
+    async def readchunk(self) -> tuple[bytes, bool]:
+        chunk, is_end = await self._content.readchunk()
+        return await self._kept(chunk), is_end
+
+    async def _kept(self, chunk: bytes) -> bytes:
+        self._watched.keep(chunk)
+        if self._content.at_eof():
+            await self._watched.end()
+        return chunk

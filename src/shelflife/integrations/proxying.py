@@ -1,0 +1,347 @@
+"""A reverse proxy that adds the contract to an API whose code is not touched: `proxy_app(provider, "http://127.0.0.1:9000")`.
+
+- *Explain*: the API answers first. An error that it answers with gets the fixes of the policies that the request violates.
+- *Enforce*: the policies come first, for callers whom the API lets pass at an address that the provider names.
+
+What is no JSON object or form, and what is too large, goes through as it is. So do responses, but for the stamps.
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import AsyncIterator
+from typing import Any, NamedTuple
+
+from shelflife.extras import needing
+from shelflife.integrations.asgi import EndpointsFirst
+from shelflife.integrations.stamping import Headers, Stamping
+from shelflife.integrations.under_contract import (
+    App,
+    Scope,
+    UnderContract,
+    accept_of,
+    send_answer,
+    serve_call,
+)
+from shelflife.integrations.upstreams import (
+    NO_WEBSOCKETS,
+    Broken,
+    Upstream,
+    end_to_end,
+    fields_of,
+    headers_on,
+    why_refused,
+)
+from shelflife.server import MalformedRequest, PolicyFailed, Provider, Rejected, UsageError, Violation
+from shelflife.server.endpoints import AdminEndpoints, ContractEndpoints
+from shelflife.server.feed import Receive, Send
+from shelflife.server.feedback import error_answer, feedback_members, stamped
+from shelflife.server.operations import Operation
+from shelflife.server.pins import UNSTAMPED, Pin
+
+with needing("httpx2"):
+    import httpx2
+
+__all__ = ["proxy_app"]
+
+_log = logging.getLogger("shelflife")
+
+_LARGEST_HELD = 1024 * 1024
+"""A longer body is not judged, and no fix is added to a longer error."""
+
+_OF_A_BODY = re.compile(rb"content-|expect$|if-|range$|accept-encoding$|idempotency-key$")
+_ADDRESS = re.compile(r"https?://[^/?#@\s]+(/[^?#\s]*)?")
+_CALLER = re.compile(r"(GET|HEAD|POST) (/[^\s#]*)")
+_JSON = re.compile(rb"(?i)application/json\s*(;|$)")
+_FORM = re.compile(rb"(?i)application/x-www-form-urlencoded\s*(;|$)")
+
+
+def proxy_app(
+    provider: Provider,
+    upstream: str,
+    *,
+    as_caller: str | None = None,
+    enforce: bool = False,
+    timeout_s: float = 60.0,
+) -> App:
+    """An ASGI app that hands all requests on to `upstream`, and adds the contract of the provider.
+
+    - `as_caller`: a request such as `GET /me` that the API answers with success for callers whom it knows. It is made with the headers
+      of a request. Whoever passes it may ask the contract's endpoints; without it there are none.
+    - `enforce`: for such callers the policies come first. Without, the API does.
+    - `timeout_s`: how long the API may be silent.
+    """
+    if not _ADDRESS.fullmatch(upstream):
+        raise UsageError(f"an upstream is an address such as http://127.0.0.1:9000, not {upstream!r}")
+    if as_caller is not None and not _CALLER.fullmatch(as_caller):
+        raise UsageError(f"a caller is known by a request such as 'GET /me', not {as_caller!r}")
+    if enforce and as_caller is None:
+        raise UsageError(
+            "to enforce policies, say by which request the API tells whom it lets pass: as_caller='GET /me'"
+        )
+    proxy = _Proxy(provider, Upstream(upstream, timeout_s), as_caller, enforce=enforce)
+    return EndpointsFirst(UnderContract(proxy, provider, proxy.find), AdminEndpoints(provider))
+
+
+class _Call(NamedTuple):
+    """A request on its way."""
+
+    scope: Scope
+    receive: Receive
+    target: bytes
+    headers: Headers
+    """As they go on."""
+
+    head: bytes
+    """What was read of its body."""
+
+    has_more: bool
+    fields: dict[str, Any] | None
+    """What policies are shown; None when they are not."""
+
+    async def body(self) -> AsyncIterator[bytes]:
+        if self.head:
+            yield self.head
+        more = self.has_more
+        while more:
+            message = await self.receive()
+            if message["type"] == "http.disconnect":
+                raise Broken(400, "the client has gone")
+            more = message.get("more_body", False)
+            if part := message.get("body", b""):
+                yield part
+
+
+class _Proxy:
+    """The app that hands requests on. The contract is around it: each request has a pin."""
+
+    def __init__(
+        self, provider: Provider, upstream: Upstream, as_caller: str | None, *, enforce: bool
+    ) -> None:
+        self._provider, self._upstream = provider, upstream
+        self._as_caller, self._enforces = as_caller, enforce
+        self._found = provider.apps.attach_unseen(None)
+        names = [one.name for one in provider.policies.operations] if enforce else []
+        disclosed = provider.apps.disclosed_fixes(lambda: provider.policies.operations, names)
+        self._endpoints = ContractEndpoints(provider, disclosed)
+
+    def find(self, scope: Scope, path: str) -> Operation | None:
+        """The operation of a request, as far as the policies name one."""
+        return self._found(scope["method"], re.sub(r"\s", "%20", path))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "websocket":
+            await self._refuse_websocket(scope, receive, send)
+        else:
+            try:
+                await self._serve(scope, receive, send)
+            except Broken as broken:
+                await self._say(scope, send, broken.status, str(broken))
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        target = scope.get("raw_path") or scope["path"].encode()
+        if (why := why_refused(scope, target)) is not None:
+            await self._say(scope, send, *why)
+            return
+        if scope.get("query_string"):
+            target += b"?" + scope["query_string"]
+        path, pin = scope["path"], self._provider.pin
+        if self._as_caller is not None and path in self._endpoints.by_path:
+            refusal = await self._refusal_of_caller(scope, is_kept=True)
+            if refusal is None:
+                await serve_call(self._endpoints, path, scope, receive, send)
+            else:
+                await self._hand_back(refusal, scope, receive, send)
+            return
+        operation = None if pin is None else pin.find_operation()
+        is_untold = operation is None
+        is_concerned = operation is not None and bool(self._provider.policies.concerning(operation.name))
+        call = await self._begun(scope, receive, target, is_judged=is_concerned or is_untold)
+        if pin is None or call.fields is None or operation is None:
+            if self._enforces and is_untold and call.fields is not None:
+                await self._say(
+                    scope,
+                    send,
+                    400,
+                    "this path is written in another way than the operation it may be meant for",
+                )
+                return
+            await self._hand_on(call, send)
+        elif self._enforces:
+            if await self._refusal_of_caller(scope) is None:
+                self._provider.check(call.fields, operation.name)
+            await self._hand_on(call, send)
+        else:
+            await self._explain(call, operation, pin, send)
+
+    async def _begun(self, scope: Scope, receive: Receive, target: bytes, *, is_judged: bool) -> _Call:
+        """A request as it goes on. Its body is read where policies are about it, as far as it is short."""
+        headers = headers_on(scope)
+        kind = next((value for name, value in headers if name == b"content-type"), b"")
+        is_packed = any(name == b"content-encoding" and value != b"identity" for name, value in headers)
+        has_body = any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"])
+        head, has_more, fields = b"", has_body, None
+        if is_judged and has_body and not is_packed and (_JSON.match(kind) or _FORM.match(kind)):
+            parts = bytearray()
+            while has_more and len(parts) <= _LARGEST_HELD:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise Broken(400, "the client has gone")
+                parts += message.get("body", b"")
+                has_more = message.get("more_body", False)
+            head = bytes(parts)
+            if not has_more:
+                fields = fields_of(head, is_form=_FORM.match(kind) is not None)
+        if fields is not None:  # an error that is packed could not be added to
+            headers = [one for one in headers if one[0] != b"accept-encoding"] + [
+                (b"accept-encoding", b"identity")
+            ]
+        return _Call(scope, receive, target, headers, head, has_more, fields)
+
+    async def _refusal_of_caller(self, scope: Scope, *, is_kept: bool = False) -> httpx2.Response | None:
+        """What the API answers to whoever it does not let pass; None for all others. It is closed, unless it is to be kept."""
+        method, _, target = (self._as_caller or "").partition(" ")
+        headers = [one for one in headers_on(scope) if not _OF_A_BODY.match(one[0])]
+        answer = await self._upstream.answer(method, target.encode(), headers, None)
+        if answer.is_success or not is_kept:
+            await answer.aclose()
+        return None if answer.is_success else answer
+
+    async def _hand_on(self, call: _Call, send: Send) -> None:
+        await self._hand_back(await self._answer(call), call.scope, call.receive, send)
+
+    async def _answer(self, call: _Call) -> httpx2.Response:
+        body: AsyncIterator[bytes] | bytes | None = call.body() if call.has_more else call.head or None
+        return await self._upstream.answer(call.scope["method"], call.target, call.headers, body)
+
+    async def _explain(self, call: _Call, operation: Operation, pin: Pin, send: Send) -> None:
+        """Have the API answer. What it says to a caller whom it has let pass is stamped, and an error gets fixes."""
+        await self._judge_precondition(call, operation, pin)
+        response = await self._answer(call)
+        if response.is_success:
+            pin.has_checked = True  # by the API
+        rest, parts = aiter(response.stream), None  # type: ignore[arg-type]
+        if 400 <= response.status_code < 500 and (
+            violations := self._violated(response, call, operation, pin)
+        ):
+            parts = await _with_fixes(
+                rest, feedback_members(self._provider.wire, violations, pin.face, pin.stamp)
+            )
+        await self._hand_back(response, call.scope, call.receive, send, rest, parts)
+
+    async def _judge_precondition(self, call: _Call, operation: Operation, pin: Pin) -> None:
+        """What a caller asks to be sure of is judged first, if that is one whom the API lets pass. What the policies say has time."""
+        if pin.precondition is None or self._as_caller is None or await self._refusal_of_caller(call.scope):
+            return
+        try:
+            self._provider.check(call.fields, operation.name)
+        except (Rejected, MalformedRequest, PolicyFailed) as failure:
+            pin.failures.remove(failure)
+
+    def _violated(
+        self, response: httpx2.Response, call: _Call, operation: Operation, pin: Pin
+    ) -> list[Violation]:
+        """What the policies say of a request that the API has refused, where its answer can be added to."""
+        status, headers = response.status_code, list(response.headers.raw)
+        is_changeable = Stamping(pin, call.scope["method"], status).is_changeable(headers)
+        if status in UNSTAMPED or not is_changeable or not self._provider.level:
+            return []
+        violations: list[Violation] = []
+        try:
+            violations = self._provider.violations(call.fields, operation.name)
+        except (MalformedRequest, PolicyFailed) as error:
+            _log.warning("%s; the API's own answer is left as it is", error)
+        pin.has_checked = bool(violations)  # else the error may be one of its login
+        return violations
+
+    async def _hand_back(
+        self,
+        response: httpx2.Response,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        rest: AsyncIterator[bytes] | None = None,
+        parts: list[bytes] | None = None,
+    ) -> None:
+        """Send what the API answers as it comes, for as long as there is somebody to send it to. `parts` were read already."""
+        headers = [
+            (name, self._upstream.own_path(value) if name == b"location" else value)
+            for name, value in end_to_end(response.headers.raw)
+        ]
+        if parts is not None and len(parts) == 1:
+            headers = [one for one in headers if one[0] != b"content-length"]
+            headers.append((b"content-length", b"%d" % len(parts[0])))
+        start = {"type": "http.response.start", "status": response.status_code, "headers": headers}
+        body = aiter(response.stream) if rest is None else rest  # type: ignore[arg-type]
+        streaming = asyncio.ensure_future(_stream(send, start, parts or [], body))
+        leaving = asyncio.ensure_future(_gone(receive))
+        try:
+            await asyncio.wait({streaming, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if streaming.done():
+                streaming.result()
+        finally:
+            for task in (streaming, leaving):
+                task.cancel()
+            await asyncio.gather(streaming, leaving, return_exceptions=True)
+            await response.aclose()
+
+    async def _say(self, scope: Scope, send: Send, status: int, sentence: str) -> None:
+        await send_answer(
+            send, error_answer(self._provider.wire, accept_of(scope), status, sentence), scope["method"]
+        )
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.shutdown":
+                await self._upstream.close()
+            await send({"type": f"{message['type']}.complete"})
+            if message["type"] == "lifespan.shutdown":
+                return
+
+    async def _refuse_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        if "websocket.http.response" not in scope.get("extensions", {}):
+            await send({"type": "websocket.close"})
+            return
+        answer = error_answer(self._provider.wire, accept_of(scope), *NO_WEBSOCKETS)
+        headers = [(b"content-type", answer.content_type.encode())]
+        await send({"type": "websocket.http.response.start", "status": answer.status, "headers": headers})
+        await send({"type": "websocket.http.response.body", "body": answer.body})
+
+
+async def _with_fixes(rest: AsyncIterator[bytes], members: bytes) -> list[bytes]:
+    """The body of an error with these members added; or the parts of it that were read, where it takes none."""
+    parts, length = list[bytes](), 0
+    async for part in rest:
+        parts.append(part)
+        length += len(part)
+        if length > _LARGEST_HELD:
+            return parts
+    whole = b"".join(parts)
+    return [whole if b'"recovery_feedback"' in whole else stamped(whole, members) or whole]
+
+
+async def _stream(send: Send, start: dict[str, Any], parts: list[bytes], rest: AsyncIterator[bytes]) -> None:
+    await send(start)
+    try:
+        if len(parts) == 1:
+            await send({"type": "http.response.body", "body": parts[0]})
+            return
+        for part in parts:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        async for part in rest:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+    except httpx2.TransportError as error:
+        # Without its end a response is not taken for whole: the server closes the connection.
+        _log.warning("the API behind this proxy has broken off in the middle of an answer: %s", error)
+        return
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _gone(receive: Receive) -> None:
+    """Wait until the client is gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,166 @@
+"""A memory behind a session of `requests`: an adapter to be mounted. Nothing else in the user's code changes.
+
+session.mount("https://api.example", MemoryAdapter(Memory()))
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from shelflife.client.memory import Memory
+from shelflife.extras import needing
+from shelflife.integrations import messages
+from shelflife.integrations.watching import BlockingWatching, Watched, at_once
+
+with needing("requests"):
+    from requests.adapters import BaseAdapter, HTTPAdapter
+    from requests.models import PreparedRequest, Response
+    from requests.structures import CaseInsensitiveDict
+
+__all__ = ["MemoryAdapter"]
+
+_PART = 65_536
+
+
+class MemoryAdapter(BaseAdapter):  # type: ignore[misc] # it has no types where it is not installed
+    """Watches the responses of another adapter, and amends requests when it is given a guard.
+
+    The options are those of the transports for httpx2. A response has what was done to its request in `shelflife`, and the request as it
+    went out in `shelflife_sent`; its `request` stays as the session wrote it.
+    """
+
+    def __init__(self, memory: Memory, adapter: BaseAdapter | None = None, **options: Any) -> None:
+        super().__init__()
+        self.memory = memory
+        self._adapter = HTTPAdapter() if adapter is None else adapter
+        self._options = options
+        _Watching(memory, self, **options)  # whatever is wrong with them is told at once
+
+    def send(self, request: PreparedRequest, *arguments: Any, **options: Any) -> Response:
+        """Send a request, and let the memory watch."""
+        way = _Way(self._adapter, request, arguments, options)
+        seen = _Watching(self.memory, way, **self._options).handle_request(way.seen())
+        response: Response = seen.of
+        response.request, response.connection = request, self
+        response.shelflife = way.own.extensions.get("shelflife")
+        response.shelflife_sent = way.sent
+        if isinstance(seen.stream, Watched):
+            response.raw = _Raw(response.raw, seen.stream)
+        return response
+
+    def close(self) -> None:
+        """Close the adapter that does the work."""
+        self._adapter.close()
+
+
+class _Watching(BlockingWatching[messages.Request, messages.Response]):
+    pass
+
+
+class _Way:
+    """How one request of a session goes out, and the questions about it: by the same adapter, with the same settings."""
+
+    def __init__(
+        self,
+        adapter: BaseAdapter,
+        request: PreparedRequest,
+        arguments: tuple[Any, ...],
+        options: dict[str, Any],
+    ) -> None:
+        names = ("stream", "timeout", "verify", "cert", "proxies")
+        self._options = dict(zip(names, arguments, strict=False)) | options
+        self._adapter, self._request = adapter, request
+        self.sent: PreparedRequest = request
+
+    def seen(self) -> messages.Request:
+        """The request as the memory sees it."""
+        body, timeout = self._request.body, self._options.get("timeout")
+        if isinstance(body, str):
+            body = body.encode()
+        connect_s, read_s = timeout if isinstance(timeout, tuple) else (timeout, timeout)
+        limits = {"connect": connect_s, "read": read_s} if not hasattr(timeout, "clone") else {}
+        self.own = messages.Request(
+            self._request.method,
+            self._request.url,
+            headers=self._request.headers.items(),
+            stream=messages.ByteStream(body or b"") if isinstance(body, bytes | None) else body,
+            extensions={"timeout": limits, "of": self._request},
+        )
+        return self.own
+
+    def handle_request(self, request: messages.Request) -> messages.Response:
+        """Send a request that the memory has written, its own or the session's."""
+        options, sent = self._options, self._request
+        if "of" not in request.extensions:
+            limits = request.extensions["timeout"]
+            options = options | {"stream": True, "timeout": (limits["connect"], limits["read"])}
+            sent = PreparedRequest()
+            sent.prepare(
+                request.method, str(request.url), dict(request.headers.multi_items()), data=request.content
+            )
+        elif request is not self.own:
+            sent = self._request.copy()
+            sent.headers = CaseInsensitiveDict(request.headers.multi_items())
+            if request.stream is not self.own.stream:
+                sent.body = request.content
+        if "of" in request.extensions:
+            self.sent = sent
+        response = self._adapter.send(sent, **options)
+        return messages.Response(
+            response.status_code, response.headers.items(), _Body(response.raw), response
+        )
+
+    def close(self) -> None:
+        """It is the adapter's."""
+
+
+class _Body(messages.SyncByteStream):
+    """The body of a response, decoded, as nobody but the memory reads it."""
+
+    def __init__(self, raw: Any) -> None:
+        self._raw = raw
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._raw.stream(_PART, decode_content=True))
+
+    def close(self) -> None:
+        self._raw.close()
+        self._raw.release_conn()
+
+
+class _Raw:
+    """What a response reads its body from. What the caller reads of it is shown to the memory once there is no more."""
+
+    def __init__(self, raw: Any, watched: Watched) -> None:
+        self._raw, self._watched = raw, watched
+        self._is_plain = not raw.headers.get("content-encoding")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._raw, name)
+
+    def stream(self, amt: int = _PART, decode_content: bool | None = None) -> Iterator[bytes]:
+        for chunk in self._raw.stream(amt, decode_content=decode_content):
+            self._keep(chunk, decode_content)
+            yield chunk
+        at_once(self._watched.end())
+
+    def read(self, amt: int | None = None, decode_content: bool | None = None, **options: Any) -> bytes:
+        chunk: bytes = self._raw.read(amt, decode_content=decode_content, **options)
+        self._keep(chunk, decode_content)
+        if amt is None or (amt and not chunk):
+            at_once(self._watched.end())
+        return chunk
+
+    def close(self) -> None:
+        try:
+            self._raw.close()
+        finally:
+            at_once(self._watched.leave())
+
+    def release_conn(self) -> None:
+        self._raw.release_conn()
+
+    def _keep(self, chunk: bytes, decode_content: bool | None) -> None:
+        if self._is_plain or decode_content:
+            self._watched.keep(chunk)
+        else:
+            self._watched.give_up()

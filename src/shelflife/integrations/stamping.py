@@ -1,0 +1,126 @@
+"""What becomes of a response under the contract, whatever protocol it goes out by: which headers it gets, and which body.
+
+Headers are pairs of bytes, as in ASGI. This runs on every response, so it makes no object and no call without need.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from shelflife.contract.preconditions import PRECONDITION_HEADER
+from shelflife.server.feedback import Answer, stamped
+from shelflife.server.pins import Pin
+from shelflife.server.provider import Provider
+
+__all__ = ["PROVIDER_KEY", "Headers", "Stamping", "encoded", "headers_of_answer", "warn_of_what_went_unheard"]
+
+Headers = list[tuple[bytes, bytes]]
+
+PROVIDER_KEY = "shelflife.provider"
+"""Where in a scope or environ the part of a framework finds the provider that a request is under."""
+
+_VOUCHING = {b"etag": b"W/"} | dict.fromkeys(
+    (b"content-encoding", b"content-range", b"content-digest", b"repr-digest", b"digest", b"content-md5"),
+    b"identity",
+)
+"""Headers that vouch for the very bytes of a body, each with the beginning of a value that does not."""
+
+_BODILESS = frozenset({204, 205, 206, 304})
+"""Statuses of responses that have no body, or only a part of one."""
+
+_VERDICT = PRECONDITION_HEADER.lower().encode()
+
+
+@dataclass(slots=True)
+class Stamping:
+    """One response, from its start to the first part of its body."""
+
+    pin: Pin
+    method: str
+    status: int = 0
+    length_at: int = -1
+    """Where among the headers the length of the body is."""
+
+    def begun(self, headers: Sequence[tuple[bytes, bytes]]) -> tuple[Sequence[tuple[bytes, bytes]], bool]:
+        """The headers as they go out, and whether they wait for the body: it may take the stamp. The status is known by then."""
+        pin, stamp = self.pin, self.pin.stamp
+        is_stamped = bool(stamp.members) and pin.may_be_stamped(self.status)
+        if not is_stamped and pin.verdict is None:
+            return headers, False
+        told = list(headers)  # an app may send the same list again and again
+        if pin.verdict is not None:
+            told.append((_VERDICT, pin.verdict.encode()))
+        if not is_stamped:
+            return told, False
+        told += encoded(stamp.beside)
+        if self.is_changeable(told):
+            if self.method != "HEAD":
+                return told, True
+            if self.length_at >= 0:
+                del told[self.length_at]
+        told += encoded(stamp.headers)
+        return told, False
+
+    def first_part(self, headers: Headers, body: bytes, *, is_all: bool) -> bytes:
+        """The first part of the body as it goes out, and in the headers that have waited for it whatever it does not carry.
+
+        `is_all` says that no more comes. That its length is the one in the headers says so too.
+        """
+        stamp, at = self.pin.stamp, self.length_at
+        is_whole = is_all or (at >= 0 and headers[at][1] == b"%d" % len(body))
+        whole = stamped(body, stamp.members) if is_whole else b""
+        if not whole:
+            headers += encoded(stamp.headers)
+            return body
+        if at >= 0:
+            headers[at] = (headers[at][0], b"%d" % len(whole))
+        return whole
+
+    def is_changeable(self, headers: Headers) -> bool:
+        """Whether the body may be one that takes the stamp, judged by the start of the response."""
+        is_json, self.length_at = False, -1
+        for index, (raw_name, value) in enumerate(headers):
+            name = raw_name.lower()
+            if name == b"content-type":
+                is_json = _is_json(value)
+            elif name == b"content-length":
+                self.length_at = index
+            elif name in _VOUCHING and not value.startswith(_VOUCHING[name]):
+                return False
+        return is_json and self.status not in _BODILESS
+
+
+def encoded(headers: Sequence[tuple[str, str]]) -> Headers:
+    """Headers of ours."""
+    return [(name.lower().encode(), value.encode()) for name, value in headers]
+
+
+def headers_of_answer(answer: Answer) -> Headers:
+    """All the headers of an answer of the contract's own."""
+    headers = encoded(answer.headers)
+    if answer.content_type:
+        headers.append((b"content-type", answer.content_type.encode()))
+        headers.append((b"content-length", b"%d" % len(answer.body)))
+    return headers
+
+
+def warn_of_what_went_unheard(provider: Provider, pin: Pin, status: int, *, was_refusal: bool) -> None:
+    """Warn an operator, once, of an operation that does not do what clients rely on. `was_refusal`: it has made a 500 of one."""
+    is_unjudged = pin.precondition is not None and pin.verdict is None and not pin.is_own_answer
+    if was_refusal:
+        fault = "answered a refusal of check with 500; let Rejected through, or answer it"
+    elif is_unjudged and status < 400:
+        fault = "carries requests out without judging their preconditions; call check in it first"
+    else:
+        return
+    operation = pin.find_operation()
+    # A path that a client made up has no place in the log.
+    is_known = operation is not None and provider.apps.has_operation(operation.name)
+    provider.apps.warn_once(f"{operation.name if operation and is_known else 'an operation'} {fault}")
+
+
+@lru_cache(maxsize=256)
+def _is_json(content_type: bytes) -> bool:
+    media_type, *parameters = content_type.lower().replace(b" ", b"").replace(b'"', b"").split(b";")
+    charsets = {parameter for parameter in parameters if parameter.startswith(b"charset=")}
+    return media_type in (b"application/json", b"application/problem+json") and charsets <= {b"charset=utf-8"}

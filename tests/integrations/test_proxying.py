@@ -1,0 +1,492 @@
+"""A contract in front of an API that knows nothing of it, over real connections."""
+
+import asyncio
+import contextlib
+import gzip
+import json
+import logging
+import socket
+import threading
+
+import httpx2
+import pytest
+
+from shelflife.client import Guard, Memory
+from shelflife.integrations.httpx2 import MemoryTransport
+from shelflife.integrations.proxying import proxy_app
+from shelflife.server import Provider, UsageError, WireFormat, fix
+from shelflife.testing import serving
+from tests.calling import ADMIN, TOKEN
+from tests.integrations.doors import grounds_at, unknown_grounds
+from tests.integrations.event_streams import LISTENING
+from tests.integrations.positions import position_of
+
+KEY = {"Authorization": "Bearer ada"}
+WANTED = {"plan": "growth"}
+GOOD = WANTED | {"promo": "A"}
+JSON = (b"content-type", b"application/json")
+EXPLAINED = {"USE": {"promo": "A"}}
+
+
+def contract(**options):
+    provider = Provider({"codes": {"growth": {"code": "A"}}}, versions={"codes": "1"}, **options)
+
+    @provider.policy(operation="POST /orders")
+    def promo(request, tables):
+        row = tables.codes.get(request.get("plan"))
+        return fix("USE", promo=row["code"]) if row and not request.equals("promo", row["code"]) else None
+
+    return provider
+
+
+class Api:
+    """An API with a login. It knows the right code by itself, answers in one way at each path, and notes what it gets."""
+
+    def __init__(self):
+        self.seen = []
+        self.is_heard = threading.Event()
+        self.has_ended = threading.Event()
+        self.code = "A"
+
+    async def __call__(self, scope, receive, send):
+        if scope["type"] == "lifespan":
+            raise NotImplementedError
+        headers, path = dict(scope["headers"]), scope["path"]
+        body, more, parts = b"", True, 0
+        while more:
+            message = await receive()
+            part, more = message.get("body", b""), message.get("more_body", False)
+            body, parts = body + part[:100], parts + len(part)
+        self.seen.append((scope["method"], scope["raw_path"].decode(), headers, body, parts))
+
+        async def say(status, said, *others):
+            raw = said if isinstance(said, bytes) else json.dumps(said).encode()
+            length = (b"content-length", b"%d" % len(raw))
+            await send({"type": "http.response.start", "status": status, "headers": [JSON, length, *others]})
+            await send({"type": "http.response.body", "body": raw})
+
+        if path == "/open":
+            await say(200, {"open": True})
+        elif headers.get(b"authorization") != b"Bearer ada":
+            await say(401, {"error": "who are you?"}, (b"www-authenticate", b"Bearer"))
+        elif path == "/me":
+            await say(200, {"name": "ada"})
+        elif path == "/orders":
+            kind = headers.get(b"x-answer", b"").decode()
+            is_good = (
+                not kind and json.loads(body if body.startswith(b"{") else b"{}").get("promo") == self.code
+            )
+            if kind == "gzip":
+                await say(400, gzip.compress(b'{"error": "no"}'), (b"content-encoding", b"gzip"))
+            elif kind == "text":
+                await send({"type": "http.response.start", "status": 400, "headers": []})
+                await send({"type": "http.response.body", "body": b"no"})
+            elif kind == "large":
+                await say(400, b'{"error": "' + b"x" * 3_000_000 + b'"}')
+            elif kind.isdigit():
+                await say(int(kind), {"error": "no"})
+            else:
+                await say(200 if is_good else 422, {"ok": True} if is_good else {"error": "wrong promo"})
+        elif path == "/moved":
+            await say(302, {}, (b"location", b"http://%b/orders" % headers[b"host"]))
+        elif path == "/cookies":
+            await say(
+                200,
+                {},
+                (b"set-cookie", b"a=1"),
+                (b"set-cookie", b"b=2"),
+                (b"x-hop", b"1"),
+                (b"connection", b"x-hop"),
+                (b"contract-at", b"x"),
+            )
+        elif path == "/stream":
+            await send(
+                {
+                    "type": "http.response.start",
+                    "status": 200,
+                    "headers": [(b"content-type", b"text/event-stream")],
+                }
+            )
+            await send({"type": "http.response.body", "body": b"data: 1\n\n", "more_body": True})
+            leaving = asyncio.ensure_future(receive())
+            while not self.is_heard.is_set() and not leaving.done():  # noqa: ASYNC110 - a thread tells
+                await asyncio.sleep(0.005)
+            if leaving.done():
+                self.has_ended.set()
+            leaving.cancel()
+            await send({"type": "http.response.body", "body": b"data: 2\n\n"})
+        elif path == "/broken":
+            await send(
+                {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"10")]}
+            )
+            await send({"type": "http.response.body", "body": b"half", "more_body": True})
+        elif path == "/silent":
+            await asyncio.wait([asyncio.ensure_future(receive())])
+        else:
+            await say(404, {"error": "nothing here"})
+
+
+@contextlib.contextmanager
+def in_front_of(api, provider=None, prefix="", **options):
+    """A client of a proxy before an API."""
+    with serving(api, lifespan="off") as upstream:
+        app = proxy_app(provider or contract(), upstream + prefix, **options)
+        settings = {"server_header": False, "date_header": False, "ws": "none", "proxy_headers": False}
+        with (
+            serving(app, **settings) as address,
+            httpx2.Client(base_url=address, trust_env=False, headers=KEY, timeout=30) as client,
+        ):
+            yield client
+
+
+@pytest.fixture(scope="module")
+def api():
+    return Api()
+
+
+@pytest.fixture(scope="module")
+def explaining(api):
+    with in_front_of(api, contract(admin_token=TOKEN), timeout_s=2) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def enforcing(api):
+    provider = contract(admin_token=TOKEN)
+    with in_front_of(api, provider, as_caller="GET /me", enforce=True) as client:
+        client.provider = provider
+        yield client
+
+
+def fixes_in(response):
+    feedback = response.json().get("recovery_feedback", {"suggestions": []})
+    return {one["type"]: one["parameters"] for one in feedback["suggestions"]}
+
+
+def test_an_error_of_the_api_gets_the_fixes_and_is_else_as_it_was(explaining):
+    refused = explaining.post("/orders", json=WANTED)
+    assert (refused.status_code, refused.json()["error"]) == (422, "wrong promo")
+    assert fixes_in(refused) == EXPLAINED
+    assert refused.json()["table_versions"] == {"codes": "1"}
+    [told] = refused.json()["recovery_feedback"]["suggestions"]
+    assert (told["cache_hint"], told["when"]) == ("cacheable", WANTED)
+    assert int(refused.headers["content-length"]) == len(refused.content)
+
+
+def test_a_success_is_stamped(explaining):
+    made = explaining.post("/orders", json=GOOD)
+    assert (made.status_code, made.json()["ok"]) == (200, True)
+    assert made.json()["table_versions"] == {"codes": "1"}
+
+
+@pytest.mark.parametrize("status", [401, 403, 405, 407, 429, 500, 503])
+def test_who_may_not_ask_is_told_nothing(explaining, status):
+    refused = explaining.post("/orders", json=WANTED, headers={"X-Answer": str(status)})
+    assert (refused.status_code, refused.json()) == (status, {"error": "no"})
+    assert not any(name.startswith("contract-") for name in refused.headers)
+
+
+@pytest.mark.parametrize("status", [400, 402, 404, 409, 422])
+def test_every_other_error_gets_the_fixes(explaining, status):
+    refused = explaining.post("/orders", json=WANTED, headers={"X-Answer": str(status)})
+    assert (refused.status_code, fixes_in(refused)) == (status, EXPLAINED)
+
+
+def test_an_error_that_no_policy_explains_is_left_alone(explaining):
+    refused = explaining.post("/orders", json=GOOD, headers={"X-Answer": "409"})
+    assert refused.json() == {"error": "no"}
+    assert not any(name.startswith("contract-") for name in refused.headers)
+
+
+@pytest.mark.parametrize("kind", ["gzip", "text", "large"])
+def test_an_error_that_cannot_be_added_to_goes_through_as_it_is(explaining, kind):
+    refused = explaining.post("/orders", json=WANTED, headers={"X-Answer": kind})
+    assert refused.status_code == 400
+    assert b"recovery_feedback" not in refused.content
+    if kind == "large":
+        assert len(refused.content) == 3_000_013
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (b"plan=growth", "text/plain"),
+        (b"[1]", "application/json"),
+        (b"{", "application/json"),
+        (b'{"a":"%b"}' % (b"x" * 2_000_000), "application/json"),
+    ],
+)
+def test_a_request_that_is_no_short_object_or_form_goes_on_as_it_is(explaining, api, content, kind):
+    refused = explaining.post("/orders", content=content, headers={"Content-Type": kind, "X-Answer": "400"})
+    assert refused.json() == {"error": "no"}
+    assert api.seen[-1][4] == len(content)
+
+
+def test_a_form_is_explained_and_its_fix_is_for_this_once(explaining):
+    refused = explaining.post("/orders", data=WANTED)
+    [told] = refused.json()["recovery_feedback"]["suggestions"]
+    assert (told["parameters"], told["cache_hint"]) == ({"promo": "A"}, "recompute")
+
+
+def test_a_memory_learns_from_an_api_that_knows_nothing_of_it(api):
+    provider = contract()
+    with in_front_of(api, provider) as plain:
+        memory = Memory()
+        transport = MemoryTransport(memory, guard=Guard())
+        with httpx2.Client(base_url=plain.base_url, transport=transport, headers=KEY) as client:
+
+            def statuses():
+                return [client.post("/orders", json=WANTED).status_code for _ in range(2)]
+
+            assert statuses() == [422, 200]
+            api.code = "B"
+            provider.registry.reload_table("codes", set={"growth": {"code": "B"}})
+            assert statuses() == [422, 200]
+            api.code = "A"
+    assert memory.statistics.evictions == {"row_changed": 1}
+
+
+def test_what_goes_on_says_whom_it_is_for_and_nothing_of_the_hop_before(explaining, api):
+    hop = {"Connection": "keep-alive, X-Mine", "X-Mine": "1", "TE": "trailers", "X-Forwarded-For": "10.0.0.1"}
+    explaining.get("/me", headers={**hop, "Contract-At": "*", "Forwarded": "for=10.0.0.1"})
+    method, path, headers, *_ = api.seen[-1]
+    assert (method, path) == ("GET", "/me")
+    assert headers[b"host"] != explaining.base_url.netloc
+    assert headers[b"authorization"] == b"Bearer ada"
+    assert headers[b"x-forwarded-host"] == explaining.base_url.netloc
+    assert headers[b"x-forwarded-for"] == b"10.0.0.1, 127.0.0.1"
+    assert headers[b"x-forwarded-proto"] == b"http"
+    assert (
+        headers[b"forwarded"]
+        == b'for=10.0.0.1, for=127.0.0.1;host="%b";proto=http' % explaining.base_url.netloc
+    )
+    assert not {b"x-mine", b"te", b"contract-at"} & headers.keys()
+
+
+def test_a_path_and_a_query_go_on_as_they_were_written(explaining, api):
+    explaining.get("/a%2Fb//c?x=%20y&x=1&z")
+    assert api.seen[-1][1] == "/a%2Fb//c"
+    assert explaining.get("/nothing").json() == {"error": "nothing here"}
+
+
+def test_headers_come_back_each_as_often_as_it_was_sent_and_none_of_the_hop(explaining):
+    answer = explaining.get("/cookies")
+    assert answer.headers.get_list("set-cookie") == ["a=1", "b=2"]
+    assert not {"x-hop", "contract-at"} & answer.headers.keys()
+    assert len(answer.headers.get_list("server")) <= 1
+
+
+def test_a_redirect_is_not_followed_and_leads_to_the_proxy(explaining):
+    answer = explaining.get("/moved", follow_redirects=False)
+    assert (answer.status_code, answer.headers["location"]) == (302, "/orders")
+
+
+def test_an_api_below_a_path_is_found_there(api):
+    with in_front_of(api, prefix="/base") as client:
+        assert client.get("/x").status_code == 404
+        assert api.seen[-1][1] == "/base/x"
+
+
+def test_a_head_has_the_length_and_no_body(explaining):
+    answer = explaining.head("/me")
+    assert (answer.status_code, answer.content, answer.headers["content-length"]) == (200, b"", "15")
+
+
+def test_a_stream_comes_through_as_it_comes(explaining, api):
+    api.is_heard.clear()
+    with explaining.stream("GET", "/stream") as answer:
+        parts = answer.iter_raw()
+        assert next(parts) == b"data: 1\n\n"
+        api.is_heard.set()
+        assert b"".join(parts) == b"data: 2\n\n"
+
+
+def test_an_api_is_left_when_its_client_has_gone(api):
+    api.is_heard.clear()
+    api.has_ended.clear()
+    with in_front_of(api) as client:
+        with client.stream("GET", "/stream") as answer:
+            assert next(answer.iter_raw()) == b"data: 1\n\n"
+        assert api.has_ended.wait(10)
+
+
+def test_an_upload_of_any_length_goes_on_as_it_comes(explaining, api):
+    def parts():
+        for _ in range(64):
+            yield b"x" * 65_536
+
+    explaining.post("/upload", content=parts())
+    _, _, headers, _, length = api.seen[-1]
+    assert (length, headers.get(b"transfer-encoding")) == (64 * 65_536, b"chunked")
+
+
+def raw(client, text):
+    """What comes back for these very bytes."""
+    host, port = client.base_url.host, client.base_url.port
+    with socket.create_connection((host, port), timeout=10) as connection:
+        connection.sendall(text.replace("\n", "\r\n").encode())
+        said = b""
+        while b"\r\n\r\n" not in said or b"100 Continue" in said.split(b"\r\n\r\n")[-2]:
+            part = connection.recv(65_536)
+            if not part:
+                break
+            said += part
+            if b"100 Continue" in said and b"sent" not in text.encode():
+                connection.sendall(b'{"plan": "growth"}')
+                text += "sent"
+        return said.decode()
+
+
+def test_a_client_that_waits_to_be_told_to_go_on_is_told(explaining, api):
+    head = "POST /orders HTTP/1.1\nHost: x\nAuthorization: Bearer ada\nContent-Type: application/json\n"
+    said = raw(explaining, head + "Content-Length: 18\nExpect: 100-continue\nConnection: close\n\n")
+    assert said.startswith("HTTP/1.1 100 Continue")
+    assert "HTTP/1.1 422" in said
+    assert b"expect" not in api.seen[-1][2]
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "sentence"),
+    [
+        ("GET /a/../me", 400, "segments . or .."),
+        ("GET /a/%2e%2E/me", 400, "segments . or .."),
+        ("CONNECT evil.example:443", 400, None),
+    ],
+)
+def test_what_is_not_for_the_api_is_not_handed_on(explaining, api, line, status, sentence):
+    before = len(api.seen)
+    said = raw(explaining, f"{line} HTTP/1.1\nHost: evil.example\nConnection: close\n\n")
+    assert said.startswith(f"HTTP/1.1 {status}")
+    assert sentence is None or sentence in said
+    assert len(api.seen) == before
+
+
+def test_a_request_for_another_server_goes_to_the_api_all_the_same(explaining, api):
+    """A request with a whole address is one for its path, or none at all: nobody else is asked."""
+    said = raw(explaining, "GET http://evil.example/me HTTP/1.1\nHost: evil.example\nConnection: close\n\n")
+    assert said.startswith(("HTTP/1.1 400", "HTTP/1.1 401"))
+    assert b"evil" not in api.seen[-1][2][b"host"]
+
+
+def test_a_websocket_is_refused_with_a_sentence(explaining):
+    ask = "GET /ws HTTP/1.1\nHost: x\nConnection: Upgrade\nUpgrade: websocket\nSec-WebSocket-Version: 13\nSec-WebSocket-Key: dGhlIHNhbXBsZQ==\n\n"
+    said = raw(explaining, ask)
+    assert said.startswith("HTTP/1.1 501")
+    assert "does not hand websockets on" in said
+
+
+def test_an_api_that_is_gone_is_a_502_in_one_sentence(caplog):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with serving(proxy_app(contract(), f"http://127.0.0.1:{port}")) as address:
+        answer = httpx2.post(f"{address}/orders", json=WANTED)
+    assert answer.status_code == 502
+    assert answer.json() == {"success": False, "error": "the API behind this proxy cannot be reached"}
+
+
+def test_an_api_that_is_silent_is_a_504_in_one_sentence(api):
+    with in_front_of(api, timeout_s=0.1) as client:
+        answer = client.get("/silent")
+    assert answer.status_code == 504
+    assert answer.json()["error"] == "the API behind this proxy has not answered in time"
+
+
+def test_an_answer_that_breaks_off_is_not_taken_for_whole(explaining, caplog):
+    with caplog.at_level(logging.WARNING, "shelflife"), pytest.raises(httpx2.RemoteProtocolError):
+        explaining.get("/broken")
+    assert "has broken off in the middle of an answer" in caplog.text
+
+
+def test_without_a_caller_the_endpoints_for_clients_are_the_apis(explaining, api):
+    assert explaining.get("/contract/state").json() == {"error": "nothing here"}
+    assert explaining.get("/admin/graph", headers=ADMIN).status_code == 200
+
+
+def test_when_enforced_the_policies_come_first(enforcing, api):
+    before = len(api.seen)
+    refused = enforcing.post("/orders", json=WANTED)
+    assert (refused.status_code, fixes_in(refused)) == (422, EXPLAINED)
+    assert [path for _, path, *_ in api.seen[before:]] == ["/me"]
+    made = enforcing.post("/orders", json=GOOD)
+    assert (made.status_code, made.json()["ok"]) == (200, True)
+
+
+def test_when_enforced_nobody_is_judged_whom_the_api_does_not_let_pass(enforcing, api):
+    refused = enforcing.post("/orders", json=WANTED, headers={"Authorization": "Bearer eve"})
+    assert (refused.status_code, refused.json()) == (401, {"error": "who are you?"})
+    assert [path for _, path, *_ in api.seen[-2:]] == ["/me", "/orders"]
+
+
+def test_the_api_is_asked_about_a_caller_without_what_is_of_the_request_alone(enforcing, api):
+    enforcing.post("/orders", json=WANTED, headers={"Idempotency-Key": "1", "If-Match": "x"})
+    method, path, headers, body, _ = api.seen[-1]
+    assert (method, path, body, headers[b"authorization"]) == ("GET", "/me", b"", b"Bearer ada")
+    assert not {b"content-type", b"content-length", b"idempotency-key", b"if-match"} & headers.keys()
+
+
+@pytest.mark.parametrize("path", ["/orders/", "//orders", "/Orders"])
+def test_when_enforced_a_path_that_is_written_in_another_way_gets_around_no_policy(enforcing, path):
+    refused = enforcing.post(path, json=WANTED)
+    assert refused.status_code in (400, 404, 422)
+
+
+def test_when_enforced_preconditions_are_judged(enforcing):
+    position = position_of(enforcing.provider)
+    met = enforcing.post("/orders", json=GOOD, headers=grounds_at(position))
+    assert (met.status_code, met.headers["contract-precondition"]) == (200, "met")
+    failed = enforcing.post("/orders", json=GOOD, headers=unknown_grounds())
+    assert (failed.status_code, failed.headers["contract-precondition"]) == (412, "failed")
+
+
+def test_callers_whom_the_api_lets_pass_may_ask_the_contract(enforcing):
+    assert enforcing.get("/contract/state").json()["table_versions"] == {"codes": "1"}
+    asked = enforcing.post("/contract/fixes", json={"operation": "POST /orders", "request": WANTED})
+    assert fixes_in(asked) == EXPLAINED
+    with enforcing.stream("GET", "/contract/changes", headers=LISTENING) as feed:
+        assert feed.headers["content-type"].startswith("text/event-stream")
+    refused = enforcing.get("/contract/state", headers={"Authorization": "no"})
+    assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Bearer")
+
+
+@pytest.mark.parametrize("grounds", ["met", "failed"])
+def test_a_precondition_is_judged_before_the_api_is_asked_and_policies_after_it(api, grounds):
+    provider = contract()
+    with in_front_of(api, provider, as_caller="GET /me") as client:
+        headers = grounds_at(position_of(provider)) if grounds == "met" else unknown_grounds()
+        before = len(api.seen)
+        answer = client.post("/orders", json=WANTED, headers=headers)
+    paths = [path for _, path, *_ in api.seen[before:]]
+    assert (answer.status_code, paths) == {
+        "met": (422, ["/me", "/orders"]),
+        "failed": (412, ["/me"]),
+    }[grounds]
+    assert answer.headers["contract-precondition"] == grounds
+    if grounds == "met":
+        assert answer.json()["error"] == "wrong promo"
+
+
+def test_a_policy_that_fails_leaves_the_answer_of_the_api_as_it_is(api, caplog):
+    provider = Provider({"t": {}})
+    provider.policy(lambda request, tables: 1 / 0)
+    with in_front_of(api, provider) as client:
+        assert client.post("/orders", json=WANTED).json() == {"error": "wrong promo"}
+    assert "the API's own answer is left as it is" in caplog.text
+
+
+def test_at_level_0_nothing_is_added(api):
+    with in_front_of(api, contract(wire=WireFormat(level=0))) as client:
+        assert client.post("/orders", json=WANTED).json() == {"error": "wrong promo"}
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"upstream": "127.0.0.1:9000"}, "an upstream is an address such as"),
+        ({"upstream": "http://user@host/"}, "an upstream is an address such as"),
+        ({"as_caller": "/me"}, "a caller is known by a request such as 'GET /me'"),
+        ({"enforce": True}, "to enforce policies, say by which request"),
+    ],
+)
+def test_what_a_proxy_cannot_be_made_of_is_told(options, why):
+    with pytest.raises(UsageError, match=why):
+        proxy_app(contract(), **({"upstream": "http://127.0.0.1:1"} | options))
