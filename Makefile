@@ -9,7 +9,7 @@ STANDINS := $(VENDORS)/node_modules/.package-lock.json
 AGENTS_READY := .venv/.agents-ready
 PEERS := tests/agents/peers
 PEERS_READY := $(PEERS)/node_modules/.package-lock.json
-FRAMEWORKS := langchain openai-agents pydantic-ai claude-agent-sdk flask django  # extras that the group agents brings, and no demo needs
+FRAMEWORKS := langchain openai-agents pydantic-ai claude-agent-sdk fastmcp flask django  # extras that the group agents brings, and no demo needs
 RIVALS_READY := .venv/.rivals-ready
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE  # the tests start hundreds of processes, and none should compile everything anew

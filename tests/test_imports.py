@@ -131,6 +131,13 @@ FRAMEWORKS = {
 }
 
 
+def test_an_mcp_client_needs_no_part_of_a_server_and_an_mcp_server_no_fastmcp():
+    outcome = run("import shelflife.integrations.mcp_client", "fastapi", "fastmcp", "shelflife.server")
+    assert (outcome.returncode, outcome.stderr) == (0, "")
+    outcome = run("import shelflife.integrations.mcp", "fastapi", "fastmcp", "shelflife.client")
+    assert (outcome.returncode, outcome.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("module", FRAMEWORKS)
 def test_the_adapter_of_a_framework_needs_only_its_own(module):
     others = {name for other in FRAMEWORKS.keys() - {module} for name in FRAMEWORKS[other]}
@@ -184,6 +191,9 @@ def test_a_command_without_its_extra_says_what_to_install(command, extra):
         ("import shelflife.integrations.flask", "flask", "flask"),
         ("import shelflife.integrations.django", "django", "django"),
         ("import shelflife.integrations.ed25519", "cryptography", "signed"),
+        ("import shelflife.integrations.mcp", "mcp", "mcp"),
+        ("import shelflife.integrations.mcp_client", "mcp", "mcp"),
+        ("import shelflife.integrations.fastmcp", "fastmcp", "fastmcp"),
         ("import shelflife.testing", "uvicorn", "server"),
         (
             "from shelflife.server import Provider; Provider({}, log='postgresql://h/x')",

@@ -113,6 +113,7 @@ def test_what_a_change_does_not_touch_is_kept_by_cell(mode):
     assert asyncio.run(play()) == ["growth"]
 
 
+@pytest.mark.spec("16.7")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("server_kind", KINDS)
 def test_who_follows_has_the_new_fix_before_the_next_call(server_kind, mode):
@@ -320,6 +321,7 @@ def test_a_text_in_a_success_is_never_taken_for_the_contract():
     assert shop.calls == []
 
 
+@pytest.mark.spec("16.8")
 def test_once_metadata_gets_through_an_error_that_somebody_else_has_written_teaches_nothing():
     suggestion = {
         "type": "T",
@@ -389,6 +391,7 @@ def test_what_a_client_says_of_its_own_in_metadata_is_sent_too():
     assert asyncio.run(play()) == ["7"]
 
 
+@pytest.mark.spec("16.9")
 def test_what_is_remembered_belongs_to_the_name_that_the_user_gave():
     async def play():
         memory, ours, theirs = Memory(), Shop(), Shop()

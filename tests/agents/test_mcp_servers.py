@@ -47,6 +47,7 @@ def suggestion_in(result):
     return suggestion
 
 
+@pytest.mark.spec("16.1", "16.2")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("checked", [[], ["subscribe"]])
 @pytest.mark.parametrize("kind", KINDS)
@@ -65,6 +66,7 @@ def test_a_refused_call_tells_a_model_what_to_change_and_a_memory_the_contract(k
     assert (suggestion["parameters"], suggestion["on"]) == ({"promo": "SUMMER"}, {"codes": {"=plan": "code"}})
 
 
+@pytest.mark.spec("16.3")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_success_carries_only_its_stamp_and_that_in_metadata(kind):
     shop = Shop(kind)
@@ -111,6 +113,7 @@ def test_policies_see_what_a_checked_tool_is_given_and_conditions_speak_of_what_
     assert "count" in refused.content[0].text
 
 
+@pytest.mark.spec("16.5")
 @pytest.mark.parametrize("kind", KINDS)
 def test_policies_of_an_api_are_those_of_the_tool_that_is_the_same_operation(kind):
     provider = shop_provider()
@@ -126,6 +129,12 @@ def test_policies_of_an_api_are_those_of_the_tool_that_is_the_same_operation(kin
 
     shop = Shop(kind, provider=provider, operations={"subscribe": "POST /subscriptions"})
     assert suggestion_in(called(shop, {"plan": "free"}))["type"] == "USE_GROWTH"
+    for operation in ("CALL /subscribe", "POST /subscriptions"):
+        question = FIXES._replace(
+            body=json.dumps({"operation": operation, "request": {"plan": "free"}}).encode()
+        )
+        [suggestion] = answered(shop, question.text)["body"]["recovery_feedback"]["suggestions"]
+        assert suggestion["type"] == "USE_GROWTH"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -138,8 +147,9 @@ def test_a_name_of_no_tool_is_an_error_of_the_server_which_no_client_is_told(kin
         ):
             called(shop)
         return
-    result = called(shop)
-    assert (result.is_error, result.content[0].text) == (True, "Error executing tool subscribe")
+    for _ in range(2):  # it is not let through the second time
+        result = called(shop, RIGHT)
+        assert (result.is_error, result.content[0].text) == (True, "Error executing tool subscribe")
     assert "no such tool" in caplog.text
 
 
@@ -249,6 +259,7 @@ def test_a_tool_that_is_called_by_a_tool_is_checked_for_itself(kind):
     assert (result.is_error, result.content[0].text) == (False, "refused by Rejected")
 
 
+@pytest.mark.spec("16.4")
 @pytest.mark.parametrize("kind", KINDS)
 def test_metadata_that_is_not_understood_is_refused_and_nothing_is_done(kind):
     shop = Shop(kind)
@@ -280,6 +291,7 @@ def test_at_level_0_there_is_only_the_sentence(kind):
     assert answered(shop, "shelflife://contract/state")["status"] == 404
 
 
+@pytest.mark.spec("16.6")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_questions_of_a_memory_are_answered_through_the_session(kind, mode):

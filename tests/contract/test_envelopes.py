@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shelflife.contract import BadMessage
-from shelflife.contract.envelopes import META_KEY, Envelope, Trailed, read_headers
+from shelflife.contract.envelopes import CHANGES_URI, META_KEY, Envelope, QuestionUri, Trailed, read_headers
 
 REFUSAL = Envelope(
     422, {"success": False, "recovery_feedback": {"suggestions": []}}, {"contract-root": "/v1"}
@@ -43,6 +43,30 @@ def test_metadata_carries_it_as_plain_values():
         assert Envelope.from_meta(msgspec.json.decode(msgspec.json.encode(envelope.as_meta))) == envelope
     for meta in (None, {}, [], {META_KEY: None}, {META_KEY: {}}, {META_KEY: {"status": "422"}}):
         assert Envelope.from_meta(meta) is None
+
+
+@given(
+    path=st.sampled_from(["/contract/state", "/contract/fixes"]),
+    body=st.text(),
+    at=st.sampled_from(["", "*:a;n=1"]),
+)
+def test_a_question_is_a_uri_and_nothing_of_it_is_lost(path, body, at):
+    for question in (
+        QuestionUri(path, body=body.encode(), at=at),
+        QuestionUri(path, "from=*&nonce=1"),
+        QuestionUri(path),
+    ):
+        assert QuestionUri.from_text(question.text) == question
+    assert QuestionUri(path).text == f"shelflife:/{path}"
+
+
+def test_what_is_no_question_is_none():
+    for uri in ("", "shelflife://", "shelflife://other", "test://contract/state", "shelflife:/contract"):
+        assert QuestionUri.from_text(uri) is None
+    assert QuestionUri.from_text("shelflife://contract/x?body=1&y=2") == QuestionUri(
+        "/contract/x", "body=1&y=2"
+    )
+    assert QuestionUri.from_text(CHANGES_URI) == QuestionUri("/contract/changes")
 
 
 def test_what_a_request_says_is_read_strictly():

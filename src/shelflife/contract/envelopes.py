@@ -108,7 +108,7 @@ class QuestionUri(NamedTuple):
         path, _, query = uri.removeprefix(_ROOT).partition("?")
         if not uri.startswith(f"{_ROOT}/contract/"):
             return None
-        said = dict(parse_qsl(query)) if f"{_BODY}=" in query else {}
+        said = dict(parse_qsl(query, keep_blank_values=True)) if f"{_BODY}=" in query else {}
         if said.keys() <= {_AT, _BODY} and _BODY in said:
             return cls(path, "", said[_BODY].encode(), said.get(_AT, ""))
         return cls(path, query)

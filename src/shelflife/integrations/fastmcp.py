@@ -10,7 +10,7 @@ from shelflife.integrations.mcp_questions import answer_questions, headers_of
 from shelflife.integrations.mcp_tools import Called, Listed, Tools, leave_refusals_out_of, metadata_of
 from shelflife.server.provider import Provider
 
-with needing("mcp"):
+with needing("fastmcp"):
     from fastmcp import FastMCP
     from fastmcp.server.extensions import ServerExtension
     from fastmcp.tools.base import InputRequiredToolResult, Tool, ToolResult

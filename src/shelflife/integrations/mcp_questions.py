@@ -4,7 +4,6 @@ Every client can read a resource, of any revision of the protocol. The answer is
 """
 
 import asyncio
-from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 from weakref import WeakSet
@@ -156,10 +155,10 @@ class _Cues:
         """Called in the thread that has made a change. Nothing is told from there: streams are of their loops."""
         for loop in list(self._loops):
             with suppress(RuntimeError):  # it has ended
-                loop.call_soon_threadsafe(self._begin, self._tell())
+                loop.call_soon_threadsafe(self._begin)
 
-    def _begin(self, telling: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.ensure_future(telling)
+    def _begin(self) -> None:
+        task = asyncio.ensure_future(self._tell())
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)
 

@@ -130,12 +130,11 @@ class Tools:
         """Before anything is answered: know which tools there are, and this one too if it has been added since."""
         if self._known and (tool is None or tool in self._known):
             return
-        is_first = not self._known
-        listed = await self._list_tools()
-        self._known = {one.name: (one, self._operation_of(one)) for one in listed}
-        missing = {*self._checked, *self._named} - self._known.keys()
-        if is_first and missing:
+        known = {one.name: (one, self._operation_of(one)) for one in await self._list_tools()}
+        missing = {*self._checked, *self._named} - known.keys()
+        if missing and not self._known:  # a tool that is taken away later is nobody's mistake
             raise UsageError(f"install names the tool {shown(min(missing))}, and the server has no such tool")
+        self._known = known
         self._provider.apps.are_held = False
 
     async def call(self, called: Called, run: Callable[[], Awaitable[Result]]) -> Answered[Result]:
