@@ -10,8 +10,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from benchmarks.fixes import OPERATION, ORIGIN, evicting, fill, fix, request, row_node, teaching
-from shelflife.client import Exchange, InProcessStore, Memory, Reply, SqliteStore, Store, Write
+from benchmarks.fixes import AGREED, OPERATION, ORIGIN, Telling, fill, fix, request, row_node
+from shelflife.client import Exchange, InProcessStore, Memory, SqliteStore, Store, Write
 
 __all__ = ["Contender", "LangGraph", "Ours", "TaggedCache", "contenders"]
 
@@ -78,7 +78,7 @@ def contenders(folder: Path, *, only_ours: bool) -> list[Contender]:
 
 
 class Ours:
-    """`memory.recall`, and `memory.observe` of a response that teaches or of one that shows a movement."""
+    """`memory.recall`, and `memory.observe` of a response that teaches or of one that tells what has moved, as agents have it by default."""
 
     most_fixes = _ROOM_FOR_ALL
     evictions_wanted = 20
@@ -89,27 +89,26 @@ class Ours:
         self.is_near = is_near
         self._store = store
         self._memory = Memory(store, capacity=_ROOM_FOR_ALL, most_evictions=None)
-        self._moved_counts: dict[int, int] = {}
+        self._server = Telling()
 
     async def fill(self, size: int) -> None:
-        fill(self._store, size)
+        fill(self._store, size, known=AGREED)
 
     async def recall(self, wanted: dict[str, Any]) -> dict[str, Any] | None:
         found = self._memory.recall(ORIGIN, OPERATION, wanted)
         return found[0].parameters if found else None
 
     def lesson(self, number: int, size: int) -> Exchange:
-        return teaching(number, size, self._moved_counts)
+        return self._server.teaching(number, size)
 
     async def put(self, lesson: Exchange) -> None:
         self._memory.observe(lesson)
 
-    def news(self, row: str) -> tuple[Exchange, Reply]:
-        return evicting(row, self._moved_counts)
+    def news(self, row: str) -> Exchange:
+        return self._server.evicting(row)
 
-    async def evict(self, news: tuple[Exchange, Reply]) -> None:
-        exchange, answer = news
-        self._memory.observe(exchange, lambda question: answer)
+    async def evict(self, news: Exchange) -> None:
+        self._memory.observe(news)
 
     async def drop(self, tag: str) -> None:
         """What the store does of that, which is all that the others do."""

@@ -21,12 +21,15 @@ from shelflife.client import (
     Store,
     Write,
 )
+from shelflife.client.positions import Place
 from shelflife.client.strategies import row_tag
 from shelflife.contract.versions import Versions
 
 __all__ = [
+    "AGREED",
     "OPERATION",
     "ORIGIN",
+    "Telling",
     "evicting",
     "fill",
     "fix",
@@ -140,9 +143,10 @@ def filed(entry: Entry) -> Filed:
     return filed._replace(tags=("all", *filed.tags))
 
 
-def fill(store: Store, size: int, at_once: int = 50_000) -> None:
+def fill(store: Store, size: int, at_once: int = 50_000, known: Knowledge | None = None) -> None:
     """Put fixes 0 to `size` into the store, past the memory: a million responses would take their time."""
-    knowledge = Knowledge(versions=Versions(_versions(), RULES_VERSION), strategy=EXACT.name)
+    by_versions = Knowledge(versions=Versions(_versions(), RULES_VERSION), strategy=EXACT.name)
+    knowledge = known or by_versions
     for first in range(0, size, at_once):
         entries = (fix(number, size) for number in range(first, min(first + at_once, size)))
         write = Write(knowledge, put=[filed(entry) for entry in entries])
@@ -159,17 +163,8 @@ def teaching(number: int, size: int, moved_counts: dict[int, int] | None = None)
     """A rejection that gives fix `number`."""
     entry = fix(number, size)
     now = _versions(moved_counts)
-    suggestion = {
-        "type": entry.type,
-        "parameters": entry.parameters,
-        "cache_hint": "cacheable",
-        "table": entry.grounds.tables[0],
-        "tables": [{"table": table, "version": now[table]} for table in entry.grounds.tables],
-        "rows": entry.grounds.rows,
-        "cells": entry.grounds.cells,
-        "when": entry.condition.when,
-        "unless": entry.condition.unless,
-    }
+    tables = [{"table": table, "version": now[table]} for table in entry.grounds.tables]
+    suggestion = _suggestion(entry) | {"tables": tables}
     feedback = {"suggestions": [suggestion]}
     return _exchange(request(number), 422, success=False, recovery_feedback=feedback, table_versions=now)
 
@@ -192,6 +187,55 @@ def evicting(row: str, moved_counts: dict[int, int]) -> tuple[Exchange, Reply]:
     }
     changes = {"tables": {name: told}, "table_versions": now}
     return unchanged(moved_counts), Reply(200, msgspec.json.encode(changes))
+
+
+AGREED = Knowledge(place=Place(at="xyG7aX0", mark="9f3c21"), strategy=EXACT.name)
+"""What is known of a server that tells its position."""
+
+
+class Telling:
+    """A server that tells where it is in its log, to an agent that does too. What has moved is in its replies, and need not be asked."""
+
+    def __init__(self) -> None:
+        self._change_count = 0
+
+    def teaching(self, number: int, size: int) -> Exchange:
+        """A rejection that gives fix `number`."""
+        feedback = {"suggestions": [_suggestion(fix(number, size))]}
+        body = {"success": False, "recovery_feedback": feedback, "at": self._position}
+        return self._exchange(request(number), 422, body, self._position)
+
+    def evicting(self, row: str) -> Exchange:
+        """A success that tells which row has changed."""
+        before = self._position
+        self._change_count += 1
+        moved = {_TABLES[_table_of_row(row)]: {"changed": [row], "columns": {row: ["code"]}}}
+        since = f"{before}:{AGREED.place.mark}"
+        told = {"to": self._position, "from": since, "moved": {"tables": moved}}
+        return self._exchange(request(0), 201, {"success": True, "at": told}, before)
+
+    @property
+    def _position(self) -> str:
+        return f"xyG7aX{self._change_count}"
+
+    def _exchange(self, fields: dict[str, Any], status: int, body: dict[str, Any], named: str) -> Exchange:
+        reply = Reply(status, msgspec.json.encode(body), _JSON)
+        return Exchange(ORIGIN, OPERATION, fields, reply, at=f"{named}:{AGREED.place.mark}")
+
+
+def _suggestion(entry: Entry) -> dict[str, Any]:
+    """What a server says that has versions to say."""
+    return {
+        "type": entry.type,
+        "parameters": entry.parameters,
+        "cache_hint": "cacheable",
+        "table": entry.grounds.tables[0],
+        "tables": [{"table": table, "version": "1.0.0-9f3c21ab"} for table in entry.grounds.tables],
+        "rows": entry.grounds.rows,
+        "cells": entry.grounds.cells,
+        "when": entry.condition.when,
+        "unless": entry.condition.unless,
+    }
 
 
 def _exchange(fields: dict[str, Any], status: int, **body: Any) -> Exchange:

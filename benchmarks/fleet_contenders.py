@@ -12,7 +12,7 @@ import psycopg
 
 from benchmarks.contenders import Contender, LangGraph, Ours, TaggedCache
 from benchmarks.engines import Engines
-from benchmarks.fixes import fill
+from benchmarks.fixes import AGREED, fill
 from shelflife.client import InProcessStore, SqliteStore
 from shelflife.client.opening import store_at
 from shelflife.client.remote import RemoteStore
@@ -31,7 +31,7 @@ __all__ = [
 IN_PROCESS, SQLITE = "ours, in process", "ours, SQLite"
 LANGGRAPH, BY_HAND = "langgraph, PostgreSQL", "langgraph, PostgreSQL, an index added by hand"
 CASHEWS, CASHEWS_NEAR = "cashews, Valkey", "cashews, Valkey, near"
-_AT_ONCE = 1000
+_AT_ONCE = 250
 _INDEX = "create index by_row on store ((value -> 'row'))"
 
 
@@ -78,7 +78,7 @@ class _OursOnEngine(Ours):
         self._address = address
 
     async def fill(self, size: int) -> None:
-        fill(self._store, size, _AT_ONCE)
+        fill(self._store, size, _AT_ONCE, AGREED)
 
 
 class _OursInPostgres(_OursOnEngine):
