@@ -1,5 +1,7 @@
 """The contract where there is no HTTP: in metadata, and at the end of a text."""
 
+import time
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -34,6 +36,15 @@ def test_the_last_one_counts_and_what_only_looks_like_one_is_left_alone():
         assert Trailed.from_text(f"{quoted}\n{broken}").envelope == Envelope(422, {"quoted": True})
     deep = '{"shelflife":{"status":422,"body":' + "[" * 100_000
     assert Trailed.from_text(deep) == (deep, None)
+
+
+def test_a_text_with_much_that_looks_like_one_holds_nobody_up():
+    nested = '{"shelflife":{"status":422,"body":' + "[" * 2_000
+    begun_at = time.process_time()
+    for text in (nested * 500, '{"shelflife":' * 80_000, '{"shelflife":{"a":"' + "\n" * 1_000_000):
+        assert Trailed.from_text(text).envelope is None
+    assert time.process_time() - begun_at < 2  # it took a minute
+    assert Trailed.from_text(REFUSAL.trailing(nested * 500)).envelope == REFUSAL
 
 
 def test_metadata_carries_it_as_plain_values():

@@ -23,6 +23,8 @@ CHANGES_URI = "shelflife://contract/changes"
 _ROOT = "shelflife:/"
 _AT, _BODY = "at", "body"
 _TRAILER = '{"shelflife":'
+_LONGEST_TRAILER = 256 * 1024
+_MOST_TRIED = 4
 _MOST_HEADERS = 16
 
 
@@ -65,16 +67,22 @@ class Trailed(NamedTuple):
 
     @classmethod
     def from_text(cls, text: str) -> "Trailed":
-        """Take the envelope out of a text, whatever others have put around that. The last one counts."""
-        at = text.rfind(_TRAILER)
-        while at >= 0:
+        """Take the envelope out of a text, whatever others have put around that. The last one counts.
+
+        Texts are written by anybody, so only so much is tried: a long one must not hold up whoever reads it.
+        """
+        at = len(text)
+        for _ in range(_MOST_TRIED):
+            at = text.rfind(_TRAILER, 0, at)
+            if at < 0:
+                break
+            tried = text[at : at + _LONGEST_TRAILER]
             try:
-                found, end = json.JSONDecoder().raw_decode(text, at)
+                found, length = json.JSONDecoder().raw_decode(tried)
                 envelope = msgspec.convert(found["shelflife"], Envelope)
             except (ValueError, RecursionError, msgspec.ValidationError):
-                at = text.rfind(_TRAILER, 0, at)
-            else:
-                return cls(f"{text[:at].rstrip()}{text[end:]}", envelope)
+                continue
+            return cls(f"{text[:at].rstrip()}{text[at + length :]}", envelope)
         return cls(text, None)
 
 
