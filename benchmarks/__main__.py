@@ -9,6 +9,7 @@ from pathlib import Path
 
 from benchmarks.figures import Figure, Subject
 from benchmarks.pages import PAGES, Page, page_of
+from benchmarks.processes import start_by_forking
 from benchmarks.report import Run, printed_line
 
 __all__ = ["main"]
@@ -40,6 +41,8 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     if unknown := set(options.what) - {*_NAMES, *_SUBJECTS}:
         parser.error(f"there is no {unknown.pop()}")
+    if options.quick:
+        start_by_forking()
     folder = options.out or (None if options.quick else _RESULTS)
     wanted = options.what or _NAMES
     runs = [(page.name, page, page.subjects) for page in PAGES if page.name in wanted]

@@ -10,28 +10,36 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import cached_property
 from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext, SpawnContext
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
     import uvicorn
 
-__all__ = ["Served", "in_fresh_process", "keeping_off_the_servers_core", "served"]
+__all__ = ["Served", "in_fresh_process", "keeping_off_the_servers_core", "served", "start_by_forking"]
 
 _LONGEST_START_S = 120.0
 _LONGEST_END_S = 10.0
 _KEEP_ALIVE_S = 600
-_spawning = multiprocessing.get_context("spawn")
+_starting: SpawnContext | ForkServerContext = multiprocessing.get_context("spawn")
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 AppFactory = Callable[..., Any]
 """Makes an ASGI app in the server's process; a function of a module, so that it can be sent there."""
 
 
+def start_by_forking() -> None:
+    """From now on, for a smoke run: processes need not import everything anew, and are not quite fresh."""
+    global _starting
+    _starting = multiprocessing.get_context("forkserver")
+    _starting.set_forkserver_preload(["uvicorn", "benchmarks.subscriptions"])
+
+
 def in_fresh_process(
     function: Callable[Parameters, Result], *args: Parameters.args, **options: Parameters.kwargs
 ) -> Result:
     """Call the function in a process of its own, where nothing was allocated before."""
-    with ProcessPoolExecutor(max_workers=1, mp_context=_spawning) as executor:
+    with ProcessPoolExecutor(max_workers=1, mp_context=_starting) as executor:
         return executor.submit(function, *args, **options).result()
 
 
@@ -62,8 +70,8 @@ class Served:
 @contextmanager
 def served(make_app: AppFactory, *args: Any) -> Iterator[Served]:
     """Serve the app that `make_app` gives, by uvicorn on loopback, in a process and on a core of its own."""
-    channel, servers_end = _spawning.Pipe()
-    process = _spawning.Process(target=_serve, args=(servers_end, make_app, args), daemon=True)
+    channel, servers_end = _starting.Pipe()
+    process = _starting.Process(target=_serve, args=(servers_end, make_app, args), daemon=True)
     process.start()
     servers_end.close()
     try:

@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import logging
 import os
 import signal
 
@@ -25,6 +26,10 @@ settings.load_profile(os.environ.get("SHELFLIFE_TESTS", "suite"))
 # Each client reads the certificates of the world, for 20 ms, and no server of the tests has one. So all share one context.
 for transports in (httpx._transports.default, httpx2._transports.default):
     transports.create_ssl_context = functools.cache(transports.create_ssl_context)
+
+# An app of Litestar has all loggers tell from INFO on, and these tell of each request.
+for library in ("httpx", "httpx2"):
+    logging.getLogger(library).setLevel(logging.WARNING)
 
 # What a script starts in its background ignores Ctrl-C, and so would the processes to which tests send it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

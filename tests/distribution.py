@@ -12,7 +12,6 @@ _APART = {
     "tests/client/test_bound_histories.py",
     "tests/client/test_compact.py",
     "tests/client/test_exactness.py",
-    "tests/client/test_forks.py",
     "tests/histories/test_histories.py",
     "tests/integrations/test_who_reads_a_body.py",
     "tests/server/test_reads.py",
@@ -23,6 +22,7 @@ _APART = {
 
 _TOGETHER = {
     "tests/server/test_sharing_a_log.py": "forked off a nursery",
+    "tests/client/test_forks.py": "forked off a nursery",
     "tests/integrations/test_following.py": "forked off a nursery",
     "tests/integrations/test_following_odd.py": "forked off a nursery",
     "tests/agents/test_claude_agent_sdk.py": "the program of the Claude Agent SDK",

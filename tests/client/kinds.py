@@ -19,7 +19,10 @@ def store_of(kind, fixture, folder, **settings):
     if kind == "PostgreSQL":
         from shelflife.client.postgres import PostgresStore
 
-        return PostgresStore(fixture("postgres_url"), **settings)
+        patient = (
+            "&connect_timeout=30"  # the machine may be busy; what a store does then has tests of its own
+        )
+        return PostgresStore(fixture("postgres_url") + patient, **settings)
     from shelflife.client.valkey import ValkeyStore
 
     return ValkeyStore(fixture("valkey_url"), **settings)

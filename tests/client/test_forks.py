@@ -1,15 +1,13 @@
 """A process that forks while threads use a memory: the child hangs on nothing that they held, and knows what they have not found out."""
 
-import gc
 import json
 import os
-import signal
-import sys
 import threading
 
 import pytest
 
 from shelflife.client import Memory, Reply, SqliteStore
+from tests.client.forking import in_child, recalled
 from tests.client.responses import rejection, said
 
 pytestmark = [
@@ -20,67 +18,25 @@ pytestmark = [
 MOVED_ON = said({"table_versions": {"t": "2"}, "rules_version": "abc"})
 
 
-def in_child(do):
-    """Whether something is so in a child process, which is ended when it hangs."""
-    child = os.fork()
-    if not child:
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(20)
-        is_so = False
-        try:
-            is_so = do()
-        finally:
-            os._exit(0 if is_so else 1)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+FORKING = """
+import sys
+from tests.client import forking
+doing, *arguments = sys.argv[1:]
+print(getattr(forking, doing)(*arguments))
+"""
 
 
-@pytest.fixture
-def switching_often():
-    """Threads take turns often, and memories that nobody holds go soon: a fork waits for every one that is there."""
-    interval, threshold = sys.getswitchinterval(), gc.get_threshold()
-    sys.setswitchinterval(1e-5)
-    gc.set_threshold(700, 10, 10)
-    yield
-    sys.setswitchinterval(interval)
-    gc.set_threshold(*threshold)
-
-
-def recalled(memory):
-    return memory.recall("http://h", "POST /x", {"a": 1})
-
-
-def uses(memory):
-    memory.observe(said(rejection()))
-    return len(recalled(memory)) == 1
-
-
-@pytest.mark.usefixtures("switching_often")
 @pytest.mark.parametrize("kind", ["in process", "SQLite"])
 @pytest.mark.parametrize("does", ["recalls", "observes"])
-def test_a_child_uses_the_memory_whatever_the_threads_of_its_parent_were_doing(kind, does, tmp_path):
-    memory = Memory(SqliteStore(tmp_path / "memory.db", busy_timeout_s=10) if kind == "SQLite" else None)
-    memory.observe(said(rejection()))
-    is_over = threading.Event()
+def test_a_child_uses_the_memory_whatever_the_threads_of_its_parent_were_doing(nursery, kind, does, tmp_path):
+    path = tmp_path / "memory.db" if kind == "SQLite" else ""
+    with nursery.forked(FORKING, "use_a_memory", path, does) as process:
+        assert process.stdout.read() == "True\n"
 
-    def work():
-        number = 0
-        while not is_over.is_set():
-            number += 1
-            if does == "recalls":
-                recalled(memory)
-            else:
-                memory.observe(said(rejection(parameters={"x": number})))
 
-    threads = [threading.Thread(target=work) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    try:
-        is_used = all(in_child(lambda: uses(memory)) for _ in range(40))
-    finally:
-        is_over.set()
-        for thread in threads:
-            thread.join()
-    assert is_used
+def test_a_fork_goes_well_while_other_threads_make_memories(nursery, tmp_path):
+    with nursery.forked(FORKING, "make_memories", tmp_path / "memory.db") as process:
+        assert process.stdout.read() == "True\n"
 
 
 def test_what_a_thread_of_the_parent_was_asking_about_is_in_doubt_in_the_child_until_that_has_asked():
@@ -114,28 +70,6 @@ def test_what_a_thread_of_the_parent_was_asking_about_is_in_doubt_in_the_child_u
         may_answer.set()
         asking.join()
     assert len(recalled(memory)) == 1
-
-
-@pytest.mark.usefixtures("switching_often")
-def test_a_fork_goes_well_while_other_threads_make_memories(tmp_path, monkeypatch):
-    failures, is_over = [], threading.Event()
-    monkeypatch.setattr(sys, "unraisablehook", failures.append)  # what goes wrong around a fork goes here
-
-    def make():
-        while not is_over.is_set():
-            Memory(SqliteStore(tmp_path / "memory.db"))
-
-    threads = [threading.Thread(target=make) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    try:
-        are_well = all(in_child(lambda: not failures) for _ in range(100))
-    finally:
-        is_over.set()
-        for thread in threads:
-            thread.join()
-    assert are_well
-    assert failures == []
 
 
 def test_whoever_lets_go_of_a_file_takes_nothing_from_a_child_that_uses_it(tmp_path):

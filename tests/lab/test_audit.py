@@ -11,10 +11,16 @@ from tests.lab.small_stream import SMALL
 from tests.lab.streams import SHORT
 
 
-@pytest.mark.parametrize("arm", ["A0", "A1", "A2D"])
+@pytest.mark.parametrize("arm", ["A0", "A1"])
 @pytest.mark.parametrize("stream", SHORT)
 def test_no_prompt_of_a_shipped_stream_gives_an_answer_away(stream, arm):
+    """Nobody is shown more than one who forgets nothing, and nobody less than one who keeps nothing."""
     assert leaks_in(load(stream), arm) == []
+
+
+@pytest.mark.parametrize("stream", ["drifted", "rules", "recipes"])
+def test_nor_does_one_that_is_shown_to_who_forgets_what_has_changed(stream):
+    assert leaks_in(load(stream), "A2D") == []
 
 
 def test_an_answer_in_the_system_prompt_is_found(monkeypatch, capsys):
