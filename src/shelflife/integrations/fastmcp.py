@@ -6,14 +6,6 @@ from typing import Any
 
 from shelflife.contract.envelopes import META_KEY
 from shelflife.extras import needing
-from shelflife.integrations.mcp_questions import answer_questions, be_the_first, headers_of
-from shelflife.integrations.mcp_tools import (
-    Called,
-    Listed,
-    ToolsUnderContract,
-    leave_refusals_out_of,
-    metadata_of,
-)
 from shelflife.server.provider import Provider
 
 with needing("fastmcp"):
@@ -21,6 +13,15 @@ with needing("fastmcp"):
     from fastmcp.server.extensions import ServerExtension
     from fastmcp.tools.base import InputRequiredToolResult, Tool, ToolResult
     from mcp_types import TextContent
+
+    from shelflife.integrations.mcp_questions import answer_questions, be_the_first, headers_of
+    from shelflife.integrations.mcp_tools import (
+        Called,
+        Listed,
+        ToolsUnderContract,
+        leave_refusals_out_of,
+        metadata_of,
+    )
 
 __all__ = ["install"]
 
