@@ -210,6 +210,7 @@ async def main():
     async with aiohttp.ClientSession(middlewares=[memory_middleware(memory, guard=Guard())]) as session:
         for _ in range(2):
             async with session.post(address + "/subscriptions", json=wanted) as response:
+                await response.read()
                 statuses.append(response.status)
 
 asyncio.run(main())
