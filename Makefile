@@ -44,7 +44,8 @@ $(AGENTS_READY): $(READY) tests/agents/requirements.lock
 test: $(READY) $(AGENTS_READY) $(STANDINS)  ## Run the whole suite
 	@$(BIN)/pytest --numprocesses=3 -q  # on two cores too: much of it waits for real servers
 
-test-extras: $(READY) $(AGENTS_READY) $(PEERS_READY)  ## Run what needs more than the suite: MCP's own programs and its conformance suite
+test-extras: $(READY) $(AGENTS_READY) $(PEERS_READY)  ## Run what needs more than the suite: fresh environments for the extras, MCP's own programs and its conformance suite
+	@$(BIN)/pytest --numprocesses=2 -q tests/fresh_environments.py
 	@$(BIN)/pytest -q -s tests/agents/peers.py
 
 check: $(READY) $(AGENTS_READY)  ## Check format, lint, types (the documents' too), the import sentence and the locks

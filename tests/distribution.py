@@ -12,6 +12,7 @@ _APART = {
     "tests/client/test_bound_histories.py",
     "tests/client/test_compact.py",
     "tests/client/test_exactness.py",
+    "tests/fresh_environments.py",
     "tests/histories/test_histories.py",
     "tests/integrations/test_who_reads_a_body.py",
     "tests/server/test_reads.py",

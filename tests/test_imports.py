@@ -92,8 +92,15 @@ EXTRAS = (
     "aiohttp",
     "httpx",
     "anyio",
+    "mcp",
+    "mcp_types",
+    "fastmcp",
 )
 """What only one part or another needs."""
+
+
+MCP = ["mcp", "mcp_types", "pydantic", "anyio", "httpx2", "starlette"]
+"""The SDK, and what it needs itself."""
 
 
 def test_importing_the_package_does_no_work():
@@ -116,6 +123,10 @@ def test_importing_the_package_does_no_work():
         ("shelflife.integrations.flask", ["rpds", "flask", "werkzeug", "asgiref"]),
         ("shelflife.integrations.django", ["rpds", "django", "asgiref"]),
         ("shelflife.integrations.starlette", ["rpds", "starlette", "anyio"]),
+        ("shelflife.integrations.litestar", ["rpds", "litestar", "anyio"]),
+        ("shelflife.integrations.mcp", [*MCP, "rpds"]),
+        ("shelflife.integrations.mcp_client", MCP),
+        ("shelflife.integrations.fastmcp", [*MCP, "rpds", "fastmcp", "uvicorn"]),
     ],
 )
 def test_each_part_needs_msgspec_and_what_it_is_for_alone(modules, needed):
@@ -212,7 +223,7 @@ def test_a_command_without_its_extra_says_what_to_install(command, extra):
     ],
 )
 def test_a_part_that_is_missing_is_told_with_the_extra_that_brings_it(program, missing, extra):
-    outcome = run(program, missing)
+    outcome = run(program, missing, *({"mcp", "mcp_types"} if missing == "fastmcp" else ()))
     told = outcome.stderr.strip().rpartition("\n")[2]
     assert told == (
         f"ModuleNotFoundError: this needs more than is installed: pip install 'shelflife[{extra}]'"

@@ -82,7 +82,7 @@ def test_with_a_server_that_knows_nothing_of_this_nothing_is_different():
         async with remembering(mcp.Client(parameters), memory, root="mcp://everything") as client:
             assert client.protocol_version == "2025-11-25"
             async with following(client):
-                return plain, await told(client), list(memory.store.tagged("mcp://everything"))
+                return plain, await told(client), list(memory.store.entries())
 
     plain, remembered, kept = asyncio.run(play())
     assert (remembered, kept) == (plain, [])

@@ -271,7 +271,7 @@ def test_with_a_server_that_knows_nothing_of_this_there_is_no_effect(mode):
         memory = Memory()
         async with agent_of(strange, mode=mode, memory=memory) as agent, following(agent.client):
             told = [await agent.attempt(fail=fails) for fails in (False, True, False)]
-        return told, list(memory.store.tagged(ROOT))
+        return told, list(memory.store.entries())
 
     told, kept = asyncio.run(play())
     assert (told, kept) == ([(False, "as it was"), (True, "as it was"), (False, "as it was")], [])

@@ -10,12 +10,12 @@ from tests.document_programs import ROOT, write_programs
 GUIDE = (ROOT / "docs" / "mcp.md").read_text("utf-8")
 
 
-@pytest.mark.runs("tool_shop.py", "fast_shop.py", "tool_agent.py")
+@pytest.mark.runs("tool_contract.py", "tool_shop.py", "fast_shop.py", "tool_agent.py")
 @pytest.mark.parametrize("shop", ["tool_shop.py", "fast_shop.py"])
 def test_the_agent_of_the_guide_learns_uses_and_replaces_a_fix(shop, tmp_path, monkeypatch, capfd):
     write_programs(tmp_path)
     monkeypatch.chdir(tmp_path)
-    agent, server = tmp_path / "tool_agent.py", tmp_path / shop
+    agent, contract = tmp_path / "tool_agent.py", tmp_path / "tool_contract.py"
     agent.write_text(agent.read_text().replace("tool_shop.py", shop))
 
     def played():
@@ -25,5 +25,5 @@ def test_the_agent_of_the_guide_learns_uses_and_replaces_a_fix(shop, tmp_path, m
     first, second = played(), played()
     assert first.removeprefix("True ") in GUIDE
     assert f"The second prints `{second}`" in GUIDE
-    server.write_text(server.read_text().replace("SUMMER25", "WINTER26"))
+    contract.write_text(contract.read_text().replace("SUMMER25", "WINTER26"))
     assert played() == second.replace("SUMMER25", "WINTER26")

@@ -3,14 +3,18 @@
 import asyncio
 import json
 import logging
+import threading
 
 import pytest
 from fastmcp.exceptions import ToolError as FastToolError
 from fastmcp.server.middleware import Middleware
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.shared.exceptions import MCPError
 
 from shelflife.contract.envelopes import META_KEY, Envelope, QuestionUri, Trailed
 from shelflife.contract.preconditions import PRECONDITION_HEADER, Precondition
+from shelflife.integrations import fastmcp as of_fastmcp
+from shelflife.integrations import mcp as of_sdk
 from shelflife.server import Rejected, UsageError, WireFormat, fix
 from tests.agents.mcp_shops import KINDS, MODES, WANTED, Shop, shop_provider
 
@@ -139,18 +143,13 @@ def test_policies_of_an_api_are_those_of_the_tool_that_is_the_same_operation(kin
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("option", [{"checked": ["subscrib"]}, {"operations": {"subscrib": "POST /x"}}])
-def test_a_name_of_no_tool_is_an_error_of_the_server_which_no_client_is_told(kind, option, caplog):
+def test_a_server_does_not_start_when_install_names_no_tool_of_its(kind, option):
     shop = Shop(kind, **option)
-    if kind == "fastmcp":  # which knows its tools when it starts
+    for _ in range(2):  # it is not let through the second time
         with pytest.raises(
             UsageError, match="install names the tool 'subscrib', and the server has no such tool"
         ):
             called(shop)
-        return
-    for _ in range(2):  # it is not let through the second time
-        result = called(shop, RIGHT)
-        assert (result.is_error, result.content[0].text) == (True, "Error executing tool subscribe")
-    assert "no such tool" in caplog.text
 
 
 def test_names_of_tools_are_a_list():
@@ -160,16 +159,83 @@ def test_names_of_tools_are_a_list():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_policy_for_a_tool_that_is_not_there_is_found_before_anything_is_answered(kind, caplog):
+def test_a_server_does_not_start_with_a_policy_for_a_tool_that_is_not_there(kind):
     provider = shop_provider()
     provider.policy(operation="CALL /subscrib")(lambda request, tables: None)
+    with pytest.raises(UsageError, match=r"is it CALL /subscribe\?"):
+        called(Shop(kind, provider=provider))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_mistake_that_is_made_while_a_server_runs_is_one_of_the_server_which_no_client_is_told(
+    kind, caplog
+):
+    shop = Shop(kind)
+
+    async def play():
+        async with shop.client() as client:
+            shop.provider.policy(operation="CALL /subscrib")(lambda request, tables: None)
+            try:
+                return (await client.call_tool("subscribe", RIGHT)).content[0].text
+            except MCPError as error:  # which is how FastMCP tells it
+                return str(error)
+
+    told = {"sdk": "Error executing tool subscribe", "fastmcp": "Internal server error"}
+    assert asyncio.run(play()) == told[kind]
+    assert shop.calls == []
+    assert "is it CALL /subscribe?" in caplog.text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_server_has_one_provider(kind):
+    shop = Shop(kind)
+    install = of_sdk.install if kind == "sdk" else of_fastmcp.install
+    for provider in (shop.provider, shop_provider()):
+        with pytest.raises(UsageError, match="a contract is installed in this server already"):
+            install(shop.server, provider)
+    assert called(shop).is_error
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_operator_is_told_once_of_a_tool_that_a_policy_is_for_and_that_is_carried_out_unchecked(
+    kind, caplog
+):
+    shop = Shop(kind, extend=with_shipping)
+    for _ in range(2):
+        assert not called(shop, {"count": 7}, tool="ship").is_error
+    assert [record.getMessage() for record in caplog.records if record.name == "shelflife"] == [
+        "there is a policy for CALL /ship, and a call was carried out without a check;"
+        " call provider.check in the tool, or give install its name in checked="
+    ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_tool_that_a_policy_is_for_is_not_warned_of_when_it_checks_or_fails(kind, caplog):
+    provider = shop_provider()
+    provider.policy(operation="CALL /subscribe")(lambda request, tables: None)
     shop = Shop(kind, provider=provider)
-    if kind == "fastmcp":
-        with pytest.raises(UsageError, match=r"is it CALL /subscribe\?"):
-            called(shop)
-    else:
-        assert called(shop, RIGHT).is_error
-        assert "is it CALL /subscribe?" in caplog.text
+    for arguments in (WANTED, RIGHT, {}):
+        called(shop, arguments)
+    assert [record for record in caplog.records if record.name == "shelflife"] == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_provider_lives_as_long_as_the_server_runs(kind, tmp_path):
+    shop = Shop(kind, provider=shop_provider(log=tmp_path / "log.db"))
+
+    def followers():
+        return [one.name for one in threading.enumerate() if one.name.startswith("shelflife")]
+
+    async def play():
+        async with shop.client() as first:
+            async with shop.client() as second:
+                await second.call_tool("subscribe", RIGHT)
+            await first.call_tool("subscribe", RIGHT)
+            return followers()
+
+    for _ in range(2):
+        assert asyncio.run(play()) != []
+        assert followers() == []
 
 
 @pytest.mark.parametrize("kind", KINDS)

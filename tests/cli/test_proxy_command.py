@@ -1,11 +1,16 @@
 """`shelflife proxy` says in one sentence what is wrong, and hands requests on. Before a real API it is in `test_gateway`."""
 
 import socket
+import subprocess
+import sys
+from contextlib import suppress
 
 import pytest
 
 from shelflife.cli import main
 from tests.cli.commands import Serving
+from tests.document_programs import write_programs
+from tests.processes import started, wait_until
 
 CONTRACT = "from shelflife.server import Provider\nprovider = Provider({'t': {}})\n"
 UPSTREAM = ["--upstream", "http://127.0.0.1:9"]
@@ -49,3 +54,26 @@ def test_it_says_where_it_is_and_may_import_what_stands_beside_it(tmp_path):
         assert proxy.greeting.startswith(f"Explains {tmp_path / 'shop.py'} on http://127.0.0.1:")
         gone = proxy.client.get("/x")
         assert (gone.status_code, gone.headers.get("server")) == (502, None)
+
+
+@pytest.mark.runs("old_orders.py", "orders_contract.py", "orders_agent.py")
+def test_the_agent_of_the_guide_orders_rightly_the_second_time(tmp_path):
+    write_programs(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+
+    def is_up():
+        with suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
+            return True
+
+    api = (tmp_path / "old_orders.py").read_text().replace("9000", str(port))
+    upstream = ["--upstream", f"http://127.0.0.1:{port}"]
+    with (
+        started([sys.executable, "-c", api], stderr=subprocess.DEVNULL),
+        Serving("proxy", tmp_path / "orders_contract.py", *upstream) as proxy,
+    ):
+        wait_until(is_up)
+        through = str(proxy.client.base_url).rstrip("/")
+        agent = (tmp_path / "orders_agent.py").read_text().replace("http://127.0.0.1:8080", through)
+        said = subprocess.run([sys.executable, "-c", agent], capture_output=True, text=True, check=False)
+    assert said.stdout.splitlines() == ["422 this cannot be ordered", "200 made"], said.stderr

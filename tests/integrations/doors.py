@@ -161,7 +161,7 @@ def starlette_with_decorators(provider):
         routes=[Route("/orders/{id:int}", guard(ordering(provider)), methods=["POST"])],
         middleware=[Middleware(AuthenticationMiddleware, backend=Keys())],
     )
-    install_in_starlette(app, provider, guard=guard, fixes=[OPERATION])
+    install_in_starlette(app, provider, login=guard, fixes=[OPERATION])
     return app
 
 
@@ -214,7 +214,7 @@ def starlette_with_an_open_route(provider, *, is_guarded):
         Route("/open", told),
     ]
     app = Starlette(routes=routes, middleware=[Middleware(AuthenticationMiddleware, backend=Keys())])
-    install_in_starlette(app, provider, guard=guard if is_guarded else None)
+    install_in_starlette(app, provider, login=guard if is_guarded else None)
     return app
 
 

@@ -113,7 +113,7 @@ def test_a_login_of_flask_holds_for_the_contract():
 def test_a_guard_of_flask_stands_before_the_contract():
     provider = contract()
     app = flask_app(provider)
-    install(app, provider, guard=lambda view: lambda: ("no", 403))
+    install(app, provider, login=lambda view: lambda: ("no", 403))
     with calling_wsgi(app) as client:
         assert client.get("/contract/state").status_code == 403
 

@@ -144,9 +144,8 @@ class Doubts(Locking):
     def add(self, root: Root) -> None:
         """A response of the server was seen that has not been dealt with."""
         with self._lock:
-            self._count += (
-                1  # never goes back: a doubt that was settled must not look like one that came after it
-            )
+            # It never goes back: a doubt that was settled must not look like one that came after it.
+            self._count += 1
             self._unsettled[root] = self._count
 
     def is_news(self, root: Root, why: str) -> bool:

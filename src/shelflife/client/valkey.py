@@ -195,9 +195,8 @@ class ValkeyStore(RemoteStore):
     ) -> tuple[Written, Sequence[int]] | None:
         revision, new_revision = revisions
         if not revision:
-            self._client.sadd(
-                self._roots, root
-            )  # before anything is there: what is in no list could not be found
+            # Before anything is there: what is in no list could not be found.
+            self._client.sadd(self._roots, root)
         drop, drop_ids = tuple(write.drop), tuple(write.drop_ids)
         put = [
             _Filed(

@@ -70,9 +70,8 @@ def read_at(request: Mapping[str, Any], path: str) -> Any:
 
 def _is(said: Any, value: Any) -> bool:
     read = as_read(value)
-    return said == read and same_json(
-        said, read
-    )  # what is the same JSON is equal, and that is found out sooner
+    # What is the same JSON is equal, and that is found out sooner.
+    return said == read and same_json(said, read)
 
 
 def value_at(request: Mapping[str, Any], path: str) -> Any:

@@ -52,17 +52,17 @@ class RefusalsAnswered:
 
 
 def contract_urls(
-    provider: Provider, *, fixes: Collection[str] = (), guard: Callable[[View], View] | None = None
+    provider: Provider, *, fixes: Collection[str] = (), login: Callable[[View], View] | None = None
 ) -> list[Any]:
     """The endpoints for clients, at `contract/`. They are views like any other, so the project's own middleware holds for them.
 
-    `guard` is a decorator for them, such as `login_required`. `fixes` are the operations whose fixes are told to whoever may ask here,
+    `login` is a decorator for them, such as `login_required`. `fixes` are the operations whose fixes are told to whoever may ask here,
     without making the request.
     """
     operations = Operations.named(fixes)
     endpoints = ContractEndpoints(provider, provider.apps.disclosed_fixes(lambda: operations, fixes))
     return [
-        url(path.removeprefix("/"), csrf_exempt(guard(view) if guard else view))
+        url(path.removeprefix("/"), csrf_exempt(login(view) if login else view))
         for path in endpoints.by_path
         for view in [_view_of(endpoints, path)]
     ]

@@ -1,13 +1,11 @@
 """The contract inside a server of FastMCP: `install(server, provider)`."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from shelflife.contract.envelopes import META_KEY
 from shelflife.extras import needing
-from shelflife.integrations.mcp_questions import answer_questions, headers_of
-from shelflife.integrations.mcp_tools import Called, Listed, Tools, leave_refusals_out_of, metadata_of
 from shelflife.server.provider import Provider
 
 with needing("fastmcp"):
@@ -15,6 +13,15 @@ with needing("fastmcp"):
     from fastmcp.server.extensions import ServerExtension
     from fastmcp.tools.base import InputRequiredToolResult, Tool, ToolResult
     from mcp_types import TextContent
+
+    from shelflife.integrations.mcp_questions import answer_questions, be_the_first, headers_of
+    from shelflife.integrations.mcp_tools import (
+        Called,
+        Listed,
+        ToolsUnderContract,
+        leave_refusals_out_of,
+        metadata_of,
+    )
 
 __all__ = ["install"]
 
@@ -54,22 +61,14 @@ class _ContractExtension(ServerExtension):  # type: ignore[misc] # it is not the
         operations: Mapping[str, str] | None,
         fixes: Collection[str] | None,
     ) -> None:
-        self._provider = provider
-        self._tools = Tools(provider, self._listed, checked=checked, operations=operations, fixes=fixes)
+        be_the_first(server._mcp_server)
+        self._tools = ToolsUnderContract(
+            provider, self._listed, checked=checked, operations=operations, fixes=fixes
+        )
         answer_questions(server._mcp_server, provider, self._tools)
 
     def lifespan(self) -> AbstractAsyncContextManager[None]:
-        return self._life()
-
-    @asynccontextmanager
-    async def _life(self) -> AsyncIterator[None]:
-        """Policies are held to the tools when the server has started, and the provider's files are closed when it ends."""
-        await self._tools.be_ready()
-        self._provider.begin_life()
-        try:
-            yield
-        finally:
-            self._provider.end_life()
+        return self._tools.life()
 
     async def intercept_tool_call(
         self, params: Any, context: Any, call_next: Callable[[], Awaitable[Any]]

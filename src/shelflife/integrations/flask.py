@@ -33,11 +33,11 @@ def install(
     provider: Provider,
     *,
     fixes: Collection[str] = (),
-    guard: Callable[[View], View] | None = None,
+    login: Callable[[View], View] | None = None,
 ) -> None:
     """Give the app the contract: its endpoints as routes, its stamps, and its answer to `provider.check`.
 
-    `guard` is a decorator for the contract's endpoints, such as `login_required`. `fixes` are the operations whose fixes are told to
+    `login` is a decorator for the contract's endpoints, such as `login_required`. `fixes` are the operations whose fixes are told to
     whoever may ask there, without the request being made.
     """
     if "shelflife" in app.extensions:
@@ -50,7 +50,7 @@ def install(
         app.add_url_rule(
             path,
             path.strip("/").replace("/", "_"),
-            guard(view) if guard else view,
+            login(view) if login else view,
             methods=list(endpoint.methods),
             provide_automatic_options=False,
         )
@@ -99,6 +99,7 @@ def _template_of(rule: str) -> str:
 
 def _is_handled(app: Flask, failure: Exception) -> bool:
     """Whether a handler of the app's own is for refusals, and not for whatever there may be."""
+    # The last three are Exception, BaseException and object: a handler for these is for whatever there may be.
     kinds = type(failure).__mro__[:-3]
     handlers = (app.error_handler_spec[name][None] for name in (*request.blueprints, None))
     return any(kind in by_kind for by_kind in handlers for kind in kinds)

@@ -3,18 +3,20 @@
 For a server of FastMCP there is `shelflife.integrations.fastmcp`, and for clients of either `shelflife.integrations.mcp_client`.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 from shelflife.errors import ShelflifeError
 from shelflife.extras import needing
-from shelflife.integrations.mcp_questions import answer_questions, headers_of
-from shelflife.integrations.mcp_tools import Called, Listed, Tools
+from shelflife.integrations.mcp_questions import answer_questions, be_the_first, headers_of
+from shelflife.integrations.mcp_tools import Called, Listed, ToolsUnderContract
 from shelflife.server.provider import Provider
 
 with needing("mcp"):
     from mcp.server import MCPServer
     from mcp.server.extension import Extension
+    from mcp.server.lowlevel import Server
     from mcp.server.mcpserver import Context
     from mcp.server.mcpserver.exceptions import UnexpectedToolError
     from mcp_types import CallToolResult, InputRequiredResult, TextContent
@@ -51,12 +53,24 @@ class _Installed:
         operations: Mapping[str, str] | None,
         fixes: Collection[str] | None,
     ) -> None:
+        beneath = server._lowlevel_server
+        be_the_first(beneath)
         self._server = server
-        self._tools = Tools(provider, self._listed, checked=checked, operations=operations, fixes=fixes)
+        self._provider = provider
+        self._tools = ToolsUnderContract(
+            provider, self._listed, checked=checked, operations=operations, fixes=fixes
+        )
         self._call_plain = server.call_tool
-        answer_questions(server._lowlevel_server, provider, self._tools, server._subscriptions)
+        self._plain_life = beneath.lifespan
+        answer_questions(beneath, provider, self._tools, server._subscriptions)
+        beneath.lifespan = self._life
         # Inside of what turns exceptions into results, so that a refusal can be told from what else a tool raises.
         server.call_tool = self._call  # type: ignore[method-assign]
+
+    @asynccontextmanager
+    async def _life(self, beneath: Server[Any]) -> AsyncIterator[Any]:
+        async with self._plain_life(beneath) as context, self._tools.life():
+            yield context
 
     async def _call(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None

@@ -97,10 +97,9 @@ class _Remembering:
         )
 
     def __getattr__(self, name: str) -> Any:
+        # Clients of FastMCP have another method that calls a tool.
         own = getattr(self._client, name)
-        return (
-            partial(self._called, own) if name == "call_tool_mcp" else own
-        )  # which clients of FastMCP have too
+        return partial(self._called, own) if name == "call_tool_mcp" else own
 
     async def __aenter__(self) -> Self:
         await self._client.__aenter__()

@@ -13,10 +13,11 @@ import msgspec
 from shelflife.contract.envelopes import CHANGES_URI, META_KEY, Envelope, QuestionUri
 from shelflife.contract.positions import AT_HEADER
 from shelflife.extras import needing
-from shelflife.integrations.mcp_tools import Tools
+from shelflife.integrations.mcp_tools import ToolsUnderContract
 from shelflife.server.endpoints import ContractEndpoints, EndpointCall
+from shelflife.server.errors import UsageError
 from shelflife.server.feedback import JSON
-from shelflife.server.pinning import Asked
+from shelflife.server.pinning import be_ready
 from shelflife.server.provider import Provider
 
 with needing("mcp"):
@@ -40,13 +41,19 @@ with needing("mcp"):
         UnsubscribeRequestParams,
     )
 
-__all__ = ["answer_questions", "headers_of"]
+__all__ = ["answer_questions", "be_the_first", "headers_of"]
 
 Context = ServerRequestContext[Any, Any]
 
 
+def be_the_first(server: Server[Any]) -> None:
+    """Before a contract is installed: refuse a second one."""
+    if META_KEY in server.extensions:
+        raise UsageError("a contract is installed in this server already; a server has one provider")
+
+
 def answer_questions(
-    server: Server[Any], provider: Provider, tools: Tools, bus: SubscriptionBus | None = None
+    server: Server[Any], provider: Provider, tools: ToolsUnderContract, bus: SubscriptionBus | None = None
 ) -> None:
     """Have a server answer the contract's questions. `bus` is where it publishes events, if it has one."""
     _Questions(server, provider, tools).install()
@@ -63,7 +70,7 @@ def headers_of(context: object) -> dict[str, str]:
 class _Questions:
     """The resource whose URIs are questions. Nothing caches it, neither here nor at the client."""
 
-    def __init__(self, server: Server[Any], provider: Provider, tools: Tools) -> None:
+    def __init__(self, server: Server[Any], provider: Provider, tools: ToolsUnderContract) -> None:
         self._server, self._provider, self._tools = server, provider, tools
         self._endpoints = ContractEndpoints(provider, tools.disclosed)
         self._plain = server.get_request_handler("resources/read")
@@ -84,8 +91,7 @@ class _Questions:
 
     async def _answer(self, question: QuestionUri, context: Context) -> Envelope:
         await self._tools.be_ready()
-        if not self._provider.is_ready:
-            await Asked(self._provider, "GET", {}).pinned(lambda: None)
+        await be_ready(self._provider)
         said = {AT_HEADER.lower(): question.at} if question.at else {}
         headers = {**headers_of(context), **said, "accept": JSON}
         method = "GET" if question.body is None else "POST"

@@ -5,7 +5,8 @@ Servers of the SDK and of FastMCP share this.
 
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from functools import reduce
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -21,7 +22,7 @@ from shelflife.server.errors import UsageError, leaves_of
 from shelflife.server.feedback import JSON
 from shelflife.server.models import DICTIONARY, Reader
 from shelflife.server.operations import Operation, Operations
-from shelflife.server.pinning import Asked, answer_to
+from shelflife.server.pinning import Incoming, answer_to
 from shelflife.server.pins import Pin
 from shelflife.server.policies import PreconditionFailed, Refusal
 from shelflife.server.provider import Provider
@@ -30,7 +31,7 @@ with needing("mcp"):
     from mcp.server.mcpserver.exceptions import UnexpectedToolError
     from mcp.server.mcpserver.utilities.func_metadata import FuncMetadata, func_metadata
 
-__all__ = ["Answered", "Called", "Listed", "Tools", "leave_refusals_out_of", "metadata_of"]
+__all__ = ["Answered", "Called", "Listed", "ToolsUnderContract", "leave_refusals_out_of", "metadata_of"]
 
 _METHOD = "CALL"
 _OF_THE_CONTRACT = "contract-"
@@ -95,7 +96,7 @@ class Answered(NamedTuple, Generic[Result]):
     """What goes into the metadata of the result."""
 
 
-class Tools:
+class ToolsUnderContract:
     """The tools of one server."""
 
     def __init__(
@@ -126,6 +127,16 @@ class Tools:
         method, _, tool = asked.partition(" /")
         return self._disclosed(self._name_of(tool) if method == _METHOD else asked)
 
+    @asynccontextmanager
+    async def life(self) -> AsyncIterator[None]:
+        """While the server runs. Policies are held to its tools when it starts, and the provider's files are closed when it ends."""
+        await self.be_ready()
+        self._provider.begin_life()
+        try:
+            yield
+        finally:
+            self._provider.end_life()
+
     async def be_ready(self, tool: str | None = None) -> None:
         """Before anything is answered: know which tools there are, and this one too if it has been added since."""
         if self._known and (tool is None or tool in self._known):
@@ -146,10 +157,10 @@ class Tools:
         tool, operation = self._known[called.name]
         try:
             # What a client asks is about the tool that it calls, and not about those that are called by that.
-            asked = Asked(provider, _METHOD, {} if is_inner else _headers_of(called))
+            incoming = Incoming(provider, _METHOD, {} if is_inner else _headers_of(called))
         except BadMessage as error:
             return Answered(None, str(error))
-        pin = await asked.pinned(lambda: operation)
+        pin = await incoming.pinned(lambda: operation)
         pin.body += msgspec.json.encode(called.arguments)
         tokens = provider.pinned.set(pin), self._is_calling.set(True)
         try:
@@ -183,16 +194,25 @@ class Tools:
 
     def _stamp(self, pin: Pin, *, is_error: bool) -> dict[str, Any]:
         status, headers, body = _FAILED if is_error else _DONE, _verdict_of(pin), None
-        if pin.precondition is not None and not headers and not is_error:
-            operation = pin.find_operation()
-            self._provider.apps.warn_once(
-                f"{operation and operation.name} carries calls out without judging their preconditions;"
-                " call check in it first"
-            )
+        if not is_error:
+            self._warn_of_what_was_not_checked(pin)
         if pin.stamp.members and pin.may_be_stamped(status):
             body = msgspec.json.decode(b"{" + pin.stamp.members + b"}")
             headers |= dict(pin.stamp.beside)
         return Envelope(status, body, headers).as_meta if body or headers else {}
+
+    def _warn_of_what_was_not_checked(self, pin: Pin) -> None:
+        operation, apps = pin.find_operation(), self._provider.apps
+        name = operation and operation.name
+        if not pin.has_checked and name in self._provider.policies.operations:
+            apps.warn_once(
+                f"there is a policy for {name}, and a call was carried out without a check;"
+                " call provider.check in the tool, or give install its name in checked="
+            )
+        elif pin.precondition is not None and pin.verdict is None:
+            apps.warn_once(
+                f"{name} carries calls out without judging their preconditions; call check in it first"
+            )
 
     def _operations(self) -> Operations:
         return Operations(operation for _, operation in self._known.values())

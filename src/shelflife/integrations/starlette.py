@@ -44,20 +44,20 @@ def install(
     provider: Provider,
     *,
     fixes: Collection[str] | None = None,
-    guard: Callable[[Handler], Handler] | None = None,
+    login: Callable[[Handler], Handler] | None = None,
 ) -> None:
     """Give the app the contract: its endpoints as routes, its stamps, and its answer to `provider.check`.
 
-    `guard` is a decorator for the contract's endpoints, such as `requires("authenticated")`. With one, only requests
+    `login` is a decorator for the contract's endpoints, such as `requires("authenticated")`. With one, only requests
     that were checked are told versions. `fixes` are the operations whose fixes are told without the request being
     made. By default these are plain functions with nothing before them: no decorator, and no middleware of a route, a
     mount or the app but Starlette's own.
     """
 
     def add(path: str, methods: Sequence[str], handler: Handler) -> None:
-        app.router.add_route(path, guard(handler) if guard else handler, methods, include_in_schema=False)
+        app.router.add_route(path, login(handler) if login else handler, methods, include_in_schema=False)
 
-    remedy = "" if guard else "give install a guard, such as requires('authenticated')"
+    remedy = "" if login else "give install a login, such as requires('authenticated')"
     AppRoutes(app, provider, remedy).install(add, fixes)
 
 

@@ -20,7 +20,7 @@ from shelflife.server.endpoints import EndpointCall, Endpoints
 from shelflife.server.feed import Receive, Send
 from shelflife.server.feedback import Answer, error_answer
 from shelflife.server.operations import Operation
-from shelflife.server.pinning import Asked, answer_to
+from shelflife.server.pinning import Incoming, answer_to
 from shelflife.server.pins import Listening, Pin
 from shelflife.server.provider import Provider
 
@@ -119,7 +119,7 @@ class UnderContract:
         if provider.disclosure or any(name.startswith(b"contract-") for name, _ in scope["headers"]):
             headers = _headers_of(scope)
         find = partial(self._find_operation, scope, path_below_root(scope))
-        return await Asked(provider, scope["method"], headers).pinned(find, scope.get("root_path", ""))
+        return await Incoming(provider, scope["method"], headers).pinned(find, scope.get("root_path", ""))
 
 
 @dataclass(slots=True)

@@ -21,7 +21,7 @@ from shelflife.server.errors import LogError
 from shelflife.server.feedback import Answer, error_answer, title_of
 from shelflife.server.keeping_up import in_time_blocking
 from shelflife.server.operations import Operation, Operations
-from shelflife.server.pinning import Asked, answer_to
+from shelflife.server.pinning import Incoming, answer_to
 from shelflife.server.pins import Pin
 from shelflife.server.provider import Provider
 
@@ -110,14 +110,14 @@ class UnderContract:
     def _pin(self, environ: Environ) -> Pin:
         """What the request sees; `BadMessage` when its precondition cannot be understood."""
         provider, method, why = self._provider, environ["REQUEST_METHOD"], None
-        asked = Asked(provider, method, _headers_of(environ))
-        if asked.needs_the_log:
+        incoming = Incoming(provider, method, _headers_of(environ))
+        if incoming.needs_the_log:
             try:
-                in_time_blocking(asked.look) if provider.registry.is_shared else asked.look()
+                in_time_blocking(incoming.look) if provider.registry.is_shared else incoming.look()
             except LogError as error:
                 why = error
         path = _path_of(environ)
-        return asked.pin(lambda: self._find_operation(method, path), environ.get("SCRIPT_NAME", ""), why)
+        return incoming.pin(lambda: self._find_operation(method, path), environ.get("SCRIPT_NAME", ""), why)
 
 
 class _Response:

@@ -1,6 +1,6 @@
 """The authority: tables, registry, rules, graph, policies, feedback. It knows only the contract.
 
-Needs the extra `shelflife[server]`.
+Needs `rpds-py`, which every extra for a server brings: `server`, `litestar`, `flask`, `django`, `mcp`, `fastmcp`.
 """
 
 from shelflife.contract import Rule

@@ -16,7 +16,7 @@ from shelflife.server.pins import Pin
 from shelflife.server.policies import Refusal
 from shelflife.server.provider import Provider
 
-__all__ = ["Asked", "answer_to"]
+__all__ = ["Incoming", "answer_to", "be_ready"]
 
 _log = logging.getLogger("shelflife")
 
@@ -24,8 +24,8 @@ _CACHED = frozenset({"GET", "HEAD"})
 """Methods whose responses a cache may give to another client."""
 
 
-class Asked:
-    """What one request asks of the contract.
+class Incoming:
+    """One request as it comes in: what it says to the contract.
 
     Whoever serves it looks into the log first where that is needed (`needs_the_log`, `look`), in a way that fits: the look may wait.
     Then the pin is made.
@@ -56,12 +56,7 @@ class Asked:
 
     async def pinned(self, find_operation: Callable[[], Operation | None], root_path: str = "") -> Pin:
         """What the request sees, where whoever serves it must not wait: a shared log is looked into in a thread."""
-        why = None
-        if self.needs_the_log:
-            try:
-                await in_time(self.look) if self._provider.registry.is_shared else self.look()
-            except LogError as error:
-                why = error
+        why = await _done_in_time(self._provider, self.look) if self.needs_the_log else None
         return self.pin(find_operation, root_path, why)
 
     def pin(
@@ -74,7 +69,7 @@ class Asked:
         """
         provider, named = self._provider, self._named
         if why is not None:
-            provider.apps.warn_once(f"a client could not be answered from the end of the log: {why}")
+            _warn(provider, why)
         is_out_of_date = provider.registry.is_out_of_date
         has_log = why is None and not is_out_of_date
         state = provider.registry.state
@@ -107,6 +102,25 @@ class Asked:
         elif named is not None:
             stamp = face.stamp_at(named, with_versions=self._provider.wire.tells_versions)
         return msgspec.structs.replace(stamp, beside=[*stamp.beside, *beside]) if beside else stamp
+
+
+async def be_ready(provider: Provider) -> None:
+    """Have the provider ready for what is no request, where whoever asks must not wait. Without its log it answers by what it knows."""
+    if not provider.is_ready and (why := await _done_in_time(provider, provider.be_ready)):
+        _warn(provider, why)
+
+
+async def _done_in_time(provider: Provider, look: Callable[[], None]) -> LogError | None:
+    """Look into the log, in a thread where that may have to wait; what kept it from being looked into."""
+    try:
+        await in_time(look) if provider.registry.is_shared else look()
+    except LogError as error:
+        return error
+    return None
+
+
+def _warn(provider: Provider, why: LogError) -> None:
+    provider.apps.warn_once(f"a client could not be answered from the end of the log: {why}")
 
 
 def answer_to(failure: Exception, provider: Provider, pin: Pin, accept: str = "") -> Answer:

@@ -85,9 +85,8 @@ class Part(NamedTuple):
         is_null_other = self.shape.null == "odd" or (
             self.shape.null == "nothing" and self.default is not None
         )
-        is_null_found = (
-            self.shape.null != "refused" and len(self.names) > 1
-        )  # under the first name, before the others
+        # Under the first name, before the others.
+        is_null_found = self.shape.null != "refused" and len(self.names) > 1
         has_default = self.default is not _REQUIRED
         is_other = (is_null_other and has_default) if used is None else (used > 0 and is_null_found)
         return "tells a null from nothing" if is_other else ""
@@ -391,9 +390,8 @@ def _shape_of_msgspec(info: inspect.Type, around: frozenset[type]) -> Shape | No
         case inspect.UnionType(types=types):
             others = [one for one in types if not isinstance(one, inspect.NoneType)]
             inner = shape_of(others[0]) if len(others) == 1 else None
-            return inner and inner._replace(
-                null="nothing", may_vanish=True
-            )  # the text "null" may be one, too
+            # The text "null" may be one, too.
+            return inner and inner._replace(null="nothing", may_vanish=True)
         case inspect.LiteralType(values=values):
             return _shape_of_choices(values)
         case inspect.EnumType(cls=kind) if kind._missing_.__func__ is Enum._missing_.__func__:  # type: ignore[attr-defined]
