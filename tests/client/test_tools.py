@@ -6,6 +6,7 @@ from contextlib import closing
 
 import httpx2
 import pytest
+import requests
 
 from shelflife.client import Memory, Tools, contract_headers
 from shelflife.client.events import Evicted, Refused, Stored
@@ -197,6 +198,34 @@ def test_an_error_that_wraps_that_of_the_http_client_teaches_too(server):
         subscribe(**GOVERNED)
     subscribe(**GOVERNED)
     assert server.statuses == [422, 201]
+
+
+def test_an_error_that_was_only_dealt_with_at_the_time_teaches_nothing(server):
+    """It may be one of another server."""
+    memory = Memory()
+
+    @memory.tool("tool://elsewhere")
+    def subscribe(**wanted):
+        try:
+            httpx2.post(f"{server.address}/subscriptions", json=wanted).raise_for_status()
+        except httpx2.HTTPStatusError:
+            raise RuntimeError("something else")  # noqa: B904
+
+    with pytest.raises(RuntimeError):
+        subscribe(**GOVERNED)
+    assert list(memory.store.entries()) == []
+
+
+def test_a_response_whose_body_is_still_to_come_is_left_to_whoever_reads_it(server):
+    memory = Memory()
+
+    @memory.tool("tool://elsewhere")
+    def subscribe(**wanted):
+        return requests.post(f"{server.address}/subscriptions", json=wanted, stream=True, timeout=30)
+
+    with subscribe(**GOVERNED) as response:
+        assert response.raw.read(1) == b"{"
+    assert list(memory.store.entries()) == []
 
 
 def test_a_fix_that_a_function_has_no_argument_for_is_refused(server):

@@ -47,6 +47,13 @@ def test_a_text_with_much_that_looks_like_one_holds_nobody_up():
     assert Trailed.from_text(REFUSAL.trailing(nested * 500)).envelope == REFUSAL
 
 
+def test_a_text_does_not_say_that_a_precondition_has_failed():
+    stale = Envelope(412, {"success": False}, {"Contract-Precondition": "failed", "contract-root": "/v1"})
+    found = Trailed.from_text(stale.trailing("No.")).envelope
+    assert found == Envelope(412, {"success": False}, {"contract-root": "/v1"})
+    assert Envelope.from_meta(stale.as_meta) == stale
+
+
 def test_metadata_carries_it_as_plain_values():
     assert REFUSAL.as_meta == {META_KEY: {"status": 422, "body": REFUSAL.body, "headers": REFUSAL.headers}}
     assert Envelope(200, {"at": "x"}).as_meta == {META_KEY: {"status": 200, "body": {"at": "x"}}}

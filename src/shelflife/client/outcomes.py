@@ -45,6 +45,8 @@ def read_outcome(outcome: Any, *, is_error: bool = False) -> Outcome:
         return Outcome(outcome, next(filter(None, map(_of_error, _causes(outcome))), None))
     if _is_response(outcome):
         return Outcome(outcome, _of_response(outcome))
+    if _is_unread(outcome):
+        return Outcome(outcome, None)
     if isinstance(outcome, str):
         return _of_text(outcome, is_error)
     content = _member(outcome, "content")
@@ -54,13 +56,13 @@ def read_outcome(outcome: Any, *, is_error: bool = False) -> Outcome:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """An error, and those behind it: frameworks and tools wrap what they catch."""
+    """An error, and those that it was raised from. One that was only dealt with at the time may be of another server."""
     now: BaseException | None = error
     for _ in range(_MOST_CAUSES):
         if now is None:
             return
         yield now
-        now = now.__cause__ or (None if now.__suppress_context__ else now.__context__)
+        now = now.__cause__
 
 
 def _of_error(error: BaseException) -> Reply | None:
@@ -81,13 +83,18 @@ def _of_error(error: BaseException) -> Reply | None:
 
 def _is_response(outcome: object) -> bool:
     """Whether it is an HTTP response, as httpx2, httpx, requests and SDKs on top of them have it."""
-    if isinstance(outcome, type) or not hasattr(outcome, _OF_A_RESPONSE[0]):
+    if isinstance(outcome, type) or not hasattr(outcome, _OF_A_RESPONSE[0]) or _is_unread(outcome):
         return False
     try:
         status, headers, content = (getattr(outcome, name) for name in _OF_A_RESPONSE)
     except Exception:  # noqa: BLE001 - a body that is not read yet is for the tool to read
         return False
     return isinstance(status, int) and isinstance(headers, Mapping) and isinstance(content, bytes)
+
+
+def _is_unread(outcome: object) -> bool:
+    """Whether it is a response of `requests` whose body is still to come: to look at its content would read that."""
+    return getattr(outcome, "_content", None) is False
 
 
 def _of_response(response: Any) -> Reply:

@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, urlencode
 import msgspec
 
 from shelflife.contract.errors import BadMessage
+from shelflife.contract.preconditions import PRECONDITION_HEADER
 
 __all__ = ["CHANGES_URI", "META_KEY", "Envelope", "QuestionUri", "Trailed", "read_headers"]
 
@@ -23,6 +24,7 @@ CHANGES_URI = "shelflife://contract/changes"
 _ROOT = "shelflife:/"
 _AT, _BODY = "at", "body"
 _TRAILER = '{"shelflife":'
+_VERDICT = PRECONDITION_HEADER.lower()
 _LONGEST_TRAILER = 256 * 1024
 _MOST_TRIED = 4
 _MOST_HEADERS = 16
@@ -69,7 +71,8 @@ class Trailed(NamedTuple):
     def from_text(cls, text: str) -> "Trailed":
         """Take the envelope out of a text, whatever others have put around that. The last one counts.
 
-        Texts are written by anybody, so only so much is tried: a long one must not hold up whoever reads it.
+        Texts are written by anybody, so only so much is tried: a long one must not hold up whoever reads it. Nor is a text believed that
+        a precondition has failed: what was asked for would be done a second time.
         """
         at = len(text)
         for _ in range(_MOST_TRIED):
@@ -82,6 +85,8 @@ class Trailed(NamedTuple):
                 envelope = msgspec.convert(found["shelflife"], Envelope)
             except (ValueError, RecursionError, msgspec.ValidationError):
                 continue
+            headers = {name: value for name, value in envelope.headers.items() if name.lower() != _VERDICT}
+            envelope = msgspec.structs.replace(envelope, headers=headers)
             return cls(f"{text[:at].rstrip()}{text[at + length :]}", envelope)
         return cls(text, None)
 
