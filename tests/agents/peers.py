@@ -19,6 +19,7 @@ from tests.agents.mcp_shops import KINDS
 from tests.cli.commands import Serving
 from tests.processes import started
 
+ROOT = Path(__file__).parents[2]
 FOLDER = Path(__file__).with_name("peers") / "node_modules"
 NODE = str(Path(sys.executable).with_name("node"))
 INSPECTOR = FOLDER / "@modelcontextprotocol/inspector"
@@ -91,8 +92,11 @@ def test_with_a_server_that_knows_nothing_of_this_nothing_is_different():
 @contextmanager
 def conformance_server(kind, contract):
     command = [sys.executable, "-m", "tests.agents.conformance_server", kind, contract, "0"]
-    with started(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        yield process.stdout.readline().strip()
+    options = {"cwd": ROOT, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    with started(command, **options) as process:
+        address = process.stdout.readline().strip()
+        assert address, "the server has not started"
+        yield address
 
 
 def passed(address, revision, folder):
