@@ -4,7 +4,9 @@ import asyncio
 import json
 import logging
 import threading
+from types import SimpleNamespace
 
+import fastmcp
 import pytest
 from fastmcp.exceptions import ToolError as FastToolError
 from fastmcp.server.middleware import Middleware
@@ -16,7 +18,7 @@ from shelflife.contract.preconditions import PRECONDITION_HEADER, Precondition
 from shelflife.integrations import fastmcp as of_fastmcp
 from shelflife.integrations import mcp as of_sdk
 from shelflife.server import Rejected, UsageError, WireFormat, fix
-from tests.agents.mcp_shops import KINDS, MODES, WANTED, Shop, shop_provider
+from tests.agents.mcp_shops import KINDS, MODES, WANTED, Shop, agent_of, shop_provider
 
 AT = {META_KEY: {"Contract-At": "*:me"}}
 RIGHT = WANTED | {"promo": "SUMMER"}
@@ -420,3 +422,23 @@ def test_a_server_says_that_it_has_the_contract_as_an_extension(kind):
             return client.server_capabilities.extensions
 
     assert META_KEY in asyncio.run(play())
+
+
+def test_fixes_of_a_tool_that_is_mounted_and_checks_by_itself_are_kept():
+    provider, outer, mounted = shop_provider(), fastmcp.FastMCP("outer"), fastmcp.FastMCP("inner")
+
+    @mounted.tool()
+    def subscribe(plan: str, promo: str | None = None) -> str:
+        """Make a subscription."""
+        provider.check({"plan": plan, "promo": promo})
+        return f"made with {promo}"
+
+    outer.mount(mounted)
+    of_fastmcp.install(outer, provider)
+
+    async def calls():
+        shop = SimpleNamespace(client=lambda kind, mode: fastmcp.Client(outer, mode=mode))
+        async with agent_of(shop, "fastmcp") as agent:
+            return [await agent.episode(**WANTED), await agent.episode(**WANTED)]
+
+    assert asyncio.run(calls()) == [2, 1]

@@ -99,7 +99,10 @@ class _ContractExtension(ServerExtension):  # type: ignore[misc] # it is not the
 def _as_listed(tool: Tool, is_guarded: bool) -> Listed:
     guards = ("",) if is_guarded or tool.auth is not None else ()
     function, taken = getattr(tool, "fn", None), tool.parameters.get("properties", {})
-    return Listed(tool.name, guards, None if function is None else metadata_of(function, taken))
+    if function is not None:
+        return Listed(tool.name, guards, metadata_of(function, taken))
+    nulls = frozenset(name for name, of in taken.items() if "default" in of and of["default"] is None)
+    return Listed(tool.name, guards, nulls=nulls)
 
 
 def _may_stop_calls(extension: ServerExtension) -> bool:

@@ -52,6 +52,9 @@ class Listed(NamedTuple):
     metadata: FuncMetadata | None = None
     """How its arguments are read before it runs; None when it is given them as they were sent."""
 
+    nulls: frozenset[str] = frozenset()
+    """The arguments that are null where they are left out, for a tool that has no metadata."""
+
     def read(self, arguments: Mapping[str, Any]) -> Any:
         """What it is given. May raise anything."""
         of = self.metadata
@@ -59,16 +62,14 @@ class Listed(NamedTuple):
 
     def reader(self, *, is_checked: bool) -> Reader | None:
         """The same, with what is known of how that goes. A tool that checks its arguments by name names those too that were left out."""
-        if self.metadata is None:
+        if is_checked and self.metadata is None:
             return DICTIONARY
-        model = self.metadata.arg_model
-        if not is_checked:
-            left_out = {
-                of.alias or name: None for name, of in model.model_fields.items() if of.default is None
-            }
-            return DICTIONARY._replace(convert=lambda sent: {**left_out, **sent})
-        reader = Reader.of_pydantic(model)
-        return None if reader is None else reader._replace(convert=self.read)
+        if is_checked and self.metadata is not None:
+            reader = Reader.of_pydantic(self.metadata.arg_model)
+            return None if reader is None else reader._replace(convert=self.read)
+        fields = {} if self.metadata is None else self.metadata.arg_model.model_fields
+        nulls = self.nulls | {of.alias or name for name, of in fields.items() if of.default is None}
+        return DICTIONARY._replace(convert=lambda sent: {**dict.fromkeys(nulls), **sent})
 
 
 class Called(NamedTuple):
