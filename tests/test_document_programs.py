@@ -10,7 +10,6 @@ import json
 import os
 import re
 import runpy
-import sqlite3
 import subprocess
 import sys
 
@@ -35,13 +34,8 @@ ADA = {"Authorization": "Bearer ada"}
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Where a reader has saved the programs, with the files that they name. It is the current folder, and can be imported from."""
+    """Where a reader has saved the programs, and nothing else. It is the current folder, and can be imported from."""
     write_programs(tmp_path)
-    (tmp_path / "plans.csv").write_text("id,seats\ngrowth,25\n")
-    with contextlib.closing(sqlite3.connect(tmp_path / "shop.db")) as database:
-        database.execute("create table promos (id text, percent int)")
-        database.execute("insert into promos values ('SUMMER25', 25), ('WINTER26', 26)")
-        database.commit()
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path
@@ -184,7 +178,7 @@ def test_the_guide_puts_one_provider_into_any_framework(module, folder):
         [suggestion] = refused.json()["recovery_feedback"]["suggestions"]
         assert suggestion["rows"] == ["codes:growth", "promos:SUMMER25"]
         assert client.post("/orders/1", json={"plan": "growth", **suggestion["parameters"]}).is_success
-        assert client.get("/contract/state").json()["table_versions"].keys() == {"codes", "plans", "promos"}
+        assert client.get("/contract/state").json()["table_versions"].keys() == {"codes", "promos"}
         assert client.get("/admin/graph", headers={"Authorization": "Bearer change-me"}).is_success
 
 
@@ -197,7 +191,7 @@ def test_the_guide_puts_the_same_provider_into_wsgi_apps(module, name, folder):
         assert suggestion["rows"] == ["codes:growth", "promos:SUMMER25"]
         made = client.post("/orders/1", json={"plan": "growth", **suggestion["parameters"]})
         assert made.json().keys() == {"success", "table_versions", "rules_version"}
-        assert client.get("/contract/state").json()["table_versions"].keys() == {"codes", "plans", "promos"}
+        assert client.get("/contract/state").json()["table_versions"].keys() == {"codes", "promos"}
         assert client.get("/admin/graph", headers={"Authorization": "Bearer change-me"}).is_success
 
 
@@ -221,7 +215,7 @@ for called in (calling_wsgi(application), calling(asgi_application)):
     outcome = subprocess.run(
         command, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": paths}
     )
-    told = "422 ['rules_version', 'success', 'table_versions'] ['codes', 'plans', 'promos']\n"
+    told = "422 ['rules_version', 'success', 'table_versions'] ['codes', 'promos']\n"
     assert (outcome.stdout, outcome.returncode) == (2 * told, 0), outcome.stderr
 
 
@@ -234,14 +228,14 @@ def test_the_guide_gives_the_login_of_its_routes_to_the_contract(folder):
         assert client.post("/orders/1", json={"plan": "growth"}, headers=ADA).status_code == 422
 
 
-@pytest.mark.runs("reloading.py")
-def test_the_guide_says_what_a_reload_prints(folder):
+@pytest.mark.runs("reloading.py", "sources.py")
+@pytest.mark.parametrize(("program", "said"), [("reloading.py", "This prints"), ("sources.py", "It prints")])
+def test_the_guide_says_what_a_program_prints(folder, program, said):
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        runpy.run_path("reloading.py")
-    assert f"This prints `{printed.getvalue().strip()}`" in (ROOT / "docs" / "providers.md").read_text(
-        "utf-8"
-    )
+        runpy.run_path(program)
+    guide = (ROOT / "docs" / "providers.md").read_text("utf-8")
+    assert f"{said} `{printed.getvalue().strip()}`" in guide
 
 
 def app_of(module):

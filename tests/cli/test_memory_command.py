@@ -245,7 +245,7 @@ KNOWN = Knowledge(strategy="exact", versions=Versions({"t": "1"}))
             {"parameters": {"amount": 5}},
             KNOWN,
             'POST /x {"plan": "basic"}',
-            "the guard refuses it: 'amount' is for the caller to decide; allow it by name in fields",
+            "the guard refuses it: 'amount' is for the caller to decide; allow it by name in Guard(fields=...)",
         ),
         (
             {"is_suspect": True},

@@ -27,7 +27,7 @@ UPSTREAM = ["--upstream", "http://127.0.0.1:9"]
             ["--upstream", "localhost:9000"],
             "an upstream is an address such as http://127.0.0.1:9000",
         ),
-        (CONTRACT, [*UPSTREAM, "--enforce"], "to enforce policies, say by which request"),
+        (CONTRACT, [*UPSTREAM, "--enforce"], 'whom it lets pass: --as-caller "GET /me"\n'),
         (CONTRACT, [*UPSTREAM, "--as-caller", "me"], "a caller is known by a request such as 'GET /me'"),
         (CONTRACT, [*UPSTREAM, "--timeout", "0"], "--timeout is a number of seconds above 0"),
         (CONTRACT, [*UPSTREAM, "--port", "TAKEN"], "--port 0 takes a free one"),

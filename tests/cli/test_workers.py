@@ -17,10 +17,17 @@ ADMIN = {"Authorization": "Bearer t"}
 ROTATED = {"table": "active_csm_codes", "set": {"plan_partner_growth": {"code": "WINTERLAUNCH26"}}}
 
 
-def test_several_workers_without_a_log_are_refused_in_one_sentence():
-    refused = run_here("serve", "acme", "--port", "0", "--workers", "2")
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--port", "0"], "--workers needs --state"),
+        (["--mcp"], "--mcp serves from one process: leave --workers out"),
+    ],
+)
+def test_several_workers_where_they_cannot_be_are_refused_in_one_sentence(options, why):
+    refused = run_here("serve", "acme", "--workers", "2", *options)
     assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
-    assert "--workers needs --state" in refused.stderr
+    assert why in refused.stderr
 
 
 def versions_told(address, count=24):

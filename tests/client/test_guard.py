@@ -157,7 +157,7 @@ def test_a_memory_amends_and_tells():
     assert memory.statistics.applied == 1
 
 
-def test_a_refusal_is_told_to_the_user_once_for_each_field_and_reason(caplog):
+def test_the_user_is_warned_of_a_refusal_once_for_each_field_and_reason(caplog):
     caplog.set_level(logging.INFO, "shelflife.memory")
     memory = Memory()
     known = memory.store.known(ORIGIN)
@@ -167,11 +167,21 @@ def test_a_refusal_is_told_to_the_user_once_for_each_field_and_reason(caplog):
         assert len(memory.amend("https://a.example", "POST /x", {"plan": "basic"}).refused) == 2
     assert [(record.levelname, record.message) for record in caplog.records] == [
         (
-            "INFO",
-            f"the guard keeps what is remembered out of POST /x: '{name}' is for the caller to decide; allow it by name in fields",
+            "WARNING",
+            f"the guard keeps what is remembered out of POST /x: '{name}' is for the caller to decide; allow it by name in Guard(fields=...)",
         )
         for name in ("amount", "fee")
     ]
+
+
+def test_a_server_that_thinks_up_ever_new_names_fills_no_log(caplog):
+    memory = Memory()
+    for number in range(150):
+        known = memory.store.known(ORIGIN)
+        made_up = entry(parameters={f"amount_{number}": 1}, operation=f"POST /{number}")
+        memory.store.write(ORIGIN, known.revision, Write(known.knowledge, put=[filed(made_up)]))
+        assert memory.amend(ORIGIN, f"POST /{number}", {"plan": "basic"}).refused
+    assert len(caplog.records) == 100
 
 
 json_values = st.recursive(
@@ -245,7 +255,8 @@ def test_what_only_the_caller_may_decide_must_be_allowed(name):
     assert amended({}, fixed, guard=by_name).request == {name: "x"}
     nested = fixing({"order": {name: "x"}}, {})
     listed = Guard(fields={nested.operation: frozenset({"order"})})
-    assert amended({}, nested, guard=listed).refused
+    [refused] = amended({}, nested, guard=listed).refused
+    assert "allow it with Guard(decides_for_caller=True)" in refused.why
 
 
 def test_allowing_money_allows_no_credential():

@@ -87,6 +87,14 @@ def test_the_error_of_a_refusal_is_the_very_one_that_the_function_raised(server)
     assert caught.value is raised[0]
 
 
+def test_a_decorator_without_its_root_is_refused_at_once():
+    with pytest.raises(TypeError, match=r'needs a name: @memory.tool\("tool://billing"\)'):
+
+        @Memory().tool
+        def subscribe(plan):
+            pass
+
+
 @pytest.mark.parametrize("error", [KeyError("no such plan"), StopIteration("no more"), SystemExit(3)])
 def test_a_function_that_fails_otherwise_fails_as_it_would(error):
     memory = Memory()

@@ -477,6 +477,26 @@ def test_a_precondition_is_judged_before_the_api_is_asked_and_policies_after_it(
         assert answer.json()["error"] == "wrong promo"
 
 
+@pytest.mark.parametrize(
+    ("options", "path", "remedy"),
+    [
+        ({}, "/orders", "give --as-caller (as_caller= in Python)"),
+        ({"as_caller": "GET /me"}, "/me", "those of requests that policies are about"),
+    ],
+)
+def test_of_preconditions_that_are_not_judged_it_says_what_one_can_do_about_a_proxy(
+    api, caplog, options, path, remedy
+):
+    provider = contract()
+    with in_front_of(api, provider, **options) as client:
+        method = "POST" if path == "/orders" else "GET"
+        body = {"json": GOOD} if method == "POST" else {}
+        made = client.request(method, path, headers=grounds_at(position_of(provider)), **body)
+        assert made.status_code == 200
+    [warning] = [record.message for record in caplog.records if "preconditions" in record.message]
+    assert remedy in warning
+
+
 def test_a_policy_that_fails_leaves_the_answer_of_the_api_as_it_is(api, caplog):
     provider = Provider({"t": {}})
     provider.policy(lambda request, tables: 1 / 0)

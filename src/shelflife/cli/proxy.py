@@ -53,6 +53,10 @@ def run(options: argparse.Namespace) -> None:
         from shelflife.integrations.proxying import proxy_app
     if not 0 < options.timeout < 86_400:
         raise CommandError("--timeout is a number of seconds above 0, and a day at most")
+    if options.enforce and options.as_caller is None:
+        raise CommandError(
+            'to enforce policies, say by which request the API tells whom it lets pass: --as-caller "GET /me"'
+        )
     provider = _provider_in(Path(options.contract))
     try:
         app = proxy_app(

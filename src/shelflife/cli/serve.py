@@ -90,6 +90,8 @@ def run(options: argparse.Namespace) -> None:
         from shelflife.testing.workers import run_workers
     if options.workers < 1:
         raise CommandError("there is at least one worker")
+    if options.workers > 1 and options.mcp:
+        raise CommandError("--mcp serves from one process: leave --workers out")
     if options.workers > 1 and options.state is None:
         raise CommandError("--workers needs --state: without a shared log a reload reaches only one of them")
     if options.mcp:
@@ -120,8 +122,6 @@ def run(options: argparse.Namespace) -> None:
 
 def _run_mcp(options: argparse.Namespace) -> None:
     """Serve it as an MCP server. What is said at the start goes where no client reads."""
-    if options.workers > 1:
-        raise CommandError("--mcp serves from one process: leave --workers out")
     with needing("mcp"):
         from shelflife.apis.acme.tools import acme_tools
         from shelflife.apis.recipes.tools import recipes_tools

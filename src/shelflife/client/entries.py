@@ -58,7 +58,10 @@ def origin_of(url: str) -> str:
             return f"{parts.scheme}://{host}:{parts.port or _DEFAULT_PORTS[parts.scheme]}"
         if parts.scheme in _WITHOUT_PORT and parts.hostname == parts.netloc.lower() != "":
             return f"{parts.scheme}://{_in_ascii(parts.hostname)}"
-    raise ValueError(f"{url!r} is not the URL of a server: write it as https://api.example")
+    raise ValueError(
+        f"{url!r} is not the URL of a server: write it as https://api.example,"
+        " or as mcp://billing or tool://billing where it is a name of your own"
+    )
 
 
 def _in_ascii(host: str) -> str:

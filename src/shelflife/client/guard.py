@@ -60,6 +60,10 @@ _LONGEST_CHAIN = 8
 """So often at most is looked for what is remembered for the outcome: an honest server has no longer chains than policies."""
 
 _TOO_LONG_A_CHAIN = f"it is found only after {_LONGEST_CHAIN} others, each of which calls for the next"
+_BY_NAME = "by name in Guard(fields=...)"
+_WITH_ALL = "with Guard(decides_for_caller=True)"
+"""For what stands inside a field: `fields` allows only names at the top."""
+
 _AN_OBJECT = b"{"
 """Stands for an object of any content; no JSON is that."""
 
@@ -110,8 +114,8 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True):
             if depth == _MOST_LAYERS:
                 return "its parameters are nested too deeply"
             for name in (name for value in layer if isinstance(value, Mapping) for name in value):
-                is_left_to_the_caller = not self.decides_for_caller and not (depth == 0 and name in named)
-                why = _suspicion(name, is_left_to_the_caller)
+                is_allowed = self.decides_for_caller or (depth == 0 and name in named)
+                why = _suspicion(name, "" if is_allowed else _BY_NAME if depth == 0 else _WITH_ALL)
                 if why is not None:
                     return f"{name[:64]!a} {why}"
         if len(msgspec.json.encode(entry.parameters)) > _LARGEST_PARAMETERS:
@@ -133,8 +137,11 @@ def _values_in(value: Any) -> Iterable[Any]:
     return value if isinstance(value, list | tuple) else ()
 
 
-def _suspicion(name: str, is_left_to_the_caller: bool) -> str | None:
-    """What is wrong with a name, by its words. `apiKey`, `api_key` and `apikey` are one; a `payment_token` is no `token`."""
+def _suspicion(name: str, remedy: str) -> str | None:
+    """What is wrong with a name, by its words. `apiKey`, `api_key` and `apikey` are one; a `payment_token` is no `token`.
+
+    `remedy` says how the user allows what is the caller's; it is empty where that is allowed.
+    """
     if not _NAME.fullmatch(name):
         return "is no plain name"
     words = [word.lower() for word in _WORD.findall(name)]
@@ -146,8 +153,8 @@ def _suspicion(name: str, is_left_to_the_caller: bool) -> str | None:
         return "looks like an address"
     head = words[words.index("of") - 1] if "of" in words[1:] else last
     is_of_the_caller = any(map(_CALLER.fullmatch, terms)) or _WHOM.fullmatch(last)
-    if is_left_to_the_caller and is_of_the_caller and not _FORM.fullmatch(head):
-        return "is for the caller to decide; allow it by name in fields"
+    if remedy and is_of_the_caller and not _FORM.fullmatch(head):
+        return f"is for the caller to decide; allow it {remedy}"
     return None
 
 

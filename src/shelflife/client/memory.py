@@ -121,6 +121,10 @@ class Memory:
         """
         from shelflife.client.tooling import Tools  # which stands on this module
 
+        given: object = root  # whatever a program without types hands in
+        if not isinstance(given, str):
+            raise TypeError('a tool is of a server, which needs a name: @memory.tool("tool://billing")')
+
         def behind_the_memory(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
             operations = None if operation is None else {function.__name__: operation}
             tools = Tools(self, root, operations=operations, guard=guard, conditional=conditional, ask=ask)

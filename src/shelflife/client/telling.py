@@ -21,7 +21,8 @@ _log = logging.getLogger("shelflife.memory")
 _BACK_OFF_S = 3.0
 _MOST_GONE = 10_000
 """Of each root."""
-_MOST_REFUSALS = 1_000
+_MOST_REFUSALS = 100
+"""So many at most are told: the names in them are a server's, which may think up ever new ones."""
 
 
 class Statistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,11 +91,11 @@ class Telling(Locking):
         return told
 
     def _tell_refusal(self, refused: Refused) -> None:
-        """Say it once for each operation and reason: who wonders why nothing is applied looks here first."""
+        """Warn once for each operation and reason, which names the field: nobody need wonder why nothing is applied."""
         text = f"the guard keeps what is remembered out of {refused.entry.operation}: {refused.why}"
         if text not in self._refusals and len(self._refusals) < _MOST_REFUSALS:
             self._refusals.add(text)
-            _log.info("%s", text)
+            _log.warning("%s", text)
 
     def store_works(self, doing: str) -> None:
         """The store could be read, or written. One that cannot be written may still be read."""

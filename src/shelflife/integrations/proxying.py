@@ -52,6 +52,8 @@ _LARGEST_HELD = 1024 * 1024
 _OF_A_BODY = re.compile(rb"content-|expect$|if-|range$|accept-encoding$|idempotency-key$")
 _ADDRESS = re.compile(r"https?://[^/?#@\s]+(/[^?#\s]*)?")
 _CALLER = re.compile(r"(GET|HEAD|POST) (/[^\s#]*)")
+_NO_CALLER = "the proxy judges them for callers whom it knows: give --as-caller (as_caller= in Python)"
+_NO_POLICY = "the proxy judges those of requests that policies are about, with a body of JSON or a form"
 _JSON = re.compile(rb"(?i)application/json\s*(;|$)")
 _FORM = re.compile(rb"(?i)application/x-www-form-urlencoded\s*(;|$)")
 
@@ -80,7 +82,8 @@ def proxy_app(
             "to enforce policies, say by which request the API tells whom it lets pass: as_caller='GET /me'"
         )
     proxy = _Proxy(provider, Upstream(upstream, timeout_s), as_caller, enforce=enforce)
-    return EndpointsFirst(UnderContract(proxy, provider, proxy.find), AdminEndpoints(provider))
+    remedy = _NO_CALLER if as_caller is None else _NO_POLICY
+    return EndpointsFirst(UnderContract(proxy, provider, proxy.find, remedy=remedy), AdminEndpoints(provider))
 
 
 class _Call(NamedTuple):

@@ -12,7 +12,15 @@ from shelflife.server.feedback import Answer, stamped
 from shelflife.server.pins import Pin
 from shelflife.server.provider import Provider
 
-__all__ = ["PROVIDER_KEY", "Headers", "Stamping", "encoded", "headers_of_answer", "warn_of_what_went_unheard"]
+__all__ = [
+    "CALL_CHECK",
+    "PROVIDER_KEY",
+    "Headers",
+    "Stamping",
+    "encoded",
+    "headers_of_answer",
+    "warn_of_what_went_unheard",
+]
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -104,13 +112,21 @@ def headers_of_answer(answer: Answer) -> Headers:
     return headers
 
 
-def warn_of_what_went_unheard(provider: Provider, pin: Pin, status: int, *, was_refusal: bool) -> None:
-    """Warn an operator, once, of an operation that does not do what clients rely on. `was_refusal`: it has made a 500 of one."""
+CALL_CHECK = "call check in it first"
+
+
+def warn_of_what_went_unheard(
+    provider: Provider, pin: Pin, status: int, *, was_refusal: bool, remedy: str = CALL_CHECK
+) -> None:
+    """Warn an operator, once, of an operation that does not do what clients rely on. `was_refusal`: it has made a 500 of one.
+
+    `remedy` says how preconditions come to be judged.
+    """
     is_unjudged = pin.precondition is not None and pin.verdict is None and not pin.is_own_answer
     if was_refusal:
         fault = "answered a refusal of check with 500; let Rejected through, or answer it"
     elif is_unjudged and status < 400:
-        fault = "carries requests out without judging their preconditions; call check in it first"
+        fault = f"carries requests out without judging their preconditions; {remedy}"
     else:
         return
     operation = pin.find_operation()

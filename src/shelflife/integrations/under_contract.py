@@ -11,6 +11,7 @@ from typing import Any
 
 from shelflife.contract import BadMessage
 from shelflife.integrations.stamping import (
+    CALL_CHECK,
     PROVIDER_KEY,
     Stamping,
     headers_of_answer,
@@ -50,10 +51,13 @@ is its path below the contract's root."""
 
 class UnderContract:
     """An app whose requests see one state each, whose refusals are answered and whose responses are
-    stamped."""
+    stamped. `remedy` tells an operator how preconditions come to be judged."""
 
-    def __init__(self, app: App, provider: Provider, find_operation: FindOperation) -> None:
+    def __init__(
+        self, app: App, provider: Provider, find_operation: FindOperation, *, remedy: str = CALL_CHECK
+    ) -> None:
         self.app = app
+        self._remedy = remedy
         self._provider = provider
         self._find_operation = find_operation
         self._key = f"shelflife {id(provider)}"
@@ -110,7 +114,9 @@ class UnderContract:
             provider.pinned.reset(token)
         if pin.listening is None:
             await response.release()
-        warn_of_what_went_unheard(provider, pin, response.status, was_refusal=response.was_held)
+        warn_of_what_went_unheard(
+            provider, pin, response.status, was_refusal=response.was_held, remedy=self._remedy
+        )
         return pin.listening
 
     async def _pin(self, scope: Scope) -> Pin:
