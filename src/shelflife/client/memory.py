@@ -122,7 +122,7 @@ class Memory:
         from shelflife.client.tooling import Tools  # which stands on this module
 
         def behind_the_memory(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
-            operations = None if operation is None else {function.__name__: operation}
+            operations = {} if operation is None else {function.__name__: operation}
             tools = Tools(self, root, operations=operations, guard=guard, conditional=conditional, ask=ask)
             return tools.wrap(function)
 
