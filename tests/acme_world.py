@@ -28,6 +28,12 @@ def rotate(provider):
     provider.registry.reload_table("active_csm_codes", set=ROTATED_CODES)
 
 
+def change_another_row(provider):
+    """Change the table that the code of that plan is in, and leave its row as it is."""
+    code = provider.registry.rows("active_csm_codes")["plan_partner_growth"]
+    provider.registry.reload_table("active_csm_codes", set={"plan_other": dict(code)})
+
+
 def bump(provider):
     """Give a table a new version and leave its rows as they are."""
     rows = provider.registry.rows("recommended_credit_token")

@@ -43,7 +43,7 @@ PUBLIC = {
     "shelflife.integrations.fastapi": {"install"},
     "shelflife.integrations.fastmcp": {"install"},
     "shelflife.integrations.mcp": {"install"},
-    "shelflife.integrations.mcp_client": {"following", "remembering"},
+    "shelflife.integrations.mcp_client": {"following", "memory_client"},
     "shelflife.testing": {"Examined", "ServingError", "check_record", "examine", "serving"},
     "shelflife.apis.acme": {"ROTATED_CODES", "acme_app", "acme_provider"},
     "shelflife.apis.meetings": {"meetings_app", "meetings_provider"},

@@ -9,7 +9,7 @@ from shelflife.apis.acme import acme_app, acme_provider
 from shelflife.client import Reply, contract_headers
 from shelflife.contract.envelopes import Envelope
 from shelflife.testing import serving
-from tests.acme_world import rotate
+from tests.acme_world import change_another_row, rotate
 
 OPERATION = "POST /subscriptions"
 OLD_CODE, NEW_CODE = "SUMMERSALE25", "WINTERLAUNCH26"
@@ -51,6 +51,10 @@ class Billing:
     def rotate(self):
         """Give the plan another code, so that what was learned has gone stale."""
         rotate(self.provider)
+
+    def change_another_row(self):
+        """So that nothing that was learned has gone stale, though its table has moved."""
+        change_another_row(self.provider)
 
     @property
     def statuses(self):

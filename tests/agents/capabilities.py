@@ -6,6 +6,9 @@ from typing import NamedTuple
 class Can(NamedTuple):
     """What is not the same in all of them. Each learns, applies and evicts, also by errors of which only the text is kept."""
 
+    be_exact: bool
+    """Keep what a change does not touch: the memory's questions are answered."""
+
     run_again: bool
     """Run a tool again, so that a stale precondition is mended without a turn of the model."""
 
@@ -13,7 +16,7 @@ class Can(NamedTuple):
     """Take the contract out of the text of an error before a model is shown it."""
 
 
-EVERYTHING = Can(run_again=True, hide_the_trailer=True)
+EVERYTHING = Can(be_exact=True, run_again=True, hide_the_trailer=True)
 
 CAPABILITIES = {
     "a function": EVERYTHING,
@@ -21,13 +24,14 @@ CAPABILITIES = {
     "OpenAI Agents SDK": EVERYTHING,
     "OpenAI Agents SDK, an MCP server": EVERYTHING,
     "Pydantic AI": EVERYTHING,
-    "Pydantic AI, an MCP server": Can(run_again=False, hide_the_trailer=True),
-    "Claude Agent SDK": Can(run_again=False, hide_the_trailer=False),
+    "Pydantic AI, an MCP server": Can(be_exact=False, run_again=False, hide_the_trailer=True),
+    "Claude Agent SDK": Can(be_exact=True, run_again=False, hide_the_trailer=False),
+    "Claude Agent SDK, an MCP server": Can(be_exact=False, run_again=False, hide_the_trailer=False),
 }
 
 _HEAD = """\
-| | learns, applies, evicts | by the text of an error | runs the tool again | hides the contract |
-| --- | --- | --- | --- | --- |
+| | learns, applies, evicts | by the text of an error | exact | runs the tool again | hides the contract |
+| --- | --- | --- | --- | --- | --- |
 """
 
 

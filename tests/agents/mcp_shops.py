@@ -12,7 +12,7 @@ from shelflife.client import Memory
 from shelflife.client.events import Stored
 from shelflife.integrations import fastmcp as of_fastmcp
 from shelflife.integrations import mcp as of_sdk
-from shelflife.integrations.mcp_client import remembering
+from shelflife.integrations.mcp_client import memory_client
 from shelflife.server import Provider, fix
 
 ROOT = "mcp://shop"
@@ -97,7 +97,7 @@ class Agent:
 
 @asynccontextmanager
 async def agent_of(shop, kind="sdk", mode="auto", memory=None, **options):
-    client = remembering(shop.client(kind, mode), memory or Memory(), root=ROOT, **options)
+    client = memory_client(shop.client(kind, mode), memory or Memory(), root=ROOT, **options)
     async with client as connected:
         yield Agent(connected, shop)
 

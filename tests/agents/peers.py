@@ -13,7 +13,7 @@ from mcp.client.stdio import StdioServerParameters
 
 from shelflife.client import Memory
 from shelflife.contract.envelopes import Envelope, Trailed
-from shelflife.integrations.mcp_client import following, remembering
+from shelflife.integrations.mcp_client import following, memory_client
 from tests.acme_world import GOVERNED
 from tests.agents.mcp_shops import KINDS
 from tests.cli.commands import Serving
@@ -80,7 +80,7 @@ def test_with_a_server_that_knows_nothing_of_this_nothing_is_different():
         memory = Memory()
         async with mcp.Client(parameters) as client:
             plain = await told(client)
-        async with remembering(mcp.Client(parameters), memory, root="mcp://everything") as client:
+        async with memory_client(mcp.Client(parameters), memory, root="mcp://everything") as client:
             assert client.protocol_version == "2025-11-25"
             async with following(client):
                 return plain, await told(client), list(memory.store.entries())

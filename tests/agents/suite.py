@@ -8,6 +8,7 @@ import pytest
 from shelflife.client import Memory, Tools, contract_headers
 from shelflife.contract.envelopes import Envelope
 from tests.agents.billing import ENDPOINT, NEW_CODE, OLD_CODE, OPERATION
+from tests.agents.capabilities import CAPABILITIES
 from tests.agents.scripted import DONE, GIVEN_UP
 
 ROOT = "tool://billing"
@@ -15,10 +16,7 @@ TRAILER = '{\\"shelflife\\":'
 
 
 class Behaviours:
-    """The suite. A subclass plays episodes by its framework, and says of each behaviour whether it has it."""
-
-    can = None
-    """The declarations of the framework."""
+    """The suite. A subclass plays episodes by its framework."""
 
     name = "subscribe"
     """By which the memory knows the tool."""
@@ -27,7 +25,7 @@ class Behaviours:
         """What a tool raises so that a model is shown a text, and nothing else is kept."""
         return RuntimeError(text)
 
-    async def play(self, behind, subscribe):
+    async def play(self, tools, subscribe):
         """One episode of an agent with this tool, behind a memory or without one (None). Gives what the model said at last."""
         raise NotImplementedError
 
@@ -43,80 +41,71 @@ class Behaviours:
         """Wait for something, and not for ever."""
         return self._runner.run(asyncio.wait_for(work, 60))
 
-    def played(self, behind, subscribe):
-        return self.run(self.play(behind, subscribe))
+    def played(self, tools, subscribe):
+        return self.run(self.play(tools, subscribe))
 
     @pytest.fixture
     def memory(self):
         return Memory()
 
-    def attempts(self, server, behind, subscribe):
+    def attempts(self, server, tools, subscribe):
         before = len(server.seen)
-        assert self.played(behind, subscribe) == DONE
+        assert self.played(tools, subscribe) == DONE
         return len(server.seen) - before
 
     def test_episodes_after_the_first_need_one_attempt_until_the_data_changes(self, server, memory):
-        behind, subscribe = Tools(memory, ROOT), handing_on(server)
-        counts = [self.attempts(server, behind, subscribe) for _ in range(2)]
+        tools, subscribe = Tools(memory, ROOT), handing_on(server)
+        counts = [self.attempts(server, tools, subscribe) for _ in range(2)]
         server.rotate()
-        counts += [self.attempts(server, behind, subscribe) for _ in range(2)]
+        counts += [self.attempts(server, tools, subscribe) for _ in range(2)]
         assert counts == [2, 1, 2, 1]
         assert server.seen[-1][0]["promo_code"] == NEW_CODE
 
     def test_an_agent_without_a_memory_needs_two_each_time(self, server):
         assert [self.attempts(server, None, handing_on(server)) for _ in range(2)] == [2, 2]
 
-    def test_an_error_of_which_only_the_text_is_kept_teaches(self, server, memory, model):
-        behind, subscribe = Tools(memory, ROOT), in_words(server, self.error)
-        assert [self.attempts(server, behind, subscribe) for _ in range(2)] == [2, 1]
-        is_hidden = not any(TRAILER in said for said in model.heard())
-        assert is_hidden == self.can.hide_the_trailer
+    def test_an_error_of_which_only_the_text_is_kept_teaches(self, server, memory):
+        tools, subscribe = Tools(memory, ROOT), in_words(server, self.error)
+        assert [self.attempts(server, tools, subscribe) for _ in range(2)] == [2, 1]
 
-    def test_a_stale_precondition_is_mended_without_a_turn_of_the_model(self, server, memory, model):
-        behind = Tools(
-            memory,
-            server.address,
-            operations={self.name: OPERATION},
-            conditional=True,
-            ask=server.ask_async,
-        )
-        subscribe = in_words(server, self.error)
-        assert [self.attempts(server, behind, subscribe) for _ in range(2)] == [2, 1]
-        server.rotate()
-        model.forget()
-        self.attempts(server, behind, subscribe)
-        if self.can.run_again:
-            assert (server.statuses[-2:], len(model.heard())) == ([412, 201], 2)
-        else:
-            assert (server.statuses[-2:], len(model.heard())) == ([422, 201], 3)
+    def test_what_a_change_does_not_touch_is_kept(self, server, memory):
+        tools, subscribe = Tools(memory, server.address), handing_on(server)
+        counts = [self.attempts(server, tools, subscribe) for _ in range(2)]
+        server.change_another_row()
+        counts += [
+            self.attempts(server, tools, subscribe) for _ in range(2)
+        ]  # the first of these tells of it
+        assert (counts, memory.statistics.evictions) == ([2, 1, 1, 1], {})
 
     def test_a_tool_that_fails_otherwise_fails_as_it_would_without_a_memory(self, memory):
-        outcomes = []
-        for behind in (None, Tools(memory, ROOT)):
-            try:
-                outcomes.append(self.played(behind, failing))
-            except Exception as error:  # noqa: BLE001
-                outcomes.append((type(error), str(error)))
-        assert outcomes[0] == outcomes[1]
-        assert outcomes[0] == GIVEN_UP or "the line is dead" in outcomes[0][1]
+        without, behind_one = (self.ending(tools, failing) for tools in (None, Tools(memory, ROOT)))
+        assert without == behind_one
+        assert without in (GIVEN_UP, "ConnectionError: the line is dead")
         assert memory.statistics.stored == 0
 
+    def ending(self, tools, subscribe):
+        """What the model has said at last, or else what was raised."""
+        try:
+            return self.played(tools, subscribe)
+        except Exception as error:  # noqa: BLE001
+            return f"{type(error).__name__}: {error}"
+
     def test_a_tool_of_another_server_is_left_alone(self, server, memory):
-        behind = Tools(memory, ROOT, operations={"another": "CALL /another"})
-        assert [self.attempts(server, behind, handing_on(server)) for _ in range(2)] == [2, 2]
+        tools = Tools(memory, ROOT, only=["another"])
+        assert [self.attempts(server, tools, handing_on(server)) for _ in range(2)] == [2, 2]
 
     def test_episodes_may_be_played_at_once(self, server, memory):
-        behind, subscribe = Tools(memory, ROOT), handing_on(server)
-        self.attempts(server, behind, subscribe)
+        tools, subscribe = Tools(memory, ROOT), handing_on(server)
+        self.attempts(server, tools, subscribe)
 
         async def together():
-            return await asyncio.gather(*(self.play(behind, subscribe) for _ in range(3)))
+            return await asyncio.gather(*(self.play(tools, subscribe) for _ in range(3)))
 
         assert self.run(together()) == [DONE] * 3
         assert server.statuses[2:] == [201] * 3
 
     def test_an_episode_that_is_cancelled_leaves_the_memory_as_it_was(self, server, memory):
-        behind = Tools(memory, ROOT)
+        tools = Tools(memory, ROOT)
 
         async def cancelled():
             begun = asyncio.Event()
@@ -125,14 +114,71 @@ class Behaviours:
                 begun.set()
                 await asyncio.Event().wait()
 
-            task = asyncio.create_task(self.play(behind, waiting))
+            task = asyncio.create_task(self.play(tools, waiting))
             await begun.wait()
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
 
         self.run(cancelled())
-        assert [self.attempts(server, behind, handing_on(server)) for _ in range(2)] == [2, 1]
+        assert [self.attempts(server, tools, handing_on(server)) for _ in range(2)] == [2, 1]
+
+
+class RunsAgain:
+    """For those that can run a tool again."""
+
+    def test_a_stale_precondition_is_mended_without_a_turn_of_the_model(self, server, memory, model):
+        assert turns_when_stale(self, server, memory, model) == ([412, 201], 2)
+
+
+class RunsOnce:
+    """For those that cannot."""
+
+    def test_a_stale_value_costs_the_model_one_turn(self, server, memory, model):
+        assert turns_when_stale(self, server, memory, model) == ([422, 201], 3)
+
+
+def turns_when_stale(suite, server, memory, model):
+    """What the server says to an agent whose value has gone stale, and how many turns the model has."""
+    operations = {suite.name: OPERATION}
+    tools = Tools(memory, server.address, operations=operations, conditional=True)
+    subscribe = in_words(server, suite.error)
+    assert [suite.attempts(server, tools, subscribe) for _ in range(2)] == [2, 1]
+    server.rotate()
+    model.forget()
+    suite.attempts(server, tools, subscribe)
+    return server.statuses[-2:], len(model.heard())
+
+
+class HidesTheContract:
+    """For those that can change what a model is told of an error."""
+
+    def test_a_model_reads_an_error_without_the_contract(self, server, memory, model):
+        self.played(Tools(memory, ROOT), in_words(server, self.error))
+        assert not any(TRAILER in said for said in model.heard())
+
+
+class ShowsTheContract:
+    """For those that cannot."""
+
+    def test_a_model_reads_the_contract_at_the_end_of_an_error(self, server, memory, model):
+        self.played(Tools(memory, ROOT), in_words(server, self.error))
+        assert any(TRAILER in said for said in model.heard())
+
+
+def suite_of(name):
+    """The behaviours of an adapter, as it is declared what it can do and what it cannot."""
+    can = CAPABILITIES[name]
+    assert can.be_exact  # at an address each is
+    return type(
+        "Suite",
+        (
+            RunsAgain if can.run_again else RunsOnce,
+            HidesTheContract if can.hide_the_trailer else ShowsTheContract,
+            Behaviours,
+        ),
+        {},
+    )
 
 
 def given(wanted):

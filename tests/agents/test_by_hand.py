@@ -5,21 +5,18 @@ import json
 import pytest
 from openai import AsyncOpenAI
 
-from tests.agents.capabilities import CAPABILITIES
 from tests.agents.scripted import KEY, PROMPTS
-from tests.agents.suite import Behaviours
+from tests.agents.suite import suite_of
 from tests.agents.wanted import Wanted
 
 
-class TestFunction(Behaviours):
-    can = CAPABILITIES["a function"]
-
+class TestFunction(suite_of("a function")):
     @pytest.fixture(autouse=True)
     def chat(self, loop, model):
         self.client = AsyncOpenAI(base_url=f"{model.address}/v1", api_key=KEY, http_client=self.http)
 
-    async def play(self, behind, subscribe):
-        called = subscribe if behind is None else behind.wrap(subscribe, self.name)
+    async def play(self, tools, subscribe):
+        called = subscribe if tools is None else tools.wrap(subscribe, self.name)
         shown = {"name": "subscribe", "parameters": Wanted.model_json_schema()}
         said = [{"role": "user", "content": PROMPTS["subscribe"]}]
         while True:

@@ -4,15 +4,12 @@ import pytest
 from claude_agent_sdk import ClaudeAgentOptions, ResultMessage, create_sdk_mcp_server, query, tool
 
 from shelflife.integrations.claude_agent_sdk import memory_hooks
-from tests.agents.capabilities import CAPABILITIES
 from tests.agents.scripted import KEY, PROMPTS
-from tests.agents.suite import Behaviours
+from tests.agents.suite import suite_of
 from tests.agents.wanted import Wanted
 
 
-class TestClaudeAgentSDK(Behaviours):
-    can = CAPABILITIES["Claude Agent SDK"]
-
+class TestClaudeAgentSDK(suite_of("Claude Agent SDK")):
     @pytest.fixture(autouse=True)
     def home(self, tmp_path, model):
         self.environment = {
@@ -23,7 +20,7 @@ class TestClaudeAgentSDK(Behaviours):
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         }
 
-    async def play(self, behind, implementation):
+    async def play(self, tools, implementation):
         @tool("subscribe", "Make a subscription.", Wanted.model_json_schema())
         async def subscribe(wanted):
             return {"content": [{"type": "text", "text": await implementation(**wanted)}]}
@@ -34,7 +31,7 @@ class TestClaudeAgentSDK(Behaviours):
             tools=[],
             allowed_tools=["mcp__billing__subscribe"],
             mcp_servers={"billing": create_sdk_mcp_server("billing", tools=[subscribe])},
-            hooks=None if behind is None else memory_hooks(behind, "billing"),
+            hooks=None if tools is None else memory_hooks(tools, "billing"),
             setting_sources=[],
             env=self.environment,
         )

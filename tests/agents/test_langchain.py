@@ -8,15 +8,12 @@ from langchain_openai import ChatOpenAI
 
 from shelflife.client import Tools
 from shelflife.integrations.langchain import MemoryMiddleware
-from tests.agents.capabilities import CAPABILITIES
 from tests.agents.scripted import DONE, KEY, PROMPTS
-from tests.agents.suite import ROOT, Behaviours
+from tests.agents.suite import ROOT, handing_on, suite_of
 from tests.agents.wanted import Wanted
 
 
-class TestLangChain(Behaviours):
-    can = CAPABILITIES["LangChain"]
-
+class TestLangChain(suite_of("LangChain")):
     def error(self, text):
         return ToolException(text)
 
@@ -32,7 +29,7 @@ class TestLangChain(Behaviours):
             )
             yield
 
-    def agent(self, behind, subscribe, **by):
+    def agent(self, each, subscribe, **by):
         tool = StructuredTool.from_function(
             name="subscribe",
             description="Make a subscription.",
@@ -40,23 +37,30 @@ class TestLangChain(Behaviours):
             handle_tool_error=True,
             **by or {"coroutine": subscribe},
         )
-        middleware = [] if behind is None else [MemoryMiddleware(behind)]
-        return create_agent(self.chat_model, [tool], middleware=middleware)
+        return create_agent(self.chat_model, [tool], middleware=[MemoryMiddleware(tools) for tools in each])
 
-    async def play(self, behind, subscribe):
-        said = await self.agent(behind, subscribe).ainvoke({"messages": [("user", PROMPTS["subscribe"])]})
+    async def play(self, tools, subscribe):
+        return await self.play_behind([] if tools is None else [tools], subscribe)
+
+    async def play_behind(self, each, subscribe):
+        said = await self.agent(each, subscribe).ainvoke({"messages": [("user", PROMPTS["subscribe"])]})
         return said["messages"][-1].content
 
     def test_an_agent_that_is_invoked_without_an_event_loop_learns_too(self, server, memory):
         def subscribe(**wanted):
             return server.http.post("/subscriptions", json=wanted).text
 
-        agent = self.agent(Tools(memory, ROOT), None, func=subscribe)
+        agent = self.agent([Tools(memory, ROOT)], None, func=subscribe)
         for _ in range(2):
             said = agent.invoke({"messages": [("user", PROMPTS["subscribe"])]})
             assert said["messages"][-1].content == DONE
         assert server.statuses == [422, 201, 201]
 
-    def test_an_agent_may_have_tools_of_several_servers(self, memory):
-        each = [Tools(memory, f"tool://{name}", operations={name: f"CALL /{name}"}) for name in ("a", "b")]
-        create_agent(self.chat_model, [], middleware=[MemoryMiddleware(one) for one in each])
+    def test_what_an_agent_learns_of_one_server_is_not_remembered_of_another(self, server, memory):
+        roots = {"tool://weather": "forecast", ROOT: self.name}
+        each = [Tools(memory, root, only=[name]) for root, name in roots.items()]
+
+        for _ in range(2):
+            assert self.run(self.play_behind(each, handing_on(server))) == DONE
+        assert server.statuses == [422, 201, 201]
+        assert [memory.store.known(root).revision > 0 for root in roots] == [False, True]

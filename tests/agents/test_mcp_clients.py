@@ -12,7 +12,7 @@ from shelflife.client import Guard, Memory
 from shelflife.client.events import Applied, Evicted, Stored, Unjudged
 from shelflife.contract.envelopes import META_KEY, Envelope
 from shelflife.integrations.ed25519 import SigningKey, trust
-from shelflife.integrations.mcp_client import following, remembering
+from shelflife.integrations.mcp_client import following, memory_client
 from shelflife.server import Disclosure, Signing
 from tests.agents.mcp_shops import KINDS, MODES, ROOT, WANTED, Agent, Learning, Shop, agent_of, shop_provider
 
@@ -89,7 +89,7 @@ def test_a_bare_session_is_a_client_too():
     async def play():
         shop = Shop()
         async with shop.client() as client:
-            agent = Agent(remembering(client.session, Memory(), root=ROOT))
+            agent = Agent(memory_client(client.session, Memory(), root=ROOT))
             return [await agent.episode(**WANTED) for _ in range(2)]
 
     assert asyncio.run(play()) == [2, 1]
@@ -131,12 +131,12 @@ def test_who_follows_has_the_new_fix_before_the_next_call(server_kind, mode):
     assert asyncio.run(play()) == ([2, 1, 1], [None, "SUMMER", "SUMMER", "WINTER"])
 
 
-def test_only_what_remembering_gave_can_be_followed():
+def test_only_what_memory_client_gave_can_be_followed():
     async def play():
         async with following(Shop().client()):
             pass
 
-    with pytest.raises(TypeError, match="following takes a client that remembering has given"):
+    with pytest.raises(TypeError, match="following takes a client that memory_client has given"):
         asyncio.run(play())
 
 
@@ -397,7 +397,7 @@ def test_what_is_remembered_belongs_to_the_name_that_the_user_gave():
         memory, ours, theirs = Memory(), Shop(), Shop()
         async with agent_of(ours, memory=memory) as agent:
             counts = [await agent.episode(**WANTED)]
-        client = remembering(theirs.client(), memory, root="mcp://other")
+        client = memory_client(theirs.client(), memory, root="mcp://other")
         async with client as connected:
             counts += [await Agent(connected).episode(**WANTED)]
         async with agent_of(ours, memory=memory) as agent:

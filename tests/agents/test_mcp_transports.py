@@ -13,7 +13,7 @@ from mcp.client.streamable_http import streamable_http_client
 from shelflife.apis.acme import acme_provider
 from shelflife.client import Memory
 from shelflife.contract.envelopes import META_KEY, Envelope
-from shelflife.integrations.mcp_client import following, remembering
+from shelflife.integrations.mcp_client import following, memory_client
 from shelflife.server import Disclosure
 from shelflife.testing import serving
 from tests.acme_world import GOVERNED, rotate
@@ -51,7 +51,7 @@ def test_a_server_in_a_process_of_its_own_shares_a_log_and_the_memory_goes_with_
         client, mode = fastmcp.Client(transport), "auto"
 
     async def play():
-        async with remembering(client, Memory(), root=ROOT) as connected:
+        async with memory_client(client, Memory(), root=ROOT) as connected:
             assert connected.protocol_version == MODES[mode]
             agent = Acme(connected)
             counts = [await agent.episode() for _ in range(2)]
@@ -69,7 +69,7 @@ def test_over_http_an_operator_reloads_what_tools_are_checked_by_and_followers_h
         learning = Learning()
         client = mcp.Client(f"{serving.client.base_url}/mcp", mode=mode)
         async with (
-            remembering(client, Memory(on_event=learning), root=ROOT) as connected,
+            memory_client(client, Memory(on_event=learning), root=ROOT) as connected,
             following(connected),
         ):
             agent = Acme(connected)
@@ -95,7 +95,7 @@ def test_a_server_of_fastmcp_over_http_and_a_client_of_the_sdk(mode):
         learning = Learning()
         client = mcp.Client(f"{address}/mcp", mode=mode)
         async with (
-            remembering(client, Memory(on_event=learning), root=ROOT) as connected,
+            memory_client(client, Memory(on_event=learning), root=ROOT) as connected,
             following(connected),
         ):
             agent = Agent(connected)

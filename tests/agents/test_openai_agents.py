@@ -9,9 +9,8 @@ from openai import AsyncOpenAI
 from shelflife.client import Memory, Tools
 from shelflife.integrations.openai_agents import memory_tool
 from tests.agents.billing import OLD_CODE
-from tests.agents.capabilities import CAPABILITIES
 from tests.agents.scripted import DONE, KEY, PROMPTS
-from tests.agents.suite import ROOT, Behaviours, handing_on
+from tests.agents.suite import ROOT, handing_on, suite_of
 
 
 def in_its_words(context, error):
@@ -19,23 +18,21 @@ def in_its_words(context, error):
     return f"It has failed: {error}"
 
 
-class TestOpenAIAgents(Behaviours):
-    can = CAPABILITIES["OpenAI Agents SDK"]
-
+class TestOpenAIAgents(suite_of("OpenAI Agents SDK")):
     @pytest.fixture(autouse=True)
     def chat(self, loop, model):
         client = AsyncOpenAI(base_url=f"{model.address}/v1", api_key=KEY, http_client=self.http)
         self.chat_model = OpenAIChatCompletionsModel(model="any", openai_client=client)
 
-    async def play(self, behind, subscribe):
-        return await self.play_with([self.tool(behind, subscribe)])
+    async def play(self, tools, subscribe):
+        return await self.play_with([self.tool(tools, subscribe)])
 
     async def play_with(self, tools, **options):
         agent = Agent(name="Desk", model=self.chat_model, tools=tools, **options)
         said = await Runner.run(agent, PROMPTS["subscribe"], run_config=RunConfig(tracing_disabled=True))
         return said.final_output
 
-    def tool(self, behind, implementation):
+    def tool(self, tools, implementation):
         @function_tool(failure_error_function=in_its_words)
         async def subscribe(
             customer: str,
@@ -55,16 +52,16 @@ class TestOpenAIAgents(Behaviours):
                 promo_code=promo_code,
             )
 
-        return subscribe if behind is None else memory_tool(subscribe, behind)
+        return subscribe if tools is None else memory_tool(subscribe, tools)
 
     def test_an_error_is_told_to_the_model_as_the_tool_would_tell_it(self, server, memory, model):
-        for behind in (None, Tools(memory, ROOT)):
+        for tools in (None, Tools(memory, ROOT)):
             model.forget()
 
             async def failing(**wanted):
                 raise ConnectionError("the line is dead")
 
-            self.played(behind, failing)
+            self.played(tools, failing)
             assert "It has failed: the line is dead" in model.heard()[-1]
 
     def test_a_function_that_is_a_tool_by_itself_learns_in_this_loop_too(self, server, memory):

@@ -20,12 +20,12 @@ from shelflife.apis.acme import acme_provider
 from shelflife.apis.acme.tools import acme_tools
 from shelflife.client import Memory, Tools
 from shelflife.integrations.claude_agent_sdk import memory_hooks
-from shelflife.integrations.mcp_client import remembering
+from shelflife.integrations.mcp_client import memory_client
 from shelflife.integrations.pydantic_ai import MemoryToolset
 from shelflife.testing import serving
-from tests.acme_world import rotate
-from tests.agents.capabilities import CAPABILITIES
-from tests.agents.scripted import DONE, KEY, PROMPTS
+from tests.acme_world import change_another_row, rotate
+from tests.agents.capabilities import CAPABILITIES, Can
+from tests.agents.scripted import DONE, GIVEN_UP, KEY, OTHER_PROMPTS, PROMPTS
 from tests.agents.suite import TRAILER
 
 ROOT = "mcp://billing"
@@ -61,59 +61,74 @@ def mcp_server():
         yield server
 
 
-def check(can, server, model, episode):
-    """Four episodes with a rotation in the middle: the calls that the server sees in each, and the turns that the model has."""
+def shown_by(server, model, episode):
+    """What is seen of an adapter in episodes with a rotation in the middle.
+
+    At last another row changes, and somebody who is refused for another reason is told that its table has moved.
+    """
     heard = []
 
     async def played():
         async with httpx2.AsyncClient(trust_env=False, timeout=30) as http:
             client = AsyncOpenAI(base_url=f"{model.address}/v1", api_key=KEY, http_client=http)
-            found = []
-            for number in range(4):
-                if number == 2:
-                    rotate(server.provider)
+
+            async def seen(prompts, said):
+                """How often a tool is called, and how many turns the model has."""
                 before = server.call_count
                 model.forget()
-                assert await episode(client) == DONE
-                found.append((server.call_count - before, len(model.heard())))
+                assert await episode(client, prompts) == said
                 heard.extend(model.heard())
-            return found
+                return server.call_count - before, len(model.heard())
 
-    # where a call can be made again, the model has no third turn after the rotation
-    after_the_rotation = (2, 2) if can.run_again else (2, 3)
-    assert asyncio.run(asyncio.wait_for(played(), 60)) == [(2, 3), (1, 2), after_the_rotation, (1, 2)]
-    assert can.hide_the_trailer == (not any(TRAILER in said for said in heard))
+            counts = [await seen(PROMPTS, DONE) for _ in range(2)]
+            rotate(server.provider)
+            counts += [await seen(PROMPTS, DONE) for _ in range(2)]
+            change_another_row(server.provider)
+            return [*counts, await seen(OTHER_PROMPTS, GIVEN_UP), await seen(PROMPTS, DONE)]
+
+    *counts, at_last = asyncio.run(asyncio.wait_for(played(), 90))
+    assert counts in ([(2, 3), (1, 2), after, (1, 2), (1, 2)] for after in ((2, 2), (2, 3)))
+    assert at_last in ((1, 2), (2, 3))
+    return Can(
+        be_exact=at_last == (1, 2),
+        run_again=counts[2] == (2, 2),
+        hide_the_trailer=not any(TRAILER in said for said in heard),
+    )
 
 
 def test_an_mcp_server_of_the_openai_agents_sdk_is_remembered_and_mended_without_the_model(mcp_server, model):
     memory = Memory()
 
-    async def episode(client):
-        async with remembering(
+    async def episode(client, prompts):
+        async with memory_client(
             MCPServerStreamableHttp(params={"url": mcp_server.url}), memory, root=ROOT
         ) as billing:
             chat = OpenAIChatCompletionsModel(model="any", openai_client=client)
             agent = OpenAIAgent(name="Desk", model=chat, mcp_servers=[billing])
-            prompt = PROMPTS["create_subscription"]
+            prompt = prompts["create_subscription"]
             said = await Runner.run(agent, prompt, run_config=RunConfig(tracing_disabled=True))
             return said.final_output
 
-    check(CAPABILITIES["OpenAI Agents SDK, an MCP server"], mcp_server, model, episode)
+    assert shown_by(mcp_server, model, episode) == CAPABILITIES["OpenAI Agents SDK, an MCP server"]
 
 
-def test_an_mcp_toolset_of_pydantic_ai_learns_by_the_text_of_errors(mcp_server, model):
-    behind = Tools(Memory(), ROOT)
+def test_an_mcp_toolset_of_pydantic_ai_learns_by_the_text_of_errors_and_cannot_ask_or_call_again(
+    mcp_server, model
+):
+    tools = Tools(Memory(), ROOT)
 
-    async def episode(client):
+    async def episode(client, prompts):
         chat = OpenAIChatModel("any", provider=OpenAIProvider(openai_client=client))
-        toolset = MemoryToolset(MCPToolset(mcp_server.url), behind)
-        said = await Agent(chat, toolsets=[toolset]).run(PROMPTS["create_subscription"])
+        toolset = MemoryToolset(MCPToolset(mcp_server.url), tools)
+        said = await Agent(chat, toolsets=[toolset]).run(prompts["create_subscription"])
         return said.output
 
-    check(CAPABILITIES["Pydantic AI, an MCP server"], mcp_server, model, episode)
+    assert shown_by(mcp_server, model, episode) == CAPABILITIES["Pydantic AI, an MCP server"]
 
 
-def test_hooks_of_the_claude_agent_sdk_learn_from_a_server_that_runs_elsewhere(mcp_server, model, tmp_path):
+def test_hooks_of_the_claude_agent_sdk_learn_from_a_server_elsewhere_and_cannot_ask_or_call_again(
+    mcp_server, model, tmp_path
+):
     options = ClaudeAgentOptions(
         model="any",
         system_prompt="You make subscriptions.",
@@ -131,9 +146,9 @@ def test_hooks_of_the_claude_agent_sdk_learn_from_a_server_that_runs_elsewhere(m
         },
     )
 
-    async def episode(client):
-        said = query(prompt=PROMPTS["mcp__billing__create_subscription"], options=options)
+    async def episode(client, prompts):
+        said = query(prompt=prompts["mcp__billing__create_subscription"], options=options)
         [result] = [message.result async for message in said if isinstance(message, ResultMessage)]
         return result
 
-    check(CAPABILITIES["Claude Agent SDK"], mcp_server, model, episode)
+    assert shown_by(mcp_server, model, episode) == CAPABILITIES["Claude Agent SDK, an MCP server"]

@@ -7,14 +7,11 @@ from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
 from shelflife.integrations.pydantic_ai import MemoryToolset
-from tests.agents.capabilities import CAPABILITIES
 from tests.agents.scripted import KEY, PROMPTS
-from tests.agents.suite import Behaviours
+from tests.agents.suite import suite_of
 
 
-class TestPydanticAI(Behaviours):
-    can = CAPABILITIES["Pydantic AI"]
-
+class TestPydanticAI(suite_of("Pydantic AI")):
     def error(self, text):
         return ModelRetry(text)
 
@@ -23,7 +20,7 @@ class TestPydanticAI(Behaviours):
         client = AsyncOpenAI(base_url=f"{model.address}/v1", api_key=KEY, http_client=self.http)
         self.chat_model = OpenAIChatModel("any", provider=OpenAIProvider(openai_client=client))
 
-    async def play(self, behind, implementation):
+    async def play(self, tools, implementation):
         async def subscribe(
             customer: str,
             plan: str,
@@ -43,6 +40,6 @@ class TestPydanticAI(Behaviours):
             )
 
         toolset = FunctionToolset([subscribe], max_retries=3)
-        toolsets = [toolset if behind is None else MemoryToolset(toolset, behind)]
+        toolsets = [toolset if tools is None else MemoryToolset(toolset, tools)]
         said = await Agent(self.chat_model, toolsets=toolsets).run(PROMPTS["subscribe"])
         return said.output

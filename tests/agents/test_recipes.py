@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tests.agents.capabilities import table
-from tests.agents.scripted import DONE, KEY
+from tests.agents.scripted import DONE, KEY, PROMPTS
 from tests.document_programs import ROOT, document_programs
 from tests.processes import started
 
@@ -19,11 +19,11 @@ GLUE = ("memory", "Memory", "Tools", "shelflife")
 MOST_GLUE = 10
 
 
-def played(program, tmp_path, server, model):
-    """Run a program four times in one process, with a rotation in the middle. Tells what the server saw each time."""
-    for name in ("billing_tool.py", program):
-        text = document_programs()[name][1].replace("http://127.0.0.1:8000", server.address)
-        (tmp_path / name).write_text(text, "utf-8")
+def played(program, text, tmp_path, server, model):
+    """Run a program five times in one process: another row changes after the first, and the code after the third. Tells what the server saw."""
+    programs = {name: text for name, (_, text) in document_programs().items() if name.endswith("_tool.py")}
+    for name, source in {**programs, program: text}.items():
+        (tmp_path / name).write_text(source.replace("http://127.0.0.1:8000", server.address), "utf-8")
     environment = {
         **os.environ,
         "PYTHONPATH": str(tmp_path),
@@ -39,9 +39,9 @@ def played(program, tmp_path, server, model):
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     counts = []
     with started(command, cwd=tmp_path, env=environment, **pipes) as process:
-        for episode in range(4):
-            if episode == 2:
-                server.rotate()
+        for change in (None, server.change_another_row, None, server.rotate, None):
+            if change is not None:
+                change()
             before = len(server.seen)
             process.stdin.write(f"{program}\n")
             process.stdin.flush()
@@ -50,25 +50,46 @@ def played(program, tmp_path, server, model):
     return counts
 
 
-@pytest.mark.runs("langchain_agent.py", "openai_agent.py", "pydantic_agent.py", "claude_agent.py")
-@pytest.mark.parametrize(
-    "program", ["langchain_agent.py", "openai_agent.py", "pydantic_agent.py", "claude_agent.py"]
+PROGRAMS = ["langchain_agent.py", "openai_agent.py", "pydantic_agent.py", "claude_agent.py"]
+
+
+@pytest.mark.runs(
+    "their_tool.py", "langchain_agent.py", "openai_agent.py", "pydantic_agent.py", "claude_agent.py"
 )
-def test_the_recipe_of_a_framework_learns_applies_and_evicts(program, tmp_path, server, model):
-    lines = document_programs()[program][1].splitlines()
-    assert len([line for line in lines if any(word in line for word in GLUE)]) <= MOST_GLUE
-    assert played(program, tmp_path, server, model) == [2, 1, 2, 1]
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_recipe_of_a_framework_learns_applies_and_evicts_what_a_change_touches(
+    program, tmp_path, server, model
+):
+    text = document_programs()[program][1]
+    assert len([line for line in text.splitlines() if any(word in line for word in GLUE)]) <= MOST_GLUE
+    assert played(program, text, tmp_path, server, model) == [2, 1, 1, 2, 1]
+
+
+BY_LINE = {
+    "LangChain": """\
+from langchain.agents import create_agent
+print({line}.invoke({{"messages": [("user", "{prompt}")]}})["messages"][-1].content)
+""",
+    "OpenAI Agents SDK": """\
+from agents import Agent, Runner, function_tool
+print(Runner.run_sync({line}, "{prompt}").final_output)
+""",
+    "Pydantic AI": """\
+from pydantic_ai import Agent
+print({line}.run_sync("{prompt}").output)
+""",
+}
 
 
 @pytest.mark.runs("billing_tool.py")
-def test_the_recipe_of_a_function_does_the_same(tmp_path, server):
-    text = document_programs()["billing_tool.py"][1].replace("http://127.0.0.1:8000", server.address)
-    call = 'print(remembering("cus_1", "plan_partner_growth", 100, "usd", "acme_pm_visa_credit")[:15])\n'
-    command = [sys.executable, "-c", text + call]
-    said = [
-        subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True) for _ in range(2)
-    ]
-    assert [one.stdout for one in said] == ['{"success":fals\n', '{"success":true\n']
+@pytest.mark.parametrize("framework", BY_LINE)
+def test_a_decorated_function_needs_no_adapter(framework, tmp_path, server, model):
+    [line] = [line.strip() for line in GUIDE.splitlines() if line.endswith(f"  # {framework}")]
+    agent = line.removesuffix(f"  # {framework}")
+    text = "from billing_tool import subscribe\n" + BY_LINE[framework].format(
+        line=agent, prompt=PROMPTS["subscribe"]
+    )
+    assert played("agent.py", text, tmp_path, server, model) == [2, 1, 1, 2, 1]
 
 
 def test_the_guide_says_of_each_framework_what_the_suite_holds_it_to():

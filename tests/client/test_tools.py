@@ -346,13 +346,28 @@ def test_a_tool_that_is_cancelled_leaves_the_memory_as_it_was(server):
 
 def test_a_tool_of_another_server_is_left_alone(server):
     memory = Memory()
-    tools = Tools(memory, ROOT, operations={"subscribe": "CALL /subscribe"})
+    tools = Tools(memory, ROOT, only=["subscribe"])
     called = []
     assert tools.call("weather", {"city": "Oslo"}, lambda given, _: called.append(given)) is None
     use = asyncio.run(tools.begin("weather", {"city": "Oslo"}))
     assert asyncio.run(tools.end(use, "rain")) == "rain"
     assert (called, use.arguments) == ([{"city": "Oslo"}], {"city": "Oslo"})
     assert memory.statistics.misses == 0
+
+
+def test_a_tool_may_be_an_operation_of_another_name_and_all_others_have_their_own():
+    tools = Tools(Memory(), ROOT, only={"subscribe", "cancel"}, operations={"subscribe": OPERATION})
+    assert [tools.operation_of(name) for name in ("subscribe", "cancel", "weather")] == [
+        OPERATION,
+        "CALL /cancel",
+        None,
+    ]
+    assert Tools(Memory(), ROOT, operations={"subscribe": OPERATION}).operation_of("cancel") == "CALL /cancel"
+
+
+def test_the_names_of_tools_are_no_single_text():
+    with pytest.raises(TypeError, match=r"only takes the names of tools, as in \['subscribe'\]"):
+        Tools(Memory(), ROOT, only="subscribe")
 
 
 def refusal(server):

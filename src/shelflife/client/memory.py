@@ -126,7 +126,7 @@ class Memory:
             raise TypeError('a tool is of a server, which needs a name: @memory.tool("tool://billing")')
 
         def behind_the_memory(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
-            operations = None if operation is None else {function.__name__: operation}
+            operations = {} if operation is None else {function.__name__: operation}
             tools = Tools(self, root, operations=operations, guard=guard, conditional=conditional, ask=ask)
             return tools.wrap(function)
 

@@ -2,7 +2,7 @@
 
 import inspect
 import logging
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, ParamSpec, Self, TypeVar, cast
 from shelflife.client.asking import AnyAsk, Fields, Question, Reply, Steps, driven_async
 from shelflife.client.entries import Entry, Root, root_at
 from shelflife.client.guard import Guard
+from shelflife.client.http_asking import ask_http, ask_http_async
 from shelflife.client.memory import Memory
 from shelflife.client.outcomes import Outcome, ReadOutcome, read_outcome
 from shelflife.client.sending import Call, Send, exchange, exchange_async, sending
@@ -119,7 +120,8 @@ class Tools:
         memory: Memory,
         root: Root,
         *,
-        operations: Mapping[str, str] | None = None,
+        only: Collection[str] | None = None,
+        operations: Mapping[str, str] = MappingProxyType({}),
         guard: Guard | None = _ANY_GUARD,
         conditional: bool = False,
         compact: bool = False,
@@ -130,31 +132,38 @@ class Tools:
 
         - `root` is where their contract lives, as you call it and never as a server calls itself: the address of an API, or a name of your
           own such as `mcp://billing` or `tool://billing`.
-        - `operations` says by the name of each tool which operation of the server it is. A tool that is not there is left alone. Without it
-          all are of this server, and each is `CALL /` and its name.
+        - `only` names the tools that are of this server; all others are left alone. Without it all are.
+        - `operations` says of some tools, by their names, which operation of the server they are. All others are `CALL /` and their name.
         - `guard` says what may be written into arguments; with None the memory only learns.
         - `conditional`: a tool asks the server not to carry it out if what a remembered value rests on has moved. It is then run again.
           `compact`: it says which position of the server's log is known. Both are for tools that send the headers they are given, and that
           send their arguments as the request, by the same names.
-        - `ask` puts the memory's questions to the server; by default that of the memory does. Without either a table that moved is evicted
-          whole.
+        - `ask` puts the memory's questions to the server; by default that of the memory does. Without either, an API's address is asked
+          over HTTP, without credentials; behind a name of your own nobody is asked, and a table that moved is evicted whole.
         - `read` tells what an outcome says of the contract, for a channel where that can only be in one place.
         """
         given: tuple[object, object] = memory, guard  # whatever a program without types hands in
         if not (isinstance(given[0], Memory) and isinstance(given[1], Guard | None)):
             raise TypeError("tools take a Memory, and a Guard or None")
+        if isinstance(only, str):
+            raise TypeError(f"only takes the names of tools, as in [{only!r}]")
         self.memory = memory
         self.root = root_at(root)
+        self._only = only
         self._operations = operations
         self._guard = guard
         self._is_conditional = conditional
         self._is_compact = compact
         self._ask = memory.ask if ask is None else ask
+        self._ask_async = self._ask
+        if self._ask is None and self.root.startswith(("http://", "https://")):
+            self._ask, self._ask_async = ask_http, ask_http_async
         self._read = read
 
     def operation_of(self, name: str) -> str | None:
         """Under which name the server knows a tool; None for one that is left alone."""
-        return f"CALL /{name}" if self._operations is None else self._operations.get(name)
+        is_left_alone = self._only is not None and name not in self._only
+        return None if is_left_alone else self._operations.get(name, f"CALL /{name}")
 
     def call(self, name: str, arguments: Fields, run: Run, takes: Takes = _ANYTHING) -> Any:
         """Run a tool with what is remembered for its arguments, and learn from the outcome, which is returned or raised."""
@@ -184,7 +193,7 @@ class Tools:
 
         async def answer(step: Send | Question) -> Reply | None:
             if isinstance(step, Question):
-                return None if self._ask is None else await _awaited(self._ask(step))
+                return None if self._ask_async is None else await _awaited(self._ask_async(step))
             with ended.by(step.headers):
                 ended.outcome = await _awaited(run(_given(step, arguments, call), step.headers))
             return ended.read()
@@ -255,7 +264,7 @@ class Tools:
     async def _until_sent(
         self, steps: Generator[Send | Question, Reply | None, object], reply: Reply | None
     ) -> Send | None:
-        return await driven_async(_until_sent(steps, reply), self._ask, is_remote=self.memory.is_remote)
+        return await driven_async(_until_sent(steps, reply), self._ask_async, is_remote=self.memory.is_remote)
 
 
 def _until_sent(

@@ -21,7 +21,7 @@ _MOST_BEGUN = 1024
 """Uses that are begun and never ended, because somebody did not allow them, leave once there are more."""
 
 
-def memory_hooks(behind: Tools, server: str) -> dict[HookEvent, list[HookMatcher]]:
+def memory_hooks(tools: Tools, server: str) -> dict[HookEvent, list[HookMatcher]]:
     """Hooks by which the tools of an MCP server are used with what is remembered, and their outcomes are learned from.
 
     `server` is what the options call it. The tools have the names that they have there.
@@ -31,7 +31,7 @@ def memory_hooks(behind: Tools, server: str) -> dict[HookEvent, list[HookMatcher
 
     async def before(data: HookInput, use_id: str | None, _: HookContext) -> HookJSONOutput:
         given: Any = data
-        use = await behind.begin(given["tool_name"].removeprefix(prefix), given["tool_input"])
+        use = await tools.begin(given["tool_name"].removeprefix(prefix), given["tool_input"])
         begun[given["tool_use_id"]] = use
         if len(begun) > _MOST_BEGUN:
             begun.pop(next(iter(begun)))
@@ -43,9 +43,9 @@ def memory_hooks(behind: Tools, server: str) -> dict[HookEvent, list[HookMatcher
         given: Any = data
         use = begun.pop(given["tool_use_id"], None)
         if use is not None and "error" in given:
-            await behind.end(use, given["error"], is_error=True)
+            await tools.end(use, given["error"], is_error=True)
         elif use is not None:
-            await behind.end(use, {"content": given["tool_response"]})
+            await tools.end(use, {"content": given["tool_response"]})
         return {}
 
     of_the_server = re.escape(prefix) + ".*"

@@ -1,6 +1,6 @@
 """A memory around the tools of a LangChain agent: one middleware.
 
-agent = create_agent(model, tools, middleware=[MemoryMiddleware(Tools(Memory(), "tool://billing"))])
+agent = create_agent(model, tools, middleware=[MemoryMiddleware(Tools(Memory(), "https://billing.example"))])
 """
 
 from collections.abc import Awaitable, Callable
@@ -24,29 +24,29 @@ _Outcome: TypeAlias = ToolMessage | Command[Any]
 class MemoryMiddleware(AgentMiddleware[Any, Any]):
     """Runs tools with what is remembered for their arguments, and learns from what they return or raise.
 
-    An agent with tools of several servers has one for each, with its own `operations`.
+    An agent with tools of several servers has one for each, with `only` its own.
     """
 
-    def __init__(self, behind: Tools) -> None:
+    def __init__(self, tools: Tools) -> None:
         super().__init__()
-        self._behind = behind
+        self._tools = tools
 
     @property
     def name(self) -> str:
         """An agent takes no two of one name."""
-        return f"{type(self).__name__} of {self._behind.root}"
+        return f"{type(self).__name__} of {self._tools.root}"
 
     def wrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], _Outcome]
     ) -> _Outcome:
         """Around a tool of an agent that is invoked."""
-        return self._behind.call(*_called(request, handler))
+        return self._tools.call(*_called(request, handler))
 
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[_Outcome]]
     ) -> _Outcome:
         """The same where it is awaited."""
-        return await self._behind.call_async(*_called(request, handler))
+        return await self._tools.call_async(*_called(request, handler))
 
 
 def _called(

@@ -1,4 +1,4 @@
-"""A memory behind an MCP client: `remembering(client, memory, root="mcp://billing")`. Nothing else in the user's code changes.
+"""A memory behind an MCP client: `memory_client(client, memory, root="mcp://billing")`. Nothing else in the user's code changes.
 
 The client may be one of the SDK (`mcp.Client`, or a bare `ClientSession`) or of FastMCP: they are used by the names that all of them have.
 """
@@ -30,7 +30,7 @@ with needing("mcp"):
     from mcp_types import EmptyResult, ResourceUpdatedNotification, SubscribeRequest, SubscribeRequestParams
     from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-__all__ = ["following", "remembering"]
+__all__ = ["following", "memory_client"]
 
 _log = logging.getLogger("shelflife.memory")
 
@@ -43,7 +43,7 @@ _LONGEST_PAUSE_S = 30.0
 Client = TypeVar("Client")
 
 
-def remembering(
+def memory_client(
     client: Client,
     memory: Memory,
     *,
@@ -58,17 +58,17 @@ def remembering(
     - `conditional`: a call with remembered values asks the server not to carry it out if something that they rest on has moved. It is then
       amended anew and made again, before anybody sees anything.
     """
-    return cast("Client", _Remembering(client, memory, root=root, guard=guard, conditional=conditional))
+    return cast("Client", _MemoryClient(client, memory, root=root, guard=guard, conditional=conditional))
 
 
 @asynccontextmanager
 async def following(client: object) -> AsyncIterator[None]:
     """While a block runs, the memory behind a client hears when something moves at the server, and is up to date before it is asked.
 
-    `client` is what `remembering` gave, and is connected.
+    `client` is what `memory_client` gave, and is connected.
     """
-    if not isinstance(client, _Remembering):
-        raise TypeError("following takes a client that remembering has given")
+    if not isinstance(client, _MemoryClient):
+        raise TypeError("following takes a client that memory_client has given")
     async with anyio.create_task_group() as tasks:
         await tasks.start(client.follow)
         try:
@@ -77,8 +77,8 @@ async def following(client: object) -> AsyncIterator[None]:
             tasks.cancel_scope.cancel()
 
 
-class _Remembering:
-    """What `remembering` gives. All that is not a call of a tool is the client's own."""
+class _MemoryClient:
+    """What `memory_client` gives. All that is not a call of a tool is the client's own."""
 
     def __init__(
         self, client: Any, memory: Memory, *, root: Root, guard: Guard | None, conditional: bool

@@ -1,6 +1,6 @@
-"""A memory around a function tool of the OpenAI Agents SDK. (Its MCP servers are clients, which `mcp_client.remembering` takes.)
+"""A memory around a function tool of the OpenAI Agents SDK. (Its MCP servers are clients, which `mcp_client.memory_client` takes.)
 
-agent = Agent(name="Desk", tools=[memory_tool(subscribe, Tools(Memory(), "tool://billing"))])
+agent = Agent(name="Desk", tools=[memory_tool(subscribe, Tools(Memory(), "https://billing.example"))])
 """
 
 import copy
@@ -21,7 +21,7 @@ with needing("openai-agents"):
 __all__ = ["memory_tool"]
 
 
-def memory_tool(tool: FunctionTool, behind: Tools) -> FunctionTool:
+def memory_tool(tool: FunctionTool, tools: Tools) -> FunctionTool:
     """The same tool, run with what is remembered for its arguments. What it raises is learned from, and then told as the tool would tell it."""
     raising = copy.copy(tool)  # so that its error is seen before it is put into words
     set_function_tool_failure_error_function(raising, None)
@@ -38,7 +38,7 @@ def memory_tool(tool: FunctionTool, behind: Tools) -> FunctionTool:
         def run(now: dict[str, Any], _: object) -> Any:
             return raising.on_invoke_tool(context, given if now == arguments else _written(now))
 
-        return await behind.call_async(tool.name, arguments, run, takes)
+        return await tools.call_async(tool.name, arguments, run, takes)
 
     return replace(tool, on_invoke_tool=with_function_tool_failure_error_handler(invoke, _told))
 

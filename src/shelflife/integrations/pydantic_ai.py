@@ -1,6 +1,6 @@
 """A memory around a toolset of Pydantic AI.
 
-agent = Agent(model, toolsets=[MemoryToolset(FunctionToolset([subscribe]), Tools(Memory(), "tool://billing"))])
+agent = Agent(model, toolsets=[MemoryToolset(FunctionToolset([subscribe]), Tools(Memory(), "https://billing.example"))])
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ __all__ = ["MemoryToolset"]
 class MemoryToolset(WrapperToolset[AgentDepsT]):
     """Runs the tools of another toolset with what is remembered for their arguments, and learns from what they return or raise."""
 
-    behind: Tools
+    tools: Tools
 
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[AgentDepsT], tool: ToolsetTool[AgentDepsT]
@@ -32,4 +32,4 @@ class MemoryToolset(WrapperToolset[AgentDepsT]):
             return super(MemoryToolset, self).call_tool(name, arguments, ctx, tool)
 
         takes = Takes.from_schema(tool.tool_def.parameters_json_schema)
-        return await self.behind.call_async(name, tool_args, run, takes)
+        return await self.tools.call_async(name, tool_args, run, takes)
