@@ -511,3 +511,35 @@ def test_what_a_tool_fills_in_itself_counts_and_is_left_to_it():
         "x", {"plan": "growth"}, lambda now, _: given.append(now), Takes(defaults={"seats": 1})
     )
     assert given == [{"plan": "growth"}]
+
+
+def test_a_fix_that_takes_an_argument_away_or_changes_only_its_type_is_carried_out():
+    feedback = {
+        "type": "CORRECT",
+        "parameters": {"code": None, "flag": True},
+        "cache_hint": "cacheable",
+        "table": "codes",
+        "when": {"plan": "growth"},
+        "unless": {},
+        "cells": {"codes": {"growth": ["code"]}},
+        "rows": ["codes:growth"],
+        "rules": [],
+        "tables": [{"table": "codes", "version": "1"}],
+    }
+    refusal = {
+        "success": False,
+        "recovery_feedback": {"suggestions": [feedback]},
+        "table_versions": {"codes": "1"},
+    }
+    memory, given = Memory(), []
+
+    @memory.tool(ROOT)
+    def order(plan, code="none", flag=1):
+        given.append((plan, code, flag))
+        return refusal
+
+    order("growth", "OLD", flag=1)
+    order("growth", "OLD", flag=1)
+    order("growth")
+    assert given[0] == ("growth", "OLD", 1)
+    assert [(plan, code, repr(flag)) for plan, code, flag in given[1:]] == [("growth", "none", "True")] * 2

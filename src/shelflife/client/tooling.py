@@ -16,7 +16,7 @@ from shelflife.client.http_asking import ask_http, ask_http_async
 from shelflife.client.memory import Memory
 from shelflife.client.outcomes import Outcome, ReadOutcome, read_outcome
 from shelflife.client.sending import Call, Send, exchange, exchange_async, sending
-from shelflife.contract.values import is_carried
+from shelflife.contract.values import is_carried, same_json
 
 __all__ = ["Takes", "Tools", "Use", "contract_headers"]
 
@@ -325,7 +325,7 @@ def _given(send: Send, arguments: Fields, call: Call) -> dict[str, Any]:
     return {
         name: value
         for name, value in send.request.items()
-        if name in arguments or name not in call.request or value != call.request[name]
+        if name in arguments or name not in call.request or not same_json(value, call.request[name])
     }
 
 
@@ -352,6 +352,9 @@ def _called_with(
     parameters = given.signature.parameters
     rest = next((name for name, one in parameters.items() if one.kind is one.VAR_KEYWORD), None)
     now = inspect.BoundArguments(given.signature, given.arguments.copy())
+    for name in _named_in(given).keys() - arguments.keys():
+        if name in parameters and parameters[name].default is not inspect.Parameter.empty:
+            del now.arguments[name]  # a fix has taken it away
     if rest is not None:
         now.arguments[rest] = {}
     for name, value in arguments.items():

@@ -9,6 +9,7 @@ import re
 from typing import Any
 
 from shelflife.client.tooling import Tools, Use
+from shelflife.contract import same_json
 from shelflife.extras import needing
 
 with needing("claude-agent-sdk"):
@@ -35,7 +36,7 @@ def memory_hooks(tools: Tools, server: str) -> dict[HookEvent, list[HookMatcher]
         begun[given["tool_use_id"]] = use
         if len(begun) > _MOST_BEGUN:
             begun.pop(next(iter(begun)))
-        if use.arguments == given["tool_input"]:
+        if same_json(use.arguments, given["tool_input"]):
             return {}
         return {"hookSpecificOutput": {"hookEventName": "PreToolUse", "updatedInput": use.arguments}}
 

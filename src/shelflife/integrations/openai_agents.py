@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from shelflife.client.tooling import Takes, Tools
+from shelflife.contract import same_json
 from shelflife.extras import needing
 
 with needing("openai-agents"):
@@ -36,7 +37,7 @@ def memory_tool(tool: FunctionTool, tools: Tools) -> FunctionTool:
             return await raising.on_invoke_tool(context, given)  # which says what is wrong with it
 
         def run(now: dict[str, Any], _: object) -> Any:
-            return raising.on_invoke_tool(context, given if now == arguments else _written(now))
+            return raising.on_invoke_tool(context, given if same_json(now, arguments) else _written(now))
 
         return await tools.call_async(tool.name, arguments, run, takes)
 
