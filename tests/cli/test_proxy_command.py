@@ -22,6 +22,7 @@ UPSTREAM = ["--upstream", "http://127.0.0.1:9"]
             ["--upstream", "localhost:9000"],
             "an upstream is an address such as http://127.0.0.1:9000",
         ),
+        (CONTRACT, ["--upstream", "http://127.0.0.1:abc"], "an upstream is an address such as"),
         (CONTRACT, [*UPSTREAM, "--enforce"], "to enforce policies, say by which request"),
         (CONTRACT, [*UPSTREAM, "--as-caller", "me"], "a caller is known by a request such as 'GET /me'"),
         (CONTRACT, [*UPSTREAM, "--timeout", "0"], "--timeout is a number of seconds above 0"),
