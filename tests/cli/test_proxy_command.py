@@ -28,6 +28,7 @@ UPSTREAM = ["--upstream", "http://127.0.0.1:9"]
             "an upstream is an address such as http://127.0.0.1:9000",
         ),
         (CONTRACT, [*UPSTREAM, "--enforce"], 'whom it lets pass: --as-caller "GET /me"\n'),
+        (CONTRACT, ["--upstream", "http://127.0.0.1:abc"], "an upstream is an address such as"),
         (CONTRACT, [*UPSTREAM, "--as-caller", "me"], "a caller is known by a request such as 'GET /me'"),
         (CONTRACT, [*UPSTREAM, "--timeout", "0"], "--timeout is a number of seconds above 0"),
         (CONTRACT, [*UPSTREAM, "--port", "TAKEN"], "--port 0 takes a free one"),

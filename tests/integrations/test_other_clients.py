@@ -10,6 +10,7 @@ import httpx2
 import openai
 import pytest
 import requests
+import urllib3
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
@@ -53,11 +54,18 @@ def shop():
 
         return StreamingResponse(parts(), media_type="application/json")
 
+    async def broken(request):
+        return Response(b'{"a":', 200, {"content-length": "10"}, "application/json")
+
     is_heard = threading.Event()
     routes = [Route("/orders", order, methods=["POST"]), Route("/packed", packed, methods=["POST"])]
     inner = Starlette(routes=routes)
     install(inner, provider)
-    return Starlette(routes=[Route("/slow", slow), Mount("/", app=inner)]), provider, is_heard
+    return (
+        Starlette(routes=[Route("/slow", slow), Route("/broken", broken), Mount("/", app=inner)]),
+        provider,
+        is_heard,
+    )
 
 
 @pytest.fixture
@@ -108,8 +116,8 @@ def test_a_login_that_requests_sends_again_goes_through_the_memory(served):
     address, *_ = served
     with session_of(Memory()) as session:
         first = session.post(f"{address}/orders", json={})
-        again = first.connection.send(first.request.copy())
-        assert again.status_code == 200
+        with first.connection.send(first.request.copy()) as again:
+            assert again.status_code == 200
 
 
 def test_a_packed_body_is_learned_from_by_requests(served):
@@ -144,6 +152,37 @@ def test_a_caller_of_requests_who_leaves_early_leaves_the_server_in_doubt(served
     assert [type(event) for event in happened if isinstance(event, Ignored)] == [Ignored]
 
 
+def test_a_body_that_breaks_off_leaves_a_caller_of_requests_with_nothing_that_may_be_stale(served):
+    """Nobody closes such a response: requests raises, and lets it fall."""
+    address, *_ = served
+    happened = []
+    memory = Memory(on_event=happened.append)
+
+    def recalled():
+        return [entry.parameters for entry in memory.recall(address, "POST /orders", {})]
+
+    with session_of(memory) as session:
+        session.post(f"{address}/orders", json={})
+        assert recalled() == [{"promo": "A"}]
+        for broken in ({}, {"stream": True}):
+            happened.clear()
+            with pytest.raises((requests.exceptions.ChunkedEncodingError, urllib3.exceptions.ProtocolError)):
+                session.get(f"{address}/broken", **broken).raw.read()
+            assert recalled() == []
+            assert [type(event) for event in happened if isinstance(event, Ignored)] == [Ignored]
+            session.post(f"{address}/orders", json={})
+
+
+def test_the_lines_of_a_raw_body_of_requests_are_learned_from(served):
+    address, provider, _ = served
+    memory = Memory()
+    with session_of(memory, compact=False) as session:
+        refused = session.post(f"{address}/orders", json={}, stream=True)
+        assert json.loads(b"".join(refused.raw))["success"] is False
+    known = memory.store.known(memory.root_of(address)).knowledge.versions.tables
+    assert known == provider.state.table_versions
+
+
 @pytest.mark.parametrize("wrong", ["memory.db", None])
 def test_what_is_no_memory_is_told_at_once(wrong):
     for make in (MemoryAdapter, memory_middleware):
@@ -169,6 +208,8 @@ READS = {
     "iter_chunked": lambda response: _all(response.content.iter_chunked(5)),
     "iter_chunks": lambda response: _all(response.content.iter_chunks()),
     "lines": lambda response: _all(response.content),
+    "read(n)": lambda response: _until_empty(lambda: response.content.read(5)),
+    "readany": lambda response: _until_empty(response.content.readany),
     "json": lambda response: response.json(),
 }
 
@@ -177,15 +218,26 @@ async def _all(parts):
     return [part async for part in parts]
 
 
-@pytest.mark.parametrize("way", READS)
-def test_however_a_caller_of_aiohttp_reads_a_body_it_is_learned_from(served, way):
-    async def story(session):
-        async with session.post("/packed", json={}) as response:
-            await READS[way](response)
+async def _until_empty(read):
+    parts = []
+    while part := await read():
+        parts.append(part)
+    return parts
 
-    memory, _ = talking(served, story)
+
+@pytest.mark.parametrize("path", ["/packed", "/orders"])
+@pytest.mark.parametrize("way", READS)
+def test_however_a_caller_of_aiohttp_reads_a_body_it_is_learned_from(served, way, path):
+    async def story(session):
+        async with session.post(path, json={}) as response:
+            read = await READS[way](response)
+            assert response.content.at_eof()
+            return read
+
+    memory, read = talking(served, story)
     known = memory.store.known(memory.root_of(served[0])).knowledge.versions.tables
     assert known == served[1].state.table_versions
+    assert read
 
 
 def test_a_stream_of_json_reaches_a_caller_of_aiohttp_as_it_comes(served):
@@ -210,6 +262,26 @@ def test_a_caller_of_aiohttp_who_leaves_early_leaves_the_server_in_doubt(served)
 
     talking(served, story, on_event=happened.append)
     assert [type(event) for event in happened if isinstance(event, Ignored)] == [Ignored]
+
+
+@pytest.mark.parametrize("how", ["release", "close", "async with"])
+def test_a_reply_that_a_caller_of_aiohttp_does_not_read_counts_before_the_next_request(served, how):
+    """As the table moves the fix is stale, and the one reply that says so is not read."""
+
+    async def story(session):
+        async with session.post("/orders", json={}) as response:
+            await response.read()
+        served[1].registry.reload_table("codes", set={"growth": {"code": "B"}})
+        response = await session.post("/orders", json={})
+        if how == "async with":
+            async with response:
+                pass
+        else:
+            getattr(response, how)()
+        async with session.post("/orders", json={}) as response:
+            return response.shelflife.request
+
+    assert talking(served, story)[1] == {}
 
 
 def test_a_request_of_aiohttp_goes_out_with_what_is_remembered(served):

@@ -192,9 +192,40 @@ def handing_it_on_as_exc_info(provider):
     return app
 
 
+def handing_it_on_as_it_is_read(provider):
+    def app(environ, start_response):
+        try:
+            provider.check(WANTED)
+        except Rejected:
+            start_response("500 Oops", [("Content-Type", "text/html")], sys.exc_info())
+            yield b"<h1>"
+            yield b"Oops"
+
+    return app
+
+
+def handing_it_on_without_a_body(provider):
+    def app(environ, start_response):
+        try:
+            provider.check(WANTED)
+            yield b"never"
+        except Rejected:
+            start_response("500 Oops", [("Content-Type", "text/html")], sys.exc_info())
+
+    return app
+
+
 @pytest.mark.spec("3.1")
 @pytest.mark.parametrize(
-    "make", [raising, raising_as_it_is_read, raising_after_its_start, handing_it_on_as_exc_info]
+    "make",
+    [
+        raising,
+        raising_as_it_is_read,
+        raising_after_its_start,
+        handing_it_on_as_exc_info,
+        handing_it_on_as_it_is_read,
+        handing_it_on_without_a_body,
+    ],
 )
 def test_a_refusal_is_answered_however_it_leaves_the_app(make):
     provider = contract()

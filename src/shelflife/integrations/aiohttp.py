@@ -12,7 +12,7 @@ from typing import Any
 from shelflife.client.memory import Memory
 from shelflife.extras import needing
 from shelflife.integrations import messages
-from shelflife.integrations.watching import Async, AsyncWatching, Watched
+from shelflife.integrations.watching import Async, AsyncWatching, Watched, at_once
 
 with needing("aiohttp"):
     from aiohttp import (
@@ -49,7 +49,7 @@ def memory_middleware(
         response: Any = seen.of
         response.shelflife = way.own.extensions.get("shelflife")
         if isinstance(seen.stream, Watched):
-            _watch(response, seen.stream)
+            _watch(response, seen.stream, is_remote=memory.is_remote)
         return seen.of  # type: ignore[no-any-return]
 
     return remembering
@@ -141,26 +141,35 @@ class _Body(messages.AsyncByteStream):
             yield chunk
 
     async def aclose(self) -> None:
-        self._release()
+        if not self._content.is_eof():  # else it has let go by itself, and the caller may still read that end
+            self._release()
 
 
-def _watch(response: Any, watched: Watched) -> None:
+def _watch(response: Any, watched: Watched, *, is_remote: bool) -> None:
     """What the caller reads of a response is shown to the memory once there is no more."""
     response.content = _Content(response.content, watched)
     leaving: set[asyncio.Task[None]] = set()
+    plain_wait = response.wait_for_close
 
     def left(plain: Callable[[], Any]) -> Callable[[], Any]:
         def leave() -> Any:
             ended = plain()
-            if watched.is_open:
+            if watched.is_open and is_remote:
                 task = asyncio.ensure_future(watched.leave())
                 leaving.add(task)  # nobody else keeps it until it is done
                 task.add_done_callback(leaving.discard)
+            elif watched.is_open:
+                at_once(watched.leave())  # whatever is sent next must not rest on what is in doubt now
             return ended
 
         return leave
 
+    async def wait_for_close() -> None:
+        await plain_wait()
+        await asyncio.gather(*leaving)
+
     response.release, response.close = left(response.release), left(response.close)
+    response.wait_for_close = wait_for_close
 
 
 class _Content:

@@ -73,7 +73,7 @@ def proxy_app(
     - `enforce`: for such callers the policies come first. Without, the API does.
     - `timeout_s`: how long the API may be silent.
     """
-    if not _ADDRESS.fullmatch(upstream):
+    if not _is_address(upstream):
         raise UsageError(f"an upstream is an address such as http://127.0.0.1:9000, not {upstream!r}")
     if as_caller is not None and not _CALLER.fullmatch(as_caller):
         raise UsageError(f"a caller is known by a request such as 'GET /me', not {as_caller!r}")
@@ -84,6 +84,14 @@ def proxy_app(
     proxy = _Proxy(provider, Upstream(upstream, timeout_s), as_caller, enforce=enforce)
     remedy = _NO_CALLER if as_caller is None else _NO_POLICY
     return EndpointsFirst(UnderContract(proxy, provider, proxy.find, remedy=remedy), AdminEndpoints(provider))
+
+
+def _is_address(text: str) -> bool:
+    try:
+        port = httpx2.URL(text).port
+    except httpx2.InvalidURL:
+        return False
+    return _ADDRESS.fullmatch(text) is not None and (port is None or 0 < port < 65_536)
 
 
 class _Call(NamedTuple):
@@ -195,7 +203,7 @@ class _Proxy:
                 parts += message.get("body", b"")
                 has_more = message.get("more_body", False)
             head = bytes(parts)
-            if not has_more:
+            if not has_more and len(head) <= _LARGEST_HELD:
                 fields = fields_of(head, is_form=_FORM.match(kind) is not None)
         if fields is not None:  # an error that is packed could not be added to
             headers = [one for one in headers if one[0] != b"accept-encoding"] + [
@@ -277,8 +285,10 @@ class _Proxy:
             (name, self._upstream.own_path(value) if name == b"location" else value)
             for name, value in end_to_end(response.headers.raw)
         ]
-        if body.rest is None:
+        # That of a 304 is of a body that does not follow: a server would wait for it.
+        if body.rest is None or response.status_code == 304:
             headers = [one for one in headers if one[0] != b"content-length"]
+        if body.rest is None:
             headers.append((b"content-length", b"%d" % sum(map(len, body.parts))))
         start = {"type": "http.response.start", "status": response.status_code, "headers": headers}
         streaming = asyncio.ensure_future(_stream(send, start, body))

@@ -3,7 +3,8 @@
 session.mount("https://api.example", MemoryAdapter(Memory()))
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from shelflife.client.memory import Memory
@@ -15,6 +16,7 @@ with needing("requests"):
     from requests.adapters import BaseAdapter, HTTPAdapter
     from requests.models import PreparedRequest, Response
     from requests.structures import CaseInsensitiveDict
+    from urllib3 import HTTPResponse
 
 __all__ = ["MemoryAdapter"]
 
@@ -138,13 +140,16 @@ class _Raw:
         return getattr(self._raw, name)
 
     def stream(self, amt: int = _PART, decode_content: bool | None = None) -> Iterator[bytes]:
-        for chunk in self._raw.stream(amt, decode_content=decode_content):
+        chunks = self._raw.stream(amt, decode_content=decode_content)
+        while (chunk := self._next(partial(next, chunks, None))) is not None:
             self._keep(chunk, decode_content)
             yield chunk
         at_once(self._watched.end())
 
+    __iter__ = HTTPResponse.__iter__
+
     def read(self, amt: int | None = None, decode_content: bool | None = None, **options: Any) -> bytes:
-        chunk: bytes = self._raw.read(amt, decode_content=decode_content, **options)
+        chunk: bytes = self._next(partial(self._raw.read, amt, decode_content=decode_content, **options))
         self._keep(chunk, decode_content)
         if amt is None or (amt and not chunk):
             at_once(self._watched.end())
@@ -158,6 +163,14 @@ class _Raw:
 
     def release_conn(self) -> None:
         self._raw.release_conn()
+
+    def _next(self, read: Callable[[], Any]) -> Any:
+        """What is read next. Where it breaks off the caller gets no further, and nobody need close it."""
+        try:
+            return read()
+        except BaseException:
+            at_once(self._watched.leave())
+            raise
 
     def _keep(self, chunk: bytes, decode_content: bool | None) -> None:
         if self._is_plain or decode_content:

@@ -25,8 +25,12 @@ _HOPS = frozenset(
     b" transfer-encoding upgrade".split()
 )
 _REWRITTEN = frozenset(b"host expect forwarded x-forwarded-for x-forwarded-host x-forwarded-proto".split())
+_OTHER_SERVER = re.compile(rb"/\t*[/\\]")
+"""How a place begins that names a server, as browsers read it too."""
+
 _GONE = "the API behind this proxy cannot be reached"
 _SLOW = "the API behind this proxy has not answered in time"
+_ODD = "the API behind this proxy has answered with a status that is none of HTTP"
 _CONNECT_S = 10.0
 
 
@@ -70,19 +74,25 @@ class Upstream:
             extensions=extensions,
         )
         try:
-            return await self._transport.handle_async_request(request)
+            response = await self._transport.handle_async_request(request)
         except httpx2.TimeoutException as error:
             raise Broken(504, _SLOW) from error
         except httpx2.TransportError as error:
             _log.warning("%s: %s", _GONE, error)
             raise Broken(502, _GONE) from error
+        if not 200 <= response.status_code < 600:
+            await response.aclose()
+            raise Broken(502, _ODD)
+        return response
 
     def own_path(self, location: bytes) -> bytes:
         """A place to which it redirects, as clients of the proxy find it."""
         for own in (str(self._url).rstrip("/").encode(), self._prefix):
             rest = location[len(own) :]
             if own and location.startswith(own) and rest[:1] in (b"", b"/", b"?"):
-                return rest or b"/"
+                # Two slashes would lead to another server. A client drops the dot, and keeps the path.
+                begin = b"/." if _OTHER_SERVER.match(rest) else b"" if rest.startswith(b"/") else b"/"
+                return begin + rest
         return location
 
     async def close(self) -> None:
@@ -115,7 +125,8 @@ def why_refused(scope: Mapping[str, Any], target: bytes) -> tuple[int, str] | No
     """The status and the sentence for a request that is not handed on."""
     if scope["method"] == "CONNECT" or not target.startswith(b"/"):
         return 400, "this proxy hands on requests for the API behind it, and for no other server"
-    if any(unquote_to_bytes(segment) in (b".", b"..") for segment in re.split(rb"[/\\]", target)):
+    segments = re.split(rb"[/\\]", unquote_to_bytes(target))
+    if any(segment.partition(b";")[0] in (b".", b"..") for segment in segments):
         return 400, "a path with the segments . or .. is not handed on"
     if any(name == b"upgrade" and value.lower() == b"websocket" for name, value in scope["headers"]):
         return NO_WEBSOCKETS

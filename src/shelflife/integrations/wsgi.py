@@ -156,18 +156,20 @@ class _Response:
         return self
 
     def __next__(self) -> bytes:
+        was_answered, part = self._own_body is not None, None
         try:
             with _pinned(self._provider, self._pin):
-                part = next(self._parts)
-                while not part and self._waiting is not None:
-                    part = next(self._parts)
-        except StopIteration:
-            self._begin(b"", is_all=False)
-            raise
+                part = next(self._parts, None)
+                while part == b"" and self._waiting is not None:
+                    part = next(self._parts, None)
         except Exception as error:  # noqa: BLE001 - what is no refusal is raised again
             self._answer_for_the_app(error, self._failure_in(error))
-            self._parts = iter(self._own_body or ())
+        if self._own_body is not None and not was_answered:
+            self._parts = iter(self._own_body)  # what the app has to say instead does not leave it
             return next(self._parts)
+        if part is None:
+            self._begin(b"", is_all=False)
+            raise StopIteration
         return self._begin(part, is_all=self._is_one)
 
     def close(self) -> None:
