@@ -25,6 +25,7 @@ ShelflifeError
 ├── Distrust                  what a server says of its state is not to be believed
 ├── KeyFileError              a file holds no usable key or endorsement, or cannot be written
 ├── ServingError              an app does not start on loopback
+├── Broken                    the API behind a proxy has not answered
 ├── Declined                  Acme's gateway refuses a payment
 ├── GatewayDown               Acme's gateway does not answer
 ├── LabError                  a run cannot be played

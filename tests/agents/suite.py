@@ -142,7 +142,7 @@ def turns_when_stale(suite, server, memory, model):
     """What the server says to an agent whose value has gone stale, and how many turns the model has."""
     operations = {suite.name: OPERATION}
     tools = Tools(memory, server.address, operations=operations, conditional=True)
-    subscribe = in_words(server, suite.error)
+    subscribe = in_words(server, suite.error, raises_stale=True)
     assert [suite.attempts(server, tools, subscribe) for _ in range(2)] == [2, 1]
     server.rotate()
     model.forget()
@@ -199,11 +199,16 @@ def handing_on(server):
     return subscribe
 
 
-def in_words(server, error):
-    """One that tells in words that it was refused, with the contract at the end of the text. It sends what a memory wants sent."""
+def in_words(server, error, *, raises_stale=False):
+    """One that tells in words that it was refused, with the contract at the end of the text. It sends what a memory wants sent.
+
+    A text is not believed that a precondition has failed; an error is that has the response.
+    """
 
     async def subscribe(**wanted):
         response = await post(server, wanted, contract_headers())
+        if raises_stale and response.status_code == 412:
+            response.raise_for_status()
         if response.is_error:
             headers = {name: value for name, value in response.headers.items() if name.startswith("contract")}
             told = Envelope(response.status_code, response.json(), headers)

@@ -168,19 +168,22 @@ class Observing(Forked):
         """What follows from a contract, whatever comes of asking about it."""
         root, shelf = exchange.root, self._shelf
         is_placed = False
-        try:
-            known, knowledge = shelf.on_record(root, is_guess=True)
-            is_known = about is NOTHING and self._is_known(root, contract, knowledge)
-            # whatever else follows is settled by a write, or by asking the server
-            is_to_be_so = is_known or (contract.account is None and knowledge.place.at is not None)
-            if is_to_be_so and not shelf.is_still(root, known):
-                knowledge = shelf.knowing(root)
+        if (
+            contract.account is None or not contract.suggestions
+        ):  # else there is something to learn, by its position
+            try:
+                known, knowledge = shelf.on_record(root, is_guess=True)
                 is_known = about is NOTHING and self._is_known(root, contract, knowledge)
-            if is_known:
-                return []
-            is_placed = knowledge.place.at is not None
-        except StoreError as error:
-            shelf.telling.store_failed(error, "read")
+                # whatever else follows is settled by a write, or by asking the server
+                is_to_be_so = is_known or (contract.account is None and knowledge.place.at is not None)
+                if is_to_be_so and not shelf.is_still(root, known):
+                    knowledge = shelf.knowing(root)
+                    is_known = about is NOTHING and self._is_known(root, contract, knowledge)
+                if is_known:
+                    return []
+                is_placed = knowledge.place.at is not None
+            except StoreError as error:
+                shelf.telling.store_failed(error, "read")
         faults: list[Event] = [Ignored(root, fault) for fault in contract.faults]
         by = self._by_position if contract.account is not None or is_placed else self._by_versions
         return (yield from self._dealt_with(root, partial(by, exchange, contract, about), faults))

@@ -42,7 +42,13 @@ def read_outcome(outcome: Any, *, is_error: bool = False) -> Outcome:
     Only in an error is the end of a text looked at: what a tool hands on as its result may have been written by anybody.
     """
     if isinstance(outcome, BaseException):
-        return Outcome(outcome, next(filter(None, map(_of_error, _causes(outcome))), None))
+        errors = [*_causes(outcome)]
+        told = [_of_its_text(error) for error in errors]
+        found = [getattr(error, "response", None) for error in errors]
+        responses = [response for response in found if _is_response(response)]
+        # a response says more than a text, which may be anybody's
+        reply = _of_response(responses[0]) if responses else next(filter(None, told), None)
+        return Outcome(outcome, reply)
     if _is_response(outcome):
         return Outcome(outcome, _of_response(outcome))
     if _is_unread(outcome):
@@ -65,10 +71,8 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         now = now.__cause__
 
 
-def _of_error(error: BaseException) -> Reply | None:
-    response = getattr(error, "response", None)
-    if _is_response(response):
-        return _of_response(response)
+def _of_its_text(error: BaseException) -> Reply | None:
+    """What the text of an error says, without which it is from then on."""
     for at, text in enumerate(error.args):
         if isinstance(text, str):
             shown, reply = _of_text(text, is_error=True)

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qsl, unquote_to_bytes
 
+from shelflife.errors import ShelflifeError
 from shelflife.extras import needing
 from shelflife.integrations.stamping import Headers
 
@@ -34,7 +35,7 @@ _ODD = "the API behind this proxy has answered with a status that is none of HTT
 _CONNECT_S = 10.0
 
 
-class Broken(Exception):
+class Broken(ShelflifeError):
     """The API has not answered: the status and the sentence for it."""
 
     def __init__(self, status: int, sentence: str) -> None:
