@@ -92,7 +92,7 @@ def test_the_document_says_no_less_than_what_is_sent():
         [parameter] = document["paths"][path][operation]["parameters"]
         assert referred_to(document, parameter["$ref"])["name"] == "Contract-At"
     asked = {one["name"] for one in document["paths"]["/contract/changes"]["get"]["parameters"]}
-    assert asked == {"since", "rules", "from", "nonce"}
+    assert asked == {"since", "rules", "from", "nonce", "state"}
 
 
 class Account(BaseModel):

@@ -202,9 +202,11 @@ class ContractEndpoints(Endpoints):
             raise _CallRefused(406, _NO_FEED)
         if _wants_events(call):
             raise _CallRefused(503, "there are too many listeners; try again later", Retry_After="30")
-        asked = _query_of(call, "since", "rules", "from", "nonce")
+        asked = _query_of(call, "since", "rules", "from", "nonce", "state")
         if "from" in asked:
             face, _, told = self._account(call, asked)
+            if "state" in asked:
+                told = told[:-1] + b',"state":"%s"}' % face.tag.encode()
             return Answer(200, JSON, told, _with_vary(face, _NO_STORE))
         versions: dict[str, str] = {}
         for value in asked.get("since", ()):

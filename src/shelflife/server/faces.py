@@ -22,7 +22,14 @@ from shelflife.contract.positions import (
     Unknown,
 )
 from shelflife.contract.preconditions import Precondition
-from shelflife.contract.stamps import RULES_HEADER, STATE_HEADER, TABLES_HEADER, quoted, table_versions_header
+from shelflife.contract.stamps import (
+    RULES_HEADER,
+    STATE_HEADER,
+    TABLES_HEADER,
+    quoted,
+    state_name,
+    table_versions_header,
+)
 from shelflife.server.delta import Delta, Row
 from shelflife.server.log import Change, Entry, check_over
 from shelflife.server.rules import RuleSet
@@ -164,7 +171,7 @@ class Face:
         self.versions = ContractState(table_versions=table_versions, rules_version=fingerprint)
         """What of its versions goes on the wire."""
         members = _encode(self.versions)[1:-1]
-        self.tag = hashlib.sha256(members).hexdigest()[:16]
+        self.tag = state_name(table_versions, fingerprint or None)
         """Names these versions. The same ones have the same tag, on any replica."""
         self.stamp = Stamp(members, _headers_of(self.versions, self.tag))
         """What a response carries to a client that names no position."""
