@@ -17,9 +17,7 @@ from shelflife.integrations.stamping import (
     warn_of_what_went_unheard,
 )
 from shelflife.server.endpoints import AdminEndpoints, ContractEndpoints, EndpointCall, Endpoints
-from shelflife.server.errors import LogError
 from shelflife.server.feedback import Answer, error_answer, title_of
-from shelflife.server.keeping_up import in_time_blocking
 from shelflife.server.operations import Operation, Operations
 from shelflife.server.pinning import Incoming, answer_to
 from shelflife.server.pins import Pin
@@ -109,15 +107,11 @@ class UnderContract:
 
     def _pin(self, environ: Environ) -> Pin:
         """What the request sees; `BadMessage` when its precondition cannot be understood."""
-        provider, method, why = self._provider, environ["REQUEST_METHOD"], None
-        incoming = Incoming(provider, method, _headers_of(environ))
-        if incoming.needs_the_log:
-            try:
-                in_time_blocking(incoming.look) if provider.registry.is_shared else incoming.look()
-            except LogError as error:
-                why = error
-        path = _path_of(environ)
-        return incoming.pin(lambda: self._find_operation(method, path), environ.get("SCRIPT_NAME", ""), why)
+        method, path = environ["REQUEST_METHOD"], _path_of(environ)
+        incoming = Incoming(self._provider, method, _headers_of(environ))
+        return incoming.pinned_blocking(
+            lambda: self._find_operation(method, path), environ.get("SCRIPT_NAME", "")
+        )
 
 
 class _Response:

@@ -10,7 +10,7 @@ from shelflife.contract.preconditions import PRECONDITION_HEADER, Precondition
 from shelflife.server.errors import LogError, MalformedRequest
 from shelflife.server.faces import Face, Stamp
 from shelflife.server.feedback import Answer, error_answer, refusal_answer
-from shelflife.server.keeping_up import in_time
+from shelflife.server.keeping_up import in_time, in_time_blocking
 from shelflife.server.operations import Operation
 from shelflife.server.pins import Pin
 from shelflife.server.policies import Refusal
@@ -57,6 +57,16 @@ class Incoming:
     async def pinned(self, find_operation: Callable[[], Operation | None], root_path: str = "") -> Pin:
         """What the request sees, where whoever serves it must not wait: a shared log is looked into in a thread."""
         why = await _done_in_time(self._provider, self.look) if self.needs_the_log else None
+        return self.pin(find_operation, root_path, why)
+
+    def pinned_blocking(self, find_operation: Callable[[], Operation | None], root_path: str = "") -> Pin:
+        """The same for a thread that may wait, though not for long."""
+        why = None
+        if self.needs_the_log:
+            try:
+                in_time_blocking(self.look) if self._provider.registry.is_shared else self.look()
+            except LogError as error:
+                why = error
         return self.pin(find_operation, root_path, why)
 
     def pin(
