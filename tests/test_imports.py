@@ -195,7 +195,6 @@ def test_a_command_without_its_extra_says_what_to_install(command, extra):
 @pytest.mark.parametrize(
     ("program", "missing", "extra"),
     [
-        ("import shelflife.server", "rpds", "server"),
         ("import shelflife.integrations.starlette", "starlette", "server"),
         ("import shelflife.integrations.fastapi", "fastapi", "server"),
         ("import shelflife.integrations.litestar", "litestar", "litestar"),
@@ -228,4 +227,13 @@ def test_a_part_that_is_missing_is_told_with_the_extra_that_brings_it(program, m
     assert told == (
         f"ModuleNotFoundError: this needs more than is installed: pip install 'shelflife[{extra}]'"
         f" ({missing} is missing)"
+    )
+
+
+@pytest.mark.parametrize("module", ["shelflife.server", "shelflife.integrations.flask"])
+def test_what_every_extra_for_a_server_brings_is_told_with_all_of_them(module):
+    told = run(f"import {module}", "rpds").stderr.strip().rpartition("\n")[2]
+    assert told == (
+        "ModuleNotFoundError: this needs more than is installed: pip install 'shelflife[server]'"
+        " (rpds is missing; litestar, flask, django, mcp and fastmcp bring it too)"
     )

@@ -119,14 +119,14 @@ class Memory:
 
         The settings are those of `Tools`. The operation is `CALL /` and the name of the function, unless it is said otherwise.
         """
-        from shelflife.client.tooling import Tools  # which stands on this module
+        from shelflife.client.tooling import Tools, name_of  # which stands on this module
 
         given: object = root  # whatever a program without types hands in
         if not isinstance(given, str):
             raise TypeError('a tool is of a server, which needs a name: @memory.tool("tool://billing")')
 
         def behind_the_memory(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
-            operations = {} if operation is None else {function.__name__: operation}
+            operations = {} if operation is None else {name_of(function): operation}
             tools = Tools(self, root, operations=operations, guard=guard, conditional=conditional, ask=ask)
             return tools.wrap(function)
 

@@ -21,7 +21,7 @@ from shelflife.server.state import State, new_log
 from shelflife.server.tables import RowMap, Table, is_minted
 from shelflife.sqlite_files import Kind
 
-with needing("server"):
+with needing("server", "litestar", "flask", "django", "mcp", "fastmcp"):
     from rpds import HashTrieMap
 
 __all__ = ["KIND", "Connection", "SqlLog", "Tables", "is_in"]
