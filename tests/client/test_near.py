@@ -32,6 +32,10 @@ def test_near_what_is_far_too_much_to_tell_is_looked_at_anew(where, opened):
     eventually(lambda: not trips_of(near, lambda: near.store.at(ORIGIN, [entry("7").place])))
     put(other.store, *(entry(str(number), "P2") for number in range(200)))
     eventually(lambda: near.store.at(ORIGIN, [entry("7").place]) == [entry("7", "P2")])
+    anew = [entry(str(number), "P2") for number in range(200)]
+    assert {one.id: one for one in near.store.at(ORIGIN, [one.place for one in anew])} == {
+        one.id: one for one in anew
+    }
 
 
 def test_near_one_s_own_writes_are_seen_at_once(where, opened):
