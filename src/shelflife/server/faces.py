@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, TypeVar
 
 import msgspec
@@ -29,7 +30,7 @@ from shelflife.server.rules import RuleSet
 from shelflife.server.state import State, rules_between
 from shelflife.server.wire import Level
 
-__all__ = ["Face", "Stamp", "Words", "face_of"]
+__all__ = ["NO_STAMP", "Face", "Stamp", "Words", "encoded", "face_of"]
 
 _LONGEST_HEADER = 4096
 _LONGEST_ACCOUNT = 4096
@@ -113,7 +114,7 @@ class Words:
 PLAIN = Words()
 
 
-class Stamp(msgspec.Struct, frozen=True):
+class Stamp(msgspec.Struct, frozen=True, dict=True):
     """What a response carries, encoded once."""
 
     members: bytes
@@ -130,6 +131,19 @@ class Stamp(msgspec.Struct, frozen=True):
 
     is_no_news: bool = False
     """Whether it says only what the client has named. Then it is needed where there is a suggestion, which must name its position."""
+
+    @cached_property
+    def raw_headers(self) -> list[tuple[bytes, bytes]]:
+        """`headers` as they go out."""
+        return encoded(self.headers)
+
+    @cached_property
+    def raw_beside(self) -> list[tuple[bytes, bytes]]:
+        """`beside` as they go out."""
+        return encoded(self.beside)
+
+
+NO_STAMP = Stamp(b"", [])
 
 
 class Face:
@@ -172,6 +186,8 @@ class Face:
         """The request headers on which it depends, as in `Vary`."""
         self._accounts: dict[Position | None, Account] = {}
         """What is said to those who name a position, as though they had neither mark nor nonce."""
+        self.events: dict[Position, tuple[bytes, int]] = {}
+        """The same as it is written for the feed; kept here, because it goes with the state."""
 
     def stamp_at(self, named: Named, *, with_versions: bool) -> Stamp:
         """What a response carries to a client that names a position, beside the versions or in their place."""
@@ -417,8 +433,15 @@ def _rules_before(change: Change, rules: RuleSet) -> RuleSet:
 
 def face_of(state: State, level: Level) -> Face:
     """What a state shows, in the server's own words, to clients at a level. It is made once."""
-    face: Face = state.faces.get(level) or state.faces.setdefault(level, Face(state, level))
+    face: Face | None = state.faces.get(level)
+    if face is None:
+        face = state.faces.setdefault(level, Face(state, level))
     return face
+
+
+def encoded(headers: Sequence[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
+    """Headers of ours, as they go out."""
+    return [(name.lower().encode(), value.encode()) for name, value in headers]
 
 
 def short_name(text: str) -> str:

@@ -79,7 +79,9 @@ class Incoming:
         root = provider.root_of(root_path) if named is not None and has_log else ""
         if root:  # also of a process that tells no position: its client must know which contract that is of
             stamp = msgspec.structs.replace(stamp, beside=[*stamp.beside, (ROOT_HEADER, root)])
-        return Pin(state, face, stamp, find_operation, self._precondition, has_log, is_out_of_date)
+        pin = Pin(state, face, stamp, find_operation)
+        pin.precondition, pin.is_at_the_end, pin.is_out_of_date = self._precondition, has_log, is_out_of_date
+        return pin
 
     @property
     def _wants_the_end(self) -> bool:
