@@ -41,14 +41,14 @@ _VERDICT = PRECONDITION_HEADER.lower().encode()
 class Stamping:
     """One response, from its start to the first part of its body."""
 
-    length_at = -1
-    """Where among the headers the length of the body is."""
-
-    status = 0
+    __slots__ = ("length_at", "method", "pin", "status")
 
     def __init__(self, pin: Pin, method: str) -> None:
         self.pin = pin
         self.method = method
+        self.status = 0
+        self.length_at = -1
+        """Where among the headers the length of the body is."""
 
     def begun(self, headers: Sequence[tuple[bytes, bytes]]) -> tuple[Sequence[tuple[bytes, bytes]], bool]:
         """The headers as they go out, and whether they wait for the body: it may take the stamp. The status is known by then."""

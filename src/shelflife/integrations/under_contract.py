@@ -73,9 +73,13 @@ class UnderContract:
         # Noted in the scope and not in the context: a server may begin the task of one request in that of
         # another, and an app may call itself.
         scope[self._key], scope[PROVIDER_KEY] = self, provider
-        find = partial(self._find_operation, scope, path_below_root(scope))
+        path = path_below_root(scope) if scope.get("root_path") else scope["path"]
+        find = partial(self._find_operation, scope, path)
+        pin = provider.plain_pin(find)
         try:
-            pin = None if _says_something(scope) else provider.plain_pin(find)
+            for name, _ in scope["headers"]:
+                if name in _SAID_IN:
+                    pin = None
             if pin is None:
                 pin = await self._pin(scope, find)
         except BadMessage as error:  # a precondition that cannot be understood cannot be honoured
@@ -85,7 +89,7 @@ class UnderContract:
         response = _Response(pin, scope["method"], send)
         token = provider.pinned.set(pin)
         try:
-            await self.app(scope, _heard(receive, pin), response.send)
+            await self.app(scope, _heard(receive, pin) if pin.is_heard else receive, response.send)
         except Exception as error:
             failure = pin.failure_in(error)
             if failure is None or response.has_started or _is_handled(failure, scope):
@@ -131,14 +135,6 @@ class UnderContract:
         return await incoming.pinned(find, scope.get("root_path", ""))
 
 
-def _says_something(scope: Scope) -> bool:
-    """Whether a request says something to the contract."""
-    for name, _ in scope["headers"]:  # noqa: SIM110 - every request comes here, and a generator takes three times as long
-        if name in _SAID_IN:
-            return True
-    return False
-
-
 def _heard(receive: Receive, pin: Pin) -> Receive:
     """Receives, and keeps what the client sends for whoever checks it."""
 
@@ -154,17 +150,17 @@ def _heard(receive: Receive, pin: Pin) -> Receive:
 class _Response(Stamping):
     """Passes a response on with its stamp. The start of one whose body may be added to waits for that body."""
 
-    has_started = False
-    was_held = False
-    _start: AsgiMessage | None = None
-    _held: list[AsgiMessage] | None = None
-    """A 500 after a failed check: the app's own when it returns, a framework's when the failure comes
-    out."""
+    __slots__ = ("_held", "_send", "_start", "has_started", "was_held")
 
     def __init__(self, pin: Pin, method: str, send: Send) -> None:
-        self.pin = pin
-        self.method = method
+        # Not by a call of Stamping's own: every request pays for it.
+        self.pin, self.method, self.status, self.length_at = pin, method, 0, -1
         self._send = send
+        self.has_started = self.was_held = False
+        self._start: AsgiMessage | None = None
+        self._held: list[AsgiMessage] | None = None
+        """A 500 after a failed check: the app's own when it returns, a framework's when the failure comes
+        out."""
 
     async def send(self, message: AsgiMessage) -> None:
         pin, kind = self.pin, message["type"]
@@ -246,10 +242,7 @@ def _call_of(scope: Mapping[str, Any], path: str) -> EndpointCall:
 def path_below_root(scope: Scope) -> str:
     """The path of a request below where its app is mounted."""
     path: str = scope["path"]
-    root_path = scope.get("root_path")
-    if not root_path:
-        return path
-    below = path.removeprefix(root_path)
+    below = path.removeprefix(scope.get("root_path", ""))
     return below if below.startswith("/") else path
 
 

@@ -83,8 +83,10 @@ class Feed:
         loop = asyncio.get_running_loop()
         hear_of_the_end(self.end_listeners)
         with self._lock:
-            audience = self._audiences.setdefault(loop, _Audience())
+            audience = self._audiences.setdefault(loop, _Audience(loop))
             audience.size += 1
+            # A signal may have come since the server accepted this request. Late listeners are not kept either.
+            audience.is_over = loop in self._ended
         telling = asyncio.create_task(self._tell(headers, _known_by(headers, query), audience, send))
         leaving = asyncio.create_task(_gone(receive))
         try:
@@ -117,8 +119,7 @@ class Feed:
             await send({"type": "http.response.body", "body": b""})
             return
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-        # A signal may have come since the server accepted this request. Late listeners are not kept either.
-        while face is not None and asyncio.get_running_loop() not in self._ended:
+        while face is not None and not audience.is_over:
             part = _STILL_HERE
             if known.nonce or face.position != known.position:
                 part, known = _event(face, known), Named(face.position, known.mark)
@@ -144,17 +145,24 @@ class Feed:
         """End all feeds on this loop, and those that are still to come: the process was told to end."""
         with self._lock:
             self._ended.add(loop)
+            if loop in self._audiences:
+                self._audiences[loop].is_over = True
         self._wake()
 
 
 class _Audience:
     """The listeners on one event loop. All are woken at once when there may be something to tell; only the loop's thread does that."""
 
-    def __init__(self) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.size = 0
         self.turn = 0
         """How often they were woken."""
-        self._waiting: set[asyncio.Future[None]] = set()
+        self.is_over = False
+        """Whether the process was told to end."""
+        self._loop = loop
+        self._waiting: dict[asyncio.Future[None], float] = {}
+        """Until when each waits. All wait for as long, so the first is the first to be woken, and one timer is enough for them."""
+        self._timer: asyncio.TimerHandle | None = None
 
     def wake(self) -> None:
         """Have all look again, also those who are just being told something."""
@@ -166,15 +174,26 @@ class _Audience:
         """Wait until they are woken, if they have not been since this turn; not for longer than so many seconds."""
         if self.turn != turn:
             return
-        loop = asyncio.get_running_loop()
-        woken = loop.create_future()
-        timer = loop.call_later(at_most_s, _end, woken)
-        self._waiting.add(woken)
+        woken = self._loop.create_future()
+        until = self._waiting[woken] = self._loop.time() + at_most_s
+        if self._timer is None:
+            self._timer = self._loop.call_at(until, self._wake_the_first)
         try:
             await woken
         finally:
-            timer.cancel()
-            self._waiting.discard(woken)
+            del self._waiting[woken]
+            if not self._waiting and self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+    def _wake_the_first(self) -> None:
+        """Wake those whose time has run out. The next timer is for whoever comes after them."""
+        self._timer, now = None, self._loop.time()
+        for woken, until in self._waiting.items():
+            if until > now:
+                self._timer = self._loop.call_at(until, self._wake_the_first)
+                return
+            _end(woken)
 
 
 def _end(wait: asyncio.Future[None]) -> None:

@@ -146,7 +146,7 @@ class SeenReaders:
 
     def note(self, pin: Pin, given: Given, *, is_refused: bool) -> None:
         """A check was given this. Once that was something else than the body, it may be that again."""
-        if not (is_refused or self._looks_left):
+        if not (is_refused or self._looks_left) or not pin.is_heard:
             return
         self._looks_left = max(0, self._looks_left - 1)
         operation = pin.find_operation()

@@ -137,6 +137,9 @@ class Policies:
         self._by_operation: dict[str, list[Policy]] = {}
         """Those for an operation that some policy is for, and for every one."""
 
+    def __bool__(self) -> bool:
+        return bool(self._all)
+
     def add(self, policy: Policy) -> None:
         """One more; the order in which they are declared is that of the suggestions."""
         same_count = sum(one.id.partition("#")[0] == policy.id for one in self._all)

@@ -222,15 +222,16 @@ class Provider(Forked):
     def plain_pin(self, find_operation: Callable[[], Operation | None]) -> Pin | None:
         """What a request sees that says nothing to the contract, as most do not; None where more than the state at hand counts for it."""
         registry = self.registry
-        state = registry.state
-        if (
-            not self.is_ready
-            or self.disclosure is not None
-            or (registry.is_shared and registry.is_out_of_date)
-        ):
+        if not (self._has_begun and self.apps.are_held and self.disclosure is None):
             return None
-        face = face_of(state, self.level)
-        return Pin(state, face, face.stamp if self.level else NO_STAMP, find_operation)
+        if registry.is_shared and registry.is_out_of_date:
+            return None
+        state = registry.state
+        face: Face = state.faces.get(self.level) or face_of(state, self.level)
+        pin = Pin(state, face, face.stamp if self.level else NO_STAMP, find_operation)
+        if not self.policies:
+            pin.is_heard = False
+        return pin
 
     def face(self, state: State, headers: Mapping[str, str]) -> Face:
         """What a state shows to the client whose request has these headers, by lower-case name."""
