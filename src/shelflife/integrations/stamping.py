@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from shelflife.contract.preconditions import PRECONDITION_HEADER
-from shelflife.server.faces import encoded
 from shelflife.server.feedback import Answer, stamped
 from shelflife.server.pins import Pin
 from shelflife.server.provider import Provider
+from shelflife.server.stamps import encoded
 
 __all__ = [
     "CALL_CHECK",

@@ -8,13 +8,14 @@ import msgspec
 from shelflife.contract.positions import AT_HEADER, ROOT_HEADER, Named
 from shelflife.contract.preconditions import PRECONDITION_HEADER, Precondition
 from shelflife.server.errors import LogError, MalformedRequest
-from shelflife.server.faces import Face, Stamp
+from shelflife.server.faces import Face
 from shelflife.server.feedback import Answer, error_answer, refusal_answer
 from shelflife.server.keeping_up import in_time
 from shelflife.server.operations import Operation
 from shelflife.server.pins import Pin
 from shelflife.server.policies import Refusal
 from shelflife.server.provider import Provider
+from shelflife.server.stamps import Stamp
 
 __all__ = ["Incoming", "answer_to", "be_ready"]
 

@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping
 
 from shelflife.contract.preconditions import Precondition, Verdict
 from shelflife.server.errors import leaves_of
-from shelflife.server.faces import Face, Stamp
+from shelflife.server.faces import Face
 from shelflife.server.models import DICTIONARY, Reader
 from shelflife.server.operations import Operation
+from shelflife.server.stamps import Stamp
 from shelflife.server.state import State
 
 __all__ = ["UNSTAMPED", "Listening", "Pin"]

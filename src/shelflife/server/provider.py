@@ -18,7 +18,7 @@ from shelflife.server.apps import Apps
 from shelflife.server.delta import Row
 from shelflife.server.disclosure import Disclosure
 from shelflife.server.errors import BadSetting, MalformedRequest, PolicyFailed, UsageError
-from shelflife.server.faces import NO_STAMP, Face, face_of
+from shelflife.server.faces import Face, face_of
 from shelflife.server.feed import Feed
 from shelflife.server.given import Given, SeenReaders
 from shelflife.server.keeping_up import STALE_FOR_S
@@ -43,6 +43,7 @@ from shelflife.server.refreshing import Refresher, TableSource, read_source
 from shelflife.server.registry import Registry
 from shelflife.server.resting import ToldFixes
 from shelflife.server.signing import Signing
+from shelflife.server.stamps import NO_STAMP
 from shelflife.server.state import State
 from shelflife.server.wire import Level, WireFormat
 from shelflife.server.workers import worker_count
