@@ -8,13 +8,14 @@ import msgspec
 from shelflife.contract.positions import AT_HEADER, ROOT_HEADER, Named
 from shelflife.contract.preconditions import PRECONDITION_HEADER, Precondition
 from shelflife.server.errors import LogError, MalformedRequest
-from shelflife.server.faces import Face, Stamp
+from shelflife.server.faces import Face
 from shelflife.server.feedback import Answer, error_answer, refusal_answer
 from shelflife.server.keeping_up import in_time, in_time_blocking
 from shelflife.server.operations import Operation
 from shelflife.server.pins import Pin
 from shelflife.server.policies import Refusal
 from shelflife.server.provider import Provider
+from shelflife.server.stamps import Stamp
 
 __all__ = ["Incoming", "answer_to", "be_ready"]
 
@@ -89,7 +90,9 @@ class Incoming:
         root = provider.root_of(root_path) if named is not None and has_log else ""
         if root:  # also of a process that tells no position: its client must know which contract that is of
             stamp = msgspec.structs.replace(stamp, beside=[*stamp.beside, (ROOT_HEADER, root)])
-        return Pin(state, face, stamp, find_operation, self._precondition, has_log, is_out_of_date)
+        pin = Pin(state, face, stamp, find_operation)
+        pin.precondition, pin.is_at_the_end, pin.is_out_of_date = self._precondition, has_log, is_out_of_date
+        return pin
 
     @property
     def _wants_the_end(self) -> bool:

@@ -133,6 +133,12 @@ class Policies:
         self.operations = Operations()
         """The operations that some policy is for."""
         self._fingerprints: dict[str, str] | None = None
+        self._for_every: list[Policy] = []
+        self._by_operation: dict[str, list[Policy]] = {}
+        """Those for an operation that some policy is for, and for every one."""
+
+    def __bool__(self) -> bool:
+        return bool(self._all)
 
     def add(self, policy: Policy) -> None:
         """One more; the order in which they are declared is that of the suggestions."""
@@ -149,6 +155,11 @@ class Policies:
         """
         if self._fingerprints is None:
             self._all = [self._looked_at(one) for one in self._all]
+            self._for_every = [one for one in self._all if one.operation is None]
+            self._by_operation = {
+                name: [one for one in self._all if one.operation is None or one.operation.name == name]
+                for name in (one.name for one in self.operations)
+            }
             self._fingerprints = {
                 one.id: f"version {one.version}" if one.code is None else one.code.fingerprint
                 for one in self._all
@@ -157,8 +168,9 @@ class Policies:
 
     def concerning(self, operation: str | None) -> list[Policy]:
         """Those for every operation and for this one."""
-        self.look()
-        return [one for one in self._all if one.operation is None or one.operation.name == operation]
+        if self._fingerprints is None:
+            self.look()
+        return self._for_every if operation is None else self._by_operation.get(operation, self._for_every)
 
     def _looked_at(self, policy: Policy) -> Policy:
         """A policy with what its code shows. The log is told what it reads that is not tracked, or without need."""

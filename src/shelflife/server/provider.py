@@ -2,7 +2,6 @@
 
 import logging
 import math
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -14,6 +13,7 @@ import msgspec
 
 from shelflife.contract import Rule
 from shelflife.contract.messages import ReloadReport
+from shelflife.forks import Forked, mind_forks
 from shelflife.server.apps import Apps
 from shelflife.server.delta import Row
 from shelflife.server.disclosure import Disclosure
@@ -26,6 +26,7 @@ from shelflife.server.limits import ReloadBudget, ReloadLimits
 from shelflife.server.log import Log
 from shelflife.server.logs import log_at
 from shelflife.server.models import DICTIONARY, Reader
+from shelflife.server.operations import Operation
 from shelflife.server.pins import Pin
 from shelflife.server.policies import (
     Policies,
@@ -42,6 +43,7 @@ from shelflife.server.refreshing import Refresher, TableSource, read_source
 from shelflife.server.registry import Registry
 from shelflife.server.resting import ToldFixes
 from shelflife.server.signing import Signing
+from shelflife.server.stamps import NO_STAMP
 from shelflife.server.state import State
 from shelflife.server.wire import Level, WireFormat
 from shelflife.server.workers import worker_count
@@ -55,7 +57,7 @@ _LIMITS = ReloadLimits()
 _KINDS = {"wire": WireFormat, "limits": ReloadLimits, "signing": Signing, "disclosure": Disclosure}
 
 
-class Provider:
+class Provider(Forked):
     """Tables, rules and policies of one API, and how its answers are written."""
 
     def __init__(
@@ -123,8 +125,9 @@ class Provider:
         self.apps = Apps(self.policies)
         """The apps that it is installed in."""
         self.readers = SeenReaders()
-        self._ready_in = 0
-        """The process in which it is ready."""
+        self._has_begun = False
+        """Whether it is ready in this process, as far as its own policies and log go."""
+        mind_forks(self)
 
     def _check_settings(self, *, has_log: bool) -> None:
         """Refuse settings of the wrong kind, and those that do not go together."""
@@ -153,7 +156,11 @@ class Provider:
         """Let go of the log, until it is needed again."""
         self._refresher.stop()
         self.registry.close()
-        self._ready_in = 0  # whoever is served after this follows the log again
+        self._has_begun = False  # whoever is served after this follows the log again
+
+    def after_fork_in_child(self) -> None:
+        """Each process follows the log itself."""
+        self._has_begun = False
 
     def begin_life(self) -> None:
         """An app that has the contract starts. Every operation that is named must be there."""
@@ -163,7 +170,7 @@ class Provider:
     @property
     def is_ready(self) -> bool:
         """Whether requests can be served by this process without more ado."""
-        return self._ready_in == os.getpid() and self.apps.are_held
+        return self._has_begun and self.apps.are_held
 
     def be_ready(self) -> None:
         """Before requests are served, in each process anew: hold the policies to the app's routes, and to the log."""
@@ -173,14 +180,13 @@ class Provider:
         self.registry.declare_policies(self.policies.look())
         self.registry.follow()
         self._refresher.start()
-        is_new_here = self._ready_in != os.getpid()
-        if is_new_here and not self.registry.is_shared and (count := worker_count()) > 1:
+        if not self._has_begun and not self.registry.is_shared and (count := worker_count()) > 1:
             _log.warning(
                 "this is one of %d worker processes, and a reload reaches only one of them: give the provider a log,"
                 " as in Provider(..., log='state.db')",
                 count,
             )
-        self._ready_in = os.getpid()
+        self._has_begun = True
 
     def end_life(self) -> None:
         """An app that has the contract ends; the last one closes the provider."""
@@ -203,7 +209,7 @@ class Provider:
     def speaks_for(self, state: State) -> bool:
         """Whether the policies that run here are those of a state. Else whatever they say is of no position in the log."""
         does_speak = state.policies == self.policies.look()
-        if not does_speak and self._ready_in == os.getpid():
+        if not does_speak and self._has_begun:
             self.apps.warn_once(
                 "this process runs other policies than the log has, and tells no positions: other code was started after it;"
                 " if that was older code, start this one again"
@@ -213,6 +219,20 @@ class Provider:
     def root_of(self, root_path: str) -> str:
         """Where the contract lives, for an app that is mounted there."""
         return root_path.rstrip("/") if self._root is None else self._root.rstrip("/")
+
+    def plain_pin(self, find_operation: Callable[[], Operation | None]) -> Pin | None:
+        """What a request sees that says nothing to the contract, as most do not; None where more than the state at hand counts for it."""
+        registry = self.registry
+        if not (self._has_begun and self.apps.are_held and self.disclosure is None):
+            return None
+        if registry.is_shared and registry.is_out_of_date:
+            return None
+        state = registry.state
+        face: Face = state.faces.get(self.level) or face_of(state, self.level)
+        pin = Pin(state, face, face.stamp if self.level else NO_STAMP, find_operation)
+        if not self.policies:
+            pin.is_heard = False
+        return pin
 
     def face(self, state: State, headers: Mapping[str, str]) -> Face:
         """What a state shows to the client whose request has these headers, by lower-case name."""
@@ -246,8 +266,7 @@ class Provider:
 
         def register(function: PolicyFunction) -> PolicyFunction:
             self.policies.add(Policy.from_function(function, operation, version))
-            self._ready_in = 0
-            self.apps.are_held = False
+            self._has_begun = self.apps.are_held = False
             return function
 
         return register if function is None else register(function)
@@ -259,7 +278,7 @@ class Provider:
         """
         pin = self.pin
         given = Given(request) if pin is None else Given(request, pin.body, pin.asked_for)
-        found = self._violations(given, self.apps.operation_of(operation, pin), self.state)
+        found = self._violations(given, self.apps.operation_of(operation, pin), self.state, pin)
         if pin is not None:
             pin.has_checked, pin.has_violations = True, pin.has_violations or bool(found)
         return found
@@ -290,8 +309,8 @@ class Provider:
         operation is that of the request at hand; give it only where the app's routes cannot be seen. The first check of
         a request also judges its precondition, and raises `PreconditionFailed`.
         """
-        pin = self.pin
-        if pin is None:
+        pin = self.pinned.get()
+        if pin is None or pin.is_over:
             if self.apps:  # else no app has the contract, as in a test of policies
                 raise UsageError(
                     "check does not know its request here; in a thread of a handler, run it by asyncio.to_thread,"
@@ -303,7 +322,7 @@ class Provider:
         try:
             self._check(request, operation, pin.state, pin)
         except (Refusal, MalformedRequest, PolicyFailed) as failure:
-            pin.failures.append(failure)
+            pin.failures = (*pin.failures, failure)
             pin.has_violations = True
             raise
 
@@ -313,7 +332,7 @@ class Provider:
         """One more table, while the app runs. Whoever shares the log sees it when it has added it too."""
         self.registry.add_table(table, read_source(table, rows), version)
         self._refresher.add({table: rows})
-        if self._ready_in == os.getpid():
+        if self._has_begun:
             self._refresher.start()
 
     def refresh(self, table: str, version: str | None = None) -> ReloadReport:
@@ -328,20 +347,23 @@ class Provider:
             if pin.verdict == "failed":  # the fixes are for the request as it was without memory
                 violations: list[Violation] = []
                 with suppress(MalformedRequest, PolicyFailed):
-                    violations = self._violations(given.without(pin.precondition.was), concerned, state)
+                    violations = self._violations(given.without(pin.precondition.was), concerned, state, pin)
                 raise PreconditionFailed(violations, state)
-        if violations := self._violations(given, concerned, state):
+        if violations := self._violations(given, concerned, state, pin):
             raise Rejected(violations, state)
 
-    def _violations(self, given: Given, operation: str | None, state: State) -> list[Violation]:
+    def _violations(
+        self, given: Given, operation: str | None, state: State, pin: Pin | None
+    ) -> list[Violation]:
         views = self._views
         if views[0] is not state:
             views = self._views = (state, Tables(state))
         found = evaluate(self.policies.concerning(operation), given.fields, state, views[1], given.said)
         if found:
             self.told_fixes.note(found, state)
-        pin = self.pin
         if pin is not None:
             self.readers.note(pin, given, is_refused=bool(found))
+        if not found:
+            return found
         is_out_of_date = self.registry.is_out_of_date if pin is None else pin.is_out_of_date
         return [one.not_to_be_kept() for one in found] if is_out_of_date else found

@@ -184,12 +184,20 @@ class Request(_View, Mapping[str, Any]):
         self._path = path
 
     def __getitem__(self, name: str) -> Any:
+        if self._reads is None and type(name) is str:  # most requests are good, and pay for no call
+            value = self._fields.get(name)
+            if value is not None and type(value) in _SCALARS:
+                return value
         value = self._read(name)
         if value is None:
             raise KeyError(name)
         return value
 
     def get(self, name: str, default: Any = None) -> Any:
+        if self._reads is None and type(name) is str:
+            value = self._fields.get(name)
+            if value is not None and type(value) in _SCALARS:
+                return value
         value = self._read(name)
         return default if value is None else value
 
@@ -364,10 +372,11 @@ class TableView(_View, Mapping[str, RowView]):
 
     def get(self, key: Any, default: Any = None) -> Any:
         """The row under the key. A value that can be no key (a null, a list) is in no table."""
-        if type(key) is str and key in self._seen:
+        view = self._seen.get(key) if type(key) is str else None
+        if view is not None:
             if self._reads is not None:
-                self._reads.row(self._name, key)
-            return self._seen[key]
+                self._reads.row(self._name, view._key)
+            return view
         row_key = key_of(key)
         if row_key is None:
             return default
