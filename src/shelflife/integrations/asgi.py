@@ -6,7 +6,8 @@ A middleware knows little of the app, and stands before its login. If there is a
 from collections.abc import Collection
 
 from shelflife.integrations.under_contract import App, Scope, UnderContract, path_below_root, serve_call
-from shelflife.server.endpoints import AdminEndpoints, ContractEndpoints, Endpoints
+from shelflife.server.admin import AdminEndpoints
+from shelflife.server.endpoints import ContractEndpoints, Endpoints
 from shelflife.server.feed import Receive, Send
 from shelflife.server.operations import Operations
 from shelflife.server.provider import Provider

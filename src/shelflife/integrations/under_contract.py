@@ -91,6 +91,7 @@ class UnderContract:
             answer = error_answer(provider.wire, accept_of(scope), 400, str(error))
             await send_answer(send, answer, scope["method"])
             return None
+        pin.headers = partial(_headers_of, scope)
         response = _Response(pin, scope["method"], _send=send)
 
         async def received() -> AsgiMessage:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import Any, overload
 
@@ -41,6 +42,7 @@ from shelflife.server.reads import Tables
 from shelflife.server.refreshing import Refresher, TableSource, read_source
 from shelflife.server.registry import Registry
 from shelflife.server.resting import ToldFixes
+from shelflife.server.scoring import Clients, Scoring
 from shelflife.server.signing import Signing
 from shelflife.server.state import State
 from shelflife.server.wire import Level, WireFormat
@@ -52,7 +54,14 @@ _log = logging.getLogger("shelflife")
 _ROOT = re.compile(r"(https?://[^/\s]+)?(/[\x21-\x7e]*)?")
 _WIRE = WireFormat()
 _LIMITS = ReloadLimits()
-_KINDS = {"wire": WireFormat, "limits": ReloadLimits, "signing": Signing, "disclosure": Disclosure}
+_SCORING = Scoring()
+_KINDS = {
+    "wire": WireFormat,
+    "limits": ReloadLimits,
+    "signing": Signing,
+    "disclosure": Disclosure,
+    "scoring": Scoring,
+}
 
 
 class Provider:
@@ -71,6 +80,7 @@ class Provider:
         limits: ReloadLimits = _LIMITS,
         signing: Signing | None = None,
         disclosure: Disclosure | None = None,
+        scoring: Scoring | None = _SCORING,
         root: str | None = None,
         strict_policies: bool = False,
     ) -> None:
@@ -84,12 +94,13 @@ class Provider:
         its log goes on by what it knows, and vouches for that for `stale_for_s` seconds. `wire` says what goes on
         the wire, and `limits` what an operator may send. With `signing` states are signed; that needs a `log`, for
         their numbers must survive a restart.
-        With a `disclosure` clients are shown aliases in place of names and keys. `root` is where clients find the
+        With a `disclosure` clients are shown aliases in place of names and keys. With an `admin_token`, clients are scored by what
+        comes of their fixes; `scoring` says how they are named, and None turns that off. `root` is where clients find the
         contract, a path or a whole address, where the app cannot know: behind a gateway that strips a prefix.
         With `strict_policies` an app does not start when a policy reads what no version tells of, such as the clock.
         """
         self.admin_token, self.wire, self.limits = admin_token, wire, limits
-        self.signing, self.disclosure, self._root = signing, disclosure, root
+        self.signing, self.disclosure, self.scoring, self._root = signing, disclosure, scoring, root
         if not 0 < stale_for_s < math.inf:
             raise BadSetting(f"stale_for_s is a number of seconds above 0, not {stale_for_s!r}")
         self._check_settings(has_log=log is not None)
@@ -120,6 +131,11 @@ class Provider:
         """What the request at hand sees; set by the middleware."""
         self.told_fixes = ToldFixes()
         """What was told to clients of late, for operators who want to know what rests on a row."""
+        self.clients: Clients | None = None
+        """What is seen of clients; None where nobody could look at it."""
+        if scoring is not None and admin_token is not None:
+            self.clients = Clients(scoring, f"{admin_token} {self.registry.state.log_id}".encode())
+            self.registry.on_beat(partial(self.clients.meet, self.registry))
         self.apps = Apps(self.policies)
         """The apps that it is installed in."""
         self.readers = SeenReaders()
@@ -152,6 +168,8 @@ class Provider:
     def close(self) -> None:
         """Let go of the log, until it is needed again."""
         self._refresher.stop()
+        if self.clients is not None and self._ready_in == os.getpid():
+            self.clients.meet(self.registry, now=True)  # the last that the others hear
         self.registry.close()
         self._ready_in = 0  # whoever is served after this follows the log again
 
@@ -343,5 +361,7 @@ class Provider:
         pin = self.pin
         if pin is not None:
             self.readers.note(pin, given, is_refused=bool(found))
+            if self.clients is not None and pin.verdict != "failed":
+                self.clients.note(pin.headers, operation, given.fields, found, state)
         is_out_of_date = self.registry.is_out_of_date if pin is None else pin.is_out_of_date
         return [one.not_to_be_kept() for one in found] if is_out_of_date else found

@@ -8,6 +8,8 @@ from copy import deepcopy
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from shelflife.contract import Rule
 from shelflife.contract.errors import BadName
 from shelflife.contract.messages import ReloadReport, RulesReport, Workers
@@ -94,6 +96,18 @@ class Registry(Forked):
         """Have a function called after every change of the state, in the thread that made it."""
         self._on_change.append(told)
 
+    def on_beat(self, told: Callable[[], None]) -> None:
+        """Have a function called every half second or so, while a shared log is followed. It must not raise."""
+        self._keeper.on_beat.append(told)
+
+    def share(self, worker: str, seen: bytes, for_s: float) -> None:
+        """Tell the others that share the log what a worker has seen."""
+        self._log.share(worker, seen, for_s)
+
+    def shared(self) -> Mapping[str, bytes]:
+        """What each worker that shares the log has seen, as far as it has told."""
+        return self._log.shared()
+
     @property
     def is_cut_off(self) -> bool:
         """Whether it follows a log that it cannot read now."""
@@ -151,6 +165,7 @@ class Registry(Forked):
         remove: Iterable[str] = (),
         version: str | None = None,
         seen: Table | None = None,
+        by: str = "",
     ) -> ReloadReport:
         """Give a table its whole new `rows`, or `set` some rows and `remove` some keys.
 
@@ -158,6 +173,7 @@ class Registry(Forked):
         `version` the table bears it from now on, even when no row changed. Rows that were read from a source, when the
         table was as `seen`, count as those of the code: at the next start only what the code then has otherwise is set
         anew. If somebody else has changed the table since, they may have read something newer: then it is `Overtaken`.
+        `by` says who reloads it, for the log.
         """
         remove = list(remove)
         if (rows is None) == (set is None and not remove):
@@ -183,7 +199,7 @@ class Registry(Forked):
                 declared[name] = digests_of(table.rows.after(delta))
             return Change(tables={name: change}) if is_change else None, _report(name, change)
 
-        return self._change(reloading, declared)
+        return self._change(reloading, declared, by)
 
     def add_table(self, name: str, rows: Mapping[str, Row], version: str | None = None) -> None:
         """One more table. Where the log has it already, as from another worker, it is declared anew."""
@@ -210,6 +226,7 @@ class Registry(Forked):
         *,
         add: Iterable[Rule] = (),
         remove: Iterable[Rule] = (),
+        by: str = "",
     ) -> RulesReport:
         """Put all the `rules` in the place of the old ones, or `add` some and `remove` some."""
         add, remove = list(add), list(remove)
@@ -228,7 +245,7 @@ class Registry(Forked):
             )
             return Change(rules=RulesChange(added, removed)) if new != old else None, report
 
-        return self._change(reloading)
+        return self._change(reloading, by=by)
 
     def declare_policies(self, fingerprints: Mapping[str, str]) -> None:
         """These policies hold from now on."""
@@ -266,7 +283,10 @@ class Registry(Forked):
         self._keeper.forget()
 
     def _change(
-        self, make: Callable[[State], tuple[Change | None, Report]], declared: Declared = MappingProxyType({})
+        self,
+        make: Callable[[State], tuple[Change | None, Report]],
+        declared: Declared = MappingProxyType({}),
+        by: str = "",
     ) -> Report:
         """Append a change to the log, and go on to the state that it leads to. What is reported of it is handed on.
 
@@ -279,7 +299,7 @@ class Registry(Forked):
                 change, report = make(self.state)
                 if change is None:
                     return report
-                entry = self.state.entry(change)
+                entry = replace(self.state.entry(change), at=time.time(), by=by)
                 after = self.state.after(entry, self._names)
                 if self._log.append(entry, after, declared):
                     self._make_current(after)
