@@ -26,7 +26,7 @@ PUBLIC = {
     "shelflife.client.events": set(
         "Alerted Applied Distrusted Event Evicted Ignored LogLost Reason Refused Restamped StoreFailed Stored Suspected Unjudged".split()
     ),
-    "shelflife.integrations.asgi": {"ContractMiddleware", "contract_app"},
+    "shelflife.integrations.asgi": {"ContractMiddleware", "admin_app", "contract_app"},
     "shelflife.integrations.wsgi": {"ContractMiddleware", "contract_app"},
     "shelflife.integrations.flask": {"install"},
     "shelflife.integrations.django": {"RefusalsAnswered", "contract_urls"},

@@ -4,7 +4,7 @@ import hashlib
 import hmac
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 
@@ -13,7 +13,6 @@ import msgspec
 from shelflife.contract.messages import RefreshTable, ReloadReport, ReloadRules, ReloadTable, RulesReport
 from shelflife.contract.names import shown, split_node_id
 from shelflife.server.endpoints import (
-    NO_STORE,
     READ,
     CallRefused,
     Endpoint,
@@ -21,24 +20,24 @@ from shelflife.server.endpoints import (
     Endpoints,
     query_of,
     read_message,
+    wants_events,
 )
 from shelflife.server.errors import LogError, UnknownTable
 from shelflife.server.feedback import JSON, Answer
 from shelflife.server.graph import graph_of
+from shelflife.server.operating import views_of
+from shelflife.server.page import page_of
 from shelflife.server.provider import Provider
 from shelflife.server.wire import Level
 
-__all__ = ["FOR_OPERATORS", "AdminEndpoints"]
+__all__ = ["AdminEndpoints"]
 
 RELOAD_TABLE_PATH = "/admin/reload-table"
 REFRESH_TABLE_PATH = "/admin/refresh-table"
 RELOAD_RULES_PATH = "/admin/reload-rules"
 GRAPH_PATH = "/admin/graph"
 RESTING_PATH = "/admin/resting"
-CLIENTS_PATH = "/admin/clients"
-
-FOR_OPERATORS = frozenset({CLIENTS_PATH})
-"""What is there for an operator to look at, and is no part of the protocol."""
+FEED_PATH = "/admin/changes"
 
 _MOST_WAITING = 2
 """So many reloads at most wait at the same time until all workers have them."""
@@ -53,17 +52,32 @@ class AdminEndpoints(Endpoints):
         super().__init__(provider, provider.limits.most_bytes, "; send a change instead")
         self._being_read: set[str] = set()
         self._waiting = threading.BoundedSemaphore(_MOST_WAITING)
+        self._open: Mapping[str, Endpoint] = {}
+        """What anybody may see: the operator's page, before anything is in it."""
         if provider.admin_token is not None:
             self.by_path[RELOAD_TABLE_PATH] = Endpoint(("POST",), self._reload_table)
             self.by_path[REFRESH_TABLE_PATH] = Endpoint(("POST",), self._refresh_table)
             self.by_path[RELOAD_RULES_PATH] = Endpoint(("POST",), self._reload_rules)
             self.by_path[RESTING_PATH] = Endpoint(READ, self._resting)
-            if provider.clients is not None:
-                self.by_path[CLIENTS_PATH] = Endpoint(READ, self._clients)
+            self.by_path |= views_of(provider)
+            self.by_path[FEED_PATH] = Endpoint(READ, self._no_feed)
+            self._open = page_of(provider)
+            self.by_path |= self._open
             if provider.level >= Level.GRAPH:
                 self.by_path[GRAPH_PATH] = Endpoint(READ, self._graph)
 
+    def is_for_the_feed(self, call: EndpointCall) -> bool:
+        """Whether an operator asks to be told of every change, and there is room for another listener."""
+        is_asked_for = call.path == FEED_PATH and wants_events(call)
+        has_room = is_asked_for and not call.holds_thread and not self.provider.feed.is_full
+        return has_room and self.admit(call) is None
+
+    def _no_feed(self, call: EndpointCall) -> Answer:
+        raise CallRefused(406, "ask with Accept: text/event-stream; under WSGI there is no feed")
+
     def _authorize(self, call: EndpointCall) -> None:
+        if call.path in self._open:
+            return
         scheme, _, token = call.headers.get("authorization", "").partition(" ")
         is_right = hmac.compare_digest(_digest(token.strip()), _digest(self.provider.admin_token or ""))
         if scheme.lower() != "bearer" or not is_right:
@@ -75,7 +89,8 @@ class AdminEndpoints(Endpoints):
         is_whole = message.rows is not msgspec.UNSET
         rows, some = (message.rows or {}, None) if is_whole else (None, message.set or {})
         reload = partial(self.provider.registry.reload_table, message.table, rows, version=message.version)
-        return self._reloaded(partial(reload, set=some, remove=message.remove or ()), message.wait_s)
+        reload = partial(reload, set=some, remove=message.remove or (), by=message.by)
+        return self._reloaded(reload, message.wait_s)
 
     def _refresh_table(self, call: EndpointCall) -> Answer:
         message, being_read = read_message(call.body, RefreshTable), self._being_read
@@ -86,7 +101,7 @@ class AdminEndpoints(Endpoints):
             raise CallRefused(503, sentence, Retry_After="5")
         being_read.add(message.table)
         try:
-            refresh = partial(self.provider.refresh, message.table, message.version)
+            refresh = partial(self.provider.refresh, message.table, message.version, by=message.by)
             return self._reloaded(refresh, message.wait_s)
         finally:
             being_read.discard(message.table)
@@ -95,7 +110,7 @@ class AdminEndpoints(Endpoints):
         message = read_message(call.body, ReloadRules)
         rules, reload = message.rules or (), self.provider.registry.reload_rules
         given = None if message.rules is msgspec.UNSET else rules
-        reload = partial(reload, given, add=message.add or (), remove=message.remove or ())
+        reload = partial(reload, given, add=message.add or (), remove=message.remove or (), by=message.by)
         return self._reloaded(reload, message.wait_s)
 
     def _reloaded(
@@ -141,12 +156,6 @@ class AdminEndpoints(Endpoints):
         if table not in state.tables:
             raise UnknownTable(table)
         return Answer(200, JSON, _encode(provider.told_fixes.resting_on(table, key, state)))
-
-    def _clients(self, call: EndpointCall) -> Answer:
-        clients = self.provider.clients
-        assert clients is not None  # noqa: S101 - there is no such endpoint without
-        scores, _ = clients.scores(clients.others(self.provider.registry))
-        return Answer(200, JSON, _encode({"clients": scores}), (NO_STORE,))
 
     def _graph(self, call: EndpointCall) -> Answer:
         state = self.provider.state

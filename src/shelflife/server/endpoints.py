@@ -42,6 +42,7 @@ __all__ = [
     "Endpoints",
     "query_of",
     "read_message",
+    "wants_events",
 ]
 
 STATE_PATH = "/contract/state"
@@ -157,7 +158,7 @@ class Endpoints:
 
     def is_for_the_feed(self, call: EndpointCall) -> bool:
         """Whether a call asks for the change feed, and there is room for another listener."""
-        is_asked_for = call.path in self.by_path and _wants_events(call)
+        is_asked_for = call.path == CHANGES_PATH and call.path in self.by_path and wants_events(call)
         return is_asked_for and not call.holds_thread and not self.provider.feed.is_full
 
     def _authorize(self, call: EndpointCall) -> None:
@@ -193,9 +194,9 @@ class ContractEndpoints(Endpoints):
         return Answer(200, JSON, b"{" + face.stamp.members + b"}", headers)
 
     def _changes(self, call: EndpointCall) -> Answer:
-        if _wants_events(call) and call.holds_thread:
+        if wants_events(call) and call.holds_thread:
             raise CallRefused(406, _NO_FEED)
-        if _wants_events(call):
+        if wants_events(call):
             raise CallRefused(503, "there are too many listeners; try again later", Retry_After="30")
         asked = query_of(call, "since", "rules", "from", "nonce")
         if "from" in asked:
@@ -326,9 +327,9 @@ def _with_vary(face: Face, *headers: tuple[str, str]) -> tuple[tuple[str, str], 
     return (*headers, ("Vary", face.vary)) if face.vary else headers
 
 
-def _wants_events(call: EndpointCall) -> bool:
-    is_asked_for = "text/event-stream" in call.headers.get("accept", "")
-    return is_asked_for and (call.method, call.path) == ("GET", CHANGES_PATH)
+def wants_events(call: EndpointCall) -> bool:
+    """Whether a call asks to be told of changes as they come."""
+    return call.method == "GET" and "text/event-stream" in call.headers.get("accept", "")
 
 
 def _names_tag(if_none_match: str, tag: str) -> bool:

@@ -81,6 +81,7 @@ class Provider:
         signing: Signing | None = None,
         disclosure: Disclosure | None = None,
         scoring: Scoring | None = _SCORING,
+        admin_page: str | None = "/admin/",
         root: str | None = None,
         strict_policies: bool = False,
     ) -> None:
@@ -95,7 +96,7 @@ class Provider:
         the wire, and `limits` what an operator may send. With `signing` states are signed; that needs a `log`, for
         their numbers must survive a restart.
         With a `disclosure` clients are shown aliases in place of names and keys. With an `admin_token`, clients are scored by what
-        comes of their fixes; `scoring` says how they are named, and None turns that off. `root` is where clients find the
+        comes of their fixes; `scoring` says how they are named, and None turns that off. The operator's page is at `admin_page`; None for none. `root` is where clients find the
         contract, a path or a whole address, where the app cannot know: behind a gateway that strips a prefix.
         With `strict_policies` an app does not start when a policy reads what no version tells of, such as the clock.
         """
@@ -104,6 +105,12 @@ class Provider:
         if not 0 < stale_for_s < math.inf:
             raise BadSetting(f"stale_for_s is a number of seconds above 0, not {stale_for_s!r}")
         self._check_settings(has_log=log is not None)
+        if admin_page is not None and not re.fullmatch(r"/([\w.~-]+/)*", admin_page, re.ASCII):
+            raise BadSetting(
+                f"admin_page is a path that ends with a slash, such as /operator/, not {admin_page!r}"
+            )
+        self.admin_page = admin_page
+        """The path of the operator's page; None for none."""
         self.level = Level(wire.level)
         """What goes on the wire."""
         self.reload_budget = None if limits.per_minute is None else ReloadBudget(limits.per_minute)
@@ -334,9 +341,9 @@ class Provider:
         if self._ready_in == os.getpid():
             self._refresher.start()
 
-    def refresh(self, table: str, version: str | None = None) -> ReloadReport:
-        """Read a table again from its source, and reload it."""
-        return self._refresher.refresh(table, version)
+    def refresh(self, table: str, version: str | None = None, *, by: str = "") -> ReloadReport:
+        """Read a table again from its source, and reload it. `by` says who does, for the log."""
+        return self._refresher.refresh(table, version, by)
 
     def _check(self, request: Any, operation: str | None, state: State, pin: Pin | None) -> None:
         given = Given(request) if pin is None else Given(request, pin.body, pin.asked_for)

@@ -175,31 +175,33 @@ class Registry(Forked):
         anew. If somebody else has changed the table since, they may have read something newer: then it is `Overtaken`.
         `by` says who reloads it, for the log.
         """
-        remove = list(remove)
-        if (rows is None) == (set is None and not remove):
-            raise ReloadRefused("a reload takes either rows, or set and remove")
-        if version is not None:
-            _check_given(version)
         declared: dict[str, Mapping[str, str]] = {}
+        remove = list(remove)
 
         def reloading(state: State) -> tuple[Change | None, ReloadReport]:
-            table = state.tables.get(name)
-            if table is None:
-                raise UnknownTable(name)
+            change = _reload_of(state, name, rows, set, remove, version)
+            table = state.tables[name]
             if seen is not None and table is not seen:  # its version may have come again meanwhile
                 raise Overtaken(f"others have changed the table {name} since it was read")
-            delta = (
-                clean_delta(name, table.rows, rows)
-                if rows is not None
-                else _delta_of(table, set or {}, remove)
-            )
-            change = table_change(state, table, delta, version)
             is_change = change.version != change.old_version
             if is_change and seen is not None and self.is_shared:
-                declared[name] = digests_of(table.rows.after(delta))
+                declared[name] = digests_of(table.rows.after(change.delta))
             return Change(tables={name: change}) if is_change else None, _report(name, change)
 
         return self._change(reloading, declared, by)
+
+    def preview_table(
+        self,
+        name: str,
+        rows: Mapping[str, Any] | None = None,
+        *,
+        set: Mapping[str, Any] | None = None,
+        remove: Iterable[str] = (),
+        version: str | None = None,
+    ) -> tuple[ReloadReport, Delta]:
+        """What `reload_table` would report, and the rows before and after. Nothing is changed."""
+        change = _reload_of(self.state, name, rows, set, list(remove), version)
+        return _report(name, change), change.delta
 
     def add_table(self, name: str, rows: Mapping[str, Row], version: str | None = None) -> None:
         """One more table. Where the log has it already, as from another worker, it is declared anew."""
@@ -334,6 +336,26 @@ def _changed_rules(old: RuleSet, add: list[Rule], remove: list[Rule]) -> RuleSet
     if missing := [rule for rule in remove if rule not in {*old}]:
         raise ReloadRefused(f"no rule {missing[0].id} like that is declared")
     return old.changed([rule for rule in add if rule not in {*old} - {*remove}], remove)
+
+
+def _reload_of(
+    state: State,
+    name: str,
+    rows: Mapping[str, Any] | None,
+    set: Mapping[str, Any] | None,
+    remove: list[str],
+    version: str | None,
+) -> TableChange:
+    """What a reload comes to in a state."""
+    if (rows is None) == (set is None and not remove):
+        raise ReloadRefused("a reload takes either rows, or set and remove")
+    if version is not None:
+        _check_given(version)
+    table = state.tables.get(name)
+    if table is None:
+        raise UnknownTable(name)
+    delta = clean_delta(name, table.rows, rows) if rows is not None else _delta_of(table, set or {}, remove)
+    return table_change(state, table, delta, version)
 
 
 def _delta_of(table: Table, rows: Mapping[str, Any], remove: list[str]) -> Delta:
