@@ -1,7 +1,7 @@
 """Watching clients: what each of them makes of the fixes that it is given, as far as a server sees that.
 
 Nothing of a request is kept but digests with a key. What is kept is bounded, and so is the time that it takes: when there are too many
-requests in a second, the rest of them are not looked at.
+requests, some of them are not looked at.
 """
 
 import hashlib
@@ -37,7 +37,10 @@ _MOST_CELLS = 8
 _MOST_VALUES = 8
 _MOST_SHAPES = 64
 _MOST_POLICIES = 512
-_MOST_A_SECOND = 200
+_MOST_AT_ONCE = 1000
+_MOST_A_SECOND = 50
+"""So many requests are looked at in the long run. It bounds what it costs a busy server; a quiet one sees all of them."""
+
 _SHARED_EVERY_S = 2.0
 _SHARED_FOR_S = 3600.0
 """So long others count with what a worker has seen that has ended."""
@@ -74,6 +77,7 @@ class Clients(Forked):
     def after_fork_in_child(self) -> None:
         """Begin with nothing: what the parent has seen is the parent's."""
         self._lock = threading.Lock()
+        self._noted_at, self._left = 0.0, float(_MOST_AT_ONCE)
         self._begin("")
 
     def _begin(self, log_id: str) -> None:
@@ -91,7 +95,6 @@ class Clients(Forked):
         self._moved: dict[str, tuple[int, float]] = {}
         """When each table has moved last: where in the log, and at which time."""
         self._looked_at = 0
-        self._second, self._left = 0, _MOST_A_SECOND
         self._is_changed = False
         """Whether something was seen since it was last shared."""
 
@@ -107,9 +110,9 @@ class Clients(Forked):
         if not found and not self._shapes:
             return
         now = self._clock()
-        if int(now) != self._second:
-            self._second, self._left = int(now), _MOST_A_SECOND
-        if self._left <= 0:
+        self._left = min(_MOST_AT_ONCE, self._left + max(0.0, now - self._noted_at) * _MOST_A_SECOND)
+        self._noted_at = now
+        if self._left < 1:
             return
         self._left -= 1
         try:
