@@ -7,6 +7,8 @@ READY := .venv/.ready
 VENDORS := tests/lab/vendors
 STANDINS := $(VENDORS)/node_modules/.package-lock.json
 AGENTS_READY := .venv/.agents-ready
+BROWSER := tests/browser
+BROWSER_READY := $(BROWSER)/unpacked/chromium
 PEERS := tests/agents/peers
 PEERS_READY := $(PEERS)/node_modules/.package-lock.json
 FRAMEWORKS := langchain openai-agents pydantic-ai claude-agent-sdk fastmcp flask django  # extras that the group agents brings, and no demo needs
@@ -19,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE  # the tests start hundreds of processes, and n
 help:  ## Show what there is to make
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 13
 
-setup: $(READY) $(AGENTS_READY) $(STANDINS)  ## Do only the set-up, into .venv
+setup: $(READY) $(AGENTS_READY) $(STANDINS) $(BROWSER_READY)  ## Do only the set-up, into .venv
 
 $(READY): requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "No Python 3.11 or newer was found; install one, or say make PYTHON=/path/to/python."; exit 1; }
@@ -29,8 +31,12 @@ $(READY): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $(READY)
 
-$(STANDINS) $(PEERS_READY): %/node_modules/.package-lock.json: %/package-lock.json | $(READY)
+$(STANDINS) $(PEERS_READY) $(BROWSER)/node_modules/.package-lock.json: %/node_modules/.package-lock.json: %/package-lock.json | $(READY)
 	@cd $* && $(CURDIR)/$(BIN)/npm ci --loglevel=error --no-audit --no-fund >/dev/null
+	@touch $@
+
+$(BROWSER_READY): $(BROWSER)/node_modules/.package-lock.json
+	@cd $(BROWSER) && $(CURDIR)/$(BIN)/node unpack.mjs
 	@touch $@
 
 demo: $(READY)  ## The story of one fix, then the paper's evaluation beside ours
@@ -41,7 +47,7 @@ $(AGENTS_READY): $(READY) tests/agents/requirements.lock
 	@$(BIN)/python -m pip install --quiet --require-hashes --requirement tests/agents/requirements.lock
 	@touch $(AGENTS_READY)
 
-test: $(READY) $(AGENTS_READY) $(STANDINS)  ## Run the whole suite
+test: $(READY) $(AGENTS_READY) $(STANDINS) $(BROWSER_READY)  ## Run the whole suite
 	@$(BIN)/pytest --numprocesses=3 -q  # on two cores too: much of it waits for real servers
 
 test-extras: $(READY) $(AGENTS_READY) $(PEERS_READY)  ## Run what needs more than the suite: fresh environments for the extras, MCP's own programs and its conformance suite
@@ -54,7 +60,7 @@ check: $(READY) $(AGENTS_READY)  ## Check format, lint, types (the documents' to
 	@$(BIN)/mypy
 	@$(BIN)/python -m tests.document_programs
 	@$(BIN)/lint-imports --no-cache
-	@! grep -n '://' requirements.lock tests/agents/requirements.lock benchmarks/requirements.lock $(VENDORS)/package-lock.json $(PEERS)/package-lock.json || { echo "a lock names an address"; exit 1; }
+	@! grep -n '://' requirements.lock tests/agents/requirements.lock benchmarks/requirements.lock $(VENDORS)/package-lock.json $(PEERS)/package-lock.json $(BROWSER)/package-lock.json || { echo "a lock names an address"; exit 1; }
 
 format: $(READY)  ## Put the code into its format
 	@$(BIN)/ruff format .
@@ -84,8 +90,8 @@ lock: $(READY)  ## Resolve the dependencies anew (needs uv)
 	uv export --quiet --all-groups --no-group bench --no-group agents --all-extras $(FRAMEWORKS:%=--no-extra %) --no-header --no-emit-project --output-file requirements.lock
 	uv export --quiet --only-group agents --no-header --no-emit-project --output-file tests/agents/requirements.lock
 	uv export --quiet --only-group bench --no-header --no-emit-project --output-file benchmarks/requirements.lock
-	for folder in $(VENDORS) $(PEERS); do (cd $$folder && $(CURDIR)/$(BIN)/npm install --package-lock-only --loglevel=error --no-audit --no-fund); done
-	$(BIN)/python -m tests.npm_locks $(VENDORS) $(PEERS)
+	for folder in $(VENDORS) $(PEERS) $(BROWSER); do (cd $$folder && $(CURDIR)/$(BIN)/npm install --package-lock-only --loglevel=error --no-audit --no-fund); done
+	$(BIN)/python -m tests.npm_locks $(VENDORS) $(PEERS) $(BROWSER)
 
 clean:  ## Remove everything that was made
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist shelflife-demo $(VENDORS)/node_modules $(PEERS)/node_modules
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist shelflife-demo $(VENDORS)/node_modules $(PEERS)/node_modules $(BROWSER)/node_modules $(BROWSER)/unpacked

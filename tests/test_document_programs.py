@@ -182,6 +182,19 @@ def test_the_guide_puts_one_provider_into_any_framework(module, folder):
         assert client.get("/admin/graph", headers={"Authorization": "Bearer change-me"}).is_success
 
 
+@pytest.mark.runs("operators.py")
+def test_the_guide_serves_the_operators_page_alone(folder):
+    with calling(importlib.import_module("operators").app) as client:
+        assert "Admin token" in client.get("/admin/").text
+        assert client.get("/admin/overview", headers={"Authorization": "Bearer change-me"}).is_success
+
+
+@pytest.mark.runs("watched.py")
+def test_the_guide_names_the_clients_that_are_scored(folder):
+    scoring = importlib.import_module("watched").provider.scoring
+    assert [scoring.client(headers) for headers in ({"x-customer": "ada"}, {})] == ["ada", "anonymous"]
+
+
 @pytest.mark.runs("flask_orders.py", "wsgi_orders.py")
 @pytest.mark.parametrize(("module", "name"), [("flask_orders", "app"), ("wsgi_orders", "application")])
 def test_the_guide_puts_the_same_provider_into_wsgi_apps(module, name, folder):

@@ -14,7 +14,7 @@ PUBLIC = {
         " TableChanges same_json split_node_id".split()
     ),
     "shelflife.server": set(
-        "BadRow BadRule BadSetting Disclosure Fix Level MalformedRequest PolicyFailed PreconditionFailed Provider Registry Rejected ReloadLimits ReloadRefused ReloadReport Request RowView Rule ServerError Signing SourceError"
+        "BadRow BadRule BadSetting Disclosure Fix Level MalformedRequest PolicyFailed PreconditionFailed Provider Registry Rejected ReloadLimits ReloadRefused ReloadReport Request RowView Rule Scoring ServerError Signing SourceError"
         " State SqliteLog LogError TableSource TableView Tables UnknownTable UsageError VersionTaken Violation WireFormat"
         " csv_file every fix json_file sql_query toml_file".split()
     ),
@@ -26,7 +26,7 @@ PUBLIC = {
     "shelflife.client.events": set(
         "Alerted Applied Distrusted Event Evicted Ignored LogLost Reason Refused Restamped StoreFailed Stored Suspected Unjudged".split()
     ),
-    "shelflife.integrations.asgi": {"ContractMiddleware", "contract_app"},
+    "shelflife.integrations.asgi": {"ContractMiddleware", "admin_app", "contract_app"},
     "shelflife.integrations.wsgi": {"ContractMiddleware", "contract_app"},
     "shelflife.integrations.flask": {"install"},
     "shelflife.integrations.django": {"RefusalsAnswered", "contract_urls"},

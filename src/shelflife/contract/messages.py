@@ -153,6 +153,7 @@ class ErrorMessage(msgspec.Struct, frozen=True, kw_only=True):
     """One sentence that says what is wrong."""
 
 
+_Name = Annotated[str, msgspec.Meta(max_length=100)]
 _WaitS = Annotated[float, msgspec.Meta(ge=0, le=30)]
 """For how many seconds at most a reload is answered later, so that all workers have it."""
 
@@ -186,6 +187,9 @@ class ReloadTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     wait_s: _WaitS | UnsetType = UNSET
     """Answer when all workers have it, or after so many seconds."""
 
+    by: _Name = ""
+    """Who reloads, for the log."""
+
     def __post_init__(self) -> None:
         if (self.rows is UNSET) == (self.set is UNSET is self.remove):
             raise BadMessage(
@@ -202,6 +206,9 @@ class RefreshTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     wait_s: _WaitS | UnsetType = UNSET
     """Answer when all workers have it, or after so many seconds."""
+
+    by: _Name = ""
+    """Who reloads, for the log."""
 
 
 class ReloadReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -235,6 +242,9 @@ class ReloadRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     wait_s: _WaitS | UnsetType = UNSET
     """Answer when all workers have it, or after so many seconds."""
+
+    by: _Name = ""
+    """Who reloads, for the log."""
 
     def __post_init__(self) -> None:
         if (self.rules is UNSET) == (self.add is UNSET is self.remove):

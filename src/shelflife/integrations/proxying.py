@@ -33,7 +33,8 @@ from shelflife.integrations.upstreams import (
     why_refused,
 )
 from shelflife.server import MalformedRequest, PolicyFailed, Provider, Rejected, UsageError, Violation
-from shelflife.server.endpoints import AdminEndpoints, ContractEndpoints
+from shelflife.server.admin import AdminEndpoints
+from shelflife.server.endpoints import ContractEndpoints
 from shelflife.server.feed import Receive, Send
 from shelflife.server.feedback import error_answer, feedback_members, stamped
 from shelflife.server.operations import Operation

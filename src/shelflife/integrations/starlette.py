@@ -12,7 +12,8 @@ from shelflife.extras import needing
 from shelflife.integrations.asgi import EndpointsFirst
 from shelflife.integrations.under_contract import Scope, UnderContract, answer_call
 from shelflife.server import Provider, UsageError
-from shelflife.server.endpoints import AdminEndpoints, ContractEndpoints
+from shelflife.server.admin import AdminEndpoints
+from shelflife.server.endpoints import ContractEndpoints
 from shelflife.server.models import DICTIONARY, Reader
 from shelflife.server.operations import Operation, Operations
 

@@ -86,6 +86,8 @@ class UnderContract:
             answer = error_answer(provider.wire, accept_of(scope), 400, str(error))
             await send_answer(send, answer, scope["method"])
             return
+        if provider.clients is not None:
+            pin.headers = partial(_headers_of, scope)
         response = _Response(pin, scope["method"], send)
         token = provider.pinned.set(pin)
         try:

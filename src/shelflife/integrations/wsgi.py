@@ -5,6 +5,7 @@ change feed under WSGI: it would hold a thread for each listener.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sized
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -16,7 +17,8 @@ from shelflife.integrations.stamping import (
     headers_of_answer,
     warn_of_what_went_unheard,
 )
-from shelflife.server.endpoints import AdminEndpoints, ContractEndpoints, EndpointCall, Endpoints
+from shelflife.server.admin import AdminEndpoints
+from shelflife.server.endpoints import ContractEndpoints, EndpointCall, Endpoints
 from shelflife.server.feedback import Answer, error_answer, title_of
 from shelflife.server.operations import Operation, Operations
 from shelflife.server.pinning import Incoming, answer_to
@@ -101,6 +103,7 @@ class UnderContract:
         except BadMessage as error:  # a precondition that cannot be understood cannot be honoured
             answer = error_answer(self._provider.wire, environ.get("HTTP_ACCEPT", ""), 400, str(error))
             return _answered(answer, environ, start_response)
+        pin.headers = partial(_headers_of, environ)
         if "wsgi.input" in environ:
             environ["wsgi.input"] = _Heard(environ["wsgi.input"], pin)
         return _Response(self._provider, pin, environ, start_response).of(self.app)

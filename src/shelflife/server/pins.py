@@ -71,6 +71,9 @@ class Pin:
         self.listening: Listening | None = None
         """Set by the endpoint of the feed, which begins once the app is done."""
 
+    headers: Callable[[], Mapping[str, str]] = dict
+    """The headers of the request, by lower-case name, for whoever wants to know who is asking. Most requests need none of them."""
+
     def failure_in(self, error: BaseException) -> Exception | None:
         """What `check` has raised for this request, if nothing else came out of the app. A task group puts it into a group."""
         by_id = {id(failure): failure for failure in self.failures}

@@ -166,6 +166,10 @@ class Policies:
             }
         return self._fingerprints
 
+    def all(self) -> list[Policy]:
+        """All of them, in the order in which they are declared."""
+        return [*self._all]
+
     def concerning(self, operation: str | None) -> list[Policy]:
         """Those for every operation and for this one."""
         if self._fingerprints is None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import Any, overload
 
@@ -42,6 +43,7 @@ from shelflife.server.reads import Tables
 from shelflife.server.refreshing import Refresher, TableSource, read_source
 from shelflife.server.registry import Registry
 from shelflife.server.resting import ToldFixes
+from shelflife.server.scoring import Clients, Scoring
 from shelflife.server.signing import Signing
 from shelflife.server.stamps import NO_STAMP
 from shelflife.server.state import State
@@ -54,7 +56,14 @@ _log = logging.getLogger("shelflife")
 _ROOT = re.compile(r"(https?://[^/\s]+)?(/[\x21-\x7e]*)?")
 _WIRE = WireFormat()
 _LIMITS = ReloadLimits()
-_KINDS = {"wire": WireFormat, "limits": ReloadLimits, "signing": Signing, "disclosure": Disclosure}
+_SCORING = Scoring()
+_KINDS = {
+    "wire": WireFormat,
+    "limits": ReloadLimits,
+    "signing": Signing,
+    "disclosure": Disclosure,
+    "scoring": Scoring,
+}
 
 
 class Provider(Forked):
@@ -73,6 +82,8 @@ class Provider(Forked):
         limits: ReloadLimits = _LIMITS,
         signing: Signing | None = None,
         disclosure: Disclosure | None = None,
+        scoring: Scoring | None = _SCORING,
+        admin_page: str | None = "/admin/",
         root: str | None = None,
         strict_policies: bool = False,
     ) -> None:
@@ -86,15 +97,22 @@ class Provider(Forked):
         its log goes on by what it knows, and vouches for that for `stale_for_s` seconds. `wire` says what goes on
         the wire, and `limits` what an operator may send. With `signing` states are signed; that needs a `log`, for
         their numbers must survive a restart.
-        With a `disclosure` clients are shown aliases in place of names and keys. `root` is where clients find the
+        With a `disclosure` clients are shown aliases in place of names and keys. With an `admin_token`, clients are scored by what
+        comes of their fixes; `scoring` says how they are named, and None turns that off. The operator's page is at `admin_page`; None for none. `root` is where clients find the
         contract, a path or a whole address, where the app cannot know: behind a gateway that strips a prefix.
         With `strict_policies` an app does not start when a policy reads what no version tells of, such as the clock.
         """
         self.admin_token, self.wire, self.limits = admin_token, wire, limits
-        self.signing, self.disclosure, self._root = signing, disclosure, root
+        self.signing, self.disclosure, self.scoring, self._root = signing, disclosure, scoring, root
         if not 0 < stale_for_s < math.inf:
             raise BadSetting(f"stale_for_s is a number of seconds above 0, not {stale_for_s!r}")
         self._check_settings(has_log=log is not None)
+        if admin_page is not None and not re.fullmatch(r"/([\w.~-]+/)*", admin_page, re.ASCII):
+            raise BadSetting(
+                f"admin_page is a path that ends with a slash, such as /operator/, not {admin_page!r}"
+            )
+        self.admin_page = admin_page
+        """The path of the operator's page; None for none."""
         self.level = Level(wire.level)
         """What goes on the wire."""
         self.reload_budget = None if limits.per_minute is None else ReloadBudget(limits.per_minute)
@@ -122,6 +140,11 @@ class Provider(Forked):
         """What the request at hand sees; set by the middleware."""
         self.told_fixes = ToldFixes()
         """What was told to clients of late, for operators who want to know what rests on a row."""
+        self.clients: Clients | None = None
+        """What is seen of clients; None where nobody could look at it."""
+        if scoring is not None and admin_token is not None:
+            self.clients = Clients(scoring, f"{admin_token} {self.registry.state.log_id}".encode())
+            self.registry.on_beat(partial(self.clients.meet, self.registry))
         self.apps = Apps(self.policies)
         """The apps that it is installed in."""
         self.readers = SeenReaders()
@@ -155,6 +178,8 @@ class Provider(Forked):
     def close(self) -> None:
         """Let go of the log, until it is needed again."""
         self._refresher.stop()
+        if self.clients is not None and self._has_begun:
+            self.clients.meet(self.registry, now=True)  # the last that the others hear
         self.registry.close()
         self._has_begun = False  # whoever is served after this follows the log again
 
@@ -335,9 +360,9 @@ class Provider(Forked):
         if self._has_begun:
             self._refresher.start()
 
-    def refresh(self, table: str, version: str | None = None) -> ReloadReport:
-        """Read a table again from its source, and reload it."""
-        return self._refresher.refresh(table, version)
+    def refresh(self, table: str, version: str | None = None, *, by: str = "") -> ReloadReport:
+        """Read a table again from its source, and reload it. `by` says who does, for the log."""
+        return self._refresher.refresh(table, version, by)
 
     def _check(self, request: Any, operation: str | None, state: State, pin: Pin | None) -> None:
         given = Given(request) if pin is None else Given(request, pin.body, pin.asked_for)
@@ -363,6 +388,8 @@ class Provider(Forked):
             self.told_fixes.note(found, state)
         if pin is not None:
             self.readers.note(pin, given, is_refused=bool(found))
+            if self.clients is not None and pin.verdict != "failed":
+                self.clients.note(pin.headers, operation, given.fields, found, state)
         if not found:
             return found
         is_out_of_date = self.registry.is_out_of_date if pin is None else pin.is_out_of_date

@@ -42,6 +42,9 @@ create table workers (id text primary key, number bigint not null, until double 
 """
 KIND = Kind("log", LogError, 0x5348_4C46, 5, _SCHEMA)
 
+_SHARED = "create table if not exists shared (worker text primary key, seen {blob} not null, until double precision not null)"
+"""It is made when it is needed: a log that was made before there was such a table is none the worse for it."""
+
 _ROWS = "select key, row from rows where table_name = ?"
 _GIVEN_VERSIONS = "select version, content from given_versions where table_name = ?"
 
@@ -76,6 +79,10 @@ class SqlLog:
 
     now = ""
     """The time of day in seconds, where the tables are: the clocks of workers may differ."""
+
+    blob = "blob"
+    has_shared = ""
+    """Asks how many tables there are for what workers share."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
@@ -162,6 +169,23 @@ class SqlLog:
     def workers(self) -> Mapping[str, int]:
         with self._tables.snapshot() as connection:
             return dict(connection.execute(f"select id, number from workers where until > {self.now}"))  # noqa: S608
+
+    def share(self, worker: str, seen: bytes, for_s: float) -> None:
+        with self._tables.noting() as connection:
+            connection.execute(_SHARED.format(blob=self.blob))
+            connection.execute(f"delete from shared where until < {self.now}")  # noqa: S608
+            connection.execute(
+                f"insert into shared values (?, ?, {self.now} + ?) on conflict (worker)"  # noqa: S608
+                " do update set seen = excluded.seen, until = excluded.until",
+                (worker, seen, for_s),
+            )
+
+    def shared(self) -> Mapping[str, bytes]:
+        with self._tables.snapshot() as connection:
+            if not connection.execute(self.has_shared).fetchone()[0]:
+                return {}
+            stored = connection.execute(f"select worker, seen from shared where until > {self.now}")  # noqa: S608
+            return {worker: bytes(seen) for worker, seen in stored}
 
 
 def _head_in(connection: Connection) -> tuple[int, str]:
