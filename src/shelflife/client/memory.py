@@ -10,6 +10,7 @@ from os import PathLike
 from typing import Any, ParamSpec, Self, TypeVar
 
 from shelflife.client.asking import AnyAsk, Ask, Exchange, Fields, Reply, Steps, driven, driven_async
+from shelflife.client.channels import TOOL
 from shelflife.client.entries import Entry, Knowledge, Root, root_at
 from shelflife.client.events import Event, Reason
 from shelflife.client.explaining import Explained, explained
@@ -32,7 +33,6 @@ __all__ = ["Memory"]
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
 
-_ANY_GUARD = Guard()
 _ANY_TIME = nullcontext()
 
 _LEAST_FAILURE = 400
@@ -111,8 +111,8 @@ class Memory:
         root: Root,
         *,
         operation: str | None = None,
-        guard: Guard | None = _ANY_GUARD,
-        conditional: bool = False,
+        guard: Guard | None = TOOL.guard,
+        conditional: bool = TOOL.conditional,
         ask: AnyAsk | None = None,
     ) -> Callable[[Callable[_Given, _Result]], Callable[_Given, _Result]]:
         """For a function that is a tool, blocking or async: it is called with what is remembered, and its outcome is learned from.

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, ParamSpec, Self, TypeVar, cast
 
 from shelflife.client.asking import AnyAsk, Fields, Question, Reply, Steps, driven_async
+from shelflife.client.channels import TOOL
 from shelflife.client.entries import Entry, Root, root_at
 from shelflife.client.guard import Guard
 from shelflife.client.http_asking import ask_http, ask_http_async
@@ -29,7 +30,6 @@ _Result = TypeVar("_Result")
 Run = Callable[[dict[str, Any], Mapping[str, str]], Any]
 """Runs a tool with these arguments, and with these headers where its channel takes any. What it returns or raises is the outcome."""
 
-_ANY_GUARD = Guard()
 _MOST_TOLD = 256
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -130,9 +130,9 @@ class Tools:
         *,
         only: Collection[str] | None = None,
         operations: Mapping[str, str] = MappingProxyType({}),
-        guard: Guard | None = _ANY_GUARD,
-        conditional: bool = False,
-        compact: bool = False,
+        guard: Guard | None = TOOL.guard,
+        conditional: bool = TOOL.conditional,
+        compact: bool = TOOL.compact,
         ask: AnyAsk | None = None,
         read: ReadOutcome = read_outcome,
     ) -> None:

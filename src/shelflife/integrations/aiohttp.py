@@ -35,7 +35,7 @@ _PART = 65_536
 def memory_middleware(
     memory: Memory, **options: Any
 ) -> Callable[[ClientRequest, Handler], Awaitable[ClientResponse]]:
-    """A middleware that watches the responses of a session, and amends requests when it is given a guard.
+    """A middleware that watches the responses of a session, and amends requests as far as the guard allows.
 
     The options are those of the transports for httpx2. A response has what was done to its request in `shelflife`.
     """

@@ -24,7 +24,7 @@ _PART = 65_536
 
 
 class MemoryAdapter(BaseAdapter):  # type: ignore[misc] # it has no types where it is not installed
-    """Watches the responses of another adapter, and amends requests when it is given a guard.
+    """Watches the responses of another adapter, and amends requests as far as the guard allows.
 
     The options are those of the transports for httpx2. A response has what was done to its request in `shelflife`, and the request as it
     went out in `shelflife_sent`; its `request` stays as the session wrote it.
