@@ -247,7 +247,7 @@ def _answered(port: int, body: bytes) -> tuple[int, dict[str, Any]]:
         f"http://127.0.0.1:{port}{PATH}", body, {"Content-Type": "application/json"}
     )
     try:
-        with urllib.request.urlopen(request, timeout=10) as response:
+        with urllib.request.urlopen(request, timeout=60) as response:
             return response.status, json.load(response)
     except HTTPError as refusal:
         with refusal:

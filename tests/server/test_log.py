@@ -286,7 +286,7 @@ def test_reloads_of_several_processes_at_once_all_count(place):
     with ExitStack() as stack:
         command = [sys.executable, "-c", RIVAL, place]
         rivals = [stack.enter_context(started([*command, name])) for name in "abcd"]
-        assert [rival.wait(60) for rival in rivals] == [0, 0, 0, 0]
+        assert [rival.wait(300) for rival in rivals] == [0, 0, 0, 0]
     with closing(log_at(place)) as log:
         state = Registry({"t": {}}, log=log).state
     assert len(state.tables["t"].rows) == state.number == 160
