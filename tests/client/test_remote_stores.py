@@ -23,6 +23,7 @@ from shelflife.contract.versions import Versions
 from shelflife.integrations.httpx2 import AsyncMemoryTransport, MemoryTransport
 from tests.acme_world import GOVERNED, rotate
 from tests.client.agents import Agent, knows
+from tests.client.by_hand import HERE, LATER, ROOT, adopt, replied
 from tests.client.entries import ORIGIN, entry, put
 from tests.client.remote import OPERATION, SLACK_S, eventually, trips_of
 from tests.client.responses import STAMPS, rejection, said
@@ -101,6 +102,17 @@ def test_an_eviction_costs_a_look_before_the_server_is_asked_and_a_write(where, 
         "_written",
     ]  # the second counts, for a server may make so many go, and no more
     assert memory.recall("http://h", OPERATION, {}) == []
+
+
+def test_an_eviction_that_the_reply_itself_tells_of_costs_one_round_trip(where, opened):
+    memory, events = opened(where, most_evictions=None), []
+    adopt(memory, HERE)
+    named = memory.contract_at(ROOT)
+    moved = {"to": LATER, "from": named, "moved": {"tables": {"t": {"changed": ["k"]}}}}
+    trips = trips_of(memory, lambda: events.extend(replied(memory, named, at=moved)))
+    assert [type(event) for event in events] == [Evicted]
+    assert trips == ["_written"]
+    assert memory.recall(ROOT, OPERATION, {}) == []
 
 
 def test_who_has_not_heard_that_another_has_dealt_with_a_movement_asks_no_server_about_it(where, opened):
@@ -353,7 +365,7 @@ def test_a_full_valkey_is_a_store_error_and_what_is_there_can_be_read(valkey_url
 def test_another_format_is_refused(valkey_url, postgres_url):
     with closing(redis.Redis.from_url(valkey_url)) as client, closing(ValkeyStore(valkey_url)) as store:
         client.set("shelflife:default:format", 9)
-        with pytest.raises(StoreError, match="has format 9; this version of shelflife reads 2"):
+        with pytest.raises(StoreError, match="has format 9; this version of shelflife reads 3"):
             store.known(ORIGIN)
     with closing(PostgresStore(postgres_url)) as first, closing(PostgresStore(postgres_url)) as second:
         put(first, entry())

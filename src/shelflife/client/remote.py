@@ -320,7 +320,8 @@ class RemoteStore(ABC, Forked):
         life = self._life
         before = next((one for one in (seen, kept) if one is not None and one.revision == revision), _Seen())
         # What was counted last may be asked for again: how many it is now comes with the answer.
-        counted, revisions = [*before.counts][-_MOST_COUNTED:], (revision, new_revision)
+        counted = [*dict.fromkeys((*write.counted, *[*before.counts][-_MOST_COUNTED:]))]
+        revisions = revision, new_revision
         # Unless it is known to have been carried out, nothing that was seen counts: a connection may end before the answer is here.
         told = self._called("written", lambda: self._written(root, revisions, write, noted, counted))
         if told is None:
