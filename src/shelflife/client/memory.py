@@ -154,12 +154,13 @@ class Memory:
         until a later reply of the server has been dealt with.
         """
         root = root_at(root)
-        wanted = self._shelf.wanted(root, operation, request)
+        shelf = self._shelf
+        wanted = shelf.wanted(root, operation, request) if self.is_remote else None
         if wanted is None:
-            found = self._shelf.usable(root, operation, request)
+            found = shelf.usable(root, operation, request)
         else:
-            with self._shelf.moment(wanted):
-                found = self._shelf.usable(root, operation, request, places_by=wanted.places_by)
+            with shelf.moment(wanted):
+                found = shelf.usable(root, operation, request, places_by=wanted.places_by)
         self._telling.count_recall(is_hit=bool(found))
         return found
 

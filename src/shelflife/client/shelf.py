@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from shelflife.client.asking import Fields, Reply
-from shelflife.client.entries import Entry, Knowledge, Root, Shape, digest_of, is_below, origin_of, root_at
+from shelflife.client.entries import Entry, Knowledge, Root, Shape, is_below, origin_of, root_at
+from shelflife.client.finding import Finder, place_in
 from shelflife.client.moments import InMoments
 from shelflife.client.positions import Place
 from shelflife.client.remote import PlacesBy, RemoteStore, Wanted
@@ -174,8 +175,7 @@ class Shelf:
     ) -> None:
         self.store = store
         self._remote = store if isinstance(store, RemoteStore) else None
-        brief = getattr(store, "brief", None)
-        self._brief = brief if isinstance(brief, AbstractContextManager) else None
+        self._finder: Finder | None = store if isinstance(store, Finder) else None
         self.strategy = strategy
         self._strategy_name = strategy.name
         self.telling = telling
@@ -312,12 +312,14 @@ class Shelf:
         standing = self.doubts.standing_of(root)
         if not isinstance(standing, Usable):
             return standing
-        if knowledge is None:
-            return Revalidate("the store fails")
+        return Revalidate("the store fails") if knowledge is None else self._standing_by(root, knowledge)
+
+    def _standing_by(self, root: Root, knowledge: Knowledge) -> Standing:
+        """The same, where nothing that was seen of the server is still to be dealt with."""
         if knowledge.place.doubt:
             return Revalidate("a reply of the server may be newer than what is known")
         lack = None if self.words is None else self.word_about(root).lacks(knowledge)
-        return standing if lack is None else Revalidate(lack)
+        return _USABLE if lack is None else Revalidate(lack)
 
     def is_split(self, knowledge: Knowledge) -> bool:
         """Whether several logs were found to answer for a server not long ago."""
@@ -359,20 +361,14 @@ class Shelf:
 
         `places_by` is what was made of this very request by `wanted`: it has worked the places out already.
         """
-        if self._brief is None:
-            return self._usable(root, operation, request, only_to_look, places_by)
-        with self._brief:
-            return self._usable(root, operation, request, only_to_look, places_by)
-
-    def _usable(
-        self, root: Root, operation: str, request: Fields, only_to_look: bool, places_by: PlacesBy | None
-    ) -> list[Entry]:
+        if self._finder is not None:
+            return self._found(self._finder, root, operation, request, only_to_look)
         knowledge = self.knowledge(root)
         standing = self.standing_of(root, knowledge)
         if knowledge is None or not isinstance(standing, Usable):
             return []
         held = self._held(root, operation, request, places_by)
-        found = [entry for entry in held if isinstance(self._standing_in(entry, knowledge, standing), Usable)]
+        found = [entry for entry in held if self._is_usable(entry, knowledge, standing)]
         if found and not only_to_look:
             ids = [entry.id for entry in found]
             if root in self._confirmed:
@@ -382,6 +378,46 @@ class Shelf:
             except StoreError as error:  # which takes nothing from what was found
                 self.telling.store_failed(error, "write")
         return found
+
+    def _found(
+        self, finder: Finder, root: Root, operation: str, request: Fields, only_to_look: bool
+    ) -> list[Entry]:
+        """The same, where the store finds by itself.
+
+        Two race here: whoever drops what a movement has made stale and withholds the rest meanwhile, and this. So first it is looked whether
+        anything is withheld, and then what is there.
+        """
+        if self.doubts.standing_of(root) is not _USABLE:
+            return []
+        telling = self.telling
+        try:
+            known, found = finder.find(root, operation, request)
+        except StoreError as error:
+            telling.store_failed(error, "read")
+            return []
+        if telling.failing_at:
+            telling.store_works("read")
+        if not found:
+            return []
+        knowledge = known.knowledge
+        if knowledge.strategy != self._strategy_name:
+            knowledge = self.known_here(knowledge)
+        standing: Standing = _USABLE
+        if knowledge.place.doubt or self.words is not None:
+            standing = self._standing_by(root, knowledge)
+        is_split = knowledge.split_at is not None
+        entries = []
+        for one in found:
+            entry = one.entry
+            if standing_of(entry, knowledge, standing) is _USABLE and (
+                not is_split or self._is_usable(entry, knowledge, standing)
+            ):
+                entries.append(entry)
+                if not only_to_look:
+                    finder.note(one)
+        if entries and not only_to_look and root in self._confirmed:
+            self._confirmed[root].difference_update([entry.id for entry in entries])
+        return entries
 
     def suspects(self, root: Root, operation: str, request: Fields) -> list[Entry]:
         """The entries that hold for this request and must be revalidated, each for itself."""
@@ -399,13 +435,16 @@ class Shelf:
         server = self.standing_of(entry.root, knowledge)
         return server if knowledge is None else self._standing_in(entry, knowledge, server)
 
+    def _is_usable(self, entry: Entry, knowledge: Knowledge, server: Standing) -> bool:
+        return isinstance(self._standing_in(entry, knowledge, server), Usable)
+
     def _standing_in(self, entry: Entry, knowledge: Knowledge, server: Standing) -> Standing:
         standing = standing_of(entry, knowledge, server)
-        is_usable = isinstance(standing, Usable)
-        is_split = knowledge.split_at is not None and self.is_split(knowledge)
-        if is_usable and is_split and entry.id not in self._confirmed[entry.root]:
-            return Revalidate("several logs answer for the server, so that is done before each use")
-        return standing
+        if knowledge.split_at is None or not isinstance(standing, Usable) or not self.is_split(knowledge):
+            return standing
+        if entry.id in self._confirmed[entry.root]:
+            return standing
+        return Revalidate("several logs answer for the server, so that is done before each use")
 
     def has_suspects(self, root: Root) -> bool:
         """Whether there may be any, for any request."""
@@ -478,4 +517,4 @@ def _places(operation: str, request: Fields, root: Root, shapes: tuple[Shape, ..
     """Where entries of these shapes are that hold for a request."""
     if not shapes or not is_carried(operation, request):
         return []
-    return [digest_of(root, operation, {path: read_at(request, path) for path in shape}) for shape in shapes]
+    return [place_in(request, root, operation, shape) for shape in shapes]

@@ -5,24 +5,33 @@ Tags are rows of an index, not sets: putting and dropping an entry costs what th
 
 import hashlib
 import sqlite3
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
+from shelflife.client.asking import Fields
 from shelflife.client.entries import Entry, Knowledge, Root, Shape
+from shelflife.client.finding import ByShape, Found, holding, place_in, watched_by
 from shelflife.client.stores import Filed, Known, StoreError, Write, Written, revision_after
+from shelflife.contract.values import is_carried
 from shelflife.sqlite_files import Kind, SqliteFile
 
 __all__ = ["SqliteStore"]
 
-_MOST_NOTED = 256
+_MOST_NOTED = 4_096
+_NOTED_AT_ONCE = 256
+"""More uses than these are not noted in memory alone: so many, those that were noted first, are written then."""
+
 _MOST_COUNTED = 10_000
-_MOST_PLACES = 4_096
-"""So many are kept with what is there, as it was decoded."""
+_MOST_LOOKS = 4_096
+_MOST_BYTES = 8 * 1024 * 1024
+"""What so many looks have found is kept as it was decoded, as long as it was no more than this in the file."""
 
 
 _SCHEMA = """
@@ -49,16 +58,39 @@ _decode_tags = msgspec.json.Decoder(list[int]).decode
 _decode_shape = msgspec.json.Decoder(Shape).decode
 
 
+_Shapes = dict[Shape, ByShape[Found]]
+
+
 class _Seen(msgspec.Struct):
     """What a store has seen of its file, so as not to look again until another process writes."""
 
     connection: sqlite3.Connection | None = None
     version: int = -1
     known: dict[str, Known] = {}
-    shapes: dict[tuple[str, str], tuple[Shape, ...]] = {}
-    places: dict[str, tuple[Entry, ...]] = {}
+    shapes: dict[tuple[str, str], _Shapes] = {}
+    """By root and operation: all shapes that there are, each with what was found by it."""
+
+    look_count: int = 0
+    byte_count: int = 0
     counts: dict[int, int] = {}
     """How many entries bear a tag that somebody has asked about, or are of a root."""
+
+    def keep(self, by_shape: ByShape[Found], key: bytes, found: tuple[Found, ...], byte_count: int) -> None:
+        """This is what there is at a key."""
+        self.look_count += 1
+        self.byte_count += byte_count
+        if self.look_count > _MOST_LOOKS or self.byte_count > _MOST_BYTES:
+            self.look_count = self.byte_count = 0
+            for shapes in self.shapes.values():
+                for one in shapes.values():
+                    one.by_key.clear()
+        by_shape.by_key[key] = found
+
+    def lose(self, entry: Entry) -> None:
+        """An entry has come or gone: what was found at its place is so no longer."""
+        by_shape = self.shapes.get((entry.root, entry.operation), {}).get(entry.condition.shape)
+        if by_shape is not None:
+            by_shape.by_key.pop(by_shape.key_of(entry), None)
 
     def count(self, tags: Iterable[int], change: int) -> None:
         """An entry with these tags has come (1) or gone (-1)."""
@@ -99,12 +131,10 @@ class SqliteStore:
         self._file = SqliteFile(
             path, _KIND, busy_timeout_s=busy_timeout_s, durable=durable, read_only=read_only
         )
-        self._noted: dict[str, None] = {}
+        self._noted: dict[str, int] = {}
+        """When entries were used, which is not in the file yet."""
+        self._latest = 0
         self._seen = _Seen()
-        self._is_seen_now = False
-        self.brief = _Brief(self)
-        """While something is looked at that takes several verbs, and nothing is waited for: it is of one moment, and costs one look at
-        whether others have written."""
         if read_only:
             self.open()
 
@@ -114,41 +144,49 @@ class SqliteStore:
 
     def close(self) -> None:
         """Let go of the file, until the next verb."""
+        if self._noted:
+            with suppress(StoreError), self._file.writing():
+                self._write_uses(len(self._noted))
         self._file.close()
 
     def known(self, root: Root) -> Known:
         with self._file.reading:
             # here and not in the verbs that follow it: what is known and what is found are to be of one file
             self._file.connection(is_to_be_there=True)
-            known = self._still_seen().known.get(root)
-            if known is None:
-                row = self._execute("select knowledge, revision from roots where root = ?", root).fetchone()
-                known = Known(_decode_knowledge(row[0]), row[1]) if row else Known(Knowledge(), 0)
-                self._seen.known[root] = known
-            return known
+            return self._known(self._still_seen(), root)
 
     def shapes(self, root: Root, operation: str) -> tuple[Shape, ...]:
         with self._file.reading:
-            known = self._still_seen().shapes.get((root, operation))
-            if known is None:
-                statement = "select shape from shapes where root = ? and operation = ?"
-                rows = self._execute(statement, root, operation)
-                known = self._seen.shapes[root, operation] = tuple(_decode_shape(shape) for (shape,) in rows)
-            return known
+            return tuple(self._shapes(self._still_seen(), root, operation))
+
+    def find(self, root: Root, operation: str, request: Fields) -> tuple[Known, list[Found]]:
+        with self._file.reading:
+            self._file.connection(is_to_be_there=True)
+            seen = self._still_seen()
+            known = self._known(seen, root)
+            shapes, there = self._shapes(seen, root, operation), tuple[Found, ...]()
+            if shapes and is_carried(operation, request):
+                for one in shapes.values():
+                    key = one.key_in(request)
+                    found = one.by_key.get(key)
+                    if found is None:
+                        place = bytes.fromhex(place_in(request, root, operation, one.shape))
+                        rows = self._execute(
+                            "select id, entry from entries where place = ?", place
+                        ).fetchall()
+                        found = tuple(_found(id, encoded) for id, encoded in rows)
+                        seen.keep(one, key, found, sum(len(encoded) for _, encoded in rows))
+                    there += found
+            return known, holding(there, request) if there else []
 
     def at(self, root: Root, places: Sequence[str]) -> list[Entry]:
         statement = "select id, entry from entries where place = ?"
         with self._file.reading:
-            kept, found = self._still_seen().places, list[Entry]()
-            for place in places:
-                there = kept.get(place)
-                if there is None:
-                    rows = self._execute(statement, bytes.fromhex(place))
-                    there = tuple(_entry(id, encoded, place) for id, encoded in rows)
-                    if len(kept) >= _MOST_PLACES:
-                        kept.clear()
-                    kept[place] = there
-                found += there
+            found = [
+                _entry(id, encoded, place)
+                for place in places
+                for id, encoded in self._execute(statement, bytes.fromhex(place))
+            ]
         return sorted(found, key=lambda entry: entry.learned_at) if len(found) > 1 else found
 
     def tagged(self, root: Root, *tags: str) -> list[Entry]:
@@ -173,13 +211,14 @@ class SqliteStore:
                 raise
 
     def used(self, root: Root, ids: Iterable[str]) -> None:
-        with self._file.reading:
-            for id in ids:
-                self._noted[id] = self._noted.pop(id, None)
-            if len(self._noted) >= _MOST_NOTED:
-                with suppress(StoreError), self._file.writing():
-                    self._note_use()
-                self._noted.clear()
+        for id in ids:
+            self._noted[id] = self._now()
+        if len(self._noted) >= _MOST_NOTED + _NOTED_AT_ONCE:
+            with suppress(StoreError), self._file.writing():
+                self._write_uses(_NOTED_AT_ONCE)
+
+    def note(self, found: Found) -> None:
+        self.used(found.entry.root, (found.entry.id,))
 
     def entries(self) -> Iterator[Entry]:
         statement = "select number, entry from entries where number > ? order by number limit 1000"
@@ -191,7 +230,7 @@ class SqliteStore:
             yield from entries
 
     def _written(self, root: Root, revision: int, write: Write) -> Written | None:
-        known = self.known(root)
+        known = self._known(self._still_seen(), root)
         if known.revision != revision:
             return None
         new_revision = revision_after(revision)
@@ -208,23 +247,22 @@ class SqliteStore:
         for id in write.drop_ids:
             dropped = self._drop("where id = ?", bytes.fromhex(id))
             written.dropped.extend((entry, id) for entry in dropped)
-        if write.put:
-            self._note_use()  # before anything comes, which is used later than all that
         for filed in write.put:
             self._put(filed, written)
         if write.capacity is not None:
             number = _tag(root, "")
             held = self._counted(number, "select count(*) from entries where root = ?", number)
             if held > write.capacity:
+                self._write_uses(len(self._noted))
                 which = "where root = ? order by used limit ?"
                 written.trimmed.extend(self._drop(which, number, held - write.capacity))
         return written
 
     def _put(self, filed: Filed, written: Written) -> None:
         entry, shape = filed.entry, filed.entry.condition.shape
-        shapes = self.shapes(entry.root, entry.operation)
+        shapes = self._shapes(self._seen, entry.root, entry.operation)
         id, place, slot = bytes.fromhex(entry.id), bytes.fromhex(entry.place), filed.slot.encode()
-        self._seen.places.pop(entry.place, None)
+        self._seen.lose(entry)
         rows = self._rows("where place = ? and slot = ?", place, slot)
         number = used = before = None
         for row, rival in zip(rows, self._remove(rows), strict=True):
@@ -237,14 +275,14 @@ class SqliteStore:
         tags = sorted({_tag(entry.root, tag) for tag in (*filed.tags, _shape_tag(entry.operation, shape))})
         number = self._execute(
             "insert into entries (number, id, root, place, slot, used, tags, entry) values"
-            " (?, ?, ?, ?, ?, coalesce(?, (select coalesce(max(used), 0) + 1 from entries where root = ?)), ?, ?)",
-            *(number, id, root, place, slot, used, root, _encode(tags), _encode(entry)),
+            " (?, ?, ?, ?, ?, ?, ?, ?)",
+            *(number, id, root, place, slot, used or self._now(), _encode(tags), _encode(entry)),
         ).lastrowid
         self._file.connection().executemany("insert into tags values (?, ?)", [(tag, number) for tag in tags])
         self._seen.count((root, *tags), 1)
         if shape not in shapes:
             self._execute("insert into shapes values (?, ?, ?)", entry.root, entry.operation, _encode(shape))
-            del self._seen.shapes[entry.root, entry.operation]
+            shapes[shape] = ByShape(shape)
         if before is None or entry.renews(before):
             written.stored.append(entry)
 
@@ -255,7 +293,7 @@ class SqliteStore:
             if not self.count(root, _shape_tag(operation, shape)):
                 statement = "delete from shapes where root = ? and operation = ? and shape = ?"
                 self._execute(statement, root, operation, _encode(shape))
-                self._seen.shapes.pop((root, operation), None)
+                self._shapes(self._seen, root, operation).pop(shape, None)
         return dropped
 
     def _counted(self, what: int, statement: str, *values: int) -> int:
@@ -277,47 +315,50 @@ class SqliteStore:
             tags = _decode_tags(row.tags)
             tagged += ((tag, row.number) for tag in tags)
             self._seen.count((row.root, *tags), -1)
-            self._seen.places.pop(row.place.hex(), None)
         self._file.connection().executemany("delete from entries where number = ?", [row[:1] for row in rows])
         self._file.connection().executemany("delete from tags where tag = ? and number = ?", sorted(tagged))
-        return [_entry(row.id, row.entry, row.place.hex()) for row in rows]
+        entries = [_entry(row.id, row.entry, row.place.hex()) for row in rows]
+        for entry in entries:
+            self._seen.lose(entry)
+        return entries
 
     def _still_seen(self) -> _Seen:
         """What was seen of the file: nothing, when another process has written to it since."""
         connection, seen = self._file.connection(), self._seen
-        if self._is_seen_now and connection is seen.connection:
-            return seen
         (version,) = connection.execute("pragma data_version").fetchone()
         if version != seen.version or connection is not seen.connection:
             seen = self._seen = _Seen(connection, version)
-        self._is_seen_now = self.brief.depth > 0
         return seen
 
-    def _note_use(self) -> None:
-        newest = "select max(used) from entries as others where others.root = entries.root"
-        statement = f"update entries set used = ({newest}) + 1 where id = ?"  # noqa: S608 - all are literals
-        self._file.connection().executemany(statement, [(bytes.fromhex(id),) for id in self._noted])
-        self._noted.clear()
+    def _known(self, seen: _Seen, root: Root) -> Known:
+        known = seen.known.get(root)
+        if known is None:
+            row = self._execute("select knowledge, revision from roots where root = ?", root).fetchone()
+            known = Known(_decode_knowledge(row[0]), row[1]) if row else Known(Knowledge(), 0)
+            seen.known[root] = known
+        return known
+
+    def _shapes(self, seen: _Seen, root: Root, operation: str) -> _Shapes:
+        shapes = seen.shapes.get((root, operation))
+        if shapes is None:
+            statement = "select shape from shapes where root = ? and operation = ?"
+            found = [_decode_shape(shape) for (shape,) in self._execute(statement, root, operation)]
+            shapes = seen.shapes[root, operation] = {shape: ByShape(shape) for shape in found}
+        return shapes
+
+    def _write_uses(self, count: int) -> None:
+        """Write down uses that were noted. Others may note more meanwhile, and one that is lost does no harm."""
+        noted = [(id, self._noted.pop(id)) for id in list(islice(self._noted, count))]
+        rows = [(used, bytes.fromhex(id), used) for id, used in noted]
+        self._file.connection().executemany("update entries set used = ? where id = ? and used < ?", rows)
+
+    def _now(self) -> int:
+        """When something is used: the time, but later than all that was used before it."""
+        self._latest = max(self._latest + 1, time.time_ns())
+        return self._latest
 
     def _execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
         return self._file.connection().execute(statement, values)
-
-
-class _Brief:
-    """A moment of a file, in which one thread uses it."""
-
-    def __init__(self, store: SqliteStore) -> None:
-        self._store = store
-        self.depth = 0
-
-    def __enter__(self) -> None:
-        self._store._file.reading.__enter__()
-        self.depth += 1
-
-    def __exit__(self, *error: Any) -> None:
-        self.depth -= 1
-        self._store._is_seen_now = False
-        self._store._file.reading.__exit__(*error)
 
 
 def _entry(id: bytes, encoded: bytes, place: str | None = None) -> Entry:
@@ -326,6 +367,11 @@ def _entry(id: bytes, encoded: bytes, place: str | None = None) -> Entry:
     if place is not None:
         vars(entry)["place"] = place
     return entry
+
+
+def _found(id: bytes, encoded: bytes) -> Found:
+    entry = _entry(id, encoded)
+    return Found(entry, watched_by(entry))
 
 
 def _shape_tag(operation: str, shape: Shape) -> str:
