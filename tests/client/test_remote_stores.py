@@ -15,9 +15,10 @@ import redis
 
 from shelflife.client import Guard, InProcessStore, Knowledge, Memory, Reply, SqliteStore, StoreError, Write
 from shelflife.client.asking import advanced_in_thread
+from shelflife.client.circuit import Circuit
 from shelflife.client.events import Evicted, Stored, StoreFailed
 from shelflife.client.postgres import PostgresStore
-from shelflife.client.remote import LONGEST_VERB_S, _Circuit
+from shelflife.client.remote import LONGEST_VERB_S
 from shelflife.client.valkey import ValkeyStore
 from shelflife.contract.versions import Versions
 from shelflife.integrations.httpx2 import AsyncMemoryTransport, MemoryTransport
@@ -414,7 +415,7 @@ def test_every_memory_over_a_store_that_was_set_back_is_in_doubt_whatever_it_doe
 
 
 def test_several_who_wait_when_a_store_fails_are_one_failure():
-    circuit = _Circuit()
+    circuit = Circuit()
     let_in_at = [circuit.check() for _ in range(8)]
     for one in let_in_at:
         circuit.open(one, StoreError("away"))

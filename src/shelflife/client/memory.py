@@ -154,13 +154,7 @@ class Memory:
         until a later reply of the server has been dealt with.
         """
         root = root_at(root)
-        shelf = self._shelf
-        wanted = shelf.wanted(root, operation, request) if self.is_remote else None
-        if wanted is None:
-            found = shelf.usable(root, operation, request)
-        else:
-            with shelf.moment(wanted):
-                found = shelf.usable(root, operation, request, places_by=wanted.places_by)
+        found = self._shelf.usable(root, operation, request)
         self._telling.count_recall(is_hit=bool(found))
         return found
 

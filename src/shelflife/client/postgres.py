@@ -13,7 +13,8 @@ import msgspec
 from shelflife.client.entries import Entry, Root, Shape
 from shelflife.client.near import Message, News
 from shelflife.client.postgres_schema import SCHEMA
-from shelflife.client.remote import LONGEST_VERB_S, Look, RemoteStore, Told
+from shelflife.client.remote import LONGEST_VERB_S, RemoteStore
+from shelflife.client.seen import Look, Told
 from shelflife.client.stores import Filed, StoreError, Write, Written
 from shelflife.extras import needing
 from shelflife.sqlite_files import Kind

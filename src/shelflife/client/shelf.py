@@ -10,16 +10,16 @@ from urllib.parse import urlsplit
 import msgspec
 
 from shelflife.client.asking import Fields, Reply
-from shelflife.client.entries import Entry, Knowledge, Root, Shape, is_below, origin_of, root_at
-from shelflife.client.finding import Finder, place_in
+from shelflife.client.entries import Entry, Knowledge, Root, is_below, origin_of, root_at
+from shelflife.client.finding import Finder
 from shelflife.client.moments import InMoments
 from shelflife.client.positions import Place
-from shelflife.client.remote import PlacesBy, RemoteStore, Wanted
+from shelflife.client.remote import RemoteStore
+from shelflife.client.seen import Wanted, places_of
 from shelflife.client.steps import Word, Words
 from shelflife.client.stores import Known, Store, StoreError, Write, Written
 from shelflife.client.strategies import SUSPECT, Strategy, table_tag
 from shelflife.client.telling import Telling
-from shelflife.contract.values import is_carried
 from shelflife.contract.when import mismatch, read_at
 from shelflife.forks import Locking
 
@@ -219,20 +219,21 @@ class Shelf:
             return None
         with suppress(ValueError):  # of an address that is none, of which nothing is looked at
             root = root_at(root)
-        return Wanted(root, operation, cache(partial(_places, operation, request)), tags)
+        return Wanted(root, operation, places_of(operation, request), tags)
 
     def known(self, root: Root) -> Known:
         """What the store has on record of a server. One that has lost writes leaves the server in doubt: what they dropped may be back."""
         known = self.store.known(root)
         if self._remote is not None:
-            set_back_count = self._remote.set_backs[root]
-            if self._set_backs.setdefault(root, set_back_count) != set_back_count:
-                self._set_backs[root] = set_back_count
-                self.doubts.add(root)
-                self.telling.store_has_lost(
-                    f"the memory {self._remote.where} has lost what was written to it last"
-                )
+            self._heed_set_backs(self._remote, root)
         return known
+
+    def _heed_set_backs(self, remote: RemoteStore, root: Root) -> None:
+        set_back_count = remote.set_backs.get(root, 0)
+        if self._set_backs.setdefault(root, set_back_count) != set_back_count:
+            self._set_backs[root] = set_back_count
+            self.doubts.add(root)
+            self.telling.store_has_lost(f"the memory {remote.where} has lost what was written to it last")
 
     def on_record(self, root: Root, *, is_guess: bool = False) -> tuple[Known, Knowledge]:
         """The same, with what is known under this strategy.
@@ -349,25 +350,16 @@ class Shelf:
         return not self.must_ask_first(root) and not self.has_suspects(root)
 
     def usable(
-        self,
-        root: Root,
-        operation: str,
-        request: Fields,
-        *,
-        only_to_look: bool = False,
-        places_by: PlacesBy | None = None,
+        self, root: Root, operation: str, request: Fields, *, only_to_look: bool = False
     ) -> list[Entry]:
-        """The entries that hold for this request and may be used now, oldest first. What is not only looked at counts as used.
-
-        `places_by` is what was made of this very request by `wanted`: it has worked the places out already.
-        """
+        """The entries that hold for this request and may be used now, oldest first. What is not only looked at counts as used."""
         if self._finder is not None:
             return self._found(self._finder, root, operation, request, only_to_look)
         knowledge = self.knowledge(root)
         standing = self.standing_of(root, knowledge)
         if knowledge is None or not isinstance(standing, Usable):
             return []
-        held = self._held(root, operation, request, places_by)
+        held = self._held(root, operation, request)
         found = [entry for entry in held if self._is_usable(entry, knowledge, standing)]
         if found and not only_to_look:
             ids = [entry.id for entry in found]
@@ -395,6 +387,10 @@ class Shelf:
         except StoreError as error:
             telling.store_failed(error, "read")
             return []
+        if self._remote is not None:
+            self._heed_set_backs(self._remote, root)
+            if root in self.doubts:
+                return []
         if telling.failing_at:
             telling.store_works("read")
         if not found:
@@ -489,17 +485,11 @@ class Shelf:
 
         return self.rewrite(root.removesuffix(path), noting) is not None
 
-    def _held(
-        self, root: Root, operation: str, request: Fields, places_by: PlacesBy | None = None
-    ) -> list[Entry]:
+    def _held(self, root: Root, operation: str, request: Fields) -> list[Entry]:
         """The entries that hold for this request, whether they may be used or not."""
         try:
             shapes = tuple(self.store.shapes(root, operation))
-            places = (
-                places_by(root, shapes)
-                if places_by is not None
-                else _places(operation, request, root, shapes)
-            )
+            places = places_of(operation, request)(root, shapes)
             found = self.store.at(root, places) if places else []
         except StoreError as error:
             self.telling.store_failed(error, "read")
@@ -511,10 +501,3 @@ class Shelf:
         return [
             entry for entry in found if mismatch(entry.condition.when, said, entry.condition.unless) is None
         ]
-
-
-def _places(operation: str, request: Fields, root: Root, shapes: tuple[Shape, ...]) -> list[str]:
-    """Where entries of these shapes are that hold for a request."""
-    if not shapes or not is_carried(operation, request):
-        return []
-    return [place_in(request, root, operation, shape) for shape in shapes]

@@ -13,7 +13,8 @@ import msgspec
 
 from shelflife.client.entries import Entry, Root, Shape
 from shelflife.client.near import Message, News
-from shelflife.client.remote import LONGEST_CONNECTING_S, LONGEST_VERB_S, Look, RemoteStore, Told
+from shelflife.client.remote import LONGEST_CONNECTING_S, LONGEST_VERB_S, RemoteStore
+from shelflife.client.seen import Look, Told
 from shelflife.client.stores import Filed, StoreError, Write, Written
 from shelflife.client.valkey_scripts import FINDING, LOOKING, NOTING, WRITING, Script
 from shelflife.extras import needing
@@ -33,7 +34,7 @@ _SAFE_POLICIES = ("noeviction", "volatile-lru", "volatile-lfu", "volatile-random
 """With any other Valkey drops keys by itself when it is full, and what leads to an entry could go before the entry does."""
 
 
-class _Told(NamedTuple):
+class _Kept(NamedTuple):
     """What is told of an entry, as a list."""
 
     # The scripts look for the first four by where they are: each is always as long as here.
@@ -55,14 +56,14 @@ class _Told(NamedTuple):
         return entry
 
 
-_Looked = tuple[str, str | Literal[False], list[str] | Literal[False], list[int], list[list[_Told]]]
-_Written = tuple[list[int], list[int], list[_Told], list[_Told], list[_Told | None]]
+_Looked = tuple[str, str | Literal[False], list[str] | Literal[False], list[int], list[list[_Kept]]]
+_Written = tuple[list[int], list[int], list[_Kept], list[_Kept], list[_Kept | None]]
 
 _encode = msgspec.json.Encoder().encode
 _decode_looked = msgspec.msgpack.Decoder(_Looked).decode
 _decode_written = msgspec.msgpack.Decoder(_Written).decode
-_decode_one = msgspec.msgpack.Decoder(_Told).decode
-_decode_all = msgspec.msgpack.Decoder(list[_Told]).decode
+_decode_one = msgspec.msgpack.Decoder(_Kept).decode
+_decode_all = msgspec.msgpack.Decoder(list[_Kept]).decode
 _pack = msgspec.msgpack.Encoder().encode
 _decode_entry = msgspec.json.Decoder(Entry).decode
 _decode_shape = msgspec.json.Decoder(Shape).decode
@@ -319,7 +320,7 @@ def _packed_entry(filed: Filed) -> tuple[bytes, bytes]:
     entry = filed.entry
     shape, tags = _encode(entry.condition.shape).decode(), sorted({*map(_tag, filed.tags)})
     kind = _tag(f"{entry.operation}\n{shape}")
-    told = _Told(float(entry.learned_at), entry.id, entry.place, kind, _encode(entry).decode())
+    told = _Kept(float(entry.learned_at), entry.id, entry.place, kind, _encode(entry).decode())
     return _pack(told), _pack((entry.id, entry.place, filed.slot, entry.operation, shape, tags))
 
 
