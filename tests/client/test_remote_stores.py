@@ -509,7 +509,7 @@ def test_what_one_server_cannot_have_written_keeps_no_other_from_being_written(w
     put(store, entry())
     if where.startswith("redis"):
         with closing(redis.Redis.from_url(where)) as client:
-            client.hset("shelflife:{default https://b.example}:shapes:POST /x", '["plan"]', "none")
+            client.set("shelflife:{default https://b.example}:kinds", "none")
         bad = entry(root="https://b.example")
     else:
         bad = entry(root="https://b.example", operation="POST /\0")

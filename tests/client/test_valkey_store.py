@@ -104,3 +104,17 @@ def test_a_full_valkey_records_what_goes_and_takes_nothing_in(store, client):
 def test_an_operation_may_have_no_name(store):
     put(store, entry("a", operation=""))
     assert list(store.shapes(ORIGIN, "")) == [("plan",)]
+
+
+def test_a_number_of_any_size_is_kept(store):
+    large = entry("a", 7**99)
+    put(store, large)
+    assert store.at(ORIGIN, [large.place]) == [large]
+    assert [one for one, _ in drop(store, "t").dropped] == [large]
+
+
+def test_an_entry_that_bears_two_tags_goes_once(store):
+    put(store, entry("a"), entry("b"), tags=("x", "y"))
+    put(store, entry("c"), tags=("y",))
+    left = [(one.condition.when["plan"], tag) for one, tag in drop(store, "x", "y").dropped]
+    assert sorted(left) == [("a", "x"), ("b", "x"), ("c", "y")]

@@ -37,22 +37,24 @@ _SAFE_POLICIES = ("noeviction", "volatile-lru", "volatile-lfu", "volatile-random
 class _Kept(NamedTuple):
     """What is told of an entry, as a list."""
 
-    # The scripts look for the first four by where they are: each is always as long as here.
+    # The scripts look for the first five by where they are: each is always as long as here.
     learned_at: float
     id: str
     place: str
+    slot: str
     kind: str
     """The operation and the shape, in short."""
 
-    json: str
+    told: Entry | str
+    """As JSON where MessagePack cannot carry it, which has no number of more than 64 bits."""
 
     @property
     def entry(self) -> Entry:
-        entry = _decode_entry(self.json)
+        entry = _decode_entry(self.told) if isinstance(self.told, str) else self.told
         if entry.learned_at != self.learned_at:
             entry = msgspec.structs.replace(entry, learned_at=self.learned_at)
         # they are asked for next, and cost a digest each
-        vars(entry)["id"], vars(entry)["place"] = self.id, self.place
+        vars(entry).update(id=self.id, place=self.place, slot=self.slot)
         return entry
 
 
@@ -202,18 +204,17 @@ class ValkeyStore(RemoteStore):
             # Before anything is there: what is in no list could not be found.
             self._client.sadd(self._roots, root)
         drop, drop_ids = tuple(write.drop), tuple(write.drop_ids)
-        message = {
-            "root": root,
-            "drop": [*map(_tag, drop)],
-            "drop_ids": drop_ids,
-            "used": used,
-            "counted": [*map(_tag, counted)],
-            "capacity": -1 if write.capacity is None else write.capacity,
-            "most_left": _MOST_LEFT,
-        }
-        put = [packed for one in write.put for packed in _packed_entry(one)]
-        values = str(revision), str(new_revision), _encode(write.knowledge), self._news, _pack(message)
-        told = self._run(WRITING, root, *values, *put)
+        capacity = "" if write.capacity is None else str(write.capacity)
+        settings = root, capacity, str(_MOST_LEFT)
+        lists = [*map(_tag, drop)], drop_ids, used, [*map(_tag, counted)]
+        told = self._run(
+            WRITING,
+            root,
+            *(str(revision), str(new_revision), _encode(write.knowledge), self._news, *settings),
+            *(str(len(one)) for one in lists),
+            *(value for one in lists for value in one),
+            *(packed for one in write.put for packed in _packed_entry(one)),
+        )
         if told is None:
             return None
         numbers, counts, dropped, trimmed, old = _decode_written(told)
@@ -320,8 +321,12 @@ def _packed_entry(filed: Filed) -> tuple[bytes, bytes]:
     entry = filed.entry
     shape, tags = _encode(entry.condition.shape).decode(), sorted({*map(_tag, filed.tags)})
     kind = _tag(f"{entry.operation}\n{shape}")
-    told = _Kept(float(entry.learned_at), entry.id, entry.place, kind, _encode(entry).decode())
-    return _pack(told), _pack((entry.id, entry.place, filed.slot, entry.operation, shape, tags))
+    kept = _Kept(float(entry.learned_at), entry.id, entry.place, entry.slot, kind, entry)
+    try:
+        told = _pack(kept)
+    except OverflowError:
+        told = _pack(kept._replace(told=_encode(entry).decode()))
+    return told, _pack((entry.id, entry.place, filed.slot, entry.operation, shape, tags))
 
 
 def _packed(*parts: str | bytes) -> bytes:

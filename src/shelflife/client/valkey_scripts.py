@@ -40,48 +40,59 @@ local function count_tagged(p, tag)
   return count - #redis.call('sinter', p .. 'left', p .. 'tag:' .. tag)
 end
 """
+"""What bears a tag, but for what has left."""
 
 _WRITE = """
-local p, before, after, knowledge, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-if (redis.call('hget', p .. 'root', 'revision') or '0') ~= before then return false end
-if #ARGV == 6 then redis.call('del', p .. 'nothing') end
-local write, put_count = cmsgpack.unpack(ARGV[6]), (#ARGV - 6) / 2
-local call, entries, filing, at_places = redis.call, p .. 'entries', p .. 'filing', p .. 'places'
-local used, all_left = p .. 'used', p .. 'left'
-local why, dropped, trimmed, old, places, operations = {}, {}, {}, {}, {}, {}
+local p, before, after, knowledge, channel, root = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local call, entries, filing, kinds, all_left = redis.call, p .. 'entries', p .. 'filing', p .. 'kinds', p .. 'left'
+local at_places, used = p .. 'places', p .. 'used'
+if (call('hget', p .. 'root', 'revision') or '0') ~= before then return false end
+local capacity, most_left, taken_count = tonumber(ARGV[7]), tonumber(ARGV[8]), 12
+local dropped, trimmed, old, why, places, operations = {}, {}, {}, {}, {}, {}
 
+local function taken(count)
+  local some = {}
+  for i = 1, tonumber(count) do some[i] = ARGV[taken_count + i] end
+  taken_count = taken_count + #some
+  return some
+end
 local function names(of) local all = {} for name in pairs(of) do all[#all + 1] = name end return all end
 local function in_parts(ids, act)
   if #ids <= 1000 then return #ids > 0 and act(ids) end
   for first = 1, #ids, 1000 do act({unpack(ids, first, math.min(first + 999, #ids))}) end
 end
-local function leave(ids, are_all_there)
-  local left = {}
+local function lose_shape(id)
+  local _, _, _, operation, shape = unpack(cmsgpack.unpack(call('hget', filing, id)))
+  operations[operation] = true
+  call('hdel', p .. 'shapes:' .. operation, shape)
+end
+local function leave(ids, to, are_all_there)
+  local has_left, by_kind, all = {}, {}, {}
   in_parts(ids, function(some)
-    local leaving, by_kind = {}, {}
+    local leaving = {}
     for i, told in ipairs(call('hmget', entries, unpack(some))) do
       local id = some[i]
-      if told and not left[id] then
-        local kind = string.sub(told, 80, 95)
-        left[id], leaving[#leaving + 1], places[string.sub(told, 47, 78)] = told, id, true
-        if by_kind[kind] then by_kind[kind][2] = by_kind[kind][2] + 1 else by_kind[kind] = {id, 1} end
+      if told and not has_left[id] then
+        local kind = string.sub(told, 114, 129)
+        has_left[id], leaving[#leaving + 1], to[#to + 1], places[string.sub(told, 47, 78)] = true, id, told, true
+        all[#all + 1], by_kind[kind] = id, (by_kind[kind] or 0) + 1
+        if by_kind[kind] == 1 then by_kind[kind .. 'of'] = id end
       elseif are_all_there and not told and call('sismember', all_left, id) == 0 then
         error('something that is remembered is not there')
       end
     end
     if #leaving > 0 then
-      call('sadd', all_left, unpack(leaving))
       call('hdel', entries, unpack(leaving))
-    end
-    for _, one in pairs(by_kind) do
-      local _, _, _, operation, shape = unpack(cmsgpack.unpack(call('hget', filing, one[1])))
-      operations[operation] = true
-      if call('hincrby', p .. 'shapes:' .. operation, shape, -one[2]) <= 0 then
-        call('hdel', p .. 'shapes:' .. operation, shape)
-      end
+      call('sadd', all_left, unpack(leaving))
     end
   end)
-  return left
+  for kind, count in pairs(by_kind) do
+    if #kind == 16 and call('hincrby', kinds, kind, -count) <= 0 then
+      call('hdel', kinds, kind)
+      lose_shape(by_kind[kind .. 'of'])
+    end
+  end
+  return all
 end
 local function leave_places(has_left, changed)
   local emptied, others = {}, {}
@@ -112,43 +123,41 @@ local function tidy(ids, keeps_use)
     call('srem', all_left, unpack(some))
   end)
 end
-local function drop(ids, reasons, are_all_there)
-  local left = leave(ids, are_all_there)
-  for i, id in ipairs(ids) do
-    if left[id] then why[#why + 1], dropped[#dropped + 1], left[id] = reasons[i], left[id], nil end
-  end
-end
 local function use(id)
   call('zadd', used, call('hincrby', p .. 'root', 'uses', 1), id)
 end
 
-local doomed, reasons, seen = {}, {}, {}
-for i, tag in ipairs(write.drop) do
-  for _, id in ipairs(call('smembers', p .. 'tag:' .. tag)) do
-    if not seen[id] then seen[id], doomed[#doomed + 1], reasons[#reasons + 1] = true, id, i end
+local drop, drop_ids, noted, counted = taken(ARGV[9]), taken(ARGV[10]), taken(ARGV[11]), taken(ARGV[12])
+local put_count = (#ARGV - taken_count) / 2
+if put_count == 0 then call('del', p .. 'nothing') end
+for i, tag in ipairs(drop) do
+  local tagged = call('smembers', p .. 'tag:' .. tag)
+  if #tagged > 0 then
+    for _ in ipairs(leave(tagged, dropped, true)) do why[#why + 1] = i end
   end
 end
-drop(doomed, reasons, true)
-if #write.drop_ids > 0 then
-  reasons = {}
-  for i in ipairs(write.drop_ids) do reasons[i] = #write.drop + i end
-  drop(write.drop_ids, reasons)
+if #drop_ids > 0 then
+  local numbers = {}
+  for i, id in ipairs(drop_ids) do numbers[id] = #drop + i end
+  for _, id in ipairs(leave(drop_ids, dropped)) do why[#why + 1] = numbers[id] end
 end
-for _, id in ipairs(write.used) do
+for _, id in ipairs(noted) do
   if call('zscore', used, id) then use(id) end
 end
 for i = 1, put_count do
-  local told, how, others, was = ARGV[5 + 2 * i], ARGV[6 + 2 * i], '', false
+  local told, how, others, was = ARGV[taken_count + 2 * i - 1], ARGV[taken_count + 2 * i], '', false
   local id, place, slot, operation, shape, tags = unpack(cmsgpack.unpack(how))
   for rival in string.gmatch(call('hget', at_places, place) or '', '%S+') do
     if call('hexists', entries, rival) == 0 then
       tidy({rival})
     elseif rival == id then
-      was = leave({id})[id]
+      was = {}
+      leave({id}, was)
       tidy({id}, true)
-      told = string.sub(was, 1, 10) .. string.sub(told, 11)
+      told = string.sub(was[1], 1, 10) .. string.sub(told, 11)
     elseif cmsgpack.unpack(call('hget', filing, rival))[3] == slot then
-      drop({rival}, {0})
+      leave({rival}, dropped)
+      why[#why + 1] = 0
     else
       others = others .. rival .. ' '
     end
@@ -157,44 +166,48 @@ for i = 1, put_count do
   call('hset', entries, id, told)
   call('hset', filing, id, how)
   for _, tag in ipairs(tags) do call('sadd', p .. 'tag:' .. tag, id) end
-  call('hincrby', p .. 'shapes:' .. operation, shape, 1)
+  if call('hincrby', kinds, string.sub(told, 114, 129), 1) == 1 then
+    operations[operation] = true
+    call('hset', p .. 'shapes:' .. operation, shape, 1)
+  end
   if not was then use(id) end
-  places[place], operations[operation] = true, true
-  old[i] = was or '\\192'
+  places[place], old[i] = true, was and was[1] or '\\192'
 end
-if write.capacity >= 0 then
-  local excess = call('hlen', entries) - write.capacity
+if capacity then
+  local excess = call('hlen', entries) - capacity
   if excess > 0 then
-    local least = call('zrange', used, 0, excess + call('scard', all_left) - 1)
-    for _, id in ipairs(least) do
-      if #trimmed == excess then break end
-      trimmed[#trimmed + 1] = leave({id})[id]
+    for _, id in ipairs(call('zrange', used, 0, excess + call('scard', all_left) - 1)) do
+      if #trimmed < excess then leave({id}, trimmed) end
     end
   end
 end
 local left_count, tidied_count = call('scard', all_left), put_count * 4
-if left_count - write.most_left > tidied_count then tidied_count = left_count - write.most_left end
+if left_count - most_left > tidied_count then tidied_count = left_count - most_left end
 if left_count > 0 and tidied_count > 0 then tidy(call('srandmember', all_left, tidied_count)) end
 
 call('hset', p .. 'root', 'revision', after, 'knowledge', knowledge)
 local changed = names(places)
-local news = {write.root, before, after, knowledge, changed, names(operations)}
-if #changed > 100 then news = {write.root, before, after, '', {}, {}} end
+local news = {root, before, after, knowledge, changed, names(operations)}
+if #changed > 100 then news = {root, before, after, '', {}, {}} end
 call('publish', channel, cmsgpack.pack(news))
 local counts = {}
-for i, tag in ipairs(write.counted) do counts[i] = count_tagged(p, tag) end
-local function list(of) return struct.pack('>BI4', 0xdd, #of) .. table.concat(of) end
-return '\\149' .. cmsgpack.pack(why, counts) .. list(dropped) .. list(trimmed) .. list(old)
+for i, tag in ipairs(counted) do counts[i] = count_tagged(p, tag) end
+local answer = {'\\149' .. cmsgpack.pack(why, counts)}
+for _, list in ipairs({dropped, trimmed, old}) do
+  answer[#answer + 1] = struct.pack('>BI4', 0xdd, #list)
+  for _, told in ipairs(list) do answer[#answer + 1] = told end
+end
+return table.concat(answer)
 """
 """An entry that goes is taken from `entries` at once, where all look for it. What else is of it is put in order later, as it takes longer than
-all that an eviction needs: its id is in `left` until then, its way of being filed in `filing`. A write that puts something does so for a few,
+all that an eviction needs: its id is in `left` until then, and in `filing` how it was filed. A write that puts something does so for a few,
 and no more than `most_left` are ever left behind.
 
 What is known comes last. A script that fails in the middle is not undone, and what has gone by then goes too soon, which is safe. The `del`
 lets a full Valkey carry out a write that only takes things away: it looks for room before the first command that writes, if that needs any.
 
 What is told of an entry has its age, its place and its kind at the same bytes always, so that none of it has to be unpacked. Those of one kind
-are of one operation, and have one shape."""
+are of one operation, and have one shape. News names the operations that have a shape more or less."""
 
 _TAGGED = """
 local p, told, seen = ARGV[1], {}, {}
