@@ -176,6 +176,22 @@ def test_statements_that_were_planned_over_empty_tables_find_entries_by_their_pl
     assert read["entries_by_use"] == read["entries_pkey"] == 0
 
 
+def test_what_has_left_is_counted_no_longer_whenever_that_is_put_in_order(where, opened):
+    store = opened(where).store
+    plans = [str(number) for number in range(30)]
+    for plan in plans:
+        put(store, entry(plan), tags=("all", f"row {plan}"))
+    for left_count, plan in enumerate(plans[:20], start=1):
+        known = store.known(ORIGIN)
+        assert (
+            len(store.write(ORIGIN, known.revision, Write(known.knowledge, drop=[f"row {plan}"])).dropped)
+            == 1
+        )
+        assert opened(where).store.count(ORIGIN, "all") == store.count(ORIGIN, "all") == 30 - left_count
+    put(store, entry("0"), tags=("all", "row 0"))
+    assert opened(where).store.count(ORIGIN, "all", "row 0", "row 1") == 12
+
+
 def test_a_request_costs_one_round_trip_where_its_reply_has_no_news(where, address, opened):
     memory = opened(where)
     with httpx2.Client(base_url=address, transport=MemoryTransport(memory, guard=Guard())) as client:
@@ -320,7 +336,7 @@ def copied(where):
     with closing(PostgresStore(where)) as store, store._database.snapshot() as connection:
         return {
             name: connection.execute(f"select * from {name}").fetchall()
-            for name in ("roots", "shapes", "entries")
+            for name in ("roots", "shapes", "tags", "left_behind", "entries")
         }
 
 
@@ -372,7 +388,7 @@ def test_another_format_is_refused(valkey_url, postgres_url):
         put(first, entry())
         with first._database.writing() as connection:
             connection.execute("update signs set format = 9")
-        with pytest.raises(StoreError, match="has format 9; this version of shelflife reads 1"):
+        with pytest.raises(StoreError, match="has format 9; this version of shelflife reads 2"):
             second.known(ORIGIN)
 
 
