@@ -69,12 +69,14 @@ _decode_shape = msgspec.json.Decoder(Shape).decode
 
 
 _Shapes = dict[Shape, ByShape[Found]]
+_NOTHING: tuple[Found, ...] = ()
 
 
 class _Seen(msgspec.Struct):
     """What a store has seen of its file, so as not to look again until another process writes."""
 
     connection: sqlite3.Connection | None = None
+    cursor: Any = None
     version: int = -1
     known: dict[str, Known] = {}
     shapes: dict[tuple[str, str], _Shapes] = {}
@@ -162,8 +164,7 @@ class SqliteStore:
     def known(self, root: Root) -> Known:
         with self._file.reading:
             # here and not in the verbs that follow it: what is known and what is found are to be of one file
-            self._file.connection(is_to_be_there=True)
-            return self._known(self._still_seen(), root)
+            return self._known(self._still_seen(is_to_be_there=True), root)
 
     def shapes(self, root: Root, operation: str) -> tuple[Shape, ...]:
         with self._file.reading:
@@ -171,10 +172,9 @@ class SqliteStore:
 
     def find(self, root: Root, operation: str, request: Fields) -> tuple[Known, list[Found]]:
         with self._file.reading:
-            self._file.connection(is_to_be_there=True)
-            seen = self._still_seen()
+            seen, there = self._still_seen(is_to_be_there=True), _NOTHING
             known = self._known(seen, root)
-            shapes, there = self._shapes(seen, root, operation), tuple[Found, ...]()
+            shapes = self._shapes(seen, root, operation)
             if shapes and is_carried(operation, request):
                 for one in shapes.values():
                     key = one.key_in(request)
@@ -229,7 +229,8 @@ class SqliteStore:
                 self._write_uses(_NOTED_AT_ONCE)
 
     def note(self, found: Found) -> None:
-        self.used(found.entry.root, (found.entry.id,))
+        entry = found.entry
+        self.used(entry.root, (entry.id,))
 
     def entries(self) -> Iterator[Entry]:
         statement = "select number, entry from entries where number > ? order by number limit 1000"
@@ -343,12 +344,14 @@ class SqliteStore:
         )
         return entries
 
-    def _still_seen(self) -> _Seen:
-        """What was seen of the file: nothing, when another process has written to it since."""
-        connection, seen = self._file.connection(), self._seen
-        (version,) = connection.execute("pragma data_version").fetchone()
-        if version != seen.version or connection is not seen.connection:
-            seen = self._seen = _Seen(connection, version)
+    def _still_seen(self, *, is_to_be_there: bool = False) -> _Seen:
+        """What was seen of the file: nothing, when another process has written to it since, or it is another one."""
+        connection, seen = self._file.connection(is_to_be_there=is_to_be_there), self._seen
+        if connection is not seen.connection:
+            seen = _Seen(connection, connection.cursor())
+        (version,) = seen.cursor.execute("pragma data_version").fetchone()
+        if version != seen.version:
+            seen = self._seen = _Seen(connection, seen.cursor, version)
         return seen
 
     def _known(self, seen: _Seen, root: Root) -> Known:
