@@ -326,6 +326,8 @@ class SqliteStore:
 
     def _remove(self, rows: Sequence[_Row]) -> list[Entry]:
         """Take entries out. Their tags go in the order of the index, so that neighbours go together."""
+        if not rows:
+            return []
         tagged: list[tuple[bytes, int]] = []
         for row in rows:
             tags = _decode_tags(row.tags)
