@@ -113,9 +113,11 @@ class SqliteFile(Locking):
         if opened.connection.in_transaction:
             return True
         before, now = opened.files, self._files()
+        if before == now:
+            return True
         if before is not None and None not in now and before[0] != now[0] and before[1] == now[1]:
             raise ValueError(f"it was replaced, and {self._names[1]} is of the one before: remove that")
-        return before is not None and before == now
+        return False
 
     def _files(self) -> tuple[object, object]:
         """The file that is there now, and the journal: both stay for as long as anybody has them open."""
@@ -220,22 +222,27 @@ class SqliteFile(Locking):
             )
 
 
-class _Access(NamedTuple):
-    """The lock of a file, under which what SQLite raises is an error of its kind. A recall enters it twice, and a generator would cost more."""
+class _Access:
+    """The lock of a file, under which what SQLite raises is an error of its kind. Each recall enters it, and a generator would cost more."""
 
-    file: SqliteFile
-    what: str
+    __slots__ = ("_file", "_what")
+
+    def __init__(self, file: SqliteFile, what: str) -> None:
+        self._file = file
+        self._what = what
 
     def __enter__(self) -> None:
-        self.file._lock.acquire()
+        self._file._lock.acquire()
 
     def __exit__(self, kind: object, error: BaseException | None, trace: Any) -> None:
-        self.file._lock.release()
-        name, error_type, *_ = self.file.kind
+        self._file._lock.release()
+        if error is None:
+            return
+        name, error_type, *_ = self._file.kind
         if isinstance(error, _FAILURES) and not isinstance(error, error_type):
             is_locked = isinstance(error, sqlite3.Error) and "locked" in str(error)
             reason = "another process has kept it locked for too long" if is_locked else str(error)
-            raise error_type(f"the {name} {self.file.path} cannot be {self.what}: {reason}") from error
+            raise error_type(f"the {name} {self._file.path} cannot be {self._what}: {reason}") from error
 
 
 def _identity(path: str) -> tuple[int, int] | None:

@@ -13,11 +13,21 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from shelflife.client.entries import Condition, Knowledge, place_of
+from shelflife.client.entries import Condition, Grounds, Knowledge, place_of
 from shelflife.client.in_process import InProcessStore
 from shelflife.client.postgres import PostgresStore
 from shelflife.client.sqlite import SqliteStore
 from shelflife.client.stores import Write
+from shelflife.client.strategies import (
+    EXACT,
+    any_row_tag,
+    cell_tag,
+    policy_tag,
+    presence_tag,
+    row_tag,
+    table_tag,
+    whole_row_tag,
+)
 from shelflife.client.valkey import ValkeyStore
 from shelflife.contract.versions import Versions
 from tests.client.entries import ORIGIN, OTHER, entry, filed, put
@@ -80,6 +90,41 @@ def test_what_bears_a_tag_is_dropped_and_nothing_else(store):
     assert [one.condition.when["plan"] for one in store.entries()] == ["b"]
     assert (store.count(ORIGIN, "x"), store.count(ORIGIN, "y"), store.count(ORIGIN, "all")) == (0, 1, 1)
     assert [one.condition.when["plan"] for one in store.tagged(ORIGIN, "y")] == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("tag", "count"),
+    [
+        ("all", 4),
+        (table_tag("codes"), 4),
+        (table_tag("plans"), 1),
+        (row_tag("codes", "a"), 2),
+        (row_tag("codes", "a:"), 1),
+        (cell_tag("codes", "a", "code"), 1),
+        (cell_tag("codes", "a", "ends"), 2),
+        (whole_row_tag("codes", "a:"), 1),
+        (presence_tag("codes", "a"), 1),
+        (any_row_tag("plans"), 1),
+        (any_row_tag("codes"), 0),
+        (policy_tag("p"), 4),
+    ],
+)
+def test_what_rests_on_two_cells_of_a_row_counts_once_for_the_row_and_its_table(store, tag, count):
+    rests_on = [
+        {"codes": {"a": ("code", "ends")}, "plans": None},
+        {"codes": {"a": ("ends",)}},
+        {"codes": {"a:": None}},
+        {"codes": {"a": (), "b": ("code",), "c": ("code",)}},
+    ]
+    for number, cells in enumerate(rests_on):
+        one = entry(f"plan {number}", grounds=Grounds(tuple(cells), cells, (), "p"))
+        put(store, one, tags=["all", *EXACT.files(one).tags])
+    assert store.count(ORIGIN, tag) == count
+    assert len(store.tagged(ORIGIN, tag)) == count
+    known = store.known(ORIGIN)
+    written = store.write(ORIGIN, known.revision, Write(known.knowledge, drop=[tag]))
+    assert len(written.dropped) == count
+    assert (store.count(ORIGIN, tag), store.count(ORIGIN, "all")) == (0, 4 - count)
 
 
 def test_entries_can_be_dropped_by_id(store):

@@ -22,6 +22,7 @@ _by_age = attrgetter("learned_at")
 class _Kept(Found, kw_only=True):
     """An entry, as it is filed."""
 
+    place: str
     slot: str
     tags: tuple[str, ...]
     shape: Shape
@@ -127,8 +128,8 @@ class _Held:
     def written(self, write: Write) -> Written:
         written = Written([], [], [])
         for tag in write.drop:
-            doomed = tuple(self.by_tag.get(tag, ()))
-            written.dropped.extend([(self._remove(id), tag) for id in doomed])
+            doomed = self.by_tag.pop(tag, _NONE)
+            written.dropped.extend([(self._remove(id, but=tag), tag) for id in doomed])
         written.dropped.extend((self._remove(id), id) for id in write.drop_ids if id in self.filed)
         for filed in write.put:
             self._put(filed, written)
@@ -155,6 +156,7 @@ class _Held:
             entry=entry,
             watched=watched_by(entry),
             used=next(_uses) if before is None else before.used,
+            place=place,
             slot=filed.slot,
             tags=tuple(dict.fromkeys(filed.tags)),
             shape=shape,
@@ -180,25 +182,27 @@ class _Held:
             if kept is not None:
                 heappush(self._by_use, (kept.used, id))
 
-    def _remove(self, id: str) -> Entry:
+    def _remove(self, id: str, but: str = "") -> Entry:
+        """Take an entry out; `but` is a tag that has gone already, with all that bears it."""
         kept = self.filed.pop(id)
-        self._unlink(id, kept)
+        self._unlink(id, kept, but)
         return kept.entry
 
-    def _unlink(self, id: str, kept: _Kept) -> None:
-        by_tag, by_place, entry = self.by_tag, self.by_place, kept.entry
-        place, shapes = entry.place, self.shapes[entry.operation]
-        by_shape = shapes[kept.shape]
+    def _unlink(self, id: str, kept: _Kept, but: str = "") -> None:
+        by_tag, by_place, place, entry = self.by_tag, self.by_place, kept.place, kept.entry
         for tag in kept.tags:
-            found = by_tag[tag]
-            del found[id]
-            if not found:
-                del by_tag[tag]
-        others = tuple([one for one in by_place[place] if one is not kept])
-        if others:
+            if tag != but:
+                found = by_tag[tag]
+                del found[id]
+                if not found:
+                    del by_tag[tag]
+        there, shapes = by_place.pop(place), self.shapes[entry.operation]
+        by_shape = shapes[kept.shape]
+        if len(there) > 1:
+            others = tuple([one for one in there if one is not kept])
             by_place[place] = by_shape.by_key[kept.key] = others
             return
-        del by_place[place], by_shape.by_key[kept.key]
+        del by_shape.by_key[kept.key]
         if not by_shape.by_key:
             del shapes[kept.shape]
             if not shapes:

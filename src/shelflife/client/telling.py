@@ -163,10 +163,11 @@ class Telling(Locking):
     def _count(self, event: Event) -> None:
         """Count an event, under the lock."""
         if isinstance(event, Evicted):
-            self._evictions[event.reason] += 1
-            if event.reason.is_invalidation:
-                gone = self._gone[event.entry.root]
-                gone[event.entry.slot] = event.entry.parameters
+            reason, entry = event.reason, event.entry
+            self._evictions[reason] += 1
+            if reason.is_invalidation:
+                gone = self._gone[entry.root]
+                gone[entry.slot] = entry.parameters
                 if len(gone) > _MOST_GONE:
                     gone.popitem(last=False)
             return
