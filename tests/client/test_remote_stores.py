@@ -13,14 +13,13 @@ import psycopg
 import pytest
 import redis
 
-from shelflife.client import Guard, InProcessStore, Knowledge, Memory, Reply, SqliteStore, StoreError, Write
+from shelflife.client import Guard, InProcessStore, Memory, Reply, SqliteStore, StoreError, Write
 from shelflife.client.asking import advanced_in_thread
 from shelflife.client.circuit import Circuit
 from shelflife.client.events import Evicted, Stored, StoreFailed
 from shelflife.client.postgres import PostgresStore
 from shelflife.client.remote import LONGEST_VERB_S
 from shelflife.client.valkey import ValkeyStore
-from shelflife.contract.versions import Versions
 from shelflife.integrations.httpx2 import AsyncMemoryTransport, MemoryTransport
 from tests.acme_world import GOVERNED, rotate
 from tests.client.agents import Agent, knows
@@ -356,29 +355,6 @@ def put_back(where, copy):
                 connection.execute(f"insert into {name} overriding system value values ({places})", row)
 
 
-def test_a_valkey_that_drops_keys_by_itself_is_refused(valkey_url):
-    with closing(redis.Redis.from_url(valkey_url)) as client, closing(ValkeyStore(valkey_url)) as store:
-        client.config_set("maxmemory-policy", "allkeys-lru")
-        try:
-            with pytest.raises(StoreError, match="maxmemory-policy is allkeys-lru, and should be noeviction"):
-                put(store, entry())
-        finally:
-            client.config_set("maxmemory-policy", "noeviction")
-
-
-def test_a_full_valkey_is_a_store_error_and_what_is_there_can_be_read(valkey_url):
-    with closing(redis.Redis.from_url(valkey_url)) as client, closing(ValkeyStore(valkey_url)) as store:
-        put(store, entry())
-        client.config_set("maxmemory", 1)
-        try:
-            with pytest.raises(StoreError, match=r"cannot be written: .*memory"):
-                put(store, entry("b"))
-            store._circuit.close()
-            assert store.at(ORIGIN, [entry().place]) == [entry()]
-        finally:
-            client.config_set("maxmemory", 0)
-
-
 def test_another_format_is_refused(valkey_url, postgres_url):
     with closing(redis.Redis.from_url(valkey_url)) as client, closing(ValkeyStore(valkey_url)) as store:
         client.set("shelflife:default:format", 9)
@@ -532,28 +508,6 @@ def test_what_one_server_cannot_have_written_keeps_no_other_from_being_written(w
     with pytest.raises(StoreError, match="cannot be written"):
         put(store, bad, root=bad.root)
     assert put(store, entry("b")) is not None
-
-
-def test_a_write_that_fails_in_the_middle_leaves_what_is_known_as_it_was(valkey_url):
-    with closing(redis.Redis.from_url(valkey_url)) as client, closing(ValkeyStore(valkey_url)) as store:
-        put(store, entry())
-        known = store.known(ORIGIN)
-        client.hdel(f"shelflife:{{default {ORIGIN}}}:entries", entry().id)
-        moved = Knowledge(versions=Versions({"codes": "9"}))
-        with pytest.raises(StoreError, match="is not there"):
-            store.write(ORIGIN, known.revision, Write(moved, drop=["t"]))
-        assert store.known(ORIGIN) == known
-
-
-def test_one_that_is_no_primary_any_more_is_not_believed(valkey_url):
-    with closing(redis.Redis.from_url(valkey_url)) as client, closing(ValkeyStore(valkey_url)) as store:
-        put(store, entry())
-        client.replicaof("127.0.0.1", 1)
-        try:
-            with pytest.raises(StoreError, match="read only replica"):
-                store.at(ORIGIN, [entry().place])
-        finally:
-            client.replicaof("NO", "ONE")
 
 
 # --- where a memory lives

@@ -7,6 +7,7 @@ import redis
 
 from shelflife.client import Knowledge, StoreError, Write
 from shelflife.client.valkey import ValkeyStore
+from shelflife.contract.versions import Versions
 from tests.client.entries import ORIGIN, entry, put
 
 PREFIX = f"shelflife:{{default {ORIGIN}}}:"
@@ -118,3 +119,47 @@ def test_an_entry_that_bears_two_tags_goes_once(store):
     put(store, entry("c"), tags=("y",))
     left = [(one.condition.when["plan"], tag) for one, tag in drop(store, "x", "y").dropped]
     assert sorted(left) == [("a", "x"), ("b", "x"), ("c", "y")]
+
+
+# --- where it cannot be relied on
+
+
+def test_a_valkey_that_drops_keys_by_itself_is_refused(store, client):
+    client.config_set("maxmemory-policy", "allkeys-lru")
+    try:
+        with pytest.raises(StoreError, match="maxmemory-policy is allkeys-lru, and should be noeviction"):
+            put(store, entry())
+    finally:
+        client.config_set("maxmemory-policy", "noeviction")
+
+
+def test_a_full_valkey_is_a_store_error_and_what_is_there_can_be_read(store, client):
+    put(store, entry())
+    client.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(StoreError, match=r"cannot be written: .*memory"):
+            put(store, entry("b"))
+        store._circuit.close()
+        assert store.at(ORIGIN, [entry().place]) == [entry()]
+    finally:
+        client.config_set("maxmemory", 0)
+
+
+def test_a_write_that_fails_in_the_middle_leaves_what_is_known_as_it_was(store, client):
+    put(store, entry())
+    known = store.known(ORIGIN)
+    client.hdel(f"{PREFIX}entries", entry().id)
+    moved = Knowledge(versions=Versions({"codes": "9"}))
+    with pytest.raises(StoreError, match="is not there"):
+        store.write(ORIGIN, known.revision, Write(moved, drop=["t"]))
+    assert store.known(ORIGIN) == known
+
+
+def test_one_that_is_no_primary_any_more_is_not_believed(store, client):
+    put(store, entry())
+    client.replicaof("127.0.0.1", 1)
+    try:
+        with pytest.raises(StoreError, match="read only replica"):
+            store.at(ORIGIN, [entry().place])
+    finally:
+        client.replicaof("NO", "ONE")
