@@ -16,7 +16,7 @@ RIVALS_READY := .venv/.rivals-ready
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE  # the tests start hundreds of processes, and none should compile everything anew
 
-.PHONY: help setup demo test test-extras check format bench bench-fleet schemas modules measured lock clean
+.PHONY: help setup demo test test-extras check format bench bench-quick bench-fleet schemas modules measured lock clean
 
 help:  ## Show what there is to make
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 13
@@ -73,6 +73,9 @@ $(RIVALS_READY): $(READY) benchmarks/requirements.lock
 
 bench: $(RIVALS_READY)  ## Run the benchmarks, into benchmarks/results
 	@$(BIN)/python -m benchmarks server memory wire
+
+bench-quick: $(RIVALS_READY)  ## Run the benchmarks in a minute, with few fixes and few samples, to the terminal alone
+	@$(BIN)/python -m benchmarks --quick server memory wire
 
 bench-fleet: $(RIVALS_READY)  ## Run those with a PostgreSQL and a Valkey of their own
 	@$(BIN)/python -m benchmarks fleet

@@ -56,14 +56,12 @@ class Contender(Protocol):
         """Forget all that rests on the row, and nothing else."""
 
 
-def contenders(folder: Path, *, only_ours: bool) -> list[Contender]:
+def contenders(folder: Path) -> list[Contender]:
     """All that are installed, ours first."""
     found: list[Contender] = [
         Ours("ours, SQLite", SqliteStore(folder / "ours.db"), is_durable=True),
         Ours("ours, in process", InProcessStore(), is_durable=False),
     ]
-    if only_ours:
-        return found
     if find_spec("requests_cache"):
         found.append(_RequestsCache(folder / "requests-cache.db"))
     if find_spec("cashews"):

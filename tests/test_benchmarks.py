@@ -16,7 +16,7 @@ def test_a_quick_run_goes_through_every_subject(tmp_path):
     subjects = {name: {figure["subject"] for figure in page["figures"]} for name, page in pages.items()}
     assert subjects == {
         "server": {"throughput", "reload", "walk", "workers"},
-        "memory": {"recall", "observe", "eviction", "amend", "marks", "rivals"},
+        "memory": {"recall", "observe", "eviction", "amend", "marks", "rivals", "footprint"},
         "wire": {"wire bytes", "feed fan-out", "signing"},
         "fleet": {"shared memory", "shared log", "shared log throughput"},
     }

@@ -5,7 +5,8 @@ import time
 from contextlib import closing
 
 from shelflife.client.near import LONGEST_LAG_S
-from shelflife.client.remote import RemoteStore, Told
+from shelflife.client.remote import RemoteStore
+from shelflife.client.seen import Told
 from tests.client.entries import ORIGIN, entry, put
 from tests.client.remote import OPERATION, SLACK_S, eventually, trips_of
 from tests.client.responses import rejection, said
@@ -23,6 +24,28 @@ def test_near_a_recall_asks_nobody_until_somebody_writes(where, opened):
     eventually(lambda: not trips_of(near, lambda: near.recall("http://h", OPERATION, {"a": 1})))
     other.forget("http://h")
     eventually(lambda: near.recall("http://h", OPERATION, {"a": 1}) == [], LONGEST_LAG_S + SLACK_S)
+
+
+def test_near_a_request_is_answered_like_another_that_says_the_same_where_it_matters(where, opened):
+    near, other = opened(where, near=True), opened(where)
+    other.observe(said(rejection(when={"a": 1})))
+    other.observe(said(rejection(when={"b": 1}, type="G", unless={"c": [7]})))
+    asked = {"a": 1, "b": 1, "amount": 3}
+    eventually(lambda: not trips_of(near, lambda: near.recall("http://h", OPERATION, asked)))
+    like_it = {"b": 1, "amount": 4, "a": 1}
+    assert trips_of(near, lambda: near.recall("http://h", OPERATION, like_it)) == []
+    for request in (asked, like_it):
+        assert [one.type for one in near.recall("http://h", OPERATION, request)] == ["F", "G"]
+    assert [one.type for one in near.recall("http://h", OPERATION, like_it | {"c": 7})] == ["F"]
+
+
+def test_near_what_was_not_there_is_found_once_another_has_learned_it(where, opened):
+    near, other = opened(where, near=True), opened(where)
+    other.observe(said(rejection(when={"a": 1})))
+    eventually(lambda: not trips_of(near, lambda: near.recall("http://h", OPERATION, {"a": 2})))
+    assert near.recall("http://h", OPERATION, {"a": 2}) == []
+    other.observe(said(rejection(when={"a": 2})))
+    eventually(lambda: len(near.recall("http://h", OPERATION, {"a": 2})) == 1)
 
 
 def test_near_what_is_far_too_much_to_tell_is_looked_at_anew(where, opened):

@@ -1,6 +1,5 @@
 """What goes between a memory and a server, and the two ways of waiting for it: blocking and async."""
 
-import asyncio
 import inspect
 import logging
 import time
@@ -234,6 +233,8 @@ async def advanced_in_thread(go_on: Callable[[Any], Any], value: Any) -> Advance
     Two race here: the thread, and whoever cancels this. The steps are the thread's until it is done, which takes no longer than the
     store may take: only then is it cancelled.
     """
+    import asyncio  # whoever has a loop of it has imported it, and for the others that would be half of the import of this package
+
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -154,12 +154,7 @@ class Memory:
         until a later reply of the server has been dealt with.
         """
         root = root_at(root)
-        wanted = self._shelf.wanted(root, operation, request)
-        if wanted is None:
-            found = self._shelf.usable(root, operation, request)
-        else:
-            with self._shelf.moment(wanted):
-                found = self._shelf.usable(root, operation, request, places_by=wanted.places_by)
+        found = self._shelf.usable(root, operation, request)
         self._telling.count_recall(is_hit=bool(found))
         return found
 

@@ -13,7 +13,6 @@ from shelflife.client.asking import AnyAsk, Fields, Question, Reply, Steps, driv
 from shelflife.client.channels import TOOL
 from shelflife.client.entries import Entry, Root, root_at
 from shelflife.client.guard import Guard
-from shelflife.client.http_asking import ask_http, ask_http_async
 from shelflife.client.memory import Memory
 from shelflife.client.outcomes import Outcome, ReadOutcome, read_outcome
 from shelflife.client.sending import Call, Send, exchange, exchange_async, sending
@@ -165,6 +164,9 @@ class Tools:
         self._ask = memory.ask if ask is None else ask
         self._ask_async = self._ask
         if self._ask is None and self.root.startswith(("http://", "https://")):
+            # only here: HTTP, TLS and e-mail of the standard library take as long to import as all the rest
+            from shelflife.client.http_asking import ask_http, ask_http_async
+
             self._ask, self._ask_async = ask_http, ask_http_async
         self._read = read
         self._untold: set[str] = set()
