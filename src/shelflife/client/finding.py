@@ -5,7 +5,7 @@ A store that has entries in the memory of this process, all of them or copies of
 """
 
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 import msgspec
@@ -79,13 +79,17 @@ class ByShape(Generic[Kept]):
 
 def holding(there: Iterable[Kept], request: Fields) -> list[Kept]:
     """What holds for a request, of what stands at its keys; oldest first."""
-    found = []
+    found, said = [], None
     for one in there:
         is_barred = one.watched is None
         for name in one.watched or ():
             if request.get(name) is not None:
                 is_barred = True  # as it may be
-        if not is_barred or _holds(one.entry, request):
+        if is_barred:
+            # what is large in a request is read once for all that look at it
+            said = said or cache(partial(read_at, request))
+            is_barred = mismatch({}, said, one.entry.condition.unless) is not None
+        if not is_barred:
             found.append(one)
     if len(found) > 1:
         found.sort(key=_age)
@@ -95,10 +99,6 @@ def holding(there: Iterable[Kept], request: Fields) -> list[Kept]:
 def place_in(request: Fields, root: Root, operation: str, shape: Shape) -> str:
     """Where entries of a shape are that hold for a request."""
     return digest_of(root, operation, {path: read_at(request, path) for path in shape})
-
-
-def _holds(entry: Entry, request: Fields) -> bool:
-    return mismatch({}, lambda path: read_at(request, path), entry.condition.unless) is None
 
 
 def _age(one: Found) -> float:

@@ -60,7 +60,7 @@ class InProcessStore(Locking):
             if shapes is not None and is_carried(operation, request):
                 for one in shapes.values():
                     there += one.by_key.get(one.key_in(request), ())
-            known = held.known
+            known = self.known(root)
         return known, holding(there, request) if there else []
 
     def note(self, found: Found) -> None:
