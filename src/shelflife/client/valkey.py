@@ -53,8 +53,8 @@ class _Kept(NamedTuple):
         entry = _decode_entry(self.told) if isinstance(self.told, str) else self.told
         if entry.learned_at != self.learned_at:
             entry = msgspec.structs.replace(entry, learned_at=self.learned_at)
-        # they are asked for next, and cost a digest each
-        vars(entry).update(id=self.id, place=self.place, slot=self.slot)
+        known = vars(entry)  # what is asked for next, and costs a digest each
+        known["id"], known["place"], known["slot"] = self.id, self.place, self.slot
         return entry
 
 

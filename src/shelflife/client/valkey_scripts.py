@@ -23,8 +23,9 @@ for i = 1, is_other and place_count or missing_count do
   end
   told[i] = struct.pack('>BI4', 0xdd, #found) .. table.concat(found)
 end
+local left_count = #ARGV > 6 + place_count and redis.call('scard', p .. 'left')
 for i = 7 + place_count, #ARGV do
-  counts[#counts + 1] = count_tagged(p, ARGV[i])
+  counts[#counts + 1] = count_tagged(p, ARGV[i], left_count)
 end
 return '\\149' .. cmsgpack.pack(now, knowledge, shapes, counts) .. struct.pack('>BI4', 0xdd, #told) .. table.concat(told)
 """
@@ -34,9 +35,9 @@ left. The `del` does nothing, and is refused by one that is no primary any more:
 Entries are put into answers as they are: MessagePack is one value after the other, and `0xdd` and a number begin a list of so many."""
 
 _COUNT = """
-local function count_tagged(p, tag)
+local function count_tagged(p, tag, left_count)
   local count = redis.call('scard', p .. 'tag:' .. tag)
-  if count == 0 or redis.call('exists', p .. 'left') == 0 then return count end
+  if count == 0 or left_count == 0 then return count end
   return count - #redis.call('sinter', p .. 'left', p .. 'tag:' .. tag)
 end
 """
@@ -129,7 +130,6 @@ end
 
 local drop, drop_ids, noted, counted = taken(ARGV[9]), taken(ARGV[10]), taken(ARGV[11]), taken(ARGV[12])
 local put_count = (#ARGV - taken_count) / 2
-if put_count == 0 then call('del', p .. 'nothing') end
 for i, tag in ipairs(drop) do
   local tagged = call('smembers', p .. 'tag:' .. tag)
   if #tagged > 0 then
@@ -141,6 +141,7 @@ if #drop_ids > 0 then
   for i, id in ipairs(drop_ids) do numbers[id] = #drop + i end
   for _, id in ipairs(leave(drop_ids, dropped)) do why[#why + 1] = numbers[id] end
 end
+if put_count == 0 and #dropped == 0 then call('del', p .. 'nothing') end
 for _, id in ipairs(noted) do
   if call('zscore', used, id) then use(id) end
 end
@@ -183,7 +184,10 @@ if capacity then
 end
 local left_count, tidied_count = call('scard', all_left), put_count * 4
 if left_count - most_left > tidied_count then tidied_count = left_count - most_left end
-if left_count > 0 and tidied_count > 0 then tidy(call('srandmember', all_left, tidied_count)) end
+if left_count > 0 and tidied_count > 0 then
+  tidy(call('srandmember', all_left, tidied_count))
+  left_count = call('scard', all_left)
+end
 
 call('hset', p .. 'root', 'revision', after, 'knowledge', knowledge)
 local changed = names(places)
@@ -191,7 +195,7 @@ local news = {root, before, after, knowledge, changed, names(operations)}
 if #changed > 100 then news = {root, before, after, '', {}, {}} end
 call('publish', channel, cmsgpack.pack(news))
 local counts = {}
-for i, tag in ipairs(counted) do counts[i] = count_tagged(p, tag) end
+for i, tag in ipairs(counted) do counts[i] = count_tagged(p, tag, left_count) end
 local answer = {'\\149' .. cmsgpack.pack(why, counts)}
 for _, list in ipairs({dropped, trimmed, old}) do
   answer[#answer + 1] = struct.pack('>BI4', 0xdd, #list)
@@ -203,8 +207,9 @@ return table.concat(answer)
 all that an eviction needs: its id is in `left` until then, and in `filing` how it was filed. A write that puts something does so for a few,
 and no more than `most_left` are ever left behind.
 
-What is known comes last. A script that fails in the middle is not undone, and what has gone by then goes too soon, which is safe. The `del`
-lets a full Valkey carry out a write that only takes things away: it looks for room before the first command that writes, if that needs any.
+What is known comes last. A script that fails in the middle is not undone, and what has gone by then goes too soon, which is safe. A full
+Valkey carries out a write that only takes things away: it looks for room before the first command that writes, if that needs any. So that is
+an `hdel`, or a `del` of nothing.
 
 What is told of an entry has its age, its place and its kind at the same bytes always, so that none of it has to be unpacked. Those of one kind
 are of one operation, and have one shape. News names the operations that have a shape more or less."""
