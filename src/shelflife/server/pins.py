@@ -30,8 +30,8 @@ class Pin:
     """
 
     __slots__ = (
-        "body", "face", "failures", "find_operation", "has_checked", "has_run", "has_violations", "is_at_the_end", "is_heard",
-        "is_out_of_date", "is_over", "is_own_answer", "listening", "precondition", "stamp", "state", "verdict",
+        "body", "face", "failures", "find_operation", "has_checked", "has_run", "has_violations", "headers", "is_at_the_end",
+        "is_heard", "is_out_of_date", "is_over", "is_own_answer", "listening", "precondition", "stamp", "state", "verdict",
     )  # fmt: skip
 
     def __init__(
@@ -68,11 +68,10 @@ class Pin:
         """What `check` has raised. A failure that the app does not handle is answered for it."""
         self.is_own_answer = False
         """Whether the response at hand is the contract's own, and needs no stamp."""
+        self.headers: Callable[[], Mapping[str, str]] = dict
+        """The headers of the request, by lower-case name, for whoever wants to know who is asking. Most requests need none of them."""
         self.listening: Listening | None = None
         """Set by the endpoint of the feed, which begins once the app is done."""
-
-    headers: Callable[[], Mapping[str, str]] = dict
-    """The headers of the request, by lower-case name, for whoever wants to know who is asking. Most requests need none of them."""
 
     def failure_in(self, error: BaseException) -> Exception | None:
         """What `check` has raised for this request, if nothing else came out of the app. A task group puts it into a group."""
