@@ -76,6 +76,10 @@ class ByShape(Generic[Kept]):
         when = entry.condition.when
         return _encode([as_read(when[path]) for path in self.shape])
 
+    def filed(self, entry: Entry) -> tuple[bytes, tuple[str, ...] | None]:
+        """That, and the fields of these requests that may bar it."""
+        return self.key_of(entry), watched_by(entry)
+
 
 def holding(there: Iterable[Kept], request: Fields) -> list[Kept]:
     """What holds for a request, of what stands at its keys; oldest first."""

@@ -9,7 +9,7 @@ import msgspec
 
 from shelflife.client.asking import Fields
 from shelflife.client.entries import Entry, Knowledge, Root, Shape
-from shelflife.client.finding import ByShape, Found, holding, watched_by
+from shelflife.client.finding import ByShape, Found, holding
 from shelflife.client.stores import Filed, Known, Write, Written
 from shelflife.contract.values import is_carried
 from shelflife.forks import Locking
@@ -152,15 +152,16 @@ class _Held:
         by_shape = shapes.get(shape)
         if by_shape is None:
             by_shape = shapes[shape] = ByShape(shape)
+        key, watched = by_shape.filed(entry)
         kept = self.filed[id] = _Kept(
             entry=entry,
-            watched=watched_by(entry),
+            watched=watched,
             used=next(_uses) if before is None else before.used,
             place=place,
             slot=filed.slot,
             tags=tuple(dict.fromkeys(filed.tags)),
             shape=shape,
-            key=by_shape.key_of(entry),
+            key=key,
         )
         self.by_place[place] = by_shape.by_key[kept.key] = (*self.by_place.get(place, ()), kept)
         for tag in kept.tags:

@@ -84,6 +84,8 @@ class Memory:
         """Whether its store is on another machine. Then whoever must not wait uses it in a thread, and each step is one moment of it."""
         self.observing = self._observing.observing
         """What `observe` does, as steps, for whoever answers its questions in a way of their own. The root is as `root_of` spells it."""
+        self.is_clear = self._shelf.is_clear
+        """Whether nothing that is remembered of a root has to be revalidated before it is used."""
         self.revalidating = self._revalidating.revalidating
         """What `revalidate` does, in the same way."""
         self.root_of = self._shelf.root_of

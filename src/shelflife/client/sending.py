@@ -150,8 +150,7 @@ def _sending(memory: Memory, call: Call) -> Generator[Send | Question, Reply | N
         is_last = again_count == _MOST_SENT_AGAIN
         guard = None if call.held is not None or is_last else call.guard
         if guard is not None:
-            asked_as = f"{call.method} {call.path}" if call.method and call.path else None
-            revalidating = memory.revalidating(call.root, call.operation, call.request, guard, asked_as)
+            revalidating = _revalidating(memory, call, guard)
             yield from _unfailing(revalidating, "what is remembered for a request could not be revalidated")
         send = _prepared(memory, call, guard, is_first=again_count == 0)
         reply = yield send
@@ -167,6 +166,12 @@ def _sending(memory: Memory, call: Call) -> Generator[Send | Question, Reply | N
             break  # it went through, or nothing may be written into it
         call = call._replace(request=send.without, held=None, conditional=True)
     return reply
+
+
+def _revalidating(memory: Memory, call: Call, guard: Guard) -> Steps[None]:
+    if not memory.is_clear(call.root):
+        asked_as = f"{call.method} {call.path}" if call.method and call.path else None
+        yield from memory.revalidating(call.root, call.operation, call.request, guard, asked_as)
 
 
 def _unfailing(steps: Steps[object], otherwise: str) -> Steps[None]:

@@ -444,11 +444,11 @@ class Shelf:
 
     def has_suspects(self, root: Root) -> bool:
         """Whether there may be any, for any request."""
-        knowledge = self.knowledge(root)
-        if knowledge is None:
-            return False
         try:
-            return knowledge.generation > 0 or self.store.count(root, SUSPECT) > 0
+            known = self.known(root)
+            if known.revision == 0:  # nothing was ever written of it
+                return False
+            return self.known_here(known.knowledge).generation > 0 or self.store.count(root, SUSPECT) > 0
         except StoreError as error:
             self.telling.store_failed(error, "read")
             return False
