@@ -11,7 +11,7 @@ from tests.agents.scripted import DONE, KEY, PROMPTS
 from tests.document_programs import ROOT, document_programs
 from tests.processes import started
 
-GUIDE = (ROOT / "docs" / "frameworks.md").read_text("utf-8")
+GUIDE = (ROOT / "docs" / "guides" / "frameworks.md").read_text("utf-8")
 AGAIN_AND_AGAIN = (
     "import runpy, sys\nfor line in sys.stdin:\n    runpy.run_path(line.strip())\n    sys.stdout.flush()\n"
 )

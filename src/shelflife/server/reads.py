@@ -190,6 +190,7 @@ class Request(_View, Mapping[str, Any]):
         return value
 
     def get(self, name: str, default: Any = None) -> Any:
+        """The value of a field, or of an object the same view of it; the default when the field is absent or null."""
         value = self._read(name)
         return default if value is None else value
 
@@ -269,10 +270,12 @@ class RowView(_View, Mapping[str, Any]):
 
     @property
     def table(self) -> str:
+        """The name of its table."""
         return self._table
 
     @property
     def key(self) -> str:
+        """Its key. It is no reading: whoever has the row knows it."""
         return self._key
 
     def __getitem__(self, column: str) -> Any:
