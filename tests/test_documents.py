@@ -8,7 +8,9 @@ import jsonschema
 import pytest
 
 from shelflife.apis.acme import ROTATED_CODES, acme_app, acme_provider
-from shelflife.client import Event
+from shelflife.client import Event, postgres, sqlite, valkey
+from shelflife.lab import records
+from shelflife.server import sql_log
 from tests.calling import ADMIN, TOKEN, calling
 from tests.document_programs import DOCUMENTS, NOT_RUN, ROOT, document_programs
 from tests.module_table import ARCHITECTURE, PACKAGE, modules, with_its_table
@@ -112,6 +114,19 @@ def test_the_glossary_defines_each_term_once():
 def test_the_reference_has_every_event():
     [named] = re.findall(r"<!-- names: shelflife.client.events (.*?) -->", reference_text(), re.DOTALL)
     assert set(named.split()) - {"Event", "Reason"} == {event.__name__ for event in get_args(Event)}
+
+
+def test_the_formats_are_those_that_the_versions_are_told_of():
+    told = re.findall(r"^\| (.*?) \| (\d+)[ ,]", (ROOT / "VERSIONING.md").read_text("utf-8"), re.MULTILINE)
+    spec = (ROOT / "docs" / "reference" / "spec.md").read_text("utf-8")
+    assert {what: int(number) for what, number in told} == {
+        "the wire": int(re.findall(r"^Version (\d+)\.", spec, re.MULTILINE)[0]),
+        "a log, in a file or in PostgreSQL": sql_log.KIND.format,
+        "a memory in a file": sqlite._KIND.format,
+        "a memory in PostgreSQL": postgres._KIND.format,
+        "a memory in Valkey or Redis": valkey._FORMAT,
+        "records of the lab": records.FORMAT,
+    }
 
 
 def reference_text():
