@@ -12,10 +12,14 @@ PEERS_READY := $(PEERS)/node_modules/.package-lock.json
 FRAMEWORKS := langchain openai-agents pydantic-ai claude-agent-sdk fastmcp flask django  # extras that the group agents brings, and no demo needs
 RIVALS_READY := .venv/.rivals-ready
 DOCS_READY := .venv/.docs-ready
+LOWEST_READY := .venv-lowest/.ready
+LOWEST := server litestar httpx2 httpx stripe signed postgres redis lab mcp requests aiohttp flask django
+comma := ,
+space := $() $()
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE  # the tests start hundreds of processes, and none should compile everything anew
 
-.PHONY: help setup demo test test-extras check format docs docs-serve bench bench-fleet schemas modules measured lock clean
+.PHONY: help setup demo test test-extras test-dist test-lowest check format docs docs-serve dist bench bench-fleet schemas modules measured lock clean
 
 help:  ## Show what there is to make
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 13
@@ -48,6 +52,24 @@ test: $(READY) $(AGENTS_READY) $(DOCS_READY) $(STANDINS)  ## Run the whole suite
 test-extras: $(READY) $(AGENTS_READY) $(PEERS_READY)  ## Run what needs more than the suite: fresh environments for the extras, MCP's own programs and its conformance suite
 	@$(BIN)/pytest --numprocesses=2 -q tests/fresh_environments.py
 	@$(BIN)/pytest -q -s tests/agents/peers.py
+
+dist: $(READY)  ## Build the wheel and the source distribution, into dist
+	@rm -rf dist
+	@$(BIN)/python -m hatchling build --directory dist
+
+test-dist: $(READY)  ## Install the wheel into empty environments, and follow the tutorials there
+	@$(BIN)/pytest -q tests/distributions.py
+
+test-lowest: $(LOWEST_READY)  ## Run the tests of both sides with the lowest versions that the package says it works with (needs uv)
+	@.venv-lowest/bin/pytest --numprocesses=2 -q -p no:cacheprovider -W ignore::DeprecationWarning -W ignore::PendingDeprecationWarning tests/contract tests/server tests/client tests/integrations
+
+$(LOWEST_READY): pyproject.toml
+	@mkdir -p build
+	@uv pip compile --quiet pyproject.toml --python-version 3.11 --resolution lowest-direct $(LOWEST:%=--extra %) --no-annotate --no-header --output-file build/lowest.txt
+	@uv venv --quiet --clear --python 3.11 .venv-lowest
+	@grep -E "^($$($(PYTHON) tests/lowest_dependencies.py))(\[.*\])?==" build/lowest.txt > build/lowest-direct.txt
+	@VIRTUAL_ENV=.venv-lowest uv pip install --quiet --group dev --constraint build/lowest-direct.txt --editable ".[$(subst $(space),$(comma),$(LOWEST))]"
+	@touch $(LOWEST_READY)
 
 check: $(READY) $(AGENTS_READY) $(DOCS_READY)  ## Check format, lint, types (the documents' too), the import sentence and the locks
 	@$(BIN)/ruff format --check .
@@ -102,4 +124,4 @@ lock: $(READY)  ## Resolve the dependencies anew (needs uv)
 	$(BIN)/python -m tests.npm_locks $(VENDORS) $(PEERS)
 
 clean:  ## Remove everything that was made
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist shelflife-demo $(VENDORS)/node_modules $(PEERS)/node_modules
+	rm -rf .venv .venv-lowest .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist shelflife-demo $(VENDORS)/node_modules $(PEERS)/node_modules
