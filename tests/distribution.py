@@ -18,6 +18,7 @@ _APART = {
     "tests/server/test_reads.py",
     "tests/test_benchmarks.py",
     "tests/test_document_programs.py",
+    "tests/test_tutorials.py",
 }
 """Long modules whose tests have little in common."""
 
@@ -43,6 +44,7 @@ _TOGETHER = {
     "tests/lab/test_targets.py": "the paper's runs",
     "tests/lab/test_conduct.py": "the paper's runs",
     "tests/lab/test_hostile.py": "hostile runs",
+    "tests/test_book.py": "the book",
 }
 """Further long modules, with what takes its time when it is first needed."""
 

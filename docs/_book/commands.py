@@ -1,6 +1,7 @@
 """The command line, from its parser."""
 
 import argparse
+import re
 from collections.abc import Iterator
 
 from shelflife.cli import command_parser
@@ -45,7 +46,9 @@ def _spelled(action: argparse.Action) -> str:
 
 
 def _help(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
-    return parser._get_formatter()._expand_help(action) if action.help else ""
+    """As `--help` has it, without the defaults that are none."""
+    told = parser._get_formatter()._expand_help(action) if action.help else ""
+    return re.sub(r" \(default: (?:None|False)\)$", "", told)
 
 
 def _cell(text: str) -> str:

@@ -41,7 +41,7 @@ def settings_of(said: str) -> str:
     for name in names.split():
         found = _found(module, name)
         lines += [
-            f"\n## {name}\n",
+            f"\n### {name}\n",
             f"{_paragraph(found.says)}\n",
             "| setting | default | |",
             "| --- | --- | --- |",
