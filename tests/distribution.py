@@ -19,6 +19,7 @@ _APART = {
     "tests/test_benchmarks.py",
     "tests/test_document_programs.py",
     "tests/test_imports.py",
+    "tests/test_tutorials.py",
 }
 """Long modules whose tests have little in common."""
 
@@ -60,6 +61,7 @@ _TOGETHER = {
     "tests/lab/test_wordings.py": "wordings",
     "tests/server/test_log.py": "logs of which processes make use",
     "tests/test_fingerprints.py": "sources that three processes have read",
+    "tests/test_book.py": "the book",
 }
 """Further long modules, with what takes its time when it is first needed."""
 

@@ -41,6 +41,9 @@ PUBLIC = {
     "shelflife.integrations.openai_agents": {"memory_tool"},
     "shelflife.integrations.pydantic_ai": {"MemoryToolset"},
     "shelflife.integrations.fastapi": {"install"},
+    "shelflife.integrations.starlette": {"install"},
+    "shelflife.integrations.ed25519": {"KeyFileError", "SigningKey", "is_signed_by", "trust"},
+    "shelflife.integrations.following": set("AsyncFollower CatchingUp Follower Following Offline".split()),
     "shelflife.integrations.fastmcp": {"install"},
     "shelflife.integrations.mcp": {"install"},
     "shelflife.integrations.mcp_client": {"following", "memory_client"},
@@ -53,7 +56,7 @@ PUBLIC = {
         "Conduct Consume LabError Message ModelPlanner Planner PlannerError Probe Proposal Record RecordFile RunScore RunSpec Usage"
         " play score_of".split()
     ),
-    "shelflife.cli": {"main"},
+    "shelflife.cli": {"command_parser", "main"},
 }
 
 

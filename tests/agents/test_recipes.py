@@ -7,7 +7,7 @@ from tests.agents.scripted import DONE, KEY, PROMPTS
 from tests.document_programs import ROOT, document_programs
 from tests.nursery import nursery_with
 
-GUIDE = (ROOT / "docs" / "frameworks.md").read_text("utf-8")
+GUIDE = (ROOT / "docs" / "guides" / "frameworks.md").read_text("utf-8")
 AGAIN_AND_AGAIN = """
 import os, runpy, sys
 sys.path.insert(0, os.getcwd())

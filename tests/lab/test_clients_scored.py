@@ -26,7 +26,7 @@ CLIENTS = {
 """What each is, by how it was made."""
 
 FIRST_CHANGE = min(drift.after for drift in load("drifted").drift)
-OPERATING = Path(__file__).parents[2] / "docs" / "operating.md"
+OPERATING = Path(__file__).parents[2] / "docs" / "guides" / "operating.md"
 
 
 def verdicts(arm, planner_name, stream="drifted"):

@@ -42,7 +42,11 @@ class Question(NamedTuple):
     """Something that a memory asks a server. Its URL is always on the root; a body is JSON."""
 
     url: str
+    """Where it is put."""
+
     body: bytes | None = None
+    """What is sent, where it is a POST."""
+
     headers: Mapping[str, str] = {}
     """To be sent with it."""
 
@@ -59,6 +63,8 @@ class Reply(msgspec.Struct, frozen=True):
     """
 
     status: int
+    """The HTTP status."""
+
     body: bytes
     """Text is taken too, and is UTF-8 from then on."""
 
@@ -95,6 +101,8 @@ class Exchange(NamedTuple):
     """The fields of the request."""
 
     reply: Reply
+    """What the server answered."""
+
     at: str | None = None
     """What the request had in `Contract-At`, if it had that."""
 
@@ -115,6 +123,8 @@ Ask = Callable[[Question], Reply | None]
 origin."""
 
 AsyncAsk = Callable[[Question], Awaitable[Reply | None]]
+"""An `Ask` that is awaited, for the verbs that end in `_async`."""
+
 AnyAsk = Ask | AsyncAsk
 
 Answering = Callable[[Step], Reply | None]

@@ -176,8 +176,13 @@ class Amended(msgspec.Struct, frozen=True):
     """A request with remembered fixes in it."""
 
     request: dict[str, Any]
+    """The request as it is to be sent."""
+
     applied: list[Applied]
+    """The fixes that are in it."""
+
     refused: list[Refused]
+    """Those that were kept out, each with the reason."""
 
 
 def amend(

@@ -45,6 +45,8 @@ class Held(NamedTuple):
     """Remembered fixes that were shown to whoever has made a request. It may have them in it."""
 
     entries: Sequence[Entry]
+    """The fixes that were shown."""
+
     position: str | None
     """What `Memory.position` said before they were recalled; None to ask nothing of the server."""
 
@@ -56,8 +58,14 @@ class Call(NamedTuple):
     """A request that is to be made."""
 
     root: Root
+    """Where the contract lives: mostly the origin of the server."""
+
     operation: str
+    """What the request is for, as the server names it: `POST /orders/{id}`."""
+
     request: Fields
+    """The fields of the request, as your agent wrote it."""
+
     guard: Guard | None = None
     """With one, what is remembered is put into the request as far as it allows; without, the reply is learned from and no more."""
 
@@ -87,6 +95,8 @@ class Send(NamedTuple):
     """A request that is to be sent now."""
 
     request: Fields
+    """Its fields, with what is remembered in them."""
+
     headers: Mapping[str, str]
     """To be sent with it, in addition to its own."""
 

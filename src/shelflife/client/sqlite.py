@@ -139,6 +139,13 @@ class SqliteStore:
         durable: bool = False,
         read_only: bool = False,
     ) -> None:
+        """Name the file. It is opened with the first verb.
+
+        - `path`: where the file is, or will be.
+        - `busy_timeout_s`: for how long a verb waits for a file that others keep locked.
+        - `durable`: a write survives the end of the machine, too. It then waits for the disk.
+        - `read_only`: the file is there, and is only looked at.
+        """
         self.path = Path(path)
         self._file = SqliteFile(
             path, _KIND, busy_timeout_s=busy_timeout_s, durable=durable, read_only=read_only

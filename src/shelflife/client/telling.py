@@ -29,10 +29,20 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
     """What a memory has done since it was made."""
 
     hits: int
+    """How often something was found for a request."""
+
     misses: int
+    """How often nothing was."""
+
     stored: int
+    """Fixes that were learned."""
+
     restamped: int
+    """Entries that were found to be still good after a table of theirs had moved."""
+
     applied: int
+    """Fixes that were written into requests."""
+
     stale_prevented: int
     """Evictions because something the entry rests on had changed."""
 

@@ -215,11 +215,23 @@ class ReloadReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a reload did."""
 
     table: str
+    """The table that was reloaded."""
+
     old_version: str
+    """Its version before."""
+
     new_version: str
+    """Its version now; the same when nothing has changed."""
+
     added: tuple[str, ...]
+    """The keys of rows that were not there before."""
+
     removed: tuple[str, ...]
+    """The keys of rows that are no longer there."""
+
     changed: tuple[str, ...]
+    """The keys of rows that are others now."""
+
     affected_downstream: tuple[str, ...] | UnsetType = UNSET
     """The nodes that lie downstream of the changed and removed rows in the graph as it was before.
     From Level 5 on."""
@@ -322,7 +334,10 @@ class ContractState(msgspec.Struct, frozen=True, kw_only=True):
     """The answer of `GET /contract/state`."""
 
     table_versions: dict[str, str]
+    """The version of every table."""
+
     rules_version: str | UnsetType = UNSET
+    """The fingerprint of the rules. From Level 6 on."""
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
@@ -364,8 +379,14 @@ class RulesChanges(msgspec.Struct, frozen=True, kw_only=True):
     """What happened to the rules since a fingerprint, if that is known."""
 
     since: str
+    """The fingerprint that was asked about."""
+
     version: str
+    """The fingerprint now."""
+
     known: bool
+    """Whether it is known what has changed since; if not, a client takes every rule for changed."""
+
     added: tuple[Rule, ...] | UnsetType = UNSET
     removed: tuple[Rule, ...] | UnsetType = UNSET
     counts: Counts | UnsetType = UNSET

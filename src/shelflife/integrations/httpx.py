@@ -19,6 +19,6 @@ class MemoryTransport(BlockingWatching[httpx.Request, httpx.Response], httpx.Bas
 
 
 class AsyncMemoryTransport(AsyncWatching[httpx.Request, httpx.Response], httpx.AsyncBaseTransport):
-    """The same for async clients."""
+    """A `MemoryTransport` for async clients."""
 
     _default_transport = httpx.AsyncHTTPTransport

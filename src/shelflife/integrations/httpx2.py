@@ -19,6 +19,6 @@ class MemoryTransport(BlockingWatching[httpx2.Request, httpx2.Response], httpx2.
 
 
 class AsyncMemoryTransport(AsyncWatching[httpx2.Request, httpx2.Response], httpx2.AsyncBaseTransport):
-    """The same for async clients."""
+    """A `MemoryTransport` for async clients."""
 
     _default_transport = httpx2.AsyncHTTPTransport

@@ -44,7 +44,10 @@ class Fix(NamedTuple):
     """What a policy returns: the change that would make the request pass."""
 
     type: str
+    """What kind of fix it is, such as `USE_REQUIRED_PROMO`."""
+
     parameters: Mapping[str, Any]
+    """What to set in the request; None takes a field away."""
 
 
 def fix(type: str, parameters: Mapping[str, Any] | None = None, /, **fields: Any) -> Fix:
@@ -196,7 +199,10 @@ class Violation(NamedTuple):
     """A violated policy and its fix."""
 
     policy: Policy
+    """The policy, with its `name` and its `sentence` for people."""
+
     suggestion: Suggestion
+    """The fix, with all that it rests on."""
 
     def not_to_be_kept(self) -> "Violation":
         """The same fix for this request alone: nobody vouches for what it rests on."""
@@ -227,7 +233,7 @@ class Refusal(ShelflifeError):
 
 
 class Rejected(Refusal):
-    """The request violates policies."""
+    """The request violates policies. `suggestions` has the fixes, `sentences` what a person is told, `violations` both with their policies."""
 
 
 class PreconditionFailed(Refusal):

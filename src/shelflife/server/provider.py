@@ -89,18 +89,26 @@ class Provider(Forked):
     ) -> None:
         """Declare what the API's policies consult.
 
-        `versions` are the tables' first versions. Where none is given it is made from the content, so that other rows
-        after a restart are another version. Without an `admin_token` the operator's endpoints are off. With a
-        `log`, the path of a file, reloads survive a restart, and all worker processes of a machine share them; with the
-        URL of a database, as in `postgresql://user@host/name?schema=shop`, those of all machines do. Only
-        rows whose declaration has changed since the last start are set anew, as by a reload. A worker that cannot reach
-        its log goes on by what it knows, and vouches for that for `stale_for_s` seconds. `wire` says what goes on
-        the wire, and `limits` what an operator may send. With `signing` states are signed; that needs a `log`, for
-        their numbers must survive a restart.
-        With a `disclosure` clients are shown aliases in place of names and keys. With an `admin_token`, clients are scored by what
-        comes of their fixes; `scoring` says how they are named, and None turns that off. The operator's page is at `admin_page`; None for none. `root` is where clients find the
-        contract, a path or a whole address, where the app cannot know: behind a gateway that strips a prefix.
-        With `strict_policies` an app does not start when a policy reads what no version tells of, such as the clock.
+        - `tables`: by name, the rows of each by their keys, or where they are read from: `csv_file(…)` and its like.
+        - `rules`: which values in one table are keys in another.
+        - `versions`: the tables' first versions. Where none is given it is made from the content, so that other rows after
+          a restart are another version.
+        - `admin_token`: what an operator has to show. Without one the operator's endpoints are off.
+        - `log`: where changes are kept. With the path of a file, reloads survive a restart, and all worker processes of a
+          machine share them; with the URL of a database, as in `postgresql://user@host/name?schema=shop`, those of all
+          machines do. At the next start only rows whose declaration has changed are set anew, as by a reload. Without a
+          log, reloads are lost when the process ends.
+        - `stale_for_s`: for how many seconds a worker that cannot reach its log vouches for what it knows.
+        - `wire`: how much goes on the wire, and in which form.
+        - `limits`: what an operator may send over HTTP.
+        - `signing`: how states are signed. That needs a `log`, for their numbers must survive a restart.
+        - `disclosure`: clients are shown aliases in place of names and keys.
+        - `scoring`: how clients are named when they are scored by what comes of their fixes, which needs an `admin_token`; None
+          turns it off.
+        - `admin_page`: the path of the operator's page; None for none.
+        - `root`: where clients find the contract, a path or a whole address, where the app cannot know: behind a gateway
+          that strips a prefix.
+        - `strict_policies`: an app does not start when a policy reads what no version tells of, such as the clock.
         """
         self.admin_token, self.wire, self.limits = admin_token, wire, limits
         self.signing, self.disclosure, self.scoring, self._root = signing, disclosure, scoring, root

@@ -194,6 +194,7 @@ class Request(_View, Mapping[str, Any]):
         return value
 
     def get(self, name: str, default: Any = None) -> Any:
+        """The value of a field, or of an object the same view of it; the default when the field is absent or null."""
         if self._reads is None and type(name) is str:
             value = self._fields.get(name)
             if value is not None and type(value) in _SCALARS:
@@ -277,10 +278,12 @@ class RowView(_View, Mapping[str, Any]):
 
     @property
     def table(self) -> str:
+        """The name of its table."""
         return self._table
 
     @property
     def key(self) -> str:
+        """Its key. It is no reading: whoever has the row knows it."""
         return self._key
 
     def __getitem__(self, column: str) -> Any:

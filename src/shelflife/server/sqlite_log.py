@@ -20,6 +20,7 @@ class SqliteLog(SqlLog):
     has_shared = "select count(*) from sqlite_master where name = 'shared'"
 
     def __init__(self, path: str | Path, *, busy_timeout_s: float = 5.0) -> None:
+        """Open the file, or make it. `busy_timeout_s` is for how long a change waits for others that are being written."""
         self.path = Path(path)
         self.name = str(path)
         self._file = SqliteFile(path, KIND, busy_timeout_s=busy_timeout_s, durable=True)
