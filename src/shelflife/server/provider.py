@@ -112,29 +112,16 @@ class Provider(Forked):
         """
         self.admin_token, self.wire, self.limits = admin_token, wire, limits
         self.signing, self.disclosure, self.scoring, self._root = signing, disclosure, scoring, root
+        self.admin_page = admin_page
+        """The path of the operator's page; None for none."""
         if not 0 < stale_for_s < math.inf:
             raise BadSetting(f"stale_for_s is a number of seconds above 0, not {stale_for_s!r}")
         self._check_settings(has_log=log is not None)
-        if admin_page is not None and not re.fullmatch(r"/([\w.~-]+/)*", admin_page, re.ASCII):
-            raise BadSetting(
-                f"admin_page is a path that ends with a slash, such as /operator/, not {admin_page!r}"
-            )
-        self.admin_page = admin_page
-        """The path of the operator's page; None for none."""
         self.level = Level(wire.level)
         """What goes on the wire."""
         self.reload_budget = None if limits.per_minute is None else ReloadBudget(limits.per_minute)
-        rows_by_table = {name: read_source(name, given) for name, given in tables.items()}
-        shared_log = log_at(log) if isinstance(log, str | Path) else log
         self._lives = 0
-        try:
-            self.registry = Registry(
-                rows_by_table, rules, versions=versions, log=shared_log, stale_for_s=stale_for_s
-            )
-        except BaseException:
-            if shared_log is not None:
-                shared_log.close()
-            raise
+        self.registry = _registry_of(tables, rules, versions, log, stale_for_s)
         self.policies = Policies(are_strict=strict_policies)
         self._views = (self.registry.state, Tables(self.registry.state))
         """What policies see of a state at first. It is not kept in the state, because the cycle would keep
@@ -166,6 +153,9 @@ class Provider(Forked):
             raise BadSetting(
                 "an admin token is printable ASCII without spaces; give None to turn the admin endpoints off"
             )
+        page = self.admin_page
+        if page is not None and not re.fullmatch(r"/([\w.~-]+/)*", page, re.ASCII):
+            raise BadSetting(f"admin_page is a path that ends with a slash, such as /operator/, not {page!r}")
         for name, kind in _KINDS.items():
             value = getattr(self, name)
             if not isinstance(value, kind) and (value is not None or name in ("wire", "limits")):
@@ -402,3 +392,21 @@ class Provider(Forked):
             return found
         is_out_of_date = self.registry.is_out_of_date if pin is None else pin.is_out_of_date
         return [one.not_to_be_kept() for one in found] if is_out_of_date else found
+
+
+def _registry_of(
+    tables: Mapping[str, Mapping[str, Row] | TableSource],
+    rules: Iterable[Rule],
+    versions: Mapping[str, str] | None,
+    log: str | Path | Log | None,
+    stale_for_s: float,
+) -> Registry:
+    """The registry of what is declared. When that fails, no log is left open."""
+    rows_by_table = {name: read_source(name, given) for name, given in tables.items()}
+    shared_log = log_at(log) if isinstance(log, str | Path) else log
+    try:
+        return Registry(rows_by_table, rules, versions=versions, log=shared_log, stale_for_s=stale_for_s)
+    except BaseException:
+        if shared_log is not None:
+            shared_log.close()
+        raise

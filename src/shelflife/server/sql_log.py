@@ -159,12 +159,7 @@ class SqlLog:
 
     def note(self, worker: str, number: int, for_s: float) -> None:
         with self._tables.noting() as connection:
-            connection.execute(f"delete from workers where until < {self.now}")  # noqa: S608
-            connection.execute(
-                f"insert into workers values (?, ?, {self.now} + ?) on conflict (id)"  # noqa: S608
-                " do update set number = excluded.number, until = excluded.until",
-                (worker, number, for_s),
-            )
+            self._note_for(connection, "workers", "id", "number", (worker, number, for_s))
 
     def workers(self) -> Mapping[str, int]:
         with self._tables.snapshot() as connection:
@@ -173,12 +168,16 @@ class SqlLog:
     def share(self, worker: str, seen: bytes, for_s: float) -> None:
         with self._tables.noting() as connection:
             connection.execute(_SHARED.format(blob=self.blob))
-            connection.execute(f"delete from shared where until < {self.now}")  # noqa: S608
-            connection.execute(
-                f"insert into shared values (?, ?, {self.now} + ?) on conflict (worker)"  # noqa: S608
-                " do update set seen = excluded.seen, until = excluded.until",
-                (worker, seen, for_s),
-            )
+            self._note_for(connection, "shared", "worker", "seen", (worker, seen, for_s))
+
+    def _note_for(self, connection: Any, table: str, key: str, column: str, noted: tuple[Any, ...]) -> None:
+        """Note something of a worker for some time, and take away what was noted for less."""
+        connection.execute(f"delete from {table} where until < {self.now}")  # noqa: S608
+        connection.execute(
+            f"insert into {table} values (?, ?, {self.now} + ?) on conflict ({key})"  # noqa: S608
+            f" do update set {column} = excluded.{column}, until = excluded.until",
+            noted,
+        )
 
     def shared(self) -> Mapping[str, bytes]:
         with self._tables.snapshot() as connection:
