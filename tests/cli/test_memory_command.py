@@ -1,8 +1,16 @@
 """`shelflife memory`, on a real file."""
 
+import fcntl
 import io
 import json
+import os
+import pty
+import re
+import select
+import signal
 import sqlite3
+import struct
+import termios
 import time
 from contextlib import closing
 from functools import partial
@@ -13,11 +21,15 @@ import pytest
 
 from shelflife.cli import main
 from shelflife.client import Condition, Knowledge, SqliteStore, Write
+from shelflife.client.diary import Noted
 from shelflife.client.entries import Vouched
 from shelflife.client.opening import store_at
 from shelflife.client.positions import Place
+from shelflife.client.sqlite_diary import SqliteDiary
 from shelflife.contract.versions import Versions
+from tests.cli.commands import SHELFLIFE, environment
 from tests.client.entries import entry, put
+from tests.processes import started
 
 ORIGIN, OTHER = "https://a.example:443", "https://b.example:443"
 JUST_NOW = 0.0
@@ -369,3 +381,119 @@ def test_why_changes_nothing(path, capsys):
     before = [one.read_bytes() for one in sorted(Path(path).parent.glob("memory.db"))]
     run(capsys, "why", path, ORIGIN, 'POST /x {"plan": "basic"}')
     assert [one.read_bytes() for one in sorted(Path(path).parent.glob("memory.db"))] == before
+
+
+HOUR = 500_000
+
+
+def noted(path, *rows):
+    SqliteDiary(path).add(Noted(*row) for row in rows)
+
+
+@pytest.fixture
+def busy(path):
+    noted(
+        path,
+        (HOUR, ORIGIN, "hits", 30),
+        (HOUR, ORIGIN, "misses", 10),
+        (HOUR, ORIGIN, "saved", 28),
+        (HOUR, ORIGIN, "stored", 12),
+        (HOUR + 2, ORIGIN, "evicted:row_changed", 2),
+        (HOUR + 2, OTHER, "suspected", 3),
+        (HOUR + 2, OTHER, "evicted:forgotten", 1),
+    )
+    return path
+
+
+def test_top_tells_once_where_there_is_no_terminal(busy, capsys):
+    _, out, _ = run(capsys, "top", busy)
+    lines = out.splitlines()
+    assert lines[0] == f"3 fixes of 2 servers, in {busy}"
+    assert "it had a fix for 75 % of requests, and spared 28 refusals." in lines[1]
+    assert [line.split() for line in lines[3:7]] == [
+        ["server", "fixes", "hits", "misses", "saved", "learned", "evicted", "doubts"],
+        [ORIGIN, "2", "30", "10", "28", "12", "2", "0"],
+        [OTHER, "1", "0", "0", "0", "0", "1", "3"],
+        ["all", "3", "30", "10", "28", "12", "3", "3"],
+    ]
+    assert "         2  a row it rests on has changed" in lines
+
+
+def test_top_is_json_for_programs(busy, capsys):
+    _, out, _ = run(capsys, "top", busy, "--json")
+    told = json.loads(out)
+    assert told["total"] == {"hits": 30, "misses": 10, "saved": 28, "learned": 12, "evicted": 3, "doubts": 3}
+    assert told["servers"][ORIGIN]["fixes"] == 2
+    assert told["evictions"] == {"row_changed": 2, "forgotten": 1}
+    assert [hour["saved"] for hour in told["hours"]] == [28, 0]
+
+
+def test_top_of_a_memory_that_has_done_nothing_says_so(path, capsys):
+    _, out, _ = run(capsys, "top", path)
+    assert out.splitlines()[1] == "It has done nothing yet that was noted."
+
+
+def test_top_shows_at_a_terminal_what_happens_as_it_does(busy):
+    """A real terminal of 100 columns, which a person leaves with Ctrl-C."""
+    main_end, other_end = pty.openpty()
+    fcntl.ioctl(other_end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
+    command = [*SHELFLIFE, "memory", "top", busy]
+    with started(
+        command, stdin=other_end, stdout=other_end, stderr=other_end, env=environment(COLUMNS="")
+    ) as process:
+        os.close(other_end)
+        seen = read_until(main_end, b"28 refusals")
+        noted(busy, (HOUR + 3, ORIGIN, "saved", 4))
+        seen += read_until(main_end, b"32 (+4)")
+        process.send_signal(signal.SIGINT)
+        seen += read_until(main_end, b"\x1b[?1049l")
+        assert process.wait(timeout=30) == 0
+    os.close(main_end)
+    assert seen.startswith(b"\x1b[?1049h")  # what was on the screen before comes back
+    assert b"Traceback" not in seen
+
+
+def read_until(descriptor, awaited):
+    seen = b""
+    while awaited not in seen:
+        assert select.select([descriptor], [], [], 60)[0], seen[-2000:]
+        seen += os.read(descriptor, 65536)
+    return seen
+
+
+def test_the_report_is_one_page_that_loads_nothing_and_takes_no_orders(busy, tmp_path, capsys):
+    hostile = "http://h:80/<script>alert(1)</script>"
+    noted(busy, (HOUR, hostile, "hits", 1))
+    page = tmp_path / "page.html"
+    status, out, _ = run(capsys, "report", busy, "--out", str(page))
+    assert (status, out) == (0, f"Wrote {page}\n")
+    html = page.read_text()
+    assert "This memory has spared 28 refusals" in html
+    assert "a row it rests on has changed" in html
+    assert "<script" not in html
+    assert "&lt;script&gt;" in html
+    assert not re.search(r"(src|href)=|url\(|@import", html)
+    assert html.count("<rect") == 2  # an hour with refusals spared, and one in which fixes left
+
+
+def test_the_report_of_many_days_has_a_bar_for_each_day(path, tmp_path, capsys):
+    noted(path, *((HOUR + 24 * day, ORIGIN, "saved", day + 1) for day in range(200)))
+    run(capsys, "report", path, "--out", str(tmp_path / "page.html"))
+    html = (tmp_path / "page.html").read_text()
+    assert "By day" in html
+    assert html.count("<rect") == 120
+
+
+def test_a_report_that_cannot_be_written_is_an_error(path, tmp_path, capsys):
+    status, _, err = run(capsys, "report", path, "--out", str(tmp_path))
+    assert status == 1
+    assert err == f"shelflife: {tmp_path} cannot be written: Is a directory\n"
+
+
+def test_a_diary_that_is_none_is_an_error(path, capsys):
+    Path(f"{path}-diary").write_bytes(
+        b"something else that is long enough to be taken for a file of its own" * 9
+    )
+    status, _, err = run(capsys, "top", path)
+    assert status == 1
+    assert err == f"shelflife: the diary {path}-diary cannot be read: file is not a database\n"

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,11 +15,16 @@ from urllib.parse import urlsplit
 import msgspec
 
 from shelflife.cli.errors import CommandError
-from shelflife.cli.tables import counted, print_table
+from shelflife.cli.memory_report import report_page
+from shelflife.cli.memory_top import show_top
+from shelflife.cli.tables import counted, print_table, printable
+from shelflife.cli.worth import Worth, worth_of
 from shelflife.client import Entry, Event, Knowledge, Memory, SqliteStore, Store, StoreError
+from shelflife.client.diary import DiaryError, KeepsDiary
 from shelflife.client.entries import Vouched, is_below, origin_of
 from shelflife.client.events import StoreFailed
 from shelflife.client.opening import Closeable, is_file, store_at
+from shelflife.client.remote import RemoteStore
 
 __all__ = ["add_to"]
 
@@ -62,6 +68,12 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         "--body", help="a file with the fields of the request, in place of those above; - for the input"
     )
     one.add_argument("--json", action="store_true", help="for programs")
+    one = verb("top", "watch what it holds and does, until Ctrl-C", _top)
+    one.add_argument("--json", action="store_true", help="for programs: once, as it is now")
+    one = verb("report", "write one page of HTML on what it was worth over time", _report)
+    one.add_argument(
+        "--out", type=Path, default=Path("memory-report.html"), help="the file; memory-report.html by default"
+    )
     _add_choice(verb("export", "write every fix as a line of JSON", _export))
     one = verb("forget", "drop fixes: all that match", _forget)
     _add_choice(one)
@@ -100,9 +112,9 @@ def _list(options: argparse.Namespace) -> None:
     rows = [
         (
             entry.id[:_SHORT_ID],
-            _printable(entry.root),
-            _printable(entry.operation),
-            _printable(entry.type),
+            printable(entry.root),
+            printable(entry.operation),
+            printable(entry.type),
             _short(entry.parameters),
             _short(entry.condition.when),
             "suspect" if entry.is_suspect else "",
@@ -130,7 +142,7 @@ def _stats(options: argparse.Namespace) -> None:
     for what in ("roots", "operations", "types", "tables"):
         print(f"\nby {what.removesuffix('s')}")
         for name, count in sorted(counts[what].items()):  # type: ignore[attr-defined]
-            print(f"  {count:>8}  {_printable(name)}")
+            print(f"  {count:>8}  {printable(name)}")
 
 
 def _show(options: argparse.Namespace) -> None:
@@ -146,7 +158,7 @@ def _show(options: argparse.Namespace) -> None:
         return
     learned = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(entry.learned_at))
     for name, value in (_as_json(entry) | {"learned_at": learned}).items():
-        print(f"{name:<11} {_printable(value) if isinstance(value, str) else json.dumps(value)}")
+        print(f"{name:<11} {printable(value) if isinstance(value, str) else json.dumps(value)}")
 
 
 def _as_filed(store: Store, root: str, operation: str) -> str:
@@ -179,15 +191,15 @@ def _why(options: argparse.Namespace) -> None:
         )
         return
     used_count = sum(one.why_not is None for one in of_it)
-    print(f"{used_count} of {len(of_it)} remembered for {_printable(operation)} would be used now.")
-    print(f"Of {_printable(root)} {known}.")
+    print(f"{used_count} of {len(of_it)} remembered for {printable(operation)} would be used now.")
+    print(f"Of {printable(root)} {known}.")
     for one in of_it:
         becomes = "used" if one.why_not is None else "not used"
         print(
-            f"\n{one.entry.id[:_SHORT_ID]}  {_printable(one.entry.type)} sets {_short(one.entry.parameters)}: {becomes}"
+            f"\n{one.entry.id[:_SHORT_ID]}  {printable(one.entry.type)} sets {_short(one.entry.parameters)}: {becomes}"
         )
         if one.why_not is not None:
-            print(f"  {_printable(one.why_not)}")
+            print(f"  {printable(one.why_not)}")
     if not of_it:
         _print_elsewhere("operation", "of this server", Counter(one.entry.operation for one in found))
         _print_elsewhere("server", "in this memory", roots - Counter({root: roots[root]}))
@@ -200,7 +212,7 @@ def _print_elsewhere(what: str, where: str, counts: Mapping[str, int]) -> None:
     if counts:
         print(f"\nThere is something for another {what} {where}:")
         for name, count in sorted(counts.items()):
-            print(f"  {count:>8}  {_printable(name)}")
+            print(f"  {count:>8}  {printable(name)}")
 
 
 def _known(knowledge: Knowledge) -> str:
@@ -239,6 +251,33 @@ def _request(options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
         return operation.strip(), msgspec.json.decode(body or "{}", type=dict[str, Any])
     except (msgspec.MsgspecError, RecursionError) as error:
         raise CommandError(f"the fields of the request are no JSON object: {error}") from error
+
+
+def _top(options: argparse.Namespace) -> None:
+    with _opened(options, read_only=True) as store:
+        show_top(partial(_worth, store), _name_of(store, options), is_json=options.json)
+
+
+def _report(options: argparse.Namespace) -> None:
+    with _opened(options, read_only=True) as store:
+        page = report_page(_worth(store), _name_of(store, options), time.time())
+    try:
+        options.out.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise CommandError(f"{options.out} cannot be written: {error.strerror}") from error
+    print(f"Wrote {options.out}")
+
+
+def _worth(store: Store) -> Worth:
+    try:
+        return worth_of(store.entries(), store.diary.read() if isinstance(store, KeepsDiary) else ())
+    except DiaryError as error:
+        raise CommandError(str(error)) from error
+
+
+def _name_of(store: Store, options: argparse.Namespace) -> str:
+    """Where the memory is, as it may be shown: an address may have a password in it."""
+    return store.where if isinstance(store, RemoteStore) else options.memory
 
 
 def _export(options: argparse.Namespace) -> None:
@@ -304,14 +343,6 @@ def _as_json(entry: Entry) -> dict[str, Any]:
     members: dict[str, Any] = msgspec.to_builtins(entry)
     root, condition, grounds = (members.pop(name) for name in ("root", "condition", "grounds"))
     return {"id": entry.id, "root": root, **members, **condition, **grounds, "rows": entry.grounds.rows}
-
-
-def _printable(text: str) -> str:
-    """A text that came from a server, so that it cannot give orders to the terminal or reorder what is on it."""
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode()
-        for char in text
-    )
 
 
 def _short(value: Any) -> str:

@@ -18,10 +18,12 @@ __all__ = [
     "Reason",
     "Refused",
     "Restamped",
+    "Saved",
     "StoreFailed",
     "Stored",
     "Suspected",
     "Unjudged",
+    "root_of",
 ]
 
 
@@ -135,6 +137,13 @@ class Applied(msgspec.Struct, frozen=True, tag=True):
     """What was set; None where a field was taken away."""
 
 
+class Saved(msgspec.Struct, frozen=True, tag=True):
+    """A request was accepted with remembered values in it: without them the server would have refused it first."""
+
+    root: Root
+    operation: str
+
+
 class Refused(msgspec.Struct, frozen=True, tag=True):
     """An entry was kept out of an outgoing request: by the guard, because it contradicts another, or at the end of a long chain."""
 
@@ -189,6 +198,7 @@ Event = (
     | Restamped
     | Alerted
     | Applied
+    | Saved
     | Refused
     | Ignored
     | Distrusted
@@ -196,3 +206,14 @@ Event = (
     | StoreFailed
 )
 """Any of them."""
+
+
+def root_of(event: Event) -> Root:
+    """The server that an event is about; empty when it is about none."""
+    match event:
+        case Stored(entry) | Evicted(entry) | Applied(entry) | Refused(entry):
+            return entry.root
+        case StoreFailed():
+            return ""
+        case _:
+            return event.root

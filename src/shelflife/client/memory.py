@@ -11,8 +11,9 @@ from typing import Any, ParamSpec, Self, TypeVar
 
 from shelflife.client.asking import AnyAsk, Ask, Exchange, Fields, Reply, Steps, driven, driven_async
 from shelflife.client.channels import TOOL
+from shelflife.client.diary import KeepsDiary
 from shelflife.client.entries import Entry, Knowledge, Root, root_at
-from shelflife.client.events import Event, Reason
+from shelflife.client.events import Event, Reason, Saved
 from shelflife.client.explaining import Explained, explained
 from shelflife.client.guard import Amended, Guard, amend
 from shelflife.client.in_process import InProcessStore
@@ -76,7 +77,9 @@ class Memory:
         self.store: Store = InProcessStore() if store is None else store
         self.ask = ask
         """Puts questions to servers, where nobody else does."""
-        self._telling = Telling(on_event, clock)
+        self._telling = Telling(
+            on_event, clock, self.store.diary if isinstance(self.store, KeepsDiary) else None
+        )
         self._shelf = Shelf(self.store, strategy, trust, self._telling, clock)
         self._observing = Observing(self._shelf, Writing(self._shelf, capacity, most_evictions, clock), clock)
         self._revalidating = Revalidating(self._shelf, self._observing)
@@ -105,6 +108,7 @@ class Memory:
 
     def close(self) -> None:
         """Let go of the file or the connections of its store, until they are needed again."""
+        self._telling.write_diary()
         if isinstance(self.store, Closeable):
             self.store.close()
 
@@ -144,6 +148,10 @@ class Memory:
         """Steps about a request, each in one moment of a store that is on another machine."""
         return self._shelf.in_moments(steps, self._shelf.wanted(root, operation, request, (SUSPECT,)))
 
+    def note_saved(self, root: Root, operation: str) -> None:
+        """A request was accepted with what is remembered in it."""
+        self._telling.tell([Saved(root, operation)])
+
     @property
     def statistics(self) -> Statistics:
         """Counts since this memory was made."""
@@ -157,7 +165,7 @@ class Memory:
         """
         root = root_at(root)
         found = self._shelf.usable(root, operation, request)
-        self._telling.count_recall(is_hit=bool(found))
+        self._telling.count(root, "hits" if found else "misses")
         return found
 
     def amend(self, root: Root, operation: str, request: Fields, guard: Guard | None = None) -> Amended:
@@ -167,7 +175,7 @@ class Memory:
         with shelf.moment(shelf.wanted(root, operation, request)) if self.is_remote else _ANY_TIME:
             amended = amend(request, partial(self._shelf.usable, root, operation), guard or Guard())
         found: list[Event] = [*amended.refused, *amended.applied]
-        self._telling.count_recall(is_hit=bool(found))
+        self._telling.count(root, "hits" if found else "misses")
         if found:
             self._telling.tell(found)
         return amended

@@ -2,15 +2,16 @@
 
 import logging
 import math
-from collections import Counter, OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
+from shelflife.client.diary import Counting, Diary
 from shelflife.client.entries import Root
-from shelflife.client.events import Event, Evicted, Reason, Refused, Stored, StoreFailed
+from shelflife.client.events import Event, Evicted, Reason, Refused, Stored, StoreFailed, root_of
 from shelflife.client.stores import StoreError
 from shelflife.forks import Locking
 
@@ -58,6 +59,9 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
     needless: int
     """Those after which it gave the same value again."""
 
+    saved: int
+    """Requests that were accepted with a remembered fix in them. Each would have been refused first."""
+
     @property
     def precision(self) -> float | None:
         """The share of evictions that were right, among those of which it is known; None when it is of none."""
@@ -68,11 +72,17 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
 class Telling(Locking):
     """What one memory tells. It also counts, and remembers within bounds which values are gone. Threads may share it."""
 
-    def __init__(self, on_event: Callable[[Event], None] | None, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        on_event: Callable[[Event], None] | None,
+        clock: Callable[[], float],
+        diary: Diary | None = None,
+    ) -> None:
         super().__init__()
-        self._counts: Counter[str] = Counter()
-        self._hit_count = self._miss_count = 0
-        self._evictions: Counter[Reason] = Counter()
+        self._counting = Counting(diary, clock)
+        self.count = self._counting.count
+        """Something happened that is no event: `hits` or `misses`."""
+        self.write_diary = self._counting.write
         self._gone: defaultdict[Root, OrderedDict[str, dict[str, Any]]] = defaultdict(OrderedDict)
         self._refusals: set[str] = set()
         self._on_event = on_event
@@ -86,9 +96,9 @@ class Telling(Locking):
         told = list(events)
         if not told:
             return told
-        with self._lock:
-            for event in told:
-                self._count(event)
+        for event in told:
+            self._count(event)
+        self._counting.write_if_due()
         is_logged = _log.isEnabledFor(logging.DEBUG)
         for event in told:
             if is_logged:
@@ -152,38 +162,44 @@ class Telling(Locking):
     @property
     def statistics(self) -> Statistics:
         """The counts as they are now."""
-        with self._lock:
-            counts, evictions = Counter(self._counts), Counter(self._evictions)
-            counts["hits"], counts["misses"] = self._hit_count, self._miss_count
-        names = ("hits", "misses", "stored", "restamped", "applied", "suspected", "confirmed", "needless")
+        counts = self._counting.total
+        evictions = {reason: count for reason in Reason if (count := counts[_evicted(reason)])}
+        names = (
+            "hits",
+            "misses",
+            "stored",
+            "restamped",
+            "applied",
+            "suspected",
+            "confirmed",
+            "needless",
+            "saved",
+        )
         return Statistics(
             **{name: counts[name] for name in names},
             stale_prevented=sum(count for reason, count in evictions.items() if reason.is_invalidation),
             evictions={reason.name.lower(): count for reason, count in sorted(evictions.items())},
         )
 
-    def count_recall(self, *, is_hit: bool) -> None:
-        """A recall found something, or did not."""
-        with self._lock:
-            if is_hit:
-                self._hit_count += 1
-            else:
-                self._miss_count += 1
-
     def _count(self, event: Event) -> None:
-        """Count an event, under the lock."""
+        """Count an event, and keep in mind what is gone."""
+        count, root = self.count, root_of(event)
         if isinstance(event, Evicted):
-            reason, entry = event.reason, event.entry
-            self._evictions[reason] += 1
-            if reason.is_invalidation:
-                gone = self._gone[entry.root]
-                gone[entry.slot] = entry.parameters
-                if len(gone) > _MOST_GONE:
-                    gone.popitem(last=False)
+            count(root, _evicted(event.reason))
+            if event.reason.is_invalidation:
+                with self._lock:
+                    gone = self._gone[root]
+                    gone[event.entry.slot] = event.entry.parameters
+                    if len(gone) > _MOST_GONE:
+                        gone.popitem(last=False)
             return
-        self._counts[type(event).__name__.lower()] += getattr(event, "count", 1)
+        count(root, type(event).__name__.lower(), getattr(event, "count", 1))
         if isinstance(event, Stored):
-            gone, slot = self._gone[event.entry.root], event.entry.slot
-            if slot in gone:
-                is_same = gone.pop(slot) == event.entry.parameters
-                self._counts["needless" if is_same else "confirmed"] += 1
+            with self._lock:
+                before = self._gone[root].pop(event.entry.slot, None)
+            if before is not None:
+                count(root, "needless" if before == event.entry.parameters else "confirmed")
+
+
+def _evicted(reason: Reason) -> str:
+    return f"evicted:{reason.name.lower()}"

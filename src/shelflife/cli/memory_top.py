@@ -1,0 +1,106 @@
+"""`shelflife memory top`: what a memory holds and does, as it happens."""
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from shelflife.cli.tables import counted, printable, table_lines
+from shelflife.cli.worth import Doings, Worth
+
+__all__ = ["show_top", "worth_as_json"]
+
+_EVERY_S = 1.0
+_MOST_REASONS = 6
+
+_HOME, _TO_THE_END = "\x1b[H", "\x1b[J"
+_OTHER_SCREEN, _FIRST_SCREEN = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
+
+
+def show_top(look: Callable[[], Worth], name: str, *, is_json: bool = False) -> None:
+    """Show it until Ctrl-C, at a terminal; elsewhere once."""
+    first = look()
+    if is_json:
+        print(json.dumps(worth_as_json(first)))
+    elif not sys.stdout.isatty():
+        print("\n".join(_lines(first, first, name)))
+    else:
+        _watch(first, look, name)
+
+
+def _watch(first: Worth, look: Callable[[], Worth], name: str) -> None:
+    print(_OTHER_SCREEN, end="")
+    try:
+        while True:
+            width, height = shutil.get_terminal_size()
+            shown = [line[:width] for line in _lines(first, look(), name)][: height - 1]
+            print(_HOME + "".join(f"{line}\x1b[K\n" for line in shown) + _TO_THE_END, end="", flush=True)
+            time.sleep(_EVERY_S)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        print(_FIRST_SCREEN, end="", flush=True)
+
+
+def _lines(first: Worth, now: Worth, name: str) -> Iterator[str]:
+    """What a person sees. In brackets stands what has happened since they began to look."""
+    held, suspect = now.held.total(), now.suspect.total()
+    doubtful = f", {suspect:,} to be asked about first" if suspect else ""
+    yield f"{counted(held, 'fix', 'fixes')} of {counted(len(now.held), 'server')}{doubtful}, in {name}"
+    yield _since(now)
+    yield ""
+    heads = ("server", "fixes", *Doings._fields)
+    rows = [
+        (printable(root), f"{now.held[root]:,}", *_changed(_of(first, root), _of(now, root)))
+        for root in now.roots
+    ]
+    if len(rows) != 1:
+        rows.append(("all", f"{held:,}", *_changed(first.total, now.total)))
+    heading, *lines = table_lines(heads, rows, right=range(1, len(heads)))
+    yield heading
+    yield from lines
+    if now.reasons:
+        yield ""
+        yield "why fixes have left"
+        for reason, times in now.reasons.most_common(_MOST_REASONS):
+            yield f"  {times:>8,}  {reason}"
+
+
+def _since(now: Worth) -> str:
+    if not now.by_hour:
+        return "It has done nothing yet that was noted."
+    begun = time.strftime("%Y-%m-%d %H:00", time.localtime(min(now.by_hour) * 3600))
+    rate = _share(now.total)
+    return f"Since {begun} it had a fix for {rate} of requests, and spared {counted(now.total.saved, 'refusal')}."
+
+
+def _share(doings: Doings) -> str:
+    asked = doings.hits + doings.misses
+    return f"{100 * doings.hits / asked:.0f} %" if asked else "none"
+
+
+def _of(worth: Worth, root: str) -> Doings:
+    return worth.by_root.get(root, Doings())
+
+
+def _changed(first: Sequence[int], now: Sequence[int]) -> Iterator[str]:
+    for before, count in zip(first, now, strict=True):
+        yield f"{count:,} (+{count - before:,})" if count > before else f"{count:,}"
+
+
+def worth_as_json(worth: Worth) -> dict[str, object]:
+    """The same, for programs."""
+    return {
+        "fixes": worth.held.total(),
+        "total": worth.total._asdict(),
+        "servers": {
+            root: {"fixes": worth.held[root], "suspect": worth.suspect[root], **_of(worth, root)._asdict()}
+            for root in worth.roots
+        },
+        "evictions": {reason.name.lower(): times for reason, times in worth.reasons.most_common()},
+        "hours": [
+            {"at": time.strftime("%Y-%m-%dT%H:00:00Z", time.gmtime(hour * 3600)), **doings._asdict()}
+            for hour, doings in worth.by_hour.items()
+        ],
+    }

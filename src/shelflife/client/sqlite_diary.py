@@ -1,0 +1,54 @@
+"""A diary in a SQLite file, beside the one of the memory."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from shelflife.client.diary import DiaryError, Noted
+from shelflife.sqlite_files import Kind, SqliteFile
+
+__all__ = ["SqliteDiary"]
+
+_KEPT_HOURS = 24 * 366
+
+_SCHEMA = """
+create table counts (
+    hour integer, root text, what text, count integer not null, primary key (hour, root, what)
+) without rowid
+"""
+_KIND = Kind("diary", DiaryError, 0x5348_4C44, 1, _SCHEMA, begins_anew=True)
+_ADD = "insert into counts values (?, ?, ?, ?) on conflict do update set count = count + excluded.count"
+
+
+class SqliteDiary:
+    """In a file of its own: each write to the memory's own file has all other processes look at it anew."""
+
+    def __init__(self, memory: str | Path, *, read_only: bool = False) -> None:
+        self.path = Path(f"{memory}-diary")
+        self._is_read_only = read_only
+        self._file = SqliteFile(self.path, _KIND, busy_timeout_s=0.1, durable=False, read_only=read_only)
+
+    def add(self, noted: Iterable[Noted]) -> None:
+        """Add to what is there, and let go of the file. Whoever only looks adds nothing."""
+        if self._is_read_only:
+            return
+        try:
+            with self._file.writing() as connection:
+                added = list(noted)
+                connection.executemany(_ADD, added)
+                if added:
+                    connection.execute("delete from counts where hour < ?", (added[0].hour - _KEPT_HOURS,))
+        finally:
+            self._file.close()
+
+    def read(self) -> list[Noted]:
+        """All that is there, the oldest first; nothing where no diary was begun."""
+        if not self.path.exists():
+            return []
+        try:
+            with self._file.snapshot() as connection:
+                rows = connection.execute(
+                    "select hour, root, what, count from counts order by hour"
+                ).fetchall()
+        finally:
+            self._file.close()
+        return [Noted(*row) for row in rows]

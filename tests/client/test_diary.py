@@ -1,0 +1,164 @@
+"""The diary: what a memory has done, kept beside it for all processes that use it."""
+
+import logging
+import os
+import subprocess
+import sys
+from collections import Counter
+
+import msgspec
+import pytest
+
+from shelflife.client import Call, Guard, Memory, SqliteStore, exchange
+from shelflife.client.diary import Counting, Noted
+from shelflife.client.events import Saved
+from shelflife.client.sqlite_diary import SqliteDiary
+from tests.client.responses import STAMPS, rejection, said
+
+ROOT = "http://h:80"
+OPERATION = "POST /x"
+
+
+class Clock:
+    def __init__(self, now=1_800_000_000.0):
+        self.now = now
+
+    def __call__(self):
+        return self.now
+
+
+def counts(path):
+    return Counter({(one.root, one.what): one.times for one in SqliteDiary(path, read_only=True).read()})
+
+
+def test_a_memory_notes_what_it_does_by_server_when_it_is_closed(tmp_path):
+    path = tmp_path / "memory.db"
+    memory = Memory.at(path)
+    assert memory.recall("http://h", OPERATION, {}) == []
+    memory.observe(said(rejection()))
+    assert memory.recall("http://h", OPERATION, {})
+    memory.close()
+    assert counts(path) == {(ROOT, "misses"): 1, (ROOT, "stored"): 1, (ROOT, "hits"): 1}
+
+
+def test_an_accepted_request_with_a_fix_in_it_is_a_refusal_spared(tmp_path):
+    events = []
+    memory = Memory.at(tmp_path / "memory.db", on_event=events.append)
+    memory.observe(said(rejection()))
+    call = Call("http://h", OPERATION, {}, guard=Guard())
+    answer = msgspec.structs.replace(said(STAMPS).reply, status=200)
+    exchange(memory, call, lambda step: said(STAMPS).reply)
+    assert not [event for event in events if isinstance(event, Saved)]
+    exchange(memory, call, lambda step: answer)
+    assert [event for event in events if isinstance(event, Saved)] == [Saved(ROOT, OPERATION)]
+    assert memory.statistics.saved == 1
+    exchange(memory, Call("http://h", "POST /other", {}, guard=Guard()), lambda step: answer)
+    assert memory.statistics.saved == 1  # nothing remembered was in it
+
+
+def test_it_is_written_now_and_then_and_not_with_each_event(tmp_path):
+    path, clock = tmp_path / "memory.db", Clock()
+    memory = Memory(SqliteStore(path), clock=clock)
+    memory.observe(said(rejection()))
+    assert counts(path) == {}
+    clock.now += 2
+    memory.forget("http://h")
+    assert counts(path) == {(ROOT, "stored"): 1, (ROOT, "evicted:forgotten"): 1}
+
+
+def test_a_clock_that_was_set_back_does_not_keep_it_from_being_written(tmp_path):
+    path, clock = tmp_path / "memory.db", Clock()
+    memory = Memory(SqliteStore(path), clock=clock)
+    memory.observe(said(rejection()))
+    clock.now -= 3600
+    memory.forget("http://h")
+    assert counts(path)[ROOT, "stored"] == 1
+
+
+def test_hours_are_kept_apart_for_a_year(tmp_path):
+    diary = SqliteDiary(tmp_path / "memory.db")
+    diary.add([Noted(100, ROOT, "hits", 2)])
+    diary.add([Noted(100, ROOT, "hits", 3), Noted(100, "", "storefailed", 1)])
+    diary.add([Noted(101, ROOT, "hits", 1)])
+    assert diary.read() == [
+        Noted(100, "", "storefailed", 1),
+        Noted(100, ROOT, "hits", 5),
+        Noted(101, ROOT, "hits", 1),
+    ]
+    diary.add([Noted(100 + 24 * 367, ROOT, "hits", 1)])
+    assert diary.read() == [Noted(100 + 24 * 367, ROOT, "hits", 1)]
+
+
+def test_several_processes_add_to_one_diary_and_one_that_ends_leaves_what_it_has_counted(tmp_path):
+    path = tmp_path / "memory.db"
+    program = (
+        "import sys; from shelflife.client import Memory\n"
+        "memory = Memory.at(sys.argv[1])\n"
+        "for _ in range(5): memory.recall('http://h', 'POST /x', {})"
+    )
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", program, path], check=True)
+    assert counts(path) == {(ROOT, "misses"): 10}
+
+
+def test_a_child_does_not_write_what_its_parent_has_counted(tmp_path):
+    path = tmp_path / "memory.db"
+    memory = Memory.at(path)
+    memory.recall("http://h", OPERATION, {})
+    child = os.fork()
+    if not child:
+        memory.recall("http://h", OPERATION, {})
+        memory.close()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    memory.close()
+    assert counts(path) == {(ROOT, "misses"): 2}
+
+
+def test_a_diary_that_cannot_be_written_is_told_once_and_keeps_nobody_from_anything(tmp_path, caplog):
+    path, clock = tmp_path / "memory.db", Clock()
+    diary = tmp_path / "memory.db-diary"
+    diary.mkdir()
+    memory = Memory(SqliteStore(path), clock=clock)
+    with caplog.at_level(logging.WARNING, "shelflife.memory"):
+        for _ in range(3):
+            clock.now += 5
+            memory.observe(said(rejection()))
+            memory.forget("http://h")
+    assert [r.message for r in caplog.records if "not noted" in r.message] == [
+        f"the diary {diary} cannot be written: unable to open database file; what the memory does is not noted"
+    ]
+    diary.rmdir()
+    memory.close()
+    assert counts(path)[ROOT, "stored"] == 3  # nothing was lost meanwhile
+
+
+def test_servers_beyond_a_bound_are_counted_together():
+    counting = Counting(None, Clock())
+    for number in range(3_000):
+        counting.count(f"http://h{number}:80", "misses")
+    assert counting.total["misses"] == 3_000
+    assert len(counting.by_root) <= 1_001
+
+
+def test_a_memory_without_a_file_counts_all_the_same():
+    memory = Memory()
+    memory.recall("http://h", OPERATION, {})
+    memory.observe(said(rejection()))
+    memory.close()
+    assert (memory.statistics.misses, memory.statistics.stored) == (1, 1)
+
+
+@pytest.mark.parametrize("content", [b"", b"no database at all, but long enough to be taken for one" * 20])
+def test_a_diary_that_is_none_is_left_alone(tmp_path, content, caplog):
+    path = tmp_path / "memory.db"
+    diary = tmp_path / "memory.db-diary"
+    diary.write_bytes(content)
+    memory = Memory.at(path)
+    memory.recall("http://h", OPERATION, {})
+    memory.close()
+    if content:
+        assert diary.read_bytes() == content
+        assert "file is not a database" in caplog.text
+    else:
+        assert counts(path) == {(ROOT, "misses"): 1}
