@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 
 from shelflife.apis.acme import ROTATED_CODES, acme_app, acme_provider
-from shelflife.client import Event, postgres, sqlite, valkey
+from shelflife.client import Event, postgres, sqlite, sqlite_diary, valkey
 from shelflife.lab import records
 from shelflife.server import sql_log
 from tests.calling import ADMIN, TOKEN, calling
@@ -125,6 +125,7 @@ def test_the_formats_are_those_that_the_versions_are_told_of():
         "a memory in a file": sqlite._KIND.format,
         "a memory in PostgreSQL": postgres._KIND.format,
         "a memory in Valkey or Redis": valkey._FORMAT,
+        "the diary of a memory in a file": sqlite_diary._KIND.format,
         "records of the lab": records.FORMAT,
     }
 

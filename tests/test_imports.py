@@ -24,7 +24,7 @@ PUBLIC = {
         " Strategy Tools Write Written amended_input contract_headers exchange exchange_async memory_block origin_of".split()
     ),
     "shelflife.client.events": set(
-        "Alerted Applied Distrusted Event Evicted Ignored LogLost Reason Refused Restamped StoreFailed Stored Suspected Unjudged".split()
+        "Alerted Applied Distrusted Event Evicted Ignored LogLost Reason Refused Restamped Saved StoreFailed Stored Suspected Unjudged".split()
     ),
     "shelflife.integrations.asgi": {"ContractMiddleware", "admin_app", "contract_app"},
     "shelflife.integrations.wsgi": {"ContractMiddleware", "contract_app"},

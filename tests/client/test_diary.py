@@ -10,9 +10,10 @@ import msgspec
 import pytest
 
 from shelflife.client import Call, Guard, Memory, SqliteStore, exchange
-from shelflife.client.diary import Counting, Noted
+from shelflife.client.diary import Noted
 from shelflife.client.events import Saved
 from shelflife.client.sqlite_diary import SqliteDiary
+from shelflife.client.telling import Counting
 from tests.client.responses import STAMPS, rejection, said
 
 ROOT = "http://h:80"

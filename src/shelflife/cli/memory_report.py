@@ -91,15 +91,17 @@ def _sections(worth: Worth) -> Iterator[str]:
         )
     if worth.roots:
         rows = [(_text(root), worth.held[root], *worth.by_root.get(root, Doings())) for root in worth.roots]
-        meaning = " ".join(f"<b>{what}</b>: {means}" for what, means in _MEANINGS)
-        yield _section("By server", meaning, _table(("server", "fixes", *Doings._fields), rows))
+        meanings = "".join(f"<li><b>{what}</b>: {means}</li>" for what, means in _MEANINGS)
+        table = _table(("server", "fixes", *Doings._fields), rows)
+        yield _section("By server", "", f"{table}<ul>{meanings}</ul>")
     if worth.reasons:
         told = [(_text(reason), times) for reason, times in worth.reasons.most_common()]
         yield _section("Why fixes have left", "", _table(("because", "fixes"), told))
 
 
 def _section(title: str, guide: str, content: str) -> str:
-    return f"<section><h2>{title}</h2><p>{guide}</p>{content}</section>"
+    told = f"<p>{guide}</p>" if guide else ""
+    return f"<section><h2>{title}</h2>{told}{content}</section>"
 
 
 def _table(heads: Sequence[str], rows: Iterable[tuple[str, *tuple[int, ...]]]) -> str:

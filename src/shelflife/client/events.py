@@ -23,7 +23,6 @@ __all__ = [
     "Stored",
     "Suspected",
     "Unjudged",
-    "root_of",
 ]
 
 
@@ -206,14 +205,3 @@ Event = (
     | StoreFailed
 )
 """Any of them."""
-
-
-def root_of(event: Event) -> Root:
-    """The server that an event is about; empty when it is about none."""
-    match event:
-        case Stored(entry) | Evicted(entry) | Applied(entry) | Refused(entry):
-            return entry.root
-        case StoreFailed():
-            return ""
-        case _:
-            return event.root

@@ -1,18 +1,21 @@
 """Saying what happens: to whoever listens, to the log and to the statistics; and once when the store fails."""
 
+import atexit
 import logging
 import math
-from collections import OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakSet
 
 import msgspec
 
-from shelflife.client.diary import Counting, Diary
+from shelflife.client.diary import HOUR_S, Diary, Noted
 from shelflife.client.entries import Root
-from shelflife.client.events import Event, Evicted, Reason, Refused, Stored, StoreFailed, root_of
+from shelflife.client.events import Applied, Event, Evicted, Reason, Refused, Stored, StoreFailed
 from shelflife.client.stores import StoreError
+from shelflife.errors import ShelflifeError
 from shelflife.forks import Locking
 
 __all__ = ["Statistics", "Telling"]
@@ -24,6 +27,13 @@ _MOST_GONE = 10_000
 """Of each root."""
 _MOST_REFUSALS = 100
 """So many at most are told: the names in them are a server's, which may think up ever new ones."""
+
+_WRITTEN_EVERY_S = 2.0
+"""So long what was counted waits at most before it is written, as long as something happens. A process that is killed takes it along."""
+
+_MOST_ROOTS = 1_000
+_OTHERS = "others"
+"""Stands for the servers beyond these: replies may send an agent to ever new ones."""
 
 
 class Statistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +77,97 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
         """The share of evictions that were right, among those of which it is known; None when it is of none."""
         judged = self.confirmed + self.needless
         return self.confirmed / judged if judged else None
+
+
+class Counting(Locking):
+    """Counts by server what a memory does, and writes it into its diary now and then. Threads may share it."""
+
+    def __init__(self, diary: Diary | None, clock: Callable[[], float]) -> None:
+        self._diary = diary
+        self._clock = clock
+        self.by_root: dict[Root, Counter[str]] = {}
+        self._written: dict[Root, Counter[str]] = {}
+        self._last_at: float | None = None
+        self._is_failing = False
+        super().__init__()
+        if diary is not None:
+            _living.add(self)
+
+    def count(self, root: Root, what: str, count: int = 1) -> None:
+        """Something happened."""
+        with self._lock:
+            counts = self.by_root.get(root)
+            if counts is None:
+                counts = self.by_root.setdefault(
+                    root if len(self.by_root) < _MOST_ROOTS else _OTHERS, Counter()
+                )
+            counts[what] += count
+
+    @property
+    def total(self) -> Counter[str]:
+        """What happened, of all servers together."""
+        with self._lock:
+            return sum(self.by_root.values(), Counter())
+
+    def after_fork_in_child(self) -> None:
+        """The parent writes what it has counted."""
+        super().after_fork_in_child()
+        self._written = {root: counts.copy() for root, counts in self.by_root.items()}
+
+    def write_if_due(self) -> None:
+        """Write what was counted, unless that was done a moment ago."""
+        if self._diary is None:
+            return
+        now = self._clock()
+        if self._last_at is None:
+            self._last_at = now
+        elif not 0 <= now - self._last_at < _WRITTEN_EVERY_S:  # also when the clock was set back
+            self.write()
+
+    def write(self) -> None:
+        """Write what was counted since the last time. What cannot be written waits for the next time; it is said once."""
+        diary, now = self._diary, self._clock()
+        if diary is None:
+            return
+        with self._lock:
+            self._last_at = now
+            hour = int(now // HOUR_S)
+            news = {
+                root: counts - self._written.get(root, Counter()) for root, counts in self.by_root.items()
+            }
+            noted = [
+                Noted(hour, root, what, count)
+                for root, counts in news.items()
+                for what, count in counts.items()
+            ]
+            self._add_up(news, 1)
+        if not noted:
+            return
+        try:
+            diary.add(noted)
+            self._is_failing = False
+        except ShelflifeError as error:
+            if not self._is_failing:
+                _log.warning("%s; what the memory does is not noted", error)
+            self._is_failing = True
+            with self._lock:
+                self._add_up(news, -1)
+
+    def _add_up(self, news: dict[Root, Counter[str]], sign: int) -> None:
+        for root, counts in news.items():
+            written = self._written.setdefault(root, Counter())
+            for what, count in counts.items():
+                written[what] += sign * count
+
+
+_living: WeakSet[Counting] = WeakSet()
+
+
+@atexit.register
+def _write_all() -> None:
+    """Agents are often short-lived, and seldom close their memory."""
+    for counting in list(_living):
+        counting.write()
 
 
 class Telling(Locking):
@@ -183,7 +284,7 @@ class Telling(Locking):
 
     def _count(self, event: Event) -> None:
         """Count an event, and keep in mind what is gone."""
-        count, root = self.count, root_of(event)
+        count, root = self.count, _root_of(event)
         if isinstance(event, Evicted):
             count(root, _evicted(event.reason))
             if event.reason.is_invalidation:
@@ -203,3 +304,14 @@ class Telling(Locking):
 
 def _evicted(reason: Reason) -> str:
     return f"evicted:{reason.name.lower()}"
+
+
+def _root_of(event: Event) -> Root:
+    """The server that an event is about; empty when it is about none."""
+    match event:
+        case Stored(entry) | Evicted(entry) | Applied(entry) | Refused(entry):
+            return entry.root
+        case StoreFailed():
+            return ""
+        case _:
+            return event.root
