@@ -3,8 +3,9 @@
 A middleware knows little of the app, and stands before its login. If there is a module for your framework, use that.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
+from shelflife.integrations.own_pages import endpoints_before
 from shelflife.integrations.under_contract import App, Scope, UnderContract, path_below_root, serve_call
 from shelflife.server.admin import AdminEndpoints
 from shelflife.server.endpoints import ContractEndpoints, Endpoints
@@ -18,12 +19,15 @@ __all__ = ["ContractMiddleware", "admin_app", "contract_app"]
 class EndpointsFirst:
     """Answers calls of some endpoints, and hands everything else on."""
 
-    def __init__(self, app: App, endpoints: Endpoints) -> None:
+    def __init__(
+        self, app: App, endpoints: Endpoints, is_answered: Callable[[str], bool] | None = None
+    ) -> None:
         self.app = app
         self._endpoints = endpoints
+        self._is_answered = is_answered or endpoints.by_path.__contains__
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and (path := path_below_root(scope)) in self._endpoints.by_path:
+        if scope["type"] == "http" and self._is_answered(path := path_below_root(scope)):
             await serve_call(self._endpoints, path, scope, receive, send)
         else:
             await self.app(scope, receive, send)
@@ -40,7 +44,8 @@ class ContractMiddleware(EndpointsFirst):
     def __init__(self, app: App, provider: Provider, *, operations: Collection[str] | None = None) -> None:
         find = provider.apps.attach_unseen(operations)
         contract = UnderContract(app, provider, lambda scope, path: find(scope["method"], path))
-        super().__init__(contract, AdminEndpoints(provider))
+        endpoints = AdminEndpoints(provider)
+        super().__init__(contract, endpoints, endpoints_before(endpoints, app))
 
 
 def admin_app(provider: Provider) -> App:

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from shelflife.contract import BadMessage
+from shelflife.integrations.own_pages import endpoints_before
 from shelflife.integrations.stamping import (
     PROVIDER_KEY,
     Headers,
@@ -41,12 +42,15 @@ cannot be told."""
 class EndpointsFirst:
     """Answers calls of some endpoints, and hands everything else on."""
 
-    def __init__(self, app: App, endpoints: Endpoints) -> None:
+    def __init__(
+        self, app: App, endpoints: Endpoints, is_answered: Callable[[str], bool] | None = None
+    ) -> None:
         self.app = app
         self._endpoints = endpoints
+        self._is_answered = is_answered or endpoints.by_path.__contains__
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        if (path := _path_of(environ)) in self._endpoints.by_path:
+        if self._is_answered(path := _path_of(environ)):
             return serve_call(self._endpoints, path, environ, start_response)
         return self.app(environ, start_response)
 
@@ -62,7 +66,9 @@ class ContractMiddleware(EndpointsFirst):
 
     def __init__(self, app: App, provider: Provider, *, operations: Collection[str] | None = None) -> None:
         find = provider.apps.attach_unseen(operations)
-        super().__init__(UnderContract(app, provider, find), AdminEndpoints(provider))
+        endpoints = AdminEndpoints(provider)
+        contract = UnderContract(app, provider, find)
+        super().__init__(contract, endpoints, endpoints_before(endpoints, app))
 
 
 def contract_app(provider: Provider, *, fixes: Collection[str] = ()) -> App:

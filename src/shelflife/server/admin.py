@@ -52,7 +52,7 @@ class AdminEndpoints(Endpoints):
         super().__init__(provider, provider.limits.most_bytes, "; send a change instead")
         self._being_read: set[str] = set()
         self._waiting = threading.BoundedSemaphore(_MOST_WAITING)
-        self._open: Mapping[str, Endpoint] = {}
+        self.page: Mapping[str, Endpoint] = {}
         """What anybody may see: the operator's page, before anything is in it."""
         if provider.admin_token is not None:
             self.by_path[RELOAD_TABLE_PATH] = Endpoint(("POST",), self._reload_table)
@@ -61,8 +61,8 @@ class AdminEndpoints(Endpoints):
             self.by_path[RESTING_PATH] = Endpoint(READ, self._resting)
             self.by_path |= views_of(provider)
             self.by_path[FEED_PATH] = Endpoint(READ, self._no_feed)
-            self._open = page_of(provider)
-            self.by_path |= self._open
+            self.page = page_of(provider)
+            self.by_path |= self.page
             if provider.level >= Level.GRAPH:
                 self.by_path[GRAPH_PATH] = Endpoint(READ, self._graph)
 
@@ -76,7 +76,7 @@ class AdminEndpoints(Endpoints):
         raise CallRefused(406, "ask with Accept: text/event-stream; under WSGI there is no feed")
 
     def _authorize(self, call: EndpointCall) -> None:
-        if call.path in self._open:
+        if call.path in self.page:
             return
         scheme, _, token = call.headers.get("authorization", "").partition(" ")
         is_right = hmac.compare_digest(_digest(token.strip()), _digest(self.provider.admin_token or ""))
