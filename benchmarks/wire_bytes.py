@@ -1,7 +1,8 @@
 """What the contract costs on the wire, in the full and in the compact form, by the number of tables.
 
 Forty exchanges with responses of the size that a payment gateway sends, while nothing drifts. In the first the client knows no position yet. Bodies of
-requests and responses are counted, and the header in which the client says what it knows.
+requests and responses are counted, and the header in which the client says what it knows. And what a refusal of the demo's API costs a
+planner that reads it: whole, and without what only the memory reads.
 """
 
 import json
@@ -12,10 +13,13 @@ import httpx2
 from fastapi import FastAPI
 
 from benchmarks.figures import Figure, at_most
+from shelflife.apis.acme import acme_app
 from shelflife.apis.acme.gateway import InProcessGateway, Order
 from shelflife.client import Exchange, Memory, Question, Reply
+from shelflife.client.prompts import for_planner
 from shelflife.contract.positions import AT_HEADER
 from shelflife.integrations.fastapi import install
+from shelflife.lab.planners.simulated import estimated_tokens
 from shelflife.server import Provider
 from shelflife.testing import serving
 
@@ -40,6 +44,7 @@ class _Sent(NamedTuple):
 
 def measure(is_quick: bool) -> Iterator[Figure]:
     """Both forms at each number of tables."""
+    yield from _refusal_tokens()
     exchange_count = 5 if is_quick else 40
     for table_count in _TABLE_COUNTS:
         for compact in (False, True):
@@ -59,6 +64,18 @@ def measure(is_quick: bool) -> Iterator[Figure]:
                 measured=sent.last_contract_bytes,
                 unit="bytes",
             )
+
+
+def _refusal_tokens() -> Iterator[Figure]:
+    """One public tokenizer, as in the lab."""
+    with serving(acme_app()) as address, httpx2.Client(base_url=address, trust_env=False) as client:
+        refusal = client.post("/subscriptions", json=_ORDER._asdict() | {"plan": "plan_partner_growth"})
+    if refusal.status_code != httpx2.codes.UNPROCESSABLE_ENTITY:
+        raise RuntimeError(f"the order was answered with {refusal.status_code}, and not refused")
+    for what, text in (("as it is sent", refusal.text), ("as a planner needs it", for_planner(refusal.text))):
+        yield Figure(
+            subject=_SUBJECT, what=f"a refusal {what}", measured=estimated_tokens(text), unit="tokens"
+        )
 
 
 def _exchanged(table_count: int, exchange_count: int, compact: bool) -> _Sent:

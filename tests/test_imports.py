@@ -21,7 +21,7 @@ PUBLIC = {
     "shelflife.client": set(
         "EXACT MERGE_INSTRUCTION Amended Ask AsyncAsk Call Condition Entry Event Exchange Filed Grounds Guard Held"
         " InProcessStore Knowledge Known Memory Question Reason Reply Root Send Shape SqliteStore Statistics Store StoreError"
-        " Strategy Tools Write Written amended_input contract_headers exchange exchange_async memory_block origin_of".split()
+        " Strategy Tools Write Written amended_input contract_headers exchange exchange_async for_planner memory_block origin_of".split()
     ),
     "shelflife.client.events": set(
         "Alerted Applied Distrusted Event Evicted Ignored LogLost Reason Refused Restamped Saved StoreFailed Stored Suspected Unjudged".split()

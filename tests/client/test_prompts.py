@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shelflife.client.guard import Guard
-from shelflife.client.prompts import MERGE_INSTRUCTION, amended_input, memory_block
+from shelflife.client.prompts import MERGE_INSTRUCTION, amended_input, for_planner, memory_block
 from tests.client.entries import entry
 
 
@@ -130,3 +130,53 @@ def test_the_length_of_what_is_shown_is_bounded():
 def test_the_number_of_fixes_shown_is_bounded():
     many = [entry(str(number)) for number in range(100)]
     assert len(memory_block(many).splitlines()) == 33
+
+
+REFUSAL = {
+    "success": False,
+    "message": "no promo",
+    "recovery_feedback": {
+        "suggestions": [
+            {
+                "type": "USE",
+                "parameters": {"promo": "P1"},
+                "cache_hint": "cacheable",
+                "table": "t",
+                "when": {},
+            }
+        ],
+        "more": 1,
+    },
+    "table_versions": {"t": "1"},
+    "rules_version": "r",
+    "at": {"to": "1.a"},
+}
+
+
+@pytest.mark.parametrize("of", [str, str.encode], ids=["text", "bytes"])
+def test_a_planner_is_spared_what_only_a_memory_reads(of):
+    assert json.loads(for_planner(of(json.dumps(REFUSAL)))) == {
+        "success": False,
+        "message": "no promo",
+        "recovery_feedback": {"suggestions": [{"type": "USE", "parameters": {"promo": "P1"}}], "more": 1},
+    }
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "",
+        "out of order",
+        "[1, 2]",
+        '{"own": {"when": 1, "at": 2}}',
+        '{"recovery_feedback": 3}',
+        '{"recovery_feedback": {"suggestions": ["when", 3, null]}}',
+        "[" * 100_000,
+    ],
+)
+def test_what_is_no_refusal_of_the_contract_is_shown_as_it_was(body):
+    assert for_planner(body) == body
+
+
+def test_bytes_that_are_no_text_are_shown_as_far_as_they_are():
+    assert for_planner(b"caf\xe9") == "caf\N{REPLACEMENT CHARACTER}"

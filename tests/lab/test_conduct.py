@@ -441,3 +441,23 @@ def test_the_table_for_people_tells_conduct_and_stale_executions_where_there_are
     shown = capsys.readouterr().out
     assert "compact, check, precondition, 2 agents  0 " in shown
     assert " 6 + 0 " in shown
+
+
+@pytest.mark.parametrize("arm", ["A0", "A2D"])
+def test_a_planner_that_reads_what_it_needs_does_the_same_for_fewer_tokens(arm):
+    whole, needed = played("drifted", arm), played("drifted", arm, Conduct(reads="needed"))
+    assert figures(needed) == figures(whole)
+    spared = whole.tokens.prompt - needed.tokens.prompt
+    assert spared > 200 * whole.retries
+
+
+def test_the_record_of_such_a_run_has_the_whole_answer_and_shows_what_the_planner_saw(tmp_path, capsys):
+    main(["lab", "run", "drifted", "--arm", "A0", "--reads", "needed", "--out", str(tmp_path)])
+    [path] = tmp_path.iterdir()
+    assert "table_versions" in path.read_text()
+    capsys.readouterr()
+    main(["lab", "show", str(path)])
+    shown = capsys.readouterr().out
+    assert "USE_REQUIRED_PROMO" in shown
+    assert "table_versions" not in shown
+    assert "other messages than these" not in shown

@@ -13,6 +13,7 @@ from shelflife.lab.spec import (
     LogKind,
     Match,
     Over,
+    Reads,
     StoreKind,
 )
 
@@ -71,6 +72,12 @@ def add_conduct(parser: argparse.ArgumentParser) -> None:
         choices=get_args(Match),
         default=PLAIN.match,
         help="at --level 1 or 4, with the paper's members alone, no fix says what it is for: which requests it is taken to be for",
+    )
+    parser.add_argument(
+        "--reads",
+        choices=get_args(Reads),
+        default=PLAIN.reads,
+        help="what a planner reads of an answer: all of it, or what it needs, without what only the memory reads",
     )
     parser.add_argument(
         "--over",

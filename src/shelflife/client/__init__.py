@@ -6,7 +6,7 @@ from shelflife.client.events import Event, Reason
 from shelflife.client.guard import Amended, Guard
 from shelflife.client.in_process import InProcessStore
 from shelflife.client.memory import Memory
-from shelflife.client.prompts import MERGE_INSTRUCTION, amended_input, memory_block
+from shelflife.client.prompts import MERGE_INSTRUCTION, amended_input, for_planner, memory_block
 from shelflife.client.sending import Call, Held, Send, exchange, exchange_async
 from shelflife.client.sqlite import SqliteStore
 from shelflife.client.stores import Filed, Known, Store, StoreError, Write, Written
@@ -51,6 +51,7 @@ __all__ = [
     "contract_headers",
     "exchange",
     "exchange_async",
+    "for_planner",
     "memory_block",
     "origin_of",
 ]

@@ -18,12 +18,26 @@ from shelflife.client.guard import Guard
 from shelflife.contract.merging import merged
 from shelflife.contract.when import WHOLE_REQUEST
 
-__all__ = ["MERGE_INSTRUCTION", "MemoryWords", "amended_input", "memory_block"]
+__all__ = [
+    "MERGE_INSTRUCTION",
+    "OF_RESPONSES",
+    "OF_SUGGESTIONS",
+    "MemoryWords",
+    "amended_input",
+    "for_planner",
+    "memory_block",
+]
 
 MERGE_INSTRUCTION = (
     "Merge the suggestion parameters into your next request verbatim; do not paraphrase or omit fields."
 )
 """Level 2: the sentence for the system prompt that turns a suggestion from advice into a patch."""
+
+OF_RESPONSES = ("table_versions", "rules_version", "at")
+"""The members of a response that only a memory reads."""
+
+OF_SUGGESTIONS = ("cache_hint", "table", "tables", "rows", "cells", "rules", "on", "by", "when", "unless")
+"""Those of a suggestion: all but its type and its parameters."""
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,63}\Z")
 _LONGEST_TEXT = 64
@@ -84,6 +98,31 @@ def amended_input(
         for name, different in values.items()
     ]
     return "\n".join([words.amended, _json(amended), words.amendments, *lines, ""])
+
+
+def for_planner(body: str | bytes) -> str:
+    """What a planner needs of a response: all but what only a memory reads. The memory itself must observe the whole.
+
+    A body that is no JSON object is as it was. What a server says in it is not looked through: do not let a planner take orders from it.
+    """
+    text = body if isinstance(body, str) else body.decode("utf-8", "replace")
+    try:
+        whole = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, RecursionError):
+        return text
+    if not isinstance(whole, dict):
+        return text
+    needed = {name: value for name, value in whole.items() if name not in OF_RESPONSES}
+    feedback = needed.get("recovery_feedback")
+    if isinstance(feedback, dict) and isinstance(suggestions := feedback.get("suggestions"), list):
+        needed["recovery_feedback"] = {**feedback, "suggestions": [_needed(one) for one in suggestions]}
+    return text if needed == whole else msgspec.json.encode(needed).decode()
+
+
+def _needed(suggestion: object) -> object:
+    if not isinstance(suggestion, dict):
+        return suggestion
+    return {name: value for name, value in suggestion.items() if name not in OF_SUGGESTIONS}
 
 
 def _before(task_input: Mapping[str, Any], name: str, words: MemoryWords) -> str:

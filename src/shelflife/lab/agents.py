@@ -194,7 +194,8 @@ class Agent:
             sent = self._carry_out(request, None if is_amending else held, attempted)
             held = sent.send.held
             is_completed = sent.response.is_success
-            before.append(prompting.Turn(sent.request_text, sent.response.status_code, sent.shown_text))
+            shown = prompting.as_shown(sent.shown_text, around.conduct.reads)
+            before.append(prompting.Turn(sent.request_text, sent.response.status_code, shown))
         around.record(
             EpisodeEnded(
                 episode=episode.index,

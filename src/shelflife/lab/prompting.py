@@ -6,14 +6,22 @@ from typing import Any, NamedTuple
 import msgspec
 
 from shelflife.client.entries import Entry, digest_of
-from shelflife.client.prompts import MERGE_INSTRUCTION, amended_input, memory_block
+from shelflife.client.prompts import MERGE_INSTRUCTION, amended_input, for_planner, memory_block
 from shelflife.lab.apis import Api
 from shelflife.lab.planners import Message
 from shelflife.lab.scenarios import Episode
-from shelflife.lab.spec import PLAIN_WORDING, Consume
+from shelflife.lab.spec import PLAIN_WORDING, Consume, Reads
 from shelflife.lab.wordings import Wording, wordings
 
-__all__ = ["Turn", "conversation", "digest_of_messages", "messages_for", "request_in", "system_prompt"]
+__all__ = [
+    "Turn",
+    "as_shown",
+    "conversation",
+    "digest_of_messages",
+    "messages_for",
+    "request_in",
+    "system_prompt",
+]
 
 
 class Turn(NamedTuple):
@@ -59,6 +67,11 @@ def conversation(system: str, task: str, before: Sequence[Turn], wording: Wordin
             outcome = f"{wording.answered.format(status=exchange.status)}\n{exchange.body}"
         messages.append(Message("user", f"{outcome}\n\n{wording.again}"))
     return messages
+
+
+def as_shown(answer: str, reads: Reads) -> str:
+    """What a planner is shown of an answer."""
+    return for_planner(answer) if reads == "needed" else answer
 
 
 def _task(episode: Episode, consume: Consume, entries: Sequence[Entry], wording: Wording) -> str:

@@ -20,6 +20,7 @@ __all__ = [
     "LogKind",
     "Match",
     "Over",
+    "Reads",
     "RunSpec",
     "StoreKind",
 ]
@@ -29,6 +30,7 @@ Fresh = Literal["none", "check", "feed"]
 Guarding = Literal["open", "default", "fields"]
 Disclose = Literal["names", "aliases", "counts"]
 Match = Literal["request", "family", "operation", "absent"]
+Reads = Literal["whole", "needed"]
 Over = Literal["http", "mcp"]
 LogKind = Literal["file", "postgres"]
 StoreKind = Literal["local", "sqlite", "postgres", "valkey"]
@@ -107,6 +109,9 @@ class Conduct(msgspec.Struct, frozen=True, kw_only=True):
     The identical one, all of the same family of tasks, all of the same operation, or all that lack what it sets.
     """
 
+    reads: Reads = "whole"
+    """What a planner reads of an answer: all of it, or what it needs, without what only the memory reads."""
+
     over: Over = "http"
     """What agents and server speak: HTTP, or MCP, where a request is the call of a tool."""
 
@@ -131,6 +136,7 @@ class Conduct(msgspec.Struct, frozen=True, kw_only=True):
             (f"log {self.log}", self.log != "file"),
             (f"store {self.store}", self.store != "local"),
             (f"match {self.match}", self.match != "request"),
+            (f"reads {self.reads}", self.reads != "whole"),
             (f"over {self.over}", self.over != "http"),
         )
         return tuple(word for word, is_told in told if is_told)

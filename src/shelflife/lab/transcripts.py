@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from shelflife.lab.prompting import Turn, conversation, digest_of_messages
+from shelflife.lab.prompting import Turn, as_shown, conversation, digest_of_messages
 from shelflife.lab.records import (
     Alerted,
     Asked,
@@ -18,7 +18,7 @@ from shelflife.lab.records import (
     RunStarted,
     Shown,
 )
-from shelflife.lab.spec import PLAIN_WORDING
+from shelflife.lab.spec import PLAIN_WORDING, Reads
 from shelflife.lab.wordings import Wording, wordings
 
 __all__ = ["transcript_of"]
@@ -32,7 +32,7 @@ def transcript_of(records: Sequence[Record], episode: int | None = None) -> Iter
     yield _heading(start)
     yield _said("system", start.system)
     opened: tuple[int | None, int] = None, 0
-    spoken = _Spoken(start.system, start.wording or wordings()[PLAIN_WORDING])
+    spoken = _Spoken(start.system, start.wording or wordings()[PLAIN_WORDING], start.spec.conduct.reads)
     for record in rest:
         if not _is_of(record, episode):
             continue
@@ -73,8 +73,9 @@ def _opening(start: RunStarted, episode: int, agent: int) -> Iterator[str]:
 class _Spoken:
     """What was said so far in an episode."""
 
-    def __init__(self, system: str, wording: Wording) -> None:
+    def __init__(self, system: str, wording: Wording, reads: Reads) -> None:
         self.system = system
+        self.reads = reads
         self.wording = wording
         self.task = ""
         self.turns: list[Turn] = []
@@ -100,8 +101,9 @@ def _attempt(one: Attempted, spoken: _Spoken) -> Iterator[str]:
     if one.request != one.text:
         mended = f", mended {one.mended} times" if one.mended else ""
         yield _said(f"request as it was sent{mended}", one.request)
-    yield _said(f"server, {one.status}", one.answer)
-    spoken.turns.append(Turn(one.request, one.status, one.answer))
+    shown = as_shown(one.answer, spoken.reads)
+    yield _said(f"server, {one.status}", shown)
+    spoken.turns.append(Turn(one.request, one.status, shown))
 
 
 def _event(record: Record) -> str | None:

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from shelflife.client.prompts import OF_RESPONSES, OF_SUGGESTIONS, for_planner
+
 if TYPE_CHECKING:  # scores need no client
     import httpx2
 
@@ -16,8 +18,6 @@ __all__ = [
     "other_header_bytes",
 ]
 
-_OF_RESPONSES = ("table_versions", "rules_version", "at")
-_OF_SUGGESTIONS = ("cache_hint", "table", "tables", "rows", "cells", "rules", "on", "by", "when", "unless")
 _PREFIX = "contract-"
 _END = "\r\n"
 _AROUND_A_HEADER = len(": ") + len(_END)
@@ -62,7 +62,8 @@ def contract_bytes_in(body: bytes) -> int:
     whole = _object_in(body)
     if whole is None:
         return 0
-    return len(msgspec.json.encode(whole)) - len(msgspec.json.encode(_without_contract(whole)))
+    encoded = msgspec.json.encode(whole)
+    return len(encoded) - len(for_planner(encoded).encode())
 
 
 def contract_fields_in(body: str) -> Iterator[tuple[str, int]]:
@@ -73,7 +74,7 @@ def contract_fields_in(body: str) -> Iterator[tuple[str, int]]:
     whole = _object_in(body.encode()) or {}
     feedback = whole.get("recovery_feedback")
     suggestions = feedback.get("suggestions", ()) if isinstance(feedback, dict) else ()
-    for names, members in ((_OF_RESPONSES, [whole]), (_OF_SUGGESTIONS, suggestions)):
+    for names, members in ((OF_RESPONSES, [whole]), (OF_SUGGESTIONS, suggestions)):
         for one in members:
             for name in names:
                 if name in one:
@@ -86,15 +87,3 @@ def _object_in(body: bytes) -> dict[str, Any] | None:
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
     return whole if isinstance(whole, dict) else None
-
-
-def _without_contract(whole: dict[str, Any]) -> dict[str, Any]:
-    bare = {name: value for name, value in whole.items() if name not in _OF_RESPONSES}
-    feedback = bare.get("recovery_feedback")
-    if isinstance(feedback, dict):
-        suggestions = [
-            {name: value for name, value in suggestion.items() if name not in _OF_SUGGESTIONS}
-            for suggestion in feedback.get("suggestions", ())
-        ]
-        bare["recovery_feedback"] = {**feedback, "suggestions": suggestions}
-    return bare

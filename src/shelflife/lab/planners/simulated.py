@@ -21,6 +21,7 @@ __all__ = [
     "Rates",
     "SeededPlanner",
     "SimulatedPlanner",
+    "estimated_tokens",
     "simulated_planner",
     "stand_in_for",
 ]
@@ -74,8 +75,8 @@ class SimulatedPlanner:
     def propose(self, messages: Sequence[Message]) -> Proposal:
         request = self._request(_read(messages))
         text = msgspec.json.encode(request).decode()
-        prompt = sum(_token_count(message.content) + 4 for message in messages)
-        return Proposal(text, Usage(prompt, _token_count(text), "estimated"))
+        prompt = sum(estimated_tokens(message.content) + 4 for message in messages)
+        return Proposal(text, Usage(prompt, estimated_tokens(text), "estimated"))
 
     def _request(self, text: _Text) -> dict[str, Any]:
         if text.last_request is not None:
@@ -313,7 +314,8 @@ def _listed(task: str, wording: Wording) -> tuple[dict[str, Any], list[Amendment
 
 
 @lru_cache(maxsize=8192)
-def _token_count(text: str) -> int:
+def estimated_tokens(text: str) -> int:
+    """How many tokens a text comes to, by one public tokenizer."""
     return len(_tokenizer().encode(text))
 
 
