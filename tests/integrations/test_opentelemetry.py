@@ -23,6 +23,7 @@ from shelflife.client import Exchange, Guard, Memory, Reply
 from shelflife.integrations.httpx2 import AsyncMemoryTransport, MemoryTransport
 from shelflife.integrations.opentelemetry import instrument
 from shelflife.testing import serving
+from tests.processes import wait_until
 
 CODE = "active_csm_codes"
 
@@ -76,6 +77,10 @@ class World(NamedTuple):
     provider: object
     address: str
     seen: list
+
+    def settle(self, telemetry):
+        """Wait for the spans of all requests: a client has its answer before the server is done with the request."""
+        wait_until(lambda: sum(one.name == "server" for one in telemetry.spans) == len(self.seen))
 
 
 @pytest.fixture
@@ -132,6 +137,7 @@ def test_no_value_of_a_request_or_a_fix_is_in_what_is_told(telemetry, world):
     with agent(memory) as client, telemetry.tracer.start_as_current_span("agent"):
         order(client, world)
         order(client, world)
+    world.settle(telemetry)
     told = str(
         [(one.name, one.attributes, [(e.name, e.attributes) for e in one.events]) for one in telemetry.spans]
     )
@@ -197,6 +203,7 @@ def test_what_has_come_of_a_check_is_on_the_span_of_its_request(telemetry, world
         assert [order(client, world), order(client, world)] == [422, 201]
         world.provider.registry.reload_table(CODE, set=ROTATED_CODES)
         assert order(client, world) == 201
+    world.settle(telemetry)
     requests = [one.attributes for one in telemetry.spans if "shelflife.result" in one.attributes]
     assert [one["shelflife.result"] for one in requests] == ["refused", "passed", "stale", "passed"]
     assert [one.get("shelflife.precondition") for one in requests] == [None, "met", "failed", "met"]
@@ -232,6 +239,7 @@ def test_to_instrument_twice_changes_nothing(telemetry, world):
     telemetry.instrument(world.provider)
     with agent(memory) as client, telemetry.tracer.start_as_current_span("agent"):
         order(client, world)
+    world.settle(telemetry)
     assert len(telemetry.events("shelflife.stored")) == len(telemetry.events("shelflife.refused")) == 1
     assert telemetry.metrics()["shelflife.checks"][("refused",)] == 1
 
@@ -274,6 +282,7 @@ def test_every_name_is_one_of_a_convention_or_in_a_namespace_of_ours(telemetry, 
         world.provider.registry.reload_table(CODE, set=ROTATED_CODES)
         order(client, world)
         memory.refresh(world.address, ask=lambda question: None)
+    world.settle(telemetry)
     modules = (error_attributes, http_attributes, server_attributes, url_attributes, gen_ai_attributes)
     known = set().union(*map(conventional, modules))
     # The conventions for memories are in a repository of their own, which has no package yet.
