@@ -5,6 +5,9 @@ would hide it.
 """
 
 import itertools
+import tempfile
+import threading
+import time
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
@@ -15,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shelflife.integrations.fastapi import install
 from shelflife.server import Fix, Provider, Request, Rule, Tables, fix
+from shelflife.server.metrics import exposition
 
 __all__ = [
     "BAD_REQUEST",
@@ -24,11 +28,14 @@ __all__ = [
     "contract_app",
     "hand_written_app",
     "least_app",
+    "measured_app",
     "stamped_app",
     "unasked_app",
+    "unmeasured_app",
 ]
 
 PATH = "/subscriptions"
+_SCRAPED_EVERY_S = 1.0
 
 TABLES: dict[str, dict[str, dict[str, Any]]] = {
     "active_csm_codes": {
@@ -130,19 +137,51 @@ def _check_by_hand(wanted: Subscription) -> None:
         raise HTTPException(422, {"use_currency": on_file["currency"]})
 
 
-def _provider(table_count: int, log: str | None = None) -> Provider:
+def _provider(table_count: int, log: str | None = None, **options: Any) -> Provider:
     others = (f"reference_table_{number:03d}" for number in range(len(TABLES), table_count))
-    return Provider({**TABLES, **{name: {"only": {"value": 1}} for name in others}}, [ASSIGNED_BY], log=log)
+    return Provider(
+        {**TABLES, **{name: {"only": {"value": 1}} for name in others}}, [ASSIGNED_BY], log=log, **options
+    )
 
 
 def contract_app(table_count: int, log: str | None = None) -> FastAPI:
     """With the contract at Level 6, and the two policies."""
-    provider = _provider(table_count, log)
+    return _under_contract(_provider(table_count, log))
+
+
+def _under_contract(provider: Provider) -> FastAPI:
     provider.policy(promo_must_be_the_assigned_one)
     provider.policy(currency_must_be_what_the_token_settles_in)
     app = _app(provider.check)
     install(app, provider)
     return app
+
+
+def measured_app(table_count: int) -> FastAPI:
+    """With the contract and a log in a file, and metrics that are kept there and asked for every second."""
+    return _with_log(table_count, admin_token="benchmark")
+
+
+def unmeasured_app(table_count: int) -> FastAPI:
+    """The same without metrics: nothing is kept, and nobody can ask."""
+    return _with_log(table_count, admin_token=None)
+
+
+def _with_log(table_count: int, admin_token: str | None) -> FastAPI:
+    folder = tempfile.TemporaryDirectory()
+    provider = _provider(table_count, f"{folder.name}/log.db", admin_token=admin_token, scoring=None)
+    app = _under_contract(provider)
+    app.state.folder = folder  # it goes when the app does
+    if admin_token is not None:
+        threading.Thread(target=_scrape, args=(provider,), daemon=True).start()
+    return app
+
+
+def _scrape(provider: Provider) -> None:
+    """What a Prometheus beside the server costs it, without its connection."""
+    while True:
+        time.sleep(_SCRAPED_EVERY_S)
+        exposition(provider)
 
 
 def hand_written_app() -> FastAPI:

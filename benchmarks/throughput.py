@@ -7,6 +7,7 @@ because two processes of the very same code differ by a percent or two; how much
 
 import json
 import sys
+import timeit
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -24,9 +25,13 @@ from benchmarks.subscriptions import (
     contract_app,
     hand_written_app,
     least_app,
+    measured_app,
     stamped_app,
     unasked_app,
+    unmeasured_app,
 )
+from shelflife.server.counting import Counts
+from shelflife.server.log import InProcessLog
 
 __all__ = ["Comparison", "Neighbours", "Side", "compared", "measure"]
 
@@ -89,6 +94,12 @@ _COMPARISONS = (
         at_least(0.95),
     ),
     Comparison(
+        "metrics kept in a log and asked for every second, against none",
+        Side("measured 6", measured_app, 6),
+        Side("unmeasured 6", unmeasured_app, 6),
+        at_least(0.98),
+    ),
+    Comparison(
         "floor: a middleware that adds the same stamp to every body, and asks nothing",
         Side("unasked 6", unasked_app, 6, has_checks=False),
         _BARE,
@@ -142,6 +153,7 @@ def measure(is_quick: bool) -> Iterator[Figure]:
     neighbours = compared(_COMPARISONS, is_quick=is_quick)
     for comparison in _COMPARISONS:
         yield from _figures_of(comparison, neighbours[comparison.what])
+    yield _figure_of_increments(is_quick)
     costs = [pair.without for pair in neighbours[_COMPARISONS[0].what]]
     yield median_figure(
         _SUBJECT, "responses of the app with checks by hand", [cost.responses_per_s for cost in costs], "/s"
@@ -163,6 +175,21 @@ def measure(is_quick: bool) -> Iterator[Figure]:
         [cost.load_cpu_s * _MICROSECONDS for cost in costs],
         "µs",
     )
+
+
+def _figure_of_increments(is_quick: bool) -> Figure:
+    """What a request that is let through adds to the counts, which nobody can turn off."""
+    counts = Counts(InProcessLog())
+
+    def increments() -> None:
+        counts.passed += 1
+        counts.stamped += 1
+
+    repeats, number = (3, 1000) if is_quick else (20, 100_000)
+    took_us = [
+        took_s / number * _MICROSECONDS for took_s in timeit.repeat(increments, number=number, repeat=repeats)
+    ]
+    return median_figure(_SUBJECT, "counting a request that is let through", took_us, "µs")
 
 
 def compared(comparisons: Sequence[Comparison], *, is_quick: bool) -> dict[str, list[Neighbours]]:

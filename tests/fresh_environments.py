@@ -217,6 +217,15 @@ asyncio.run(main())
 """,
         ONCE_REFUSED,
     ],
+    "opentelemetry": [
+        """
+from shelflife.client import Memory
+from shelflife.integrations.opentelemetry import instrument
+memory = Memory(ask=lambda question: None)
+instrument(memory)
+assert memory.refresh("http://shop.example") == []
+"""
+    ],
     "postgres": ["from shelflife.client.postgres import PostgresStore as Store", STORED],
     "redis": ["from shelflife.client.valkey import ValkeyStore as Store", STORED],
     "signed": [

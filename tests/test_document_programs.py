@@ -189,6 +189,12 @@ def test_the_guide_serves_the_operators_page_alone(folder):
         assert client.get("/admin/overview", headers={"Authorization": "Bearer change-me"}).is_success
 
 
+@pytest.mark.runs("traced.py")
+def test_the_guide_instruments_both_sides(folder):
+    traced = importlib.import_module("traced")
+    assert (len(traced.provider.on_checked), len(traced.memory.telling.listeners)) == (1, 1)
+
+
 @pytest.mark.runs("watched.py")
 def test_the_guide_names_the_clients_that_are_scored(folder):
     scoring = importlib.import_module("watched").provider.scoring

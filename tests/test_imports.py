@@ -46,6 +46,7 @@ PUBLIC = {
     "shelflife.integrations.following": set("AsyncFollower CatchingUp Follower Following Offline".split()),
     "shelflife.integrations.fastmcp": {"install"},
     "shelflife.integrations.mcp": {"install"},
+    "shelflife.integrations.opentelemetry": {"instrument"},
     "shelflife.integrations.mcp_client": {"following", "memory_client"},
     "shelflife.testing": {"Examined", "ServingError", "check_record", "examine", "serving"},
     "shelflife.apis.acme": {"ROTATED_CODES", "acme_app", "acme_provider"},
@@ -98,17 +99,19 @@ EXTRAS = (
     "mcp",
     "mcp_types",
     "fastmcp",
+    "opentelemetry",
 )
 """What only one part or another needs."""
 
 
-MCP = ["mcp", "mcp_types", "pydantic", "anyio", "httpx2", "starlette"]
+MCP = ["mcp", "mcp_types", "pydantic", "anyio", "httpx2", "starlette", "opentelemetry"]
 """The SDK, and what it needs itself."""
 
 
 OTHER_SIDE = {
     "shelflife.integrations.mcp": ["shelflife.client"],
     "shelflife.integrations.mcp_client": ["shelflife.server"],
+    "shelflife.integrations.opentelemetry, shelflife.integrations.telemetry_client": ["shelflife.server"],
 }
 """What is our own, and yet not needed."""
 
@@ -134,6 +137,8 @@ def test_importing_the_package_does_no_work():
         ("shelflife.integrations.django", ["rpds", "django", "asgiref"]),
         ("shelflife.integrations.starlette", ["rpds", "starlette", "anyio"]),
         ("shelflife.integrations.litestar", ["rpds", "litestar", "anyio"]),
+        ("shelflife.integrations.opentelemetry, shelflife.integrations.telemetry_client", ["opentelemetry"]),
+        ("shelflife.integrations.telemetry_server", ["opentelemetry", "rpds"]),
         ("shelflife.integrations.mcp", [*MCP, "rpds"]),
         ("shelflife.integrations.mcp_client", MCP),
         ("shelflife.integrations.fastmcp", [*MCP, "rpds", "fastmcp", "uvicorn"]),

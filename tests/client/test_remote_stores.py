@@ -235,7 +235,7 @@ def test_room_is_for_each_root(where, opened):
 def test_an_engine_that_is_away_holds_up_no_step_for_long_and_is_told_once(where, opened, fault):
     with Proxy(where) as proxy:
         memory, events = opened(proxy.url_of(where)), []
-        memory._telling._on_event = events.append
+        memory.telling.listeners.append(events.append)
         memory.observe(said(rejection()))
         assert len(memory.recall("http://h", OPERATION, {})) == 1
         if fault == "silent":

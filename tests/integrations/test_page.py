@@ -166,7 +166,7 @@ def test_what_is_shown_is_of_all_workers(tmp_path):
         for client in (first, second, second):
             assert client.post("/subscriptions", json=wanted).status_code == 422
         for one in providers:
-            one.clients.meet(one.registry, now=True)
+            one.counts.keep(now=True)
         for client in (first, second):
             overview = client.get("/admin/overview", headers=ADMIN).json()
             refused = {one["id"]: one["refused"] for one in overview["policies"]}

@@ -165,7 +165,7 @@ def test_what_is_shared_holds_no_value_of_a_request(tmp_path):
         asks(client, "MYSECRETCODE", key="mysecretkey")
         asks(client, CODES[0], key="mysecretkey")
         provider.clients.meet(provider.registry, now=True)
-        [shared] = provider.registry.shared().values()
+        [shared] = provider.registry.shared("clients").values()
     assert b"promo_must_be_the_assigned_one" in shared
     for value in ("MYSECRETCODE", "mysecretkey", CODES[0], EXAMPLE["customer"], EXAMPLE["plan"]):
         assert value.encode() not in shared
@@ -186,9 +186,9 @@ def test_what_is_kept_is_bounded():
         found = provider.violations({"code": "x"}, "POST /x")
         headers = partial(dict, [("x-api-key", f"{number}")])
         provider.clients.note(headers, "POST /x", {"code": "x"}, found, provider.registry.state)
-    told, policies = provider.clients.scores()
+    told, fixes = provider.clients.scores()
     assert len(told) == _MOST_LESSONS
-    assert next(iter(policies.values())).refused == _MOST_LESSONS + 100
+    assert [*next(iter(fixes.values()))] == ["USE"]
     assert len(provider.clients._shapes) == len(provider.clients._grounds) == _MOST_LESSONS
 
 

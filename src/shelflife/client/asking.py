@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import msgspec
 
@@ -24,10 +24,12 @@ __all__ = [
     "Question",
     "Reply",
     "Steps",
+    "Watch",
     "advanced",
     "advanced_in_thread",
     "driven",
     "driven_async",
+    "watched",
 ]
 
 _log = logging.getLogger("shelflife.memory")
@@ -36,6 +38,7 @@ _LONGEST_ASKING_S = 5.0
 
 Step = TypeVar("Step")
 Outcome = TypeVar("Outcome")
+Given = ParamSpec("Given")
 
 
 class Question(NamedTuple):
@@ -134,6 +137,32 @@ AnyAnswering = Callable[[Step], Reply | None] | Callable[[Step], Awaitable[Reply
 
 Steps = Generator[Question, Reply | None, Outcome]
 """What is done about something, with questions in between."""
+
+
+Watch = Callable[[Question], Steps[Reply | None]]
+"""Asks a question on somebody's behalf, once, and hands on what was answered."""
+
+
+def watched(steps_of: Callable[Given, Steps[Outcome]], watch: Watch) -> Callable[Given, Steps[Outcome]]:
+    """The same steps, whose questions are asked by `watch`."""
+
+    def watched_steps(*given: Given.args, **named: Given.kwargs) -> Steps[Outcome]:
+        steps = steps_of(*given, **named)
+        go_on: Callable[[Any], Question] = steps.send
+        value: object = None
+        with closing(steps):
+            while True:
+                try:
+                    question = go_on(value)
+                except StopIteration as end:
+                    outcome: Outcome = end.value
+                    return outcome
+                try:
+                    go_on, value = steps.send, (yield from watch(question))
+                except Exception as error:  # noqa: BLE001 - the steps decide what becomes of it
+                    go_on, value = steps.throw, error
+
+    return watched_steps
 
 
 class Patience:

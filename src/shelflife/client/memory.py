@@ -9,7 +9,18 @@ from functools import partial
 from os import PathLike
 from typing import Any, ParamSpec, Self, TypeVar
 
-from shelflife.client.asking import AnyAsk, Ask, Exchange, Fields, Reply, Steps, driven, driven_async
+from shelflife.client.asking import (
+    AnyAsk,
+    Ask,
+    Exchange,
+    Fields,
+    Reply,
+    Steps,
+    Watch,
+    driven,
+    driven_async,
+    watched,
+)
 from shelflife.client.channels import TOOL
 from shelflife.client.diary import KeepsDiary
 from shelflife.client.entries import Entry, Knowledge, Root, root_at
@@ -77,10 +88,10 @@ class Memory:
         self.store: Store = InProcessStore() if store is None else store
         self.ask = ask
         """Puts questions to servers, where nobody else does."""
-        self._telling = Telling(
-            on_event, clock, self.store.diary if isinstance(self.store, KeepsDiary) else None
-        )
-        self._shelf = Shelf(self.store, strategy, trust, self._telling, clock)
+        diary = self.store.diary if isinstance(self.store, KeepsDiary) else None
+        self.telling = Telling(on_event, clock, diary)
+        """What it tells and counts; whoever else wants to listen is added to its `listeners`."""
+        self._shelf = Shelf(self.store, strategy, trust, self.telling, clock)
         self._observing = Observing(self._shelf, Writing(self._shelf, capacity, most_evictions, clock), clock)
         self._revalidating = Revalidating(self._shelf, self._observing)
         self.is_remote = isinstance(self.store, RemoteStore)
@@ -91,6 +102,10 @@ class Memory:
         """Whether nothing that is remembered of a root has to be revalidated before it is used."""
         self.revalidating = self._revalidating.revalidating
         """What `revalidate` does, in the same way."""
+        self.refreshing = self._revalidating.refreshing
+        """What `refresh` does, in the same way."""
+        self.hearing = self._revalidating.hearing
+        """What `hear` does, in the same way."""
         self.root_of = self._shelf.root_of
         """Where the contract lives that a URL is under, as far as replies have told: the origin, or a path on it."""
 
@@ -108,7 +123,7 @@ class Memory:
 
     def close(self) -> None:
         """Let go of the file or the connections of its store, until they are needed again."""
-        self._telling.write_diary()
+        self.telling.write_diary()
         if isinstance(self.store, Closeable):
             self.store.close()
 
@@ -150,12 +165,17 @@ class Memory:
 
     def note_saved(self, root: Root, operation: str) -> None:
         """A request was accepted with what is remembered in it."""
-        self._telling.tell([Saved(root, operation)])
+        self.telling.tell([Saved(root, operation)])
+
+    def watch_questions(self, watch: Watch) -> None:
+        """Have every question to a server go by way of `watch`, which may add headers to it and sees what is answered."""
+        for name in ("observing", "revalidating", "refreshing", "hearing"):
+            setattr(self, name, watched(getattr(self, name), watch))
 
     @property
     def statistics(self) -> Statistics:
         """Counts since this memory was made."""
-        return self._telling.statistics
+        return self.telling.statistics
 
     def recall(self, root: Root, operation: str, request: Fields) -> list[Entry]:
         """The fixes that hold for this request and may be used now, oldest first.
@@ -165,7 +185,7 @@ class Memory:
         """
         root = root_at(root)
         found = self._shelf.usable(root, operation, request)
-        self._telling.count(root, "hits" if found else "misses")
+        self.telling.count(root, "hits" if found else "misses")
         return found
 
     def amend(self, root: Root, operation: str, request: Fields, guard: Guard | None = None) -> Amended:
@@ -175,9 +195,9 @@ class Memory:
         with shelf.moment(shelf.wanted(root, operation, request)) if self.is_remote else _ANY_TIME:
             amended = amend(request, partial(self._shelf.usable, root, operation), guard or Guard())
         found: list[Event] = [*amended.refused, *amended.applied]
-        self._telling.count(root, "hits" if found else "misses")
+        self.telling.count(root, "hits" if found else "misses")
         if found:
-            self._telling.tell(found)
+            self.telling.tell(found)
         return amended
 
     def why(self, root: Root, operation: str, request: Fields, guard: Guard | None = None) -> list[Explained]:
@@ -186,7 +206,7 @@ class Memory:
         It only looks. What it says of a doubt is what this memory knows: another process may have one of its own.
         """
         found: list[Explained] = []
-        with self._telling.failing("read"):
+        with self.telling.failing("read"):
             found.extend(explained(self._shelf, root_at(root), operation, request, guard or Guard()))
         return found
 
@@ -248,7 +268,7 @@ class Memory:
         return await driven_async(self._refreshing(root), ask or self.ask, is_remote=self.is_remote)
 
     def _refreshing(self, root: Root) -> Steps[list[Event]]:
-        return self._shelf.in_moments(self._revalidating.refreshing(root_at(root)))
+        return self._shelf.in_moments(self.refreshing(root_at(root)))
 
     def hear(self, root: Root, told: bytes, ask: Ask | None = None, *, at: str | None = None) -> list[Event]:
         """Take in what an event of a server's change feed says, and renew as `refresh` does.
@@ -264,7 +284,7 @@ class Memory:
         return await driven_async(self._hearing(root, told, at), ask or self.ask, is_remote=self.is_remote)
 
     def _hearing(self, root: Root, told: bytes, at: str | None) -> Steps[list[Event]]:
-        return self._shelf.in_moments(self._revalidating.hearing(root_at(root), told, at))
+        return self._shelf.in_moments(self.hearing(root_at(root), told, at))
 
     def contract_at(self, root: Root, *, asking: bool = False) -> str:
         """What to say in the header `Contract-At` of a request, so that the server tells what has moved, and no more.
@@ -312,7 +332,7 @@ class Memory:
             return 0
         if is_all:
             self._observing.begin_anew(root)
-        self._telling.tell(
+        self.telling.tell(
             departures(written, dict.fromkeys((id for _, id in written.dropped), Reason.FORGOTTEN))
         )
         return len(written.dropped)

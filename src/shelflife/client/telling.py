@@ -186,7 +186,8 @@ class Telling(Locking):
         self.write_diary = self._counting.write
         self._gone: defaultdict[Root, OrderedDict[str, dict[str, Any]]] = defaultdict(OrderedDict)
         self._refusals: set[str] = set()
-        self._on_event = on_event
+        self.listeners = [] if on_event is None else [on_event]
+        """Who is told every event. What they raise is logged, and goes no further."""
         self._clock = clock
         self.failing_at = ""
         """What the store could not do when it was last tried; empty while it works."""
@@ -206,9 +207,9 @@ class Telling(Locking):
                 _log.debug("%s", event)
             if isinstance(event, Refused):
                 self._tell_refusal(event)
-            if self._on_event is not None:
+            for told_to in self.listeners:
                 try:
-                    self._on_event(event)
+                    told_to(event)
                 except Exception:  # noqa: BLE001 - whatever it raises, what was observed is observed
                     _log.exception("whoever listens to the events of the memory has failed")
         return told

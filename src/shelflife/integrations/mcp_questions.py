@@ -96,7 +96,7 @@ class _Questions:
         headers = {**headers_of(context), **said, "accept": JSON}
         method = "GET" if question.body is None else "POST"
         call = EndpointCall(method, question.path, question.query, headers, question.body or b"")
-        answer = self._endpoints.admit(call)
+        answer = self._endpoints.begin(call)
         if answer is None:
             answer = await asyncio.to_thread(self._endpoints.answer, call)
         is_json = answer.content_type == JSON and bool(answer.body)

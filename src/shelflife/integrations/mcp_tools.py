@@ -199,6 +199,7 @@ class ToolsUnderContract:
         if not is_error:
             self._warn_of_what_was_not_checked(pin)
         if pin.stamp.members and pin.may_be_stamped(status):
+            pin.counts.stamped += 1
             body = msgspec.json.decode(b"{" + pin.stamp.members + b"}")
             headers |= dict(pin.stamp.beside)
         return Envelope(status, body, headers).as_meta if body or headers else {}
@@ -212,6 +213,7 @@ class ToolsUnderContract:
                 " call provider.check in the tool, or give install its name in checked="
             )
         elif pin.precondition is not None and pin.verdict is None:
+            pin.counts.count("preconditions", "unjudged")
             apps.warn_once(
                 f"{name} carries calls out without judging their preconditions; call check in it first"
             )

@@ -57,6 +57,8 @@ class Stamping:
         is_stamped = bool(stamp.members) and pin.may_be_stamped(self.status)
         if not is_stamped and pin.verdict is None:
             return headers, False
+        if is_stamped:
+            pin.counts.stamped += 1
         told = [*headers]  # an app may send the same list again and again
         if pin.verdict is not None:
             told.append((_VERDICT, pin.verdict.encode()))
@@ -125,6 +127,7 @@ def warn_of_what_went_unheard(
     if was_refusal:
         fault = "answered a refusal of check with 500; let Rejected through, or answer it"
     elif is_unjudged and status < 400:
+        provider.counts.count("preconditions", "unjudged")
         fault = f"carries requests out without judging their preconditions; {remedy}"
     else:
         return

@@ -131,9 +131,10 @@ class Endpoints:
         try:
             if len(call.body) > self.most_bytes:
                 raise CallRefused(413, f"the body is larger than {self.most_bytes} bytes{self._hint}")
-            return self.by_path[call.path].handler(call)
+            answer = self.by_path[call.path].handler(call)
         except (CallRefused, ContractError, BadRow, BadRule, ReloadRefused, SourceError, LogError) as error:
-            return self._refused(call, error)
+            answer = self._refused(call, error)
+        return self._sent(call, answer)
 
     def respond(self, call: EndpointCall, read: Callable[[int], bytes]) -> Answer:
         """The answer to a call, for whoever may wait. `read` gives so many bytes of the body at most."""
@@ -154,12 +155,19 @@ class Endpoints:
             if self.is_for_the_feed(call):
                 pin.listening = (call.headers, call.query)
                 return Answer(200, JSON, b"")
-        return self.admit(call)
+        refused = self.admit(call)
+        return None if refused is None else self._sent(call, refused)
 
     def is_for_the_feed(self, call: EndpointCall) -> bool:
         """Whether a call asks for the change feed, and there is room for another listener."""
         is_asked_for = call.path == CHANGES_PATH and call.path in self.by_path and wants_events(call)
         return is_asked_for and not call.holds_thread and not self.provider.feed.is_full
+
+    def _sent(self, call: EndpointCall, answer: Answer) -> Answer:
+        """An answer that is sent. Where there is no endpoint, the path is whatever somebody has thought of."""
+        if call.path in self.by_path:
+            self.provider.counts.count("endpoint_calls", call.path, f"{answer.status // 100}xx")
+        return answer
 
     def _authorize(self, call: EndpointCall) -> None:
         """Refuse a call that may not be made."""
@@ -250,6 +258,7 @@ class ContractEndpoints(Endpoints):
         """The state that this process is at, while it can vouch for that, and what it shows to a client."""
         provider = self.provider
         if provider.registry.is_out_of_date:
+            provider.counts.count("withheld_answers", "log")
             raise CallRefused(503, _OUT_OF_REACH, Retry_After="5")
         return provider.state, provider.face(provider.state, call.headers)
 
@@ -263,9 +272,11 @@ class ContractEndpoints(Endpoints):
             provider.registry.catch_up()
         except LogError as error:
             provider.apps.warn_once(f"a client could not be answered from the end of the log: {error}")
+            provider.counts.count("withheld_answers", "log")
             raise CallRefused(503, _OUT_OF_REACH, Retry_After="5") from None
         state = provider.registry.state
         if not provider.speaks_for(state):
+            provider.counts.count("withheld_answers", "policies")
             raise CallRefused(503, "this process runs other policies than the log has", Retry_After="5")
         return state, provider.face(state, call.headers)
 

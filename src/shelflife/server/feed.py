@@ -8,6 +8,7 @@ once for each.
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import suppress
 from typing import Any
@@ -40,6 +41,11 @@ _MOST_EVENTS = 64
 """So many are kept with a state: those for listeners who know the same are needed at the same time."""
 
 _MOST_LISTENERS = 10_000
+_SHARED = "listeners"
+_TOLD_EVERY_S = 2.0
+_TOLD_FOR_S = 10.0
+"""So long others count with the listeners of a worker that has ended without a word."""
+
 _STILL_HERE = b": still here\n\n"
 _AT = AT_HEADER.lower()
 
@@ -62,6 +68,8 @@ class Feed:
         self._audiences: dict[asyncio.AbstractEventLoop, _Audience] = {}
         self._ended: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
         """Loops whose process was told to end."""
+        self._told_at, self._was_heard = 0.0, False
+        """When the other workers were told of listeners, and whether there were any."""
         registry.on_change(self._wake)
 
     @property
@@ -69,6 +77,23 @@ class Feed:
         """How many are listening now."""
         with self._lock:
             return sum(audience.size for audience in self._audiences.values())
+
+    def tell_others(self) -> None:
+        """Tell the other workers how many listen here, if it is time for that."""
+        registry = self._registry
+        now, count = time.monotonic(), self.listener_count
+        if now - self._told_at >= _TOLD_EVERY_S and (count or self._was_heard):
+            self._told_at, self._was_heard = now, bool(count)
+            with suppress(LogError):
+                registry.share(_SHARED, registry.worker, b"%d" % count, _TOLD_FOR_S)
+
+    def all_listeners(self) -> int:
+        """How many listen, at this worker and at the others; `LogError` when that cannot be told."""
+        registry = self._registry
+        others = registry.shared(_SHARED) if registry.is_shared else {}
+        return self.listener_count + sum(
+            int(count) for name, count in others.items() if name != registry.worker
+        )
 
     @property
     def is_full(self) -> bool:
@@ -111,10 +136,13 @@ class Feed:
                 audience.turn
             )  # before the state is read: a change after this is either seen now, or is another turn
             face = self._face_now(headers)
+            is_reached = not self._registry.is_cut_off
         except LogError as error:
+            is_reached = False
             _log.info("a listener could not be answered from the end of the log: %s", error)
             face = None
         if face is None:
+            self._registry.counts.count("withheld_answers", "policies" if is_reached else "log")
             await send({"type": "http.response.start", "status": 503, "headers": [(b"retry-after", b"5")]})
             await send({"type": "http.response.body", "body": b""})
             return
@@ -123,6 +151,7 @@ class Feed:
             part = _STILL_HERE
             if known.nonce or face.position != known.position:
                 part, known = _event(face, known), Named(face.position, known.mark)
+                self._registry.counts.count("feed_events")
             del face  # it would keep its state alive until the next one
             await send({"type": "http.response.body", "body": part, "more_body": True})
             await audience.another_than(turn, self.heartbeat_s)

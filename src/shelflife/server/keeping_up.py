@@ -52,7 +52,8 @@ class Keeper:
         self.is_cut_off = False
         """Whether it cannot read the log now."""
         self._thread: threading.Thread | None = None
-        self._worker = ""
+        self.worker = ""
+        """Names this worker, anew each time that it starts."""
         self._noted: tuple[State | None, float] = None, 0.0
         """The state with which it was last heard of, and when."""
         self._at_the_end_at: float | None = None
@@ -61,16 +62,21 @@ class Keeper:
         """What is done besides, in the same thread, every half second or so. It must not raise."""
 
     @property
+    def unreached_s(self) -> float:
+        """For how long it has not been at the end of the log; 0 where it need not be."""
+        at = self._at_the_end_at
+        return 0.0 if at is None else time.monotonic() - at
+
+    @property
     def is_out_of_date(self) -> bool:
         """Whether what it knows is not to be told any more as what is so. It goes by the clock: a log may hang without an error."""
-        at = self._at_the_end_at
-        return at is not None and time.monotonic() - at > self._stale_for_s
+        return self.unreached_s > self._stale_for_s
 
     def start(self, number: int) -> None:
         """Begin, unless it has. The worker is known before it looks: whoever asks later how far all have come counts with it."""
         if self._thread is None:
-            self._worker = secrets.token_hex(8)
-            self._log.note(self._worker, number, self._heard_for_s)
+            self.worker = secrets.token_hex(8)
+            self._log.note(self.worker, number, self._heard_for_s)
             self._keep_up()
             self._thread = threading.Thread(target=self._run, name="shelflife-log", daemon=True)
             self._thread.start()
@@ -81,7 +87,7 @@ class Keeper:
         Two race here: this, and a request that is still being answered. What that tells runs out by the clock, as long as others count
         with this worker; so nothing is reset here.
         """
-        thread, worker = self._thread, self._worker  # whoever starts meanwhile is another worker
+        thread, worker = self._thread, self.worker  # whoever starts meanwhile is another worker
         self._thread = None
         if thread is None:
             return
@@ -101,7 +107,7 @@ class Keeper:
         until = time.monotonic() + wait_s
         while True:
             reached = dict(self._log.workers())
-            reached.pop(self._worker, None)
+            reached.pop(self.worker, None)
             behind = sum(one < number for one in reached.values())
             if not behind or time.monotonic() >= until:
                 return Workers(live=len(reached) + (self._thread is not None), behind=behind)
@@ -127,7 +133,7 @@ class Keeper:
         state = self._take_in()
         noted, noted_at = self._noted
         if state is not noted or looked_at - noted_at >= _SIGN_OF_LIFE_S:
-            self._log.note(self._worker, state.number, self._heard_for_s)
+            self._log.note(self.worker, state.number, self._heard_for_s)
             self._noted = state, looked_at
         self._at_the_end_at = looked_at
 

@@ -164,10 +164,16 @@ class Log(Protocol):
         """How far each worker has come that has not ended, and whose time is not over."""
 
     def share(self, worker: str, seen: bytes, for_s: float) -> None:
-        """What a worker has seen of clients, for the others, in the place of what it shared before. It is kept for so many seconds."""
+        """What a worker has seen, for the others, in the place of what it shared before. It is kept for so many seconds."""
 
     def shared(self) -> Mapping[str, bytes]:
         """What each worker has shared."""
+
+    def count(self, added: Mapping[str, int]) -> None:
+        """Add to what is counted, by name, for all workers and for good."""
+
+    def counted(self) -> Mapping[str, int]:
+        """What all of it comes to."""
 
     def close(self) -> None:
         """Let go of whatever is open, until it is needed again."""
@@ -180,6 +186,7 @@ class InProcessLog:
         """It may begin with a state of another log, as a copy of that."""
         self._state = state
         self._declared: Declared = {}
+        self._counted: Mapping[str, int] = {}
         self._appended = threading.Condition()
 
     def open(self, first: "State", declared: Declared) -> "State":
@@ -223,6 +230,16 @@ class InProcessLog:
 
     def shared(self) -> Mapping[str, bytes]:
         return {}
+
+    def count(self, added: Mapping[str, int]) -> None:
+        with self._appended:
+            self._counted = {
+                **self._counted,
+                **{key: self._counted.get(key, 0) + one for key, one in added.items()},
+            }
+
+    def counted(self) -> Mapping[str, int]:
+        return self._counted
 
     def close(self) -> None:
         """There is nothing to let go of."""

@@ -1,11 +1,17 @@
-"""The log that a path or a URL names."""
+"""The log that a path or a URL names, and what is declared over it."""
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from shelflife.contract import Rule
+from shelflife.server.delta import Row
+from shelflife.server.log import Log
+from shelflife.server.refreshing import TableSource, read_source
+from shelflife.server.registry import Registry
 from shelflife.server.sql_log import SqlLog
 from shelflife.server.sqlite_log import SqliteLog
 
-__all__ = ["is_url", "log_at"]
+__all__ = ["is_url", "log_at", "registry_of"]
 
 
 def is_url(place: str | Path) -> bool:
@@ -20,3 +26,21 @@ def log_at(place: str | Path) -> SqlLog:
 
         return PostgresLog(str(place))
     return SqliteLog(place)
+
+
+def registry_of(
+    tables: Mapping[str, Mapping[str, Row] | TableSource],
+    rules: Iterable[Rule],
+    versions: Mapping[str, str] | None,
+    log: str | Path | Log | None,
+    stale_for_s: float,
+) -> Registry:
+    """The registry of what is declared. When that fails, no log is left open."""
+    rows_by_table = {name: read_source(name, given) for name, given in tables.items()}
+    shared_log = log_at(log) if isinstance(log, str | Path) else log
+    try:
+        return Registry(rows_by_table, rules, versions=versions, log=shared_log, stale_for_s=stale_for_s)
+    except BaseException:
+        if shared_log is not None:
+            shared_log.close()
+        raise

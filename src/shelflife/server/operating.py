@@ -9,6 +9,7 @@ import msgspec
 
 from shelflife.contract.messages import ReloadTable
 from shelflife.contract.names import node_id, split_node_id
+from shelflife.server.counting import Key
 from shelflife.server.delta import Delta
 from shelflife.server.endpoints import (
     NO_STORE,
@@ -23,10 +24,11 @@ from shelflife.server.errors import LogError, UnknownTable
 from shelflife.server.feedback import JSON, Answer
 from shelflife.server.graph import downstream, target_keys
 from shelflife.server.log import Entry
+from shelflife.server.metrics import TEXT_FORMAT, exposition
 from shelflife.server.policies import Policy
 from shelflife.server.provider import Provider
 from shelflife.server.state import State
-from shelflife.server.verdicts import PolicyCount
+from shelflife.server.verdicts import Given
 
 __all__ = ["views_of"]
 
@@ -36,6 +38,7 @@ ROWS_PATH = "/admin/rows"
 ROW_PATH = "/admin/row"
 CLIENTS_PATH = "/admin/clients"
 PREVIEW_PATH = "/admin/preview-table"
+METRICS_PATH = "/admin/metrics"
 
 _MOST_ENTRIES = 20
 _MOST_ROWS = 100
@@ -51,6 +54,7 @@ def views_of(provider: Provider) -> dict[str, Endpoint]:
     if provider.clients is not None:
         views[CLIENTS_PATH] = _clients
     endpoints = {path: Endpoint(READ, partial(_shown, provider, view)) for path, view in views.items()}
+    endpoints[METRICS_PATH] = Endpoint(READ, partial(_metrics, provider))
     return endpoints | {PREVIEW_PATH: Endpoint(("POST",), partial(_shown, provider, _preview))}
 
 
@@ -58,16 +62,21 @@ def _shown(provider: Provider, view: View, call: EndpointCall) -> Answer:
     return Answer(200, JSON, _encode(view(provider, call)), (NO_STORE,))
 
 
+def _metrics(provider: Provider, call: EndpointCall) -> Answer:
+    return Answer(200, TEXT_FORMAT, exposition(provider).encode(), (NO_STORE,))
+
+
 def _overview(provider: Provider, call: EndpointCall) -> Any:
     state = provider.state
     changed: dict[str, Entry] = {name: entry for entry in state.tail for name in entry.change.tables}
-    counts: Mapping[str, PolicyCount] = {}
-    if provider.clients is not None:
-        _, counts = provider.clients.scores(provider.clients.others(provider.registry))
+    fixes: Mapping[str, Mapping[str, Given]] = {}
     try:
         workers = provider.registry.workers()
+        counts = provider.counts.totals()
+        if provider.clients is not None:
+            _, fixes = provider.clients.scores(provider.clients.others(provider.registry))
     except LogError:  # it is shown all the same, by what is known here
-        workers = None
+        workers, counts = None, provider.counts.own()
     return {
         "number": state.number,
         "log": state.log_id[:8],
@@ -84,22 +93,24 @@ def _overview(provider: Provider, call: EndpointCall) -> Any:
             for name, table in state.tables.items()
         ],
         "rules": [*state.rules],
-        "policies": [_policy(one, counts) for one in provider.policies.all()],
+        "policies": [_policy(one, counts, fixes.get(one.id, {})) for one in provider.policies.all()],
     }
 
 
-def _policy(policy: Policy, counts: Mapping[str, PolicyCount]) -> Any:
-    count = counts.get(policy.id, PolicyCount())
+def _policy(policy: Policy, counts: Mapping[Key, int], seen: Mapping[str, Given]) -> Any:
     operation = None if policy.operation is None else policy.operation.name
+    given = {
+        key[2]: count for key, count in counts.items() if key == ("fixes", policy.id, *key[2:3], "refusal")
+    }
     fixes = {
-        type: {"count": one.count, "sets": one.sets, "rests_on": one.rests_on}
-        for type, one in count.fixes.items()
+        type: {"count": count, **msgspec.structs.asdict(seen.get(type, Given()))}
+        for type, count in given.items()
     }
     return {
         "id": policy.id,
         "says": policy.sentence,
         "operation": operation,
-        "refused": count.refused,
+        "refused": sum(given.values()),
         "fixes": fixes,
     }
 

@@ -85,12 +85,16 @@ class Incoming:
         has_log = why is None and not is_out_of_date
         state = provider.registry.state
         face, stamp = provider.face(state, self._headers), Stamp(b"", [], is_compact=named is not None)
-        if provider.level and has_log and (named is None or provider.speaks_for(state)):
+        if provider.level and not has_log:
+            provider.counts.count("withheld_answers", "log")
+        elif provider.level and not (named is None or provider.speaks_for(state)):
+            provider.counts.count("withheld_answers", "policies")
+        elif provider.level:
             stamp = self._stamp(face)
         root = provider.root_of(root_path) if named is not None and has_log else ""
         if root:  # also of a process that tells no position: its client must know which contract that is of
             stamp = msgspec.structs.replace(stamp, beside=[*stamp.beside, (ROOT_HEADER, root)])
-        pin = Pin(state, face, stamp, find_operation)
+        pin = Pin(state, face, stamp, find_operation, provider.counts)
         pin.precondition, pin.is_at_the_end, pin.is_out_of_date = self._precondition, has_log, is_out_of_date
         return pin
 
@@ -140,6 +144,7 @@ def answer_to(failure: Exception, provider: Provider, pin: Pin, accept: str = ""
     """The answer to a request whose check has raised this, for an app that has not handled it. `accept` is what the request says of the
     form."""
     if isinstance(failure, Refusal):
+        provider.counts.stamped += bool(pin.stamp.members)
         return refusal_answer(provider.wire, accept, failure, pin.face, pin.stamp)
     if isinstance(failure, MalformedRequest):
         return error_answer(provider.wire, accept, 400, str(failure))

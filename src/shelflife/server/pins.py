@@ -1,8 +1,10 @@
 """What one request sees of the contract, and what became of its check."""
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from shelflife.contract.preconditions import Precondition, Verdict
+from shelflife.server.counting import Counts, Result, result_of
 from shelflife.server.errors import leaves_of
 from shelflife.server.faces import Face
 from shelflife.server.models import DICTIONARY, Reader
@@ -10,7 +12,7 @@ from shelflife.server.operations import Operation
 from shelflife.server.stamps import Stamp
 from shelflife.server.state import State
 
-__all__ = ["UNSTAMPED", "Listening", "Pin"]
+__all__ = ["UNSTAMPED", "Checked", "Listening", "Pin"]
 
 _LONGEST_KEPT = 1024 * 1024
 """How much of a body is kept. What was cut off is no JSON, and cannot be taken for the whole."""
@@ -30,14 +32,21 @@ class Pin:
     """
 
     __slots__ = (
-        "body", "face", "failures", "find_operation", "has_checked", "has_run", "has_violations", "headers", "is_at_the_end",
+        "body", "counts", "face", "failures", "find_operation", "has_checked", "has_run", "has_violations", "headers", "is_at_the_end",
         "is_heard", "is_out_of_date", "is_over", "is_own_answer", "listening", "precondition", "stamp", "state", "verdict",
     )  # fmt: skip
 
     def __init__(
-        self, state: State, face: Face, stamp: Stamp, find_operation: Callable[[], Operation | None]
+        self,
+        state: State,
+        face: Face,
+        stamp: Stamp,
+        find_operation: Callable[[], Operation | None],
+        counts: Counts,
     ) -> None:
         self.state = state
+        self.counts = counts
+        """Where it is counted what becomes of the request."""
         self.face = face
         """What the state shows to the client."""
         self.stamp = stamp
@@ -106,3 +115,18 @@ class Pin:
         elif len(self.body) <= _LONGEST_KEPT:
             self.body = bytearray(self.body) if type(self.body) is bytes else self.body
             self.body += body[: _LONGEST_KEPT + 1]
+
+
+class Checked(NamedTuple):
+    """What has come of a check."""
+
+    pin: Pin
+    """The request."""
+
+    failure: Exception | None
+    """What was raised; None where it was let through. An app that asks for violations gets them and no error."""
+
+    @property
+    def result(self) -> Result:
+        """The same in a word."""
+        return "passed" if self.failure is None else result_of(self.failure)

@@ -25,10 +25,10 @@ from shelflife.server.given import Given, SeenReaders
 from shelflife.server.keeping_up import STALE_FOR_S
 from shelflife.server.limits import ReloadBudget, ReloadLimits
 from shelflife.server.log import Log
-from shelflife.server.logs import log_at
+from shelflife.server.logs import registry_of
 from shelflife.server.models import DICTIONARY, Reader
 from shelflife.server.operations import Operation
-from shelflife.server.pins import Pin
+from shelflife.server.pins import Checked, Pin
 from shelflife.server.policies import (
     Policies,
     Policy,
@@ -41,7 +41,6 @@ from shelflife.server.policies import (
 )
 from shelflife.server.reads import Tables
 from shelflife.server.refreshing import Refresher, TableSource, read_source
-from shelflife.server.registry import Registry
 from shelflife.server.resting import ToldFixes
 from shelflife.server.scoring import Clients, Scoring
 from shelflife.server.signing import Signing
@@ -121,7 +120,11 @@ class Provider(Forked):
         """What goes on the wire."""
         self.reload_budget = None if limits.per_minute is None else ReloadBudget(limits.per_minute)
         self._lives = 0
-        self.registry = _registry_of(tables, rules, versions, log, stale_for_s)
+        self.registry = registry_of(tables, rules, versions, log, stale_for_s)
+        self.counts = self.registry.counts
+        """What this process has counted, which is kept for all workers."""
+        self.on_checked: list[Callable[[Checked], None]] = []
+        """Who is told what has come of every check of a request. They must not raise."""
         self.policies = Policies(are_strict=strict_policies)
         self._views = (self.registry.state, Tables(self.registry.state))
         """What policies see of a state at first. It is not kept in the state, because the cycle would keep
@@ -135,6 +138,9 @@ class Provider(Forked):
         """What the request at hand sees; set by the middleware."""
         self.told_fixes = ToldFixes()
         """What was told to clients of late, for operators who want to know what rests on a row."""
+        if admin_token is not None:
+            self.registry.on_beat(self.counts.keep)
+            self.registry.on_beat(self.feed.tell_others)
         self.clients: Clients | None = None
         """What is seen of clients; None where nobody could look at it."""
         if scoring is not None and admin_token is not None:
@@ -176,8 +182,10 @@ class Provider(Forked):
     def close(self) -> None:
         """Let go of the log, until it is needed again."""
         self._refresher.stop()
-        if self.clients is not None and self._has_begun:
-            self.clients.meet(self.registry, now=True)  # the last that the others hear
+        if self._has_begun and self.admin_token is not None:  # the last that the others hear
+            self.counts.keep(now=True)
+            if self.clients is not None:
+                self.clients.meet(self.registry, now=True)
         self.registry.close()
         self._has_begun = False  # whoever is served after this follows the log again
 
@@ -252,7 +260,7 @@ class Provider(Forked):
             return None
         state = registry.state
         face: Face = state.faces.get(self.level) or face_of(state, self.level)
-        pin = Pin(state, face, face.stamp if self.level else NO_STAMP, find_operation)
+        pin = Pin(state, face, face.stamp if self.level else NO_STAMP, find_operation, self.counts)
         if not self.policies:
             pin.is_heard = False
         return pin
@@ -304,6 +312,7 @@ class Provider(Forked):
         found = self._violations(given, self.apps.operation_of(operation, pin), self.state, pin)
         if pin is not None:
             pin.has_checked, pin.has_violations = True, pin.has_violations or bool(found)
+            self._tell(pin, Rejected(found, pin.state) if found else None)
         return found
 
     def fixes_for(
@@ -321,6 +330,7 @@ class Provider(Forked):
             with suppress(MalformedRequest, PolicyFailed):
                 violations += evaluate([policy], given.fields, state, None, given.said)
         self.told_fixes.note(violations, state)
+        self.counts.count_fixes(violations, "question")
         return violations
 
     def check(self, request: Any, operation: str | None = None) -> None:
@@ -347,7 +357,18 @@ class Provider(Forked):
         except (Refusal, MalformedRequest, PolicyFailed) as failure:
             pin.failures = (*pin.failures, failure)
             pin.has_violations = True
+            self._tell(pin, failure)
             raise
+        self._tell(pin)
+
+    def _tell(self, pin: Pin, failure: Exception | None = None) -> None:
+        """Count a check, and tell whoever wants to know."""
+        if failure is None:
+            self.counts.passed += 1
+        else:
+            self.counts.count_failure(failure)
+        for told in self.on_checked:
+            told(Checked(pin, failure))
 
     def add_table(
         self, table: str, rows: Mapping[str, Row] | TableSource, version: str | None = None
@@ -367,6 +388,7 @@ class Provider(Forked):
         concerned = self.apps.operation_of(operation, pin)
         if pin is not None and pin.precondition is not None and pin.verdict is None:
             pin.verdict = "met" if pin.is_at_the_end and pin.face.meets(pin.precondition) else "failed"
+            self.counts.count("preconditions", pin.verdict)
             if pin.verdict == "failed":  # the fixes are for the request as it was without memory
                 violations: list[Violation] = []
                 with suppress(MalformedRequest, PolicyFailed):
@@ -385,6 +407,8 @@ class Provider(Forked):
         if found:
             self.told_fixes.note(found, state)
         if pin is not None:
+            if found:
+                self.counts.count_fixes(found, "stale" if pin.verdict == "failed" else "refusal")
             self.readers.note(pin, given, is_refused=bool(found))
             if self.clients is not None and pin.verdict != "failed":
                 self.clients.note(pin.headers, operation, given.fields, found, state)
@@ -392,21 +416,3 @@ class Provider(Forked):
             return found
         is_out_of_date = self.registry.is_out_of_date if pin is None else pin.is_out_of_date
         return [one.not_to_be_kept() for one in found] if is_out_of_date else found
-
-
-def _registry_of(
-    tables: Mapping[str, Mapping[str, Row] | TableSource],
-    rules: Iterable[Rule],
-    versions: Mapping[str, str] | None,
-    log: str | Path | Log | None,
-    stale_for_s: float,
-) -> Registry:
-    """The registry of what is declared. When that fails, no log is left open."""
-    rows_by_table = {name: read_source(name, given) for name, given in tables.items()}
-    shared_log = log_at(log) if isinstance(log, str | Path) else log
-    try:
-        return Registry(rows_by_table, rules, versions=versions, log=shared_log, stale_for_s=stale_for_s)
-    except BaseException:
-        if shared_log is not None:
-            shared_log.close()
-        raise

@@ -2,7 +2,6 @@
 
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from types import MappingProxyType
@@ -11,11 +10,11 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from shelflife.contract import Rule
-from shelflife.contract.errors import BadName
 from shelflife.contract.messages import ReloadReport, RulesReport, Workers
-from shelflife.contract.names import check_version, shown
+from shelflife.contract.names import shown
 from shelflife.forks import Forked, mind_forks
-from shelflife.server.declaring import digests_of, redeclared, table_change, told_of
+from shelflife.server.counting import Counts
+from shelflife.server.declaring import digests_of, redeclared, told_of
 from shelflife.server.delta import Delta, Row
 from shelflife.server.errors import BadRule, LogError, Overtaken, ReloadRefused, UnknownTable, UsageError
 from shelflife.server.keeping_up import STALE_FOR_S, Keeper
@@ -26,17 +25,14 @@ from shelflife.server.log import (
     Log,
     PoliciesChange,
     RulesChange,
-    TableChange,
 )
+from shelflife.server.reloading import changed_rules, check_given, reload_of, report_of
 from shelflife.server.rules import RuleSet
 from shelflife.server.state import State
 from shelflife.server.tables import (
     RowMap,
     Table,
-    check_key,
-    clean_delta,
     clean_rows,
-    is_minted,
 )
 
 __all__ = ["Registry"]
@@ -70,7 +66,7 @@ class Registry(Forked):
         if unknown := sorted(versions.keys() - tables.keys()):
             raise UsageError(f"a version is given for {unknown[0]}, which is not among the tables")
         for version in versions.values():
-            _check_given(version)
+            check_given(version)
         declared = {name: _table_of(name, rows, versions.get(name)) for name, rows in tables.items()}
         rule_set = RuleSet(rules)
         _check_tables_of(rule_set, declared)
@@ -81,6 +77,8 @@ class Registry(Forked):
         self._log: Log = InProcessLog() if log is None else log
         self._failure: tuple[LogError, float] | None = None
         """Why the log could not be read the last time, and until when nobody but who follows it tries again."""
+        self.counts = Counts(self._log)
+        """What this process has counted, of changes and of all else."""
         self._changing = threading.RLock()
         self._keeper = Keeper(self._log, self._take_in, self._tell, stale_for_s)
         self._on_change: list[Callable[[], None]] = []
@@ -100,13 +98,28 @@ class Registry(Forked):
         """Have a function called every half second or so, while a shared log is followed. It must not raise."""
         self._keeper.on_beat.append(told)
 
-    def share(self, worker: str, seen: bytes, for_s: float) -> None:
-        """Tell the others that share the log what a worker has seen."""
-        self._log.share(worker, seen, for_s)
+    def share(self, what: str, worker: str, seen: bytes, for_s: float) -> None:
+        """Tell the others that share the log what a worker has seen of something."""
+        self._log.share(f"{what} {worker}", seen, for_s)
 
-    def shared(self) -> Mapping[str, bytes]:
-        """What each worker that shares the log has seen, as far as it has told."""
-        return self._log.shared()
+    @property
+    def worker(self) -> str:
+        """Names this worker among those that follow the log."""
+        return self._keeper.worker
+
+    @property
+    def unreached_s(self) -> float:
+        """For how many seconds it has not seen the end of its log; 0 where nobody else appends to that."""
+        return self._keeper.unreached_s
+
+    def shared(self, what: str) -> dict[str, bytes]:
+        """What each worker that shares the log has seen of something, as far as it has told."""
+        begins = f"{what} "
+        return {
+            name.removeprefix(begins): seen
+            for name, seen in self._log.shared().items()
+            if name.startswith(begins)
+        }
 
     @property
     def is_cut_off(self) -> bool:
@@ -179,14 +192,14 @@ class Registry(Forked):
         remove = list(remove)
 
         def reloading(state: State) -> tuple[Change | None, ReloadReport]:
-            change = _reload_of(state, name, rows, set, remove, version)
+            change = reload_of(state, name, rows, set, remove, version)
             table = state.tables[name]
             if seen is not None and table is not seen:  # its version may have come again meanwhile
                 raise Overtaken(f"others have changed the table {name} since it was read")
             is_change = change.version != change.old_version
             if is_change and seen is not None and self.is_shared:
                 declared[name] = digests_of(table.rows.after(change.delta))
-            return Change(tables={name: change}) if is_change else None, _report(name, change)
+            return Change(tables={name: change}) if is_change else None, report_of(name, change)
 
         return self._change(reloading, declared, by)
 
@@ -200,13 +213,13 @@ class Registry(Forked):
         version: str | None = None,
     ) -> tuple[ReloadReport, Delta]:
         """What `reload_table` would report, and the rows before and after. Nothing is changed."""
-        change = _reload_of(self.state, name, rows, set, list(remove), version)
-        return _report(name, change), change.delta
+        change = reload_of(self.state, name, rows, set, list(remove), version)
+        return report_of(name, change), change.delta
 
     def add_table(self, name: str, rows: Mapping[str, Row], version: str | None = None) -> None:
         """One more table. Where the log has it already, as from another worker, it is declared anew."""
         if version is not None:
-            _check_given(version)
+            check_given(version)
         first = State.at_first({name: _table_of(name, rows, version)}, RuleSet(()))
         told = {name: digests_of(first.tables[name].rows)}
         with self._changing:
@@ -238,7 +251,7 @@ class Registry(Forked):
 
         def reloading(state: State) -> tuple[Change | None, RulesReport]:
             old = state.rules
-            new = _changed_rules(old, add, remove) if given is None else RuleSet(given)
+            new = changed_rules(old, add, remove) if given is None else RuleSet(given)
             _check_tables_of(new, state.tables)
             added, removed = new.added_since(old), old.added_since(new)
             _check_columns_of(added, state.tables)
@@ -304,6 +317,7 @@ class Registry(Forked):
                 entry = replace(self.state.entry(change), at=time.time(), by=by)
                 after = self.state.after(entry, self._names)
                 if self._log.append(entry, after, declared):
+                    self.counts.count_change(change)
                     self._make_current(after)
                     return report
         raise Overtaken("too many others are changing the tables at the same time; try again")
@@ -322,63 +336,6 @@ class Registry(Forked):
 
 def _table_of(name: str, rows: Mapping[str, Row], version: str | None) -> Table:
     return Table(name, RowMap(clean_rows(name, rows)), version)
-
-
-def _check_given(version: str) -> None:
-    check_version(version)
-    if is_minted(version):
-        raise BadName(
-            f"{shown(version)} cannot be chosen as a version: it looks like one that is made from the content"
-        )
-
-
-def _changed_rules(old: RuleSet, add: list[Rule], remove: list[Rule]) -> RuleSet:
-    if missing := [rule for rule in remove if rule not in {*old}]:
-        raise ReloadRefused(f"no rule {missing[0].id} like that is declared")
-    return old.changed([rule for rule in add if rule not in {*old} - {*remove}], remove)
-
-
-def _reload_of(
-    state: State,
-    name: str,
-    rows: Mapping[str, Any] | None,
-    set: Mapping[str, Any] | None,
-    remove: list[str],
-    version: str | None,
-) -> TableChange:
-    """What a reload comes to in a state."""
-    if (rows is None) == (set is None and not remove):
-        raise ReloadRefused("a reload takes either rows, or set and remove")
-    if version is not None:
-        _check_given(version)
-    table = state.tables.get(name)
-    if table is None:
-        raise UnknownTable(name)
-    delta = clean_delta(name, table.rows, rows) if rows is not None else _delta_of(table, set or {}, remove)
-    return table_change(state, table, delta, version)
-
-
-def _delta_of(table: Table, rows: Mapping[str, Any], remove: list[str]) -> Delta:
-    cleaned = clean_rows(table.name, rows)
-    for key, count in Counter(check_key(key, table.name) for key in remove).items():
-        if count > 1 or key in cleaned:
-            raise ReloadRefused(
-                f"the key {key!a} is {'removed twice' if count > 1 else 'both set and removed'}"
-            )
-    return Delta.setting(table.rows, cleaned, remove)
-
-
-def _report(table: str, change: TableChange) -> ReloadReport:
-    diff = change.delta.diff
-    return ReloadReport(
-        table=table,
-        old_version=change.old_version or "",
-        new_version=change.version,
-        added=diff.added,
-        removed=diff.removed,
-        changed=diff.changed,
-        affected_downstream=change.downstream,
-    )
 
 
 def _check_tables_of(rules: RuleSet, tables: Mapping[str, Table]) -> None:

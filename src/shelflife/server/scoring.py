@@ -26,7 +26,7 @@ from shelflife.server.policies import Violation
 from shelflife.server.registry import Registry
 from shelflife.server.resting import Ground, grounds_of, has_moved
 from shelflife.server.state import State
-from shelflife.server.verdicts import Cell, ClientScore, Given, Lesson, PolicyCount, Seen, added_up, score_of
+from shelflife.server.verdicts import Cell, ClientScore, Given, Lesson, Seen, added_up, score_of
 
 __all__ = ["Clients", "Scoring"]
 
@@ -45,6 +45,7 @@ _SHARED_EVERY_S = 2.0
 _SHARED_FOR_S = 3600.0
 """So long others count with what a worker has seen that has ended."""
 
+_SHARED = "clients"
 _CREDENTIALS = ("authorization", "x-api-key")
 _ANONYMOUS = "anonymous"
 _encode = msgspec.json.Encoder(order="sorted", enc_hook=str).encode
@@ -64,7 +65,7 @@ class Scoring:
 
 
 class Clients(Forked):
-    """What one process has seen of clients, and of the policies that refuse them."""
+    """What one process has seen of clients, and of the fixes that they are given."""
 
     def __init__(self, scoring: Scoring, key: bytes, *, clock: Callable[[], float] = time.time) -> None:
         """`key` goes into all digests. Workers that share a log have the same one."""
@@ -91,7 +92,8 @@ class Clients(Forked):
         """What each rests on, the last change of that, and up to where the log was looked at for it."""
         self._shapes: dict[str, dict[str, dict[Shape, Any]]] = {}
         """The shapes of the fixes that a client was given, by operation; each with a digest that begins with it."""
-        self._policies: dict[str, PolicyCount] = {}
+        self._fixes: dict[str, dict[str, Given]] = {}
+        """What the fixes of each policy set and rest on, by type."""
         self._moved: dict[str, tuple[int, float]] = {}
         """When each table has moved last: where in the log, and at which time."""
         self._looked_at = 0
@@ -134,7 +136,7 @@ class Clients(Forked):
             clients: dict[str, dict[str, Lesson]] = {}
             for (client, like), lesson in self._lessons.items():
                 clients.setdefault(client, {})[like] = lesson
-            return added_up([Seen(self._policies, clients)])
+            return added_up([Seen(self._fixes, clients)])
 
     def meet(self, registry: Registry, *, now: bool = False) -> None:
         """Share what was seen with the other workers, if it is time for that, and learn what they have told clients."""
@@ -144,7 +146,7 @@ class Clients(Forked):
         try:
             if self._is_changed:
                 self._is_changed = False
-                registry.share(self._worker, msgspec.json.encode(self.seen()), _SHARED_FOR_S)
+                registry.share(_SHARED, self._worker, msgspec.json.encode(self.seen()), _SHARED_FOR_S)
             self.learn(self.others(registry))
         except LogError as error:
             self._is_changed = True
@@ -152,7 +154,7 @@ class Clients(Forked):
 
     def others(self, registry: Registry) -> list[Seen]:
         """What other workers have shared."""
-        shared = registry.shared() if registry.is_shared else {}
+        shared = registry.shared(_SHARED) if registry.is_shared else {}
         return [_decode(seen) for worker, seen in shared.items() if worker != self._worker]
 
     def learn(self, others: Iterable[Seen]) -> None:
@@ -165,11 +167,11 @@ class Clients(Forked):
                             bare = msgspec.structs.replace(lesson, cells={})
                             self._keep(client, like, bare)
 
-    def scores(self, others: Iterable[Seen] = ()) -> tuple[list[ClientScore], dict[str, PolicyCount]]:
-        """What all clients come to, and what each policy has refused, with what other workers have seen."""
+    def scores(self, others: Iterable[Seen] = ()) -> tuple[list[ClientScore], dict[str, dict[str, Given]]]:
+        """What all clients come to, and what the fixes of each policy are like, with what other workers have seen."""
         whole = added_up([self.seen(), *others])
         scores = [score_of(client, lessons) for client, lessons in whole.clients.items()]
-        return sorted(scores, key=lambda one: (-one.tasks, one.client)), whole.policies
+        return sorted(scores, key=lambda one: (-one.tasks, one.client)), whole.fixes
 
     def _name_of(self, headers: Mapping[str, str]) -> str:
         if self._scoring.client is not None:
@@ -199,7 +201,7 @@ class Clients(Forked):
         now: float,
     ) -> None:
         policy, fix = violation
-        self._count(policy.id, fix)
+        self._note_fix(policy.id, fix)
         self._is_changed = True
         if not fix.cells or not fix.tables:
             return
@@ -266,14 +268,12 @@ class Clients(Forked):
                 del lesson.cells[min(lesson.cells)]
         return lesson.cells.get(at) or Cell()  # one that is older than all that are kept is not
 
-    def _count(self, policy: str, fix: Suggestion) -> None:
-        if policy not in self._policies and len(self._policies) >= _MOST_POLICIES:
+    def _note_fix(self, policy: str, fix: Suggestion) -> None:
+        if policy not in self._fixes and len(self._fixes) >= _MOST_POLICIES:
             return
-        count = self._policies.setdefault(policy, PolicyCount())
-        count.refused += 1
-        if fix.type in count.fixes or len(count.fixes) < _MOST_SHAPES:
-            given = count.fixes.setdefault(fix.type, Given())
-            given.count += 1
+        by_type = self._fixes.setdefault(policy, {})
+        if fix.type in by_type or len(by_type) < _MOST_SHAPES:
+            given = by_type.setdefault(fix.type, Given())
             given.sets = tuple(sorted(fix.parameters))
             given.rests_on |= _columns_of(fix.cells or {})
 

@@ -43,7 +43,8 @@ create table workers (id text primary key, number bigint not null, until double 
 KIND = Kind("log", LogError, 0x5348_4C46, 5, _SCHEMA)
 
 _SHARED = "create table if not exists shared (worker text primary key, seen {blob} not null, until double precision not null)"
-"""It is made when it is needed: a log that was made before there was such a table is none the worse for it."""
+_COUNTS = "create table if not exists counts (name text primary key, value bigint not null)"
+"""These are made when they are needed: a log that was made before there were such tables is none the worse for it."""
 
 _ROWS = "select key, row from rows where table_name = ?"
 _GIVEN_VERSIONS = "select version, content from given_versions where table_name = ?"
@@ -81,8 +82,8 @@ class SqlLog:
     """The time of day in seconds, where the tables are: the clocks of workers may differ."""
 
     blob = "blob"
-    has_shared = ""
-    """Asks how many tables there are for what workers share."""
+    has_table = ""
+    """Asks how many tables there are of a name."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
@@ -181,10 +182,26 @@ class SqlLog:
 
     def shared(self) -> Mapping[str, bytes]:
         with self._tables.snapshot() as connection:
-            if not connection.execute(self.has_shared).fetchone()[0]:
+            if not self._has(connection, "shared"):
                 return {}
             stored = connection.execute(f"select worker, seen from shared where until > {self.now}")  # noqa: S608
             return {worker: bytes(seen) for worker, seen in stored}
+
+    def count(self, added: Mapping[str, int]) -> None:
+        with self._tables.noting() as connection:
+            connection.execute(_COUNTS)
+            connection.executemany(
+                "insert into counts values (?, ?) on conflict (name) do update set value = counts.value + excluded.value",
+                sorted(added.items()),  # in one order, so that no two workers wait for each other
+            )
+
+    def counted(self) -> Mapping[str, int]:
+        with self._tables.snapshot() as connection:
+            has_counts = self._has(connection, "counts")
+            return dict(connection.execute("select name, value from counts")) if has_counts else {}
+
+    def _has(self, connection: Any, table: str) -> bool:
+        return bool(connection.execute(self.has_table, (table,)).fetchone()[0])
 
 
 def _head_in(connection: Connection) -> tuple[int, str]:

@@ -17,7 +17,6 @@ __all__ = [
     "ClientScore",
     "Given",
     "Lesson",
-    "PolicyCount",
     "PolicyScore",
     "Seen",
     "Verdict",
@@ -84,23 +83,17 @@ class Lesson(msgspec.Struct, omit_defaults=True):
 class Given(msgspec.Struct, omit_defaults=True):
     """The fixes of one type that a policy has given."""
 
-    count: int = 0
     sets: tuple[str, ...] = ()
     rests_on: dict[str, tuple[str, ...] | None] = {}
     """By table, the columns that were read for the latest of them; None for all."""
 
 
-class PolicyCount(msgspec.Struct, omit_defaults=True):
-    """What a policy has refused."""
-
-    refused: int = 0
-    fixes: dict[str, Given] = {}
-
-
 class Seen(msgspec.Struct, omit_defaults=True):
     """All that a worker has seen."""
 
-    policies: dict[str, PolicyCount] = {}
+    fixes: dict[str, dict[str, Given]] = {}
+    """By policy and type."""
+
     clients: dict[str, dict[str, Lesson]] = {}
     """By the name of the client and a digest that is the same for like requests."""
 
@@ -181,8 +174,8 @@ def added_up(seen: Iterable[Seen]) -> Seen:
     """What all workers have seen together."""
     whole = Seen()
     for one in seen:
-        for id, count in one.policies.items():
-            _add_policy(whole.policies.setdefault(id, PolicyCount()), count)
+        for policy, by_type in one.fixes.items():
+            _add_fixes(whole.fixes.setdefault(policy, {}), by_type)
         for client, lessons in one.clients.items():
             known = whole.clients.setdefault(client, {})
             for id, lesson in lessons.items():
@@ -297,11 +290,9 @@ def _grouped(lesson: Lesson) -> Iterator[list[Cell]]:
         yield group
 
 
-def _add_policy(whole: PolicyCount, one: PolicyCount) -> None:
-    whole.refused += one.refused
-    for type, given in one.fixes.items():
-        of_type = whole.fixes.setdefault(type, Given(0, given.sets))
-        of_type.count += given.count
+def _add_fixes(whole: dict[str, Given], one: Mapping[str, Given]) -> None:
+    for type, given in one.items():
+        of_type = whole.setdefault(type, Given(given.sets))
         of_type.rests_on = {**of_type.rests_on, **given.rests_on}
 
 

@@ -96,7 +96,7 @@ export function policies(told) {
     one.operation ?? "every operation", one.refused,
     Object.keys(one.fixes).length ? make("ul", { class: "plain" }, Object.entries(one.fixes).map(fix)) : "none yet"));
   return make("section", { "aria-labelledby": "h" }, make("h1", { id: "h" }, "Policies"),
-    told.scores_clients ? null : make("p", { class: "none" }, "What they refuse is not counted: scoring is off."),
+    told.scores_clients ? null : make("p", { class: "none" }, "What their fixes set and rest on is not known: scoring is off."),
     table("Policies, what they refused, and what their fixes rest on", ["Policy", "Operation", "Refused", "Fixes, and what they rest on"], rows, "There are no policies."));
 }
 

@@ -1,0 +1,124 @@
+"""Counting what a provider does. Each process counts for itself, and now and then adds what is new to what the log keeps for all of them.
+
+So the counts of workers that have ended stay, and nobody who asks one worker after the other sees a count go back.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+from shelflife.forks import Forked, mind_forks
+from shelflife.server.errors import LogError, MalformedRequest
+from shelflife.server.log import Change, Log
+from shelflife.server.policies import PreconditionFailed, Refusal, Violation
+
+__all__ = ["Counts", "GivenWith", "Key", "Result", "result_of"]
+
+_log = logging.getLogger("shelflife")
+
+_KEPT_EVERY_S = 2.0
+_MOST_TYPES = 64
+"""So many types of fixes are counted for each policy by their names. A policy may make them up from what it is asked."""
+
+Key = tuple[str, ...]
+"""What is counted, and the values that tell one count of it from another."""
+
+Result = Literal["passed", "refused", "stale", "malformed", "failed"]
+"""What has come of a check."""
+
+GivenWith = Literal["refusal", "stale", "question"]
+"""How a fix was given: with a refusal, with the answer to a failed precondition, or because it was asked for."""
+
+_key_of = msgspec.json.Decoder(Key).decode
+
+
+class Counts(Forked):
+    """What one process has counted since it began."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self.after_fork_in_child()
+        mind_forks(self)
+
+    def after_fork_in_child(self) -> None:
+        """Begin with nothing: what the parent has counted is the parent's."""
+        self._lock, self._keeping = threading.Lock(), threading.Lock()
+        # Two counts that nearly every request adds to. They need no lock: no other thread comes between the reading and the writing of a
+        # plain attribute.
+        self.passed = self.stamped = 0
+        self._counts: dict[Key, int] = {}
+        self._types: dict[str, set[str]] = {}
+        self._kept: dict[Key, int] = {}
+        """What of it the log has."""
+        self._kept_at = 0.0
+
+    def count(self, *key: str, by: int = 1) -> None:
+        """Something has happened."""
+        with self._lock:
+            self._counts[key] = self._counts.get(key, 0) + by
+
+    def count_failure(self, failure: Exception) -> None:
+        """A check has raised this."""
+        self.count("checks", result_of(failure))
+
+    def count_fixes(self, found: Iterable[Violation], given: GivenWith) -> None:
+        """These fixes were given."""
+        for policy, suggestion in found:
+            types = self._types.setdefault(policy.id, set())
+            if len(types) < _MOST_TYPES:
+                types.add(suggestion.type)
+            type = suggestion.type if suggestion.type in types else "other"
+            self.count("fixes", policy.id, type, given)
+
+    def count_change(self, change: Change) -> None:
+        """A change was appended to the log."""
+        parts = {"tables": change.tables, "rules": change.rules, "policies": change.policies}
+        for what in (name for name, part in parts.items() if part):
+            self.count("changes", what)
+        for table, one in change.tables.items():
+            diff = one.delta.diff
+            for how, keys in (("added", diff.added), ("removed", diff.removed), ("changed", diff.changed)):
+                if keys:
+                    self.count("changed_rows", table, how, by=len(keys))
+
+    def own(self) -> dict[Key, int]:
+        """What this process has counted."""
+        with self._lock:
+            return {**self._counts, ("checks", "passed"): self.passed, ("stamped_responses",): self.stamped}
+
+    def keep(self, *, now: bool = False) -> None:
+        """Have the log keep what was counted, if it is time for that."""
+        if not now and time.monotonic() - self._kept_at < _KEPT_EVERY_S:
+            return
+        self._kept_at = time.monotonic()
+        try:
+            self._keep()
+        except LogError as error:
+            _log.info("what was counted is not kept yet: %s", error)
+
+    def totals(self) -> dict[Key, int]:
+        """What all workers have counted, as far as the log keeps it; all that this one has is among it.
+
+        It is `LogError` when the log cannot be reached: what is known of others would be older than what another worker may have told.
+        """
+        self._keep()
+        return {_key_of(key): count for key, count in self._log.counted().items()}
+
+    def _keep(self) -> None:
+        with self._keeping:  # else two threads would add the same
+            own, kept = self.own(), self._kept
+            added = {key: count - kept.get(key, 0) for key, count in own.items()}
+            if news := {msgspec.json.encode(key).decode(): count for key, count in added.items() if count}:
+                self._log.count(news)
+            self._kept = own
+
+
+def result_of(failure: Exception) -> Result:
+    """What it means that a check has raised this."""
+    if isinstance(failure, Refusal):
+        return "stale" if isinstance(failure, PreconditionFailed) else "refused"
+    return "malformed" if isinstance(failure, MalformedRequest) else "failed"

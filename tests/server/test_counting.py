@@ -1,0 +1,77 @@
+"""Counts: each worker counts for itself, and a log of either kind keeps them for all."""
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+
+from shelflife.server import Provider
+from shelflife.server.counting import Counts
+from shelflife.server.log import InProcessLog
+
+
+def providers(place, count=2):
+    return [Provider({"codes": {"a": {"code": "A"}}}, log=place, admin_token="t") for _ in range(count)]
+
+
+def test_what_workers_count_is_added_up_in_either_kind_of_log(place):
+    first, second = providers(place)
+    with closing(first), closing(second):
+        first.counts.count("checks", "refused", by=2)
+        second.counts.count("checks", "refused", by=3)
+        second.counts.passed += 1
+        assert first.counts.totals()["checks", "refused"] == 2
+        assert second.counts.totals()["checks", "refused"] == 5
+        assert first.counts.totals() == second.counts.totals()
+        assert first.counts.totals()["checks", "passed"] == 1
+
+
+def test_a_count_is_kept_once_however_often_it_is_told(place):
+    [provider] = providers(place, 1)
+    with closing(provider):
+        provider.counts.count("feed_events")
+        for _ in range(3):
+            provider.counts.keep(now=True)
+            assert provider.counts.totals()["feed_events",] == 1
+
+
+def test_names_of_any_kind_are_kept_apart(place):
+    [provider] = providers(place, 1)
+    keys = [("a", "b,c"), ("a", "b", "c"), ("a", 'b","c'), ("a", "ü\n\\")]
+    with closing(provider):
+        for number, key in enumerate(keys, 1):
+            provider.counts.count(*key, by=number)
+        assert [provider.counts.totals()[key] for key in keys] == [1, 2, 3, 4]
+
+
+def test_nothing_is_lost_where_many_threads_count_and_keep():
+    counts = Counts(InProcessLog())
+
+    def count(number):
+        for _ in range(2000):
+            counts.passed += 1
+            counts.count("checks", "refused")
+        counts.keep(now=True)
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(count, range(8)))
+    totals = counts.totals()
+    assert (totals["checks", "passed"], totals["checks", "refused"]) == (16_000, 16_000)
+
+
+def test_a_child_begins_with_nothing_so_that_nothing_counts_twice():
+    log = InProcessLog()
+    counts = Counts(log)
+    counts.count("changes", "tables")
+    counts.keep(now=True)
+    counts.after_fork_in_child()
+    counts.count("changes", "tables")
+    assert (counts.own()["changes", "tables"], counts.totals()["changes", "tables"]) == (1, 2)
+
+
+def test_a_change_is_counted_by_whoever_makes_it(place):
+    first, second = providers(place)
+    with closing(first), closing(second):
+        before = first.counts.totals().get(("changed_rows", "codes", "changed"), 0)
+        second.registry.reload_table("codes", set={"a": {"code": "B"}})
+        first.registry.catch_up()
+        second.counts.keep(now=True)
+        assert first.counts.totals()["changed_rows", "codes", "changed"] - before == 1
