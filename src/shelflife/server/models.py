@@ -22,7 +22,7 @@ from shelflife.server.shapes import (
     model_of_pydantic,
 )
 
-__all__ = ["DICTIONARY", "Reader", "may_be_told", "plain_fields", "seen_of"]
+__all__ = ["DICTIONARY", "Reader", "may_be_told", "plain_fields", "pydantic_model_of", "seen_of"]
 
 _SCALARS = frozenset({str, int, bool, type(None)})
 """Of which there is nothing to look for in what was sent."""
@@ -120,6 +120,14 @@ def seen_of(value: Any, sent: Any, model: Model | None = None, depth: int = 0) -
         return seen_of(value.root, sent, None, depth + 1)
     known = model if model is not None and model.kind is type(value) else model_of(value.__class__)
     return _as_json(value) if known is None else _fields_of(value, told, known, depth)
+
+
+@lru_cache(maxsize=256)
+def pydantic_model_of(kind: type) -> Model | None:
+    """How a class that pydantic has made a model of reads an object; None of any other."""
+    return (
+        model_of(kind) if "__pydantic_core_schema__" in vars(kind) and hasattr(kind, "model_fields") else None
+    )
 
 
 def plain_fields(holder: Any, model: Model) -> dict[str, Any] | None:
