@@ -135,12 +135,9 @@ def plain_fields(holder: Any, model: Model) -> dict[str, Any] | None:
     sent. None of any other."""
     if model.computed or not _keeps_its_fields(model.kind) or getattr(holder, "__pydantic_extra__", None):
         return None
-    held, seen = holder.__dict__, {}
-    for wire, part in model.parts.items():
-        value = seen[wire] = held.get(part.name, _ABSENT)
-        if type(value) not in _SCALARS:
-            return None
-    return seen
+    held = holder.__dict__
+    seen = {wire: held.get(part.name, _ABSENT) for wire, part in model.parts.items()}
+    return seen if _SCALARS.issuperset(map(type, seen.values())) else None
 
 
 @lru_cache(maxsize=256)
