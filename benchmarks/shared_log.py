@@ -15,7 +15,7 @@ _LOGS = {"file": "SQLite log", "postgres": "PostgreSQL log"}
 
 REMARKS = {
     _SUBJECT: (
-        "PostgreSQL tells all workers of a write as soon as it is committed. Of a file, each looks every 10 ms.",
+        "PostgreSQL tells all workers of a write as soon as it is committed. Of a file, each looks every 5 ms.",
         "What a worker goes by is read from its answer to an ordinary request, as agents see it. Nobody else asks them anything meanwhile.",
     )
 }

@@ -9,6 +9,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -19,17 +20,19 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from shelflife.integrations.fastapi import install
 from shelflife.server import Fix, Provider, Request, Rule, Tables, fix
 from shelflife.server.metrics import exposition
+from shelflife.server.state import State
 
 __all__ = [
     "BAD_REQUEST",
     "GOOD_REQUEST",
     "PATH",
     "bare_app",
+    "checked_barely_app",
     "contract_app",
     "hand_written_app",
-    "least_app",
     "measured_app",
     "stamped_app",
+    "stamped_barely_app",
     "unasked_app",
     "unmeasured_app",
 ]
@@ -189,34 +192,6 @@ def hand_written_app() -> FastAPI:
     return _app(_check_by_hand)
 
 
-class _PassesOn:
-    """An ASGI middleware that looks at every message and does nothing."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def pass_on(message: Message) -> None:
-            await send(message)
-
-        await self.app(scope, receive, pass_on)
-
-
-def least_app() -> FastAPI:
-    """The checks by hand, with the least that any contract of this kind must add.
-
-    That is a middleware, though it does nothing, and the body as plain fields, though nobody reads them.
-    """
-
-    def check(wanted: Subscription) -> None:
-        wanted.model_dump(mode="json", by_alias=True, exclude_unset=True)
-        _check_by_hand(wanted)
-
-    app = _app(check)
-    app.add_middleware(_PassesOn)
-    return app
-
-
 class _Adds:
     """An ASGI middleware that adds members to every body, which must be a JSON object in one piece, with its length among the headers."""
 
@@ -248,6 +223,80 @@ def unasked_app(table_count: int) -> FastAPI:
     provider = _provider(table_count)
     app = _app(None)
     app.add_middleware(_Adds, members=provider.face(provider.state, {}).stamp.members)
+    return app
+
+
+class _KeepsItsWord:
+    """An ASGI middleware with the least that keeps what the contract promises: a request sees one state from start to end, and a success
+    that is a JSON object says which, unless it says something by these names itself."""
+
+    def __init__(self, app: ASGIApp, provider: Provider) -> None:
+        self.app = app
+        self._registry = provider.registry
+        self._members = provider.face(provider.state, {}).stamp.members
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        token = _pinned.set(self._registry.state)
+        start: Message = {}
+
+        async def pass_on(message: Message) -> None:
+            nonlocal start
+            if message["type"] == "http.response.start":
+                start = message
+                return
+            body, headers = message["body"], [*start["headers"]]
+            if (
+                200 <= start["status"] < 300
+                and headers[1] == (b"content-type", b"application/json")
+                and _taken(body) == _NONE_TAKEN
+            ):
+                body = b"".join((body[:-1], b",", self._members, b"}"))
+                headers[0] = b"content-length", b"%d" % len(body)
+            await send({**start, "headers": headers})
+            await send({**message, "body": body})
+
+        try:
+            await self.app(scope, receive, pass_on)
+        finally:
+            _pinned.reset(token)
+
+
+class _Taken(msgspec.Struct):
+    """The members of an object that are called as those of a stamp."""
+
+    table_versions: msgspec.Raw | None = None
+    rules_version: msgspec.Raw | None = None
+    at: msgspec.Raw | None = None
+
+
+_NONE_TAKEN = _Taken()
+_taken = msgspec.json.Decoder(_Taken).decode
+_pinned: ContextVar[State] = ContextVar("pinned")
+
+
+def _check_barely(wanted: Subscription) -> None:
+    """The two policies as they are written by hand, on the state that the request sees."""
+    tables = _pinned.get().tables
+    required = tables["required_promo_policy"].rows.get(wanted.plan)
+    assigned = tables["active_csm_codes"].rows.get(required["code_of"]) if required else None
+    if assigned is not None and wanted.promo_code != assigned["code"]:
+        raise HTTPException(422, {"use_promo_code": assigned["code"]})
+    on_file = tables["token_funding_map"].rows.get(wanted.payment_method_token)
+    if on_file is not None and wanted.currency != on_file["currency"]:
+        raise HTTPException(422, {"use_currency": on_file["currency"]})
+
+
+def stamped_barely_app(table_count: int) -> FastAPI:
+    """With what the stamping promises and nothing else: no login is minded, no client is told less, no response is of another kind."""
+    app = _app(None)
+    app.add_middleware(_KeepsItsWord, provider=_provider(table_count))
+    return app
+
+
+def checked_barely_app(table_count: int) -> FastAPI:
+    """The same with checks on the state that a request sees, which nobody records."""
+    app = _app(_check_barely)
+    app.add_middleware(_KeepsItsWord, provider=_provider(table_count))
     return app
 
 

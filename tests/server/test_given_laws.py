@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from shelflife.contract.when import holds
 from shelflife.server import fix
-from shelflife.server.models import Reader, plain_fields, seen_of
+from shelflife.server.models import Reader, plain_fields, pydantic_model_of, seen_of
 from tests.server.request_models import KINDS, suggested
 
 NAMES = ("plan", "promoCode", "express", "weight", "seats", "ship", "ships", "code", "total", "nobody")
@@ -115,6 +115,7 @@ def test_what_is_seen_without_a_look_at_the_body_is_what_is_seen_with_one(kind, 
     read = reader.read(sent)
     assume(read is not None)
     plain = plain_fields(read, reader.model)
+    assert pydantic_model_of(kind) is None or plain_fields(read, pydantic_model_of(kind)) == plain
     assert plain is None or list(plain.items()) == list(seen_of(read, sent, reader.model).items())
 
 

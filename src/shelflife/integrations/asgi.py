@@ -3,7 +3,7 @@
 A middleware knows little of the app, and stands before its login. If there is a module for your framework, use that.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 
 from shelflife.integrations.own_pages import endpoints_before
 from shelflife.integrations.under_contract import App, Scope, UnderContract, path_below_root, serve_call
@@ -27,10 +27,16 @@ class EndpointsFirst:
         self._is_answered = is_answered or endpoints.by_path.__contains__
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and self._is_answered(path := path_below_root(scope)):
-            await serve_call(self._endpoints, path, scope, receive, send)
-        else:
-            await self.app(scope, receive, send)
+        """Async, because servers know an ASGI app by that."""
+        await self.begin(scope, receive, send)
+
+    def begin(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """The same for whoever just awaits it: it has nothing between it and the app."""
+        if scope["type"] == "http":
+            path = path_below_root(scope) if scope.get("root_path") else scope["path"]
+            if self._is_answered(path):
+                return serve_call(self._endpoints, path, scope, receive, send)
+        return self.app(scope, receive, send)
 
 
 class ContractMiddleware(EndpointsFirst):

@@ -71,6 +71,7 @@ class _FastAPIRoutes(AppRoutes):
     """The routes of an app, and how they compare with the contract's: whoever has passed as much may be told
     as much."""
 
+    _router = routing.APIRouter
     _notes_runs = True
 
     def _parts_of(self, route: BaseRoute) -> Iterator[tuple[Any, BaseRoute, Guards]]:
@@ -96,11 +97,32 @@ class _FastAPIRoutes(AppRoutes):
         is_api_route = isinstance(declared, routing.APIRoute)
         own = guards_of_its_own(declared, type(contract) if is_api_route else Route)
         is_stamped = is_api_route and demands.keys() >= asked_for.keys()
-        if is_stamped:
-            _note_runs(route.dependant, self._provider)
-        guards = (*guards, *own, *(demands[one] for one in demands.keys() - asked_for.keys()))
         # What is no route of an API has none of the app's dependencies either: the documentation, say.
-        return guards, bool(is_api_route and route.include_in_schema), is_stamped
+        is_shown = bool(is_api_route and route.include_in_schema)
+        if is_shown and is_stamped:
+            self._note_runs(route.dependant)
+        guards = (*guards, *own, *(demands[one] for one in demands.keys() - asked_for.keys()))
+        return guards, is_shown, is_stamped
+
+    def _note_runs(self, dependant: Dependant) -> None:
+        """Have it noted when an endpoint is called. From then on a success is its own. Before, it may come from a
+        handler of what a login has raised."""
+        call: Any = dependant.call
+        noted_for = getattr(call, "noted_for", ())
+        if self in noted_for:
+            return
+        pinned, finds = self._provider.pinned.get, self._finds
+
+        @wraps(call)  # FastAPI looks through it, for what kind of function it is
+        def noted(**named: Any) -> Any:
+            pin = pinned()
+            if pin is not None and pin.find is finds:
+                pin.has_run = True
+            return call(**named)
+
+        # Another app may share the route, and tell nothing of it.
+        noted.noted_for = (*noted_for, self)  # type: ignore[attr-defined]
+        dependant.call = noted
 
 
 def _body_params(dependant: Any) -> Iterator[Any]:
@@ -116,27 +138,6 @@ def _has_router_of_its_own_kind(route: Any) -> bool:
     return router is not None and (
         not is_of_framework(router) or any(map(_has_router_of_its_own_kind, router.routes))
     )
-
-
-def _note_runs(dependant: Dependant, provider: Provider) -> None:
-    """Have it noted when an endpoint is called. From then on a success is its own. Before, it may come from a
-    handler of what a login has raised."""
-    call: Any = dependant.call
-    noted_for = getattr(call, "noted_for", ())
-    if provider in noted_for:
-        return
-
-    pinned = provider.pinned.get
-
-    @wraps(call)  # FastAPI looks through it, for what kind of function it is
-    def noted(*arguments: Any, **named: Any) -> Any:
-        if (pin := pinned()) is not None:
-            pin.has_run = True
-        return call(*arguments, **named)
-
-    # An app that shares the route may have another provider.
-    noted.noted_for = (*noted_for, provider)  # type: ignore[attr-defined]
-    dependant.call = noted
 
 
 _Demand = tuple[Any, frozenset[str]]

@@ -6,6 +6,8 @@ Headers are pairs of bytes, as in ASGI. This runs on every response, so it makes
 from collections.abc import Sequence
 from functools import lru_cache
 
+import msgspec
+
 from shelflife.contract.preconditions import PRECONDITION_HEADER
 from shelflife.server.feedback import Answer, stamped
 from shelflife.server.pins import Pin
@@ -38,17 +40,14 @@ _BODILESS = frozenset({204, 205, 206, 304})
 _VERDICT = PRECONDITION_HEADER.lower().encode()
 
 
-class Stamping:
+class Stamping(msgspec.Struct, eq=False):
     """One response, from its start to the first part of its body."""
 
-    __slots__ = ("length_at", "method", "pin", "status")
-
-    def __init__(self, pin: Pin, method: str) -> None:
-        self.pin = pin
-        self.method = method
-        self.status = 0
-        self.length_at = -1
-        """Where among the headers the length of the body is."""
+    pin: Pin
+    method: str
+    status: int = 0
+    length_at: int = -1
+    """Where among the headers the length of the body is."""
 
     def begun(self, headers: Sequence[tuple[bytes, bytes]]) -> tuple[Sequence[tuple[bytes, bytes]], bool]:
         """The headers as they go out, and whether they wait for the body: it may take the stamp. The status is known by then."""

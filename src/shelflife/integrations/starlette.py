@@ -5,15 +5,16 @@ after. Only the operator's endpoints stand before everything.
 """
 
 import inspect
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from shelflife.extras import needing
 from shelflife.integrations.asgi import EndpointsFirst
-from shelflife.integrations.under_contract import Scope, UnderContract, answer_call
+from shelflife.integrations.under_contract import App, Scope, UnderContract, answer_call
 from shelflife.server import Provider, UsageError
 from shelflife.server.admin import AdminEndpoints
 from shelflife.server.endpoints import ContractEndpoints
+from shelflife.server.feed import Receive, Send
 from shelflife.server.models import DICTIONARY, Reader
 from shelflife.server.operations import Operation, Operations
 
@@ -68,6 +69,9 @@ class AppRoutes:
     Those of a Starlette app have no login that could be compared: what has anything before it counts as guarded.
     """
 
+    _router: type[Router] = Router
+    """What finds the contract's own routes."""
+
     _notes_runs = False
     """Whether pins are told when an endpoint is called."""
 
@@ -85,6 +89,8 @@ class AppRoutes:
         """The contract's."""
         self._listed = Operations(), -1
         """The operations as they were listed last, and how many routes there were: with another one they are listed anew."""
+        self._finds = self.find
+        """One object for all pins, by which they are known to be of this app."""
         self._looked_for: dict[int, Any] = {}
         """Endpoints that were not among the routes as these were listed last, by identity. They are kept, so
         that no other gets it."""
@@ -95,19 +101,20 @@ class AppRoutes:
         app, provider = self._app, self._provider
         disclosed = provider.apps.disclosed_fixes(lambda: self._listed[0], fixes)
         endpoints = ContractEndpoints(provider, disclosed)
-        others = list(app.router.routes)
+        route_count = len(app.router.routes)
         for path, endpoint in endpoints.by_path.items():
             add(path, endpoint.methods, _handler_of(endpoints, path))
-        self.own = app.router.routes[len(others) :]
-        for route in self.own:
-            _match_quickly(route)
-        app.router.routes[:] = [*self.own, *others]  # a route of the app may take every path
+        self.own = app.router.routes[route_count:]
         provider.apps.attach(self.listed)
-        app.router.middleware_stack = UnderContract(app.router.middleware_stack, provider, self.find)
+        # Last among the routes, so that no other request has to pass them.
+        own = _own_first(app.router, self._router(routes=self.own))
+        app.router.middleware_stack = UnderContract(
+            app.router.middleware_stack, provider, self._finds, own=own
+        )
         build_plain_stack = app.build_middleware_stack
 
-        def build_middleware_stack() -> EndpointsFirst:
-            return EndpointsFirst(build_plain_stack(), AdminEndpoints(provider))
+        def build_middleware_stack() -> App:
+            return EndpointsFirst(build_plain_stack(), AdminEndpoints(provider)).begin
 
         # Unless somebody else has done the same before: then more than is listed stands before the app.
         build_middleware_stack.is_of_the_contract = inspect.ismethod(build_plain_stack)  # type: ignore[attr-defined]
@@ -217,16 +224,17 @@ class AppRoutes:
         yield from self._walk(mount.routes, path, guards)
 
 
-def _match_quickly(route: Any) -> None:
-    """Have a route of the contract's look at no path but its own: as it stands before all others, every request pays for it."""
-    path, plain = route.path, route.matches
-    if not is_of_framework(route):
-        return  # somebody's own kind of route may match otherwise
+def _own_first(router: Router, own: Router) -> App:
+    """Calls the routes of the contract before all others, for one of the app's may take every path."""
+    plain = router.middleware_stack
 
-    def matches(scope: Any) -> Any:
-        return plain(scope) if path in scope["path"] else (Match.NONE, {})
+    def begin(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        if any(route.matches(scope)[0] is Match.FULL for route in own.routes):
+            scope.setdefault("router", router)  # in which a login finds where it leads to
+            return own.app(scope, receive, send)
+        return plain(scope, receive, send)
 
-    route.matches = matches
+    return begin
 
 
 def _handler_of(endpoints: ContractEndpoints, path: str) -> Handler:

@@ -20,7 +20,7 @@ from shelflife.integrations.stamping import (
 )
 from shelflife.server.endpoints import EndpointCall, Endpoints
 from shelflife.server.feed import Receive, Send
-from shelflife.server.feedback import Answer, error_answer
+from shelflife.server.feedback import Answer, error_answer, stamped
 from shelflife.server.operations import Operation
 from shelflife.server.pinning import Incoming, answer_to
 from shelflife.server.pins import Pin
@@ -43,6 +43,7 @@ App = Callable[[Any, Any, Any], Awaitable[None]]
 """An ASGI app; each framework has types of its own for what it takes."""
 
 _LARGEST_HELD = 1024 * 1024
+_JSON = (b"content-type", b"application/json")
 
 _SAID_IN = frozenset({AT_HEADER.lower().encode(), PRECONDITION_HEADER.lower().encode()})
 """Where a client says something to the contract."""
@@ -57,9 +58,17 @@ class UnderContract:
     stamped. `remedy` tells an operator how preconditions come to be judged."""
 
     def __init__(
-        self, app: App, provider: Provider, find_operation: FindOperation, *, remedy: str = CALL_CHECK
+        self,
+        app: App,
+        provider: Provider,
+        find_operation: FindOperation,
+        *,
+        own: App | None = None,
+        remedy: str = CALL_CHECK,
     ) -> None:
+        """`own` is called in place of the app for paths like those of the contract's endpoints."""
         self.app = app
+        self._own = app if own is None else own
         self._remedy = remedy
         self._provider = provider
         self._find_operation = find_operation
@@ -74,24 +83,26 @@ class UnderContract:
         # another, and an app may call itself.
         scope[self._key], scope[PROVIDER_KEY] = self, provider
         path = path_below_root(scope) if scope.get("root_path") else scope["path"]
-        find = partial(self._find_operation, scope, path)
-        pin = provider.plain_pin(find)
-        try:
-            for name, _ in scope["headers"]:
-                if name in _SAID_IN:
-                    pin = None
-            if pin is None:
-                pin = await self._pin(scope, find)
-        except BadMessage as error:  # a precondition that cannot be understood cannot be honoured
-            answer = error_answer(provider.wire, accept_of(scope), 400, str(error))
-            await send_answer(send, answer, scope["method"])
-            return
+        pin = provider.plain_pin(self._find_operation, (scope, path))
+        is_usual = pin is not None and scope["method"] != "HEAD" and bool(pin.stamp.members)
+        for name, _ in scope["headers"]:
+            if name in _SAID_IN:
+                pin, is_usual = None, False
+        if pin is None:
+            try:
+                pin = await self._pin(scope, path)
+            except BadMessage as error:  # a precondition that cannot be understood cannot be honoured
+                answer = error_answer(provider.wire, accept_of(scope), 400, str(error))
+                await send_answer(send, answer, scope["method"])
+                return
         if provider.clients is not None:
             pin.headers = partial(_headers_of, scope)
-        response = _Response(pin, scope["method"], send)
+        response = _Response(pin, scope["method"], 0, -1, send)
+        sent = _sent_at_once(response) if is_usual else response.send
         token = provider.pinned.set(pin)
         try:
-            await self.app(scope, _heard(receive, pin) if pin.is_heard else receive, response.send)
+            app = self._own if "/contract/" in path else self.app
+            await app(scope, _heard(receive, pin) if pin.is_heard else receive, sent)
         except Exception as error:
             failure = pin.failure_in(error)
             if failure is None or response.has_started or _is_handled(failure, scope):
@@ -131,10 +142,10 @@ class UnderContract:
             # Only now: the app has let go of whatever it holds for a request, such as a database session.
             await provider.feed.stream(*listening, receive, send)
 
-    async def _pin(self, scope: Scope, find: Callable[[], Operation | None]) -> Pin:
+    async def _pin(self, scope: Scope, path: str) -> Pin:
         """What the request sees; `BadMessage` when its precondition cannot be understood."""
         incoming = Incoming(self._provider, scope["method"], _headers_of(scope))
-        return await incoming.pinned(find, scope.get("root_path", ""))
+        return await incoming.pinned(self._find_operation, scope.get("root_path", ""), (scope, path))
 
 
 def _heard(receive: Receive, pin: Pin) -> Receive:
@@ -149,20 +160,67 @@ def _heard(receive: Receive, pin: Pin) -> Receive:
     return received
 
 
-class _Response(Stamping):
+async def _nowhere(message: AsgiMessage) -> None:
+    """A response has somewhere to go as soon as it is made."""
+
+
+def _sent_at_once(response: "_Response") -> Send:
+    """Sends what most apps answer, a success of JSON in one piece, with its stamp. All else goes by the response's own steps, which would
+    do the same for it.
+
+    It is one function that calls few others, for a server does this amid much else: what counts is how much has to be looked at.
+    """
+    pin, pass_on, members = response.pin, response.pass_on, response.pin.stamp.members
+    counts = pin.counts
+    start: AsgiMessage | None = None
+
+    async def sent(message: AsgiMessage) -> None:
+        nonlocal start
+        begun = start
+        if begun is not None:
+            start = None
+            part = message.get("body")
+            if (
+                message["type"] == "http.response.body"
+                and type(part) is bytes
+                and not message.get("more_body")
+            ):
+                body = stamped(part, members)
+                if body:
+                    begun["headers"][0] = (b"content-length", b"%d" % len(body))
+                    response.has_started = True
+                    counts.stamped += 1
+                    await pass_on(begun)
+                    await pass_on({**message, "body": body})
+                    return
+            await response.send(begun)
+        elif (
+            (pin.has_run or pin.has_checked)
+            and message["type"] == "http.response.start"
+            and 200 <= message["status"] <= 203
+            and type(headers := message.get("headers")) is list
+            and len(headers) == 2
+            and headers[1] == _JSON
+            and headers[0][0] == b"content-length"
+            and not pin.is_own_answer
+            and pin.listening is None
+        ):
+            start = {**message, "headers": [*headers]}  # an app may send the same list again and again
+            return
+        await response.send(message)
+
+    return sent
+
+
+class _Response(Stamping, eq=False):
     """Passes a response on with its stamp. The start of one whose body may be added to waits for that body."""
 
-    __slots__ = ("_held", "_send", "_start", "has_started", "was_held")
-
-    def __init__(self, pin: Pin, method: str, send: Send) -> None:
-        # Not by a call of Stamping's own: every request pays for it.
-        self.pin, self.method, self.status, self.length_at = pin, method, 0, -1
-        self._send = send
-        self.has_started = self.was_held = False
-        self._start: AsgiMessage | None = None
-        self._held: list[AsgiMessage] | None = None
-        """A 500 after a failed check: the app's own when it returns, a framework's when the failure comes
-        out."""
+    pass_on: Send = _nowhere
+    has_started: bool = False
+    was_held: bool = False
+    _start: AsgiMessage | None = None
+    _held: list[AsgiMessage] | None = None
+    """A 500 after a failed check: the app's own when it returns, a framework's when the failure comes out."""
 
     async def send(self, message: AsgiMessage) -> None:
         pin, kind = self.pin, message["type"]
@@ -188,21 +246,21 @@ class _Response(Stamping):
             if body is not part:
                 message = {**message, "body": body}
             self.has_started = True
-            await self._send(start)
+            await self.pass_on(start)
         elif self._held is not None:
             self._held.append(message)
             if sum(len(one.get("body", b"")) for one in self._held) > _LARGEST_HELD:
                 await self.release()
             return
         self.has_started = True
-        await self._send(message)
+        await self.pass_on(message)
 
     async def release(self) -> None:
         """Let go of what was held back: it is the app's own."""
         held, self._held = self._held, None
         for message in held or ():
             self.has_started = True
-            await self._send(message)
+            await self.pass_on(message)
 
     async def replace(self, answer: Answer) -> None:
         """Answer for the app."""
@@ -244,7 +302,10 @@ def _call_of(scope: Mapping[str, Any], path: str) -> EndpointCall:
 def path_below_root(scope: Scope) -> str:
     """The path of a request below where its app is mounted."""
     path: str = scope["path"]
-    below = path.removeprefix(scope.get("root_path", ""))
+    root_path = scope.get("root_path")
+    if not root_path:
+        return path
+    below = path.removeprefix(root_path)
     return below if below.startswith("/") else path
 
 

@@ -102,7 +102,7 @@ class Apps:
     def operation_of(self, given: str | None, pin: Pin | None) -> str | None:
         """The operation whose policies count; None when no policy is for one alone. One that cannot be told
         is an error, so that no policy is passed over."""
-        is_for_one, known = bool(self._policies.operations), self._operations
+        is_for_one, known = self._policies.are_for_one, self._operations
         if given is not None:
             name = operation_name(given)
             if known is not None and not (name in known or known.may_have(name)):

@@ -132,9 +132,8 @@ class Feed:
     ) -> None:
         try:
             await _look_at_the_end(self._registry, bool(known.nonce), known.position)
-            turn = (
-                audience.turn
-            )  # before the state is read: a change after this is either seen now, or is another turn
+            # before the state is read: a change after this is either seen now, or is another turn
+            turn = audience.turn
             face = self._face_now(headers)
             is_reached = not self._registry.is_cut_off
         except LogError as error:

@@ -24,6 +24,7 @@ PLAIN_TEXT = "text/plain; charset=utf-8"
 _REJECTED = 422
 _PRECONDITION_FAILED = 412
 _QUALITY = re.compile(r";\s*q=([01](?:\.[0-9]{0,3})?)?")
+_QUOTE = ord('"')
 _ABSENT = msgspec.Raw(b"")
 _encode = msgspec.json.Encoder().encode
 
@@ -106,9 +107,9 @@ def title_of(status: int) -> str:
 def stamped(body: bytes, members: bytes) -> bytes:
     """A JSON object with these members added at its end; b"" when the body is no object, or has them
     already."""
-    if not (body[:1] == b"{" and body[-1:] == b"}"):
+    if not (body.startswith(b"{") and body.endswith(b"}")):
         body = body.strip(b" \t\r\n")
-        if not (body[:1] == b"{" and body[-1:] == b"}"):
+        if not (body.startswith(b"{") and body.endswith(b"}")):
             return b""
     try:
         if not body.isascii():
@@ -118,7 +119,7 @@ def stamped(body: bytes, members: bytes) -> bytes:
         return b""
     if not (own.table_versions is own.rules_version is own.at is _ABSENT):
         return b""
-    if body[1:2] != b'"' and not body[1:-1].strip():
+    if body[1] != _QUOTE and not body[1:-1].strip():
         return b"{" + members + b"}"
     return b"".join((body[:-1], b",", members, b"}"))
 

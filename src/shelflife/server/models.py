@@ -22,7 +22,7 @@ from shelflife.server.shapes import (
     model_of_pydantic,
 )
 
-__all__ = ["DICTIONARY", "Reader", "may_be_told", "plain_fields", "seen_of"]
+__all__ = ["DICTIONARY", "Reader", "may_be_told", "plain_fields", "pydantic_model_of", "seen_of"]
 
 _SCALARS = frozenset({str, int, bool, type(None)})
 """Of which there is nothing to look for in what was sent."""
@@ -122,17 +122,22 @@ def seen_of(value: Any, sent: Any, model: Model | None = None, depth: int = 0) -
     return _as_json(value) if known is None else _fields_of(value, told, known, depth)
 
 
+@lru_cache(maxsize=256)
+def pydantic_model_of(kind: type) -> Model | None:
+    """How a class that pydantic has made a model of reads an object; None of any other."""
+    return (
+        model_of(kind) if "__pydantic_core_schema__" in vars(kind) and hasattr(kind, "model_fields") else None
+    )
+
+
 def plain_fields(holder: Any, model: Model) -> dict[str, Any] | None:
     """The same of a model with nothing in it but texts, whole numbers, truth values and nulls: for these it does not count what was
     sent. None of any other."""
     if model.computed or not _keeps_its_fields(model.kind) or getattr(holder, "__pydantic_extra__", None):
         return None
-    held, seen = holder.__dict__, {}
-    for wire, part in model.parts.items():
-        value = seen[wire] = held.get(part.name, _ABSENT)
-        if type(value) not in _SCALARS:
-            return None
-    return seen
+    held = holder.__dict__
+    seen = {wire: held.get(part.name, _ABSENT) for wire, part in model.parts.items()}
+    return seen if _SCALARS.issuperset(map(type, seen.values())) else None
 
 
 @lru_cache(maxsize=256)

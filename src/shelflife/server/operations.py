@@ -48,7 +48,7 @@ class Operation(NamedTuple):
     """Whether a success carries stamps though it was not checked."""
 
     notes_runs: bool = False
-    """Whether the pin is told when its endpoint is called. A success before that is not its own."""
+    """Whether the pin is told when its endpoint is called, if a success carries stamps. One before that is not its own."""
 
     endpoint: Any = None
     """What the app calls for it, where that is known."""

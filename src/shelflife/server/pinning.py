@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -55,10 +56,17 @@ class Incoming:
         if self._wants_the_end:
             self._provider.registry.catch_up()
 
-    async def pinned(self, find_operation: Callable[[], Operation | None], root_path: str = "") -> Pin:
+    async def pinned(
+        self,
+        find_operation: Callable[..., Operation | None],
+        root_path: str = "",
+        asked: tuple[Any, ...] = (),
+    ) -> Pin:
         """What the request sees, where whoever serves it must not wait: a shared log is looked into in a thread."""
         why = await _done_in_time(self._provider, self.look) if self.needs_the_log else None
-        return self.pin(find_operation, root_path, why)
+        pin = self.pin(find_operation, root_path, why)
+        pin.asked = asked
+        return pin
 
     def pinned_blocking(self, find_operation: Callable[[], Operation | None], root_path: str = "") -> Pin:
         """The same for a thread that may wait, though not for long."""
@@ -71,7 +79,10 @@ class Incoming:
         return self.pin(find_operation, root_path, why)
 
     def pin(
-        self, find_operation: Callable[[], Operation | None], root_path: str = "", why: LogError | None = None
+        self,
+        find_operation: Callable[..., Operation | None],
+        root_path: str = "",
+        why: LogError | None = None,
     ) -> Pin:
         """What the request sees. `why` is what kept the log from being looked into.
 

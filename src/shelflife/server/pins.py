@@ -1,7 +1,9 @@
 """What one request sees of the contract, and what became of its check."""
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import msgspec
 
 from shelflife.contract.preconditions import Precondition, Verdict
 from shelflife.server.counting import Counts, Result, result_of
@@ -25,62 +27,55 @@ Listening = tuple[Mapping[str, str], str]
 """The headers and the query of a request for the change feed that the app has let through."""
 
 
-class Pin:
+class Pin(msgspec.Struct, eq=False):
     """One request: the state that it sees from start to end, and what its check has found.
 
     The middleware makes it before the app is called and looks at it when the app answers; `Provider.check` writes into it.
+    It is a struct because that is made at once, however much it holds.
     """
 
-    __slots__ = (
-        "body", "counts", "face", "failures", "find_operation", "has_checked", "has_run", "has_violations", "headers", "is_at_the_end",
-        "is_heard", "is_out_of_date", "is_over", "is_own_answer", "listening", "precondition", "stamp", "state", "verdict",
-    )  # fmt: skip
+    state: State
+    face: Face
+    """What the state shows to the client."""
+    stamp: Stamp
+    """What a response carries."""
+    find: Callable[..., Operation | None]
+    """Finds the operation, given what was `asked`."""
+    counts: Counts
+    """Where it is counted what becomes of the request."""
+    asked: tuple[Any, ...] = ()
+    is_heard: bool = True
+    """Whether what the client sends is kept. Without a policy nobody asks for it."""
+    precondition: Precondition | None = None
+    """What the client wants to be sure of before the request is carried out."""
+    is_at_the_end: bool = True
+    """Whether the state is the one at the end of the log, where that was to be found out. Else nothing can be sure."""
+    is_out_of_date: bool = False
+    """Whether the log has been out of reach for too long: then the request is judged as ever, and nothing is told to be kept."""
+    verdict: Verdict | None = None
+    """The verdict of the first check on the precondition."""
+    body: bytes | bytearray = b""
+    """What the client has sent so far, as far as it is kept."""
+    has_checked: bool = False
+    """Whether the request has come as far as a check: the app has decided who is asking."""
+    has_violations: bool = False
+    """Whether the app was told of violations, and may tell the client."""
+    has_run: bool = False
+    """Whether an endpoint has been called whose successes carry stamps, in frameworks where that can be seen."""
+    is_over: bool = False
+    """Whether the request has been answered. A task that outlives it has no request."""
+    failures: tuple[Exception, ...] = ()
+    """What `check` has raised. A failure that the app does not handle is answered for it."""
+    is_own_answer: bool = False
+    """Whether the response at hand is the contract's own, and needs no stamp."""
+    headers: Callable[[], Mapping[str, str]] = dict
+    """The headers of the request, by lower-case name, for whoever wants to know who is asking. Most requests need none of them."""
+    listening: Listening | None = None
+    """Set by the endpoint of the feed, which begins once the app is done."""
 
-    def __init__(
-        self,
-        state: State,
-        face: Face,
-        stamp: Stamp,
-        find_operation: Callable[[], Operation | None],
-        counts: Counts,
-    ) -> None:
-        self.state = state
-        self.counts = counts
-        """Where it is counted what becomes of the request."""
-        self.face = face
-        """What the state shows to the client."""
-        self.stamp = stamp
-        """What a response carries."""
-        self.find_operation = find_operation
-        """Gives the operation that the app has found for the request, once a handler runs; None when it cannot be told."""
-        self.precondition: Precondition | None = None
-        """What the client wants to be sure of before the request is carried out."""
-        self.is_at_the_end = True
-        """Whether the state is the one at the end of the log, where that was to be found out. Else nothing can be sure."""
-        self.is_out_of_date = False
-        """Whether the log has been out of reach for too long: then the request is judged as ever, and nothing is told to be kept."""
-        self.verdict: Verdict | None = None
-        """The verdict of the first check on the precondition."""
-        self.is_heard = True
-        """Whether what the client sends is kept. Without a policy nobody asks for it."""
-        self.body: bytes | bytearray = b""
-        """What the client has sent so far, as far as it is kept."""
-        self.has_checked = False
-        """Whether the request has come as far as a check: the app has decided who is asking."""
-        self.has_violations = False
-        """Whether the app was told of violations, and may tell the client."""
-        self.has_run = False
-        """Whether the app's own endpoint has been called, in frameworks where that can be seen."""
-        self.is_over = False
-        """Whether the request has been answered. A task that outlives it has no request."""
-        self.failures: tuple[Exception, ...] = ()
-        """What `check` has raised. A failure that the app does not handle is answered for it."""
-        self.is_own_answer = False
-        """Whether the response at hand is the contract's own, and needs no stamp."""
-        self.headers: Callable[[], Mapping[str, str]] = dict
-        """The headers of the request, by lower-case name, for whoever wants to know who is asking. Most requests need none of them."""
-        self.listening: Listening | None = None
-        """Set by the endpoint of the feed, which begins once the app is done."""
+    def find_operation(self) -> Operation | None:
+        """The operation that the app has found for the request, once a handler runs; None when it cannot be told."""
+        return self.find(*self.asked)
 
     def failure_in(self, error: BaseException) -> Exception | None:
         """What `check` has raised for this request, if nothing else came out of the app. A task group puts it into a group."""
@@ -94,14 +89,17 @@ class Pin:
         Errors and redirections may come from a login, whatever they look like. They tell of the contract only when the
         request has come as far as `check`.
         """
-        if status in UNSTAMPED or status >= 500 or self.is_own_answer:
+        is_success = 200 <= status < 300 or status == 304
+        if self.is_own_answer or (not is_success and (status in UNSTAMPED or status >= 500)):
             return False
         if self.stamp.is_no_news and not self.has_violations:
             return False
-        if self.has_checked or not (200 <= status < 300 or status == 304):
+        if self.has_checked or not is_success:
             return self.has_checked
+        if self.has_run:
+            return True
         operation = self.find_operation()
-        return operation is not None and operation.is_stamped and (self.has_run or not operation.notes_runs)
+        return operation is not None and operation.is_stamped and not operation.notes_runs
 
     def asked_for(self) -> Reader | None:
         """How the body was read for the handler, as far as that is known."""

@@ -135,19 +135,20 @@ class Policies:
         self._all: list[Policy] = []
         self.operations = Operations()
         """The operations that some policy is for."""
+        self.are_any = self.are_for_one = False
+        """Whether there is any, and whether one is for one operation alone."""
         self._fingerprints: dict[str, str] | None = None
         self._for_every: list[Policy] = []
         self._by_operation: dict[str, list[Policy]] = {}
         """Those for an operation that some policy is for, and for every one."""
 
-    def __bool__(self) -> bool:
-        return bool(self._all)
-
     def add(self, policy: Policy) -> None:
         """One more; the order in which they are declared is that of the suggestions."""
+        self.are_any = True
         same_count = sum(one.id.partition("#")[0] == policy.id for one in self._all)
         self._all.append(replace(policy, id=f"{policy.id}#{same_count}") if same_count else policy)
         self.operations = Operations(one.operation for one in self._all if one.operation is not None)
+        self.are_for_one = bool(self.operations)
         self._fingerprints = None
 
     def look(self) -> dict[str, str]:

@@ -251,7 +251,9 @@ class Provider(Forked):
         """Where the contract lives, for an app that is mounted there."""
         return root_path.rstrip("/") if self._root is None else self._root.rstrip("/")
 
-    def plain_pin(self, find_operation: Callable[[], Operation | None]) -> Pin | None:
+    def plain_pin(
+        self, find_operation: Callable[..., Operation | None], asked: tuple[Any, ...]
+    ) -> Pin | None:
         """What a request sees that says nothing to the contract, as most do not; None where more than the state at hand counts for it."""
         registry = self.registry
         if not (self._has_begun and self.apps.are_held and self.disclosure is None):
@@ -260,10 +262,15 @@ class Provider(Forked):
             return None
         state = registry.state
         face: Face = state.faces.get(self.level) or face_of(state, self.level)
-        pin = Pin(state, face, face.stamp if self.level else NO_STAMP, find_operation, self.counts)
-        if not self.policies:
-            pin.is_heard = False
-        return pin
+        return Pin(
+            state,
+            face,
+            face.stamp if self.level else NO_STAMP,
+            find_operation,
+            self.counts,
+            asked,
+            self.policies.are_any,
+        )
 
     def face(self, state: State, headers: Mapping[str, str]) -> Face:
         """What a state shows to the client whose request has these headers, by lower-case name."""
@@ -409,7 +416,8 @@ class Provider(Forked):
         if pin is not None:
             if found:
                 self.counts.count_fixes(found, "stale" if pin.verdict == "failed" else "refusal")
-            self.readers.note(pin, given, is_refused=bool(found))
+            if found or self.readers.looks_left:
+                self.readers.note(pin, given)
             if self.clients is not None and pin.verdict != "failed":
                 self.clients.note(pin.headers, operation, given.fields, found, state)
         if not found:

@@ -9,7 +9,7 @@ from shelflife.sqlite_files import SqliteFile
 
 __all__ = ["SqliteLog"]
 
-_LOOK_AGAIN_S = 0.01
+_LOOK_AGAIN_S = 0.005
 """How often a worker looks whether another has written. It costs some microseconds."""
 
 
