@@ -1,14 +1,41 @@
 """Runs, played for tests: those of the compliant planner once for all tests of a process."""
 
 import functools
+import subprocess
+from contextlib import contextmanager
+from types import SimpleNamespace
 
 import msgspec
+import pytest
 
+from shelflife.lab import workers
 from shelflife.lab.planners.simulated import simulated_planner
 from shelflife.lab.records import Attempted, Model
 from shelflife.lab.runner import play
 from shelflife.lab.scores import score_of
 from shelflife.lab.spec import PLAIN, RunSpec
+from tests.nursery import shared_nursery
+
+SERVER = """
+import os
+from shelflife.lab.workers import _main
+os.setsid()
+_main()
+"""
+
+
+@contextmanager
+def servers_forked():
+    """While the block runs, the server of a run with workers is forked off a process that has all imported."""
+
+    def start(command, *, env, **options):
+        assert command[1:] == ["-m", workers.__name__]
+        return shared_nursery().start(SERVER, env=env)
+
+    with pytest.MonkeyPatch.context() as patch:
+        names = {name: getattr(subprocess, name) for name in ("PIPE", "TimeoutExpired")}
+        patch.setattr(workers, "subprocess", SimpleNamespace(**names, Popen=start))
+        yield
 
 
 @functools.cache
