@@ -22,6 +22,7 @@ from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[1]
 _LONGEST_ASKED = 1_000_000
 
 
@@ -37,7 +38,7 @@ class Forked:
         self._asking.settimeout(timeout)
         told = b""
         while not told.endswith(b"\n"):
-            told += self._asking.recv(1)  # a number, and the next one stays where it is
+            told += self._asking.recv(1) or b"no number\n"  # not more: the next number stays where it is
         return int(told)
 
     def wait(self, timeout=None):
@@ -110,7 +111,8 @@ def nursery_with(*modules):
     with tempfile.TemporaryDirectory(prefix="shelflife-") as folder:
         path = f"{folder}/asking"
         command = [sys.executable, "-m", "tests.nursery", path, *modules]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        piped = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        process = subprocess.Popen(command, cwd=ROOT, **piped)
         try:
             assert process.stdout.readline() == "listening\n"
             yield Nursery(path)
