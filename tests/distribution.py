@@ -33,6 +33,8 @@ _TOGETHER = {
     "tests/agents/test_over_mcp.py": "agents on the SDK of OpenAI",
     "tests/agents/test_openai_agents.py": "agents on the SDK of OpenAI",
     "tests/agents/test_pydantic_ai.py": "agents on the SDK of OpenAI",
+    "tests/agents/test_langchain.py": "agents on the SDK of OpenAI",
+    "tests/agents/test_by_hand.py": "agents on the SDK of OpenAI",
     "tests/fleet/test_fleet.py": "a fleet",
     "tests/fleet/test_agents.py": "a fleet",
     "tests/lab/test_exhibits.py": "drawn by Matplotlib",

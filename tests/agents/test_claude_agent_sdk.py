@@ -4,13 +4,15 @@ import asyncio
 import json
 
 import pytest
-from claude_agent_sdk import ClaudeAgentOptions, ResultMessage, create_sdk_mcp_server, query, tool
 
 from shelflife.client import Exchange, Memory, Reply, Tools
-from shelflife.integrations.claude_agent_sdk import memory_hooks
 from tests.agents.scripted import KEY, PROMPTS
 from tests.agents.suite import suite_of
 from tests.agents.wanted import Wanted
+from tests.lazily import Lazily
+
+claude = Lazily("claude_agent_sdk")
+ours = Lazily("shelflife.integrations.claude_agent_sdk")
 
 
 class TestClaudeAgentSDK(suite_of("Claude Agent SDK")):
@@ -25,28 +27,28 @@ class TestClaudeAgentSDK(suite_of("Claude Agent SDK")):
         }
 
     async def play(self, tools, implementation):
-        @tool("subscribe", "Make a subscription.", Wanted.model_json_schema())
+        @claude.tool("subscribe", "Make a subscription.", Wanted.model_json_schema())
         async def subscribe(wanted):
             return {"content": [{"type": "text", "text": await implementation(**wanted)}]}
 
-        options = ClaudeAgentOptions(
+        options = claude.ClaudeAgentOptions(
             model="any",
             system_prompt="You make subscriptions.",
             tools=[],
             allowed_tools=["mcp__billing__subscribe"],
-            mcp_servers={"billing": create_sdk_mcp_server("billing", tools=[subscribe])},
-            hooks=None if tools is None else memory_hooks(tools, "billing"),
+            mcp_servers={"billing": claude.create_sdk_mcp_server("billing", tools=[subscribe])},
+            hooks=None if tools is None else ours.memory_hooks(tools, "billing"),
             setting_sources=[],
             env=self.environment,
         )
-        said = query(prompt=PROMPTS["mcp__billing__subscribe"], options=options)
-        [result] = [message.result async for message in said if isinstance(message, ResultMessage)]
+        said = claude.query(prompt=PROMPTS["mcp__billing__subscribe"], options=options)
+        [result] = [message.result async for message in said if isinstance(message, claude.ResultMessage)]
         return result
 
 
 def test_the_tools_of_a_server_whose_name_begins_like_this_one_are_left_alone():
     def used(tools, name):
-        [before] = memory_hooks(tools, "billing")["PreToolUse"][0].hooks
+        [before] = ours.memory_hooks(tools, "billing")["PreToolUse"][0].hooks
         data = {"tool_name": name, "tool_input": {}, "tool_use_id": "1"}
         return asyncio.run(before(data, "1", {"signal": None}))
 
