@@ -1,7 +1,9 @@
 """A memory in the hooks of the Claude Agent SDK, whose own program runs and reaches the scripted model on loopback."""
 
 import asyncio
+import itertools
 import json
+from collections import defaultdict
 
 import pytest
 
@@ -15,21 +17,15 @@ claude = Lazily("claude_agent_sdk")
 ours = Lazily("shelflife.integrations.claude_agent_sdk")
 
 
-class TestClaudeAgentSDK(suite_of("Claude Agent SDK")):
-    @pytest.fixture(autouse=True)
-    def home(self, tmp_path, model):
-        self.environment = {
-            "ANTHROPIC_BASE_URL": model.address,
-            "ANTHROPIC_API_KEY": KEY,
-            "HOME": str(tmp_path),
-            "CLAUDE_CONFIG_DIR": str(tmp_path),
-            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-        }
+class Program:
+    """One start of it. It plays episodes one after another, each with another tool."""
 
-    async def play(self, tools, implementation):
+    def __init__(self, tools, environment):
+        self._tool = None
+
         @claude.tool("subscribe", "Make a subscription.", Wanted.model_json_schema())
         async def subscribe(wanted):
-            return {"content": [{"type": "text", "text": await implementation(**wanted)}]}
+            return {"content": [{"type": "text", "text": await self._tool(**wanted)}]}
 
         options = claude.ClaudeAgentOptions(
             model="any",
@@ -39,10 +35,47 @@ class TestClaudeAgentSDK(suite_of("Claude Agent SDK")):
             mcp_servers={"billing": claude.create_sdk_mcp_server("billing", tools=[subscribe])},
             hooks=None if tools is None else ours.memory_hooks(tools, "billing"),
             setting_sources=[],
-            env=self.environment,
+            env=environment,
         )
-        said = claude.query(prompt=PROMPTS["mcp__billing__subscribe"], options=options)
+        self.client = claude.ClaudeSDKClient(options)
+
+    async def play(self, implementation):
+        self._tool = implementation
+        await self.client.query(PROMPTS["mcp__billing__subscribe"])
+        said = self.client.receive_response()
         [result] = [message.result async for message in said if isinstance(message, claude.ResultMessage)]
+        return result
+
+
+class TestClaudeAgentSDK(suite_of("Claude Agent SDK")):
+    @pytest.fixture(autouse=True)
+    def home(self, loop, tmp_path, model):
+        self.environment = {
+            "ANTHROPIC_BASE_URL": model.address,
+            "ANTHROPIC_API_KEY": KEY,
+            "HOME": str(tmp_path),
+            "CLAUDE_CONFIG_DIR": str(tmp_path),
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        }
+        self.idle = defaultdict(
+            list
+        )  # a start takes most of the time of an episode, so the next one is played by the same program
+        yield
+        for program in itertools.chain(*self.idle.values()):
+            self.run(program.client.disconnect())
+
+    async def play(self, tools, implementation):
+        if self.idle[tools]:
+            program = self.idle[tools].pop()  # two episodes at once have a program each
+        else:
+            program = Program(tools, self.environment)
+            await program.client.connect()
+        try:
+            result = await program.play(implementation)
+        except BaseException:
+            await program.client.disconnect()
+            raise
+        self.idle[tools].append(program)
         return result
 
 
