@@ -143,6 +143,12 @@ def shared_nursery():
     return Nursery(os.environ[_PATH])
 
 
+def shared_folder():
+    """A folder for what one worker has made and others need too. It is removed at the end of the run."""
+    shared_nursery()
+    return Path(os.environ[_PATH]).parent
+
+
 def end_shared_nursery():
     """In whichever process has started it."""
     _open.close()
