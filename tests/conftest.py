@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.distribution import ByModule, rank_of
 from tests.engines import postgres, postgres_url, valkey, valkey_url
-from tests.nursery import nursery
+from tests.nursery import end_shared_nursery, nursery, shared_nursery
 
 __all__ = ["nursery", "postgres", "postgres_url", "valkey", "valkey_url"]
 
@@ -36,6 +36,15 @@ for library in ("httpx", "httpx2"):
 # What a script starts in its background ignores Ctrl-C, and so would the processes to which tests send it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure(config):
+    if getattr(config.option, "numprocesses", None):  # of those that are to share it none is there yet
+        shared_nursery()
+
+
+def pytest_unconfigure():
+    end_shared_nursery()
 
 
 def pytest_collection_modifyitems(items):

@@ -7,7 +7,6 @@ A module is run by one worker: whatever it starts or plays for all its tests is 
 from xdist.scheduler import LoadScopeScheduling
 
 _APART = {
-    "tests/apis/test_fuzzing.py",
     "tests/cli/test_cli.py",
     "tests/client/test_bound_histories.py",
     "tests/client/test_compact.py",
@@ -33,6 +32,9 @@ _TOGETHER = {
     "tests/agents/test_over_mcp.py": "agents on the SDK of OpenAI",
     "tests/agents/test_openai_agents.py": "agents on the SDK of OpenAI",
     "tests/agents/test_pydantic_ai.py": "agents on the SDK of OpenAI",
+    "tests/agents/test_langchain.py": "agents on the SDK of OpenAI",
+    "tests/agents/test_by_hand.py": "agents on the SDK of OpenAI",
+    "tests/apis/test_fuzzing.py": "what is forked off Schemathesis",
     "tests/fleet/test_fleet.py": "a fleet",
     "tests/fleet/test_agents.py": "a fleet",
     "tests/lab/test_exhibits.py": "drawn by Matplotlib",

@@ -2,6 +2,8 @@
 
 As a program it is that one: `nursery.py SOCKET MODULE...`, with what it imports. For each thing it is asked for it forks twice: one process runs the program, the other
 waits for it and tells how it ended. It ends when whoever has started it lets go of its input.
+
+All workers of a run share one, which is started before them and imports while they collect.
 """
 
 import gc
@@ -15,32 +17,54 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[1]
 _LONGEST_ASKED = 1_000_000
 
 
 class Forked:
     """A process that was forked: what is used of a `Popen` here."""
 
-    def __init__(self, asked, stdin, stdout):
-        self._asked, self.stdin, self.stdout = asked, stdin, stdout
-        self.pid = int(asked.readline())
+    def __init__(self, asking, stdin, stdout, stderr):
+        self._asking, self.stdin, self.stdout, self.stderr = asking, stdin, stdout, stderr
+        self.pid = self._told()
         self.returncode = None
 
-    def wait(self):
+    def _told(self, timeout=None):
+        self._asking.settimeout(timeout)
+        told = b""
+        while not told.endswith(b"\n"):
+            told += self._asking.recv(1) or b"no number\n"  # not more: the next number stays where it is
+        return int(told)
+
+    def wait(self, timeout=None):
         if self.returncode is None:
-            self.returncode = int(self._asked.readline())
-            self._asked.close()
+            try:
+                self.returncode = self._told(timeout)
+            except TimeoutError:
+                raise subprocess.TimeoutExpired(f"process {self.pid}", timeout) from None
+            self._asking.close()
         return self.returncode
 
-    def kill(self):
+    def send_signal(self, number):
         if self.returncode is None:
             with suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
+                os.kill(self.pid, number)
+
+    def kill(self):
+        self.send_signal(signal.SIGKILL)
+
+    def end(self):
+        """Kill it, if it has not ended, and let go of what it was reached by."""
+        self.kill()
+        self.wait()
+        for stream in filter(None, (self.stdin, self.stdout, self.stderr)):
+            with suppress(BrokenPipeError):
+                stream.close()
 
 
 class Nursery:
@@ -50,26 +74,35 @@ class Nursery:
         self._path = path
 
     @contextmanager
-    def forked(self, program, *arguments):
+    def forked(self, program, *arguments, **options):
         """A process that runs a program, for as long as the block runs. Its input ends with the block."""
-        with socket.socket(socket.AF_UNIX) as asking:
-            asking.connect(self._path)
-            its_input, stdin = os.pipe()
-            out, its_output = os.pipe()
-            asked = json.dumps([program, [str(one) for one in arguments], str(Path.cwd()), dict(os.environ)])
-            assert len(asked) < _LONGEST_ASKED
-            socket.send_fds(asking, [asked.encode() + b"\n"], [its_input, its_output])
-            os.close(its_input)
-            os.close(its_output)
-            process = Forked(asking.makefile(), os.fdopen(stdin, "w"), os.fdopen(out))
-            try:
-                yield process
-            finally:
-                process.kill()
-                process.wait()
-                with suppress(BrokenPipeError):
-                    process.stdin.close()
-                process.stdout.close()
+        process = self.start(program, *arguments, **options)
+        try:
+            yield process
+        finally:
+            process.end()
+
+    def start(self, program, *arguments, env=None, is_heard=False):
+        """A process that runs a program until it ends. What it says on its standard error is told here, or can be read."""
+        asking = socket.socket(socket.AF_UNIX)
+        asking.connect(self._path)
+        its_input, stdin = os.pipe()
+        out, its_output = os.pipe()
+        err, its_errors = os.pipe() if is_heard else (None, os.dup(2))
+        asked = [
+            program,
+            [str(one) for one in arguments],
+            str(Path.cwd()),
+            dict(os.environ if env is None else env),
+        ]
+        asked = json.dumps(asked).encode() + b"\n"
+        assert len(asked) < _LONGEST_ASKED
+        its = [its_input, its_output, its_errors]
+        sent = socket.send_fds(asking, [asked], its)
+        asking.sendall(asked[sent:])
+        for one in its:
+            os.close(one)
+        return Forked(asking, os.fdopen(stdin, "w"), os.fdopen(out), os.fdopen(err) if is_heard else None)
 
 
 @contextmanager
@@ -78,9 +111,10 @@ def nursery_with(*modules):
     with tempfile.TemporaryDirectory(prefix="shelflife-") as folder:
         path = f"{folder}/asking"
         command = [sys.executable, "-m", "tests.nursery", path, *modules]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        piped = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        process = subprocess.Popen(command, cwd=ROOT, **piped)
         try:
-            assert process.stdout.readline() == "ready\n"
+            assert process.stdout.readline() == "listening\n"
             yield Nursery(path)
         finally:
             process.stdin.close()
@@ -88,11 +122,41 @@ def nursery_with(*modules):
             process.stdout.close()
 
 
+_PATH = "SHELFLIFE_TESTS_NURSERY"
+"""The variable in which workers are told of the one that they share."""
+_open = ExitStack()
+
+
+def shared_nursery():
+    """One for all tests of a run, with what most programs of the tests need."""
+    if _PATH not in os.environ:
+        started = _open.enter_context(
+            nursery_with(
+                "tests.integrations.followers",
+                "shelflife.cli.serve",
+                "shelflife.cli.proxy",
+                "shelflife.lab.workers",
+            )
+        )
+        os.environ[_PATH] = started._path
+        _open.callback(os.environ.pop, _PATH)
+    return Nursery(os.environ[_PATH])
+
+
+def shared_folder():
+    """A folder for what one worker has made and others need too. It is removed at the end of the run."""
+    shared_nursery()
+    return Path(os.environ[_PATH]).parent
+
+
+def end_shared_nursery():
+    """In whichever process has started it."""
+    _open.close()
+
+
 @pytest.fixture(scope="session")
 def nursery():
-    """One for all tests of this process, with what most programs of the tests need."""
-    with nursery_with("tests.integrations.followers") as started:
-        yield started
+    return shared_nursery()
 
 
 def _run(program, arguments, folder, environment):
@@ -117,18 +181,17 @@ def _run(program, arguments, folder, environment):
 
 def _look_after_one(asking):
     """In a process of its own: fork once more, and tell the id of that one and how it ends."""
-    asked, (its_input, its_output), *_ = socket.recv_fds(asking, _LONGEST_ASKED, 2)
+    asked, its, *_ = socket.recv_fds(asking, _LONGEST_ASKED, 3)
     while not asked.endswith(b"\n"):
         asked += asking.recv(_LONGEST_ASKED)
     child = os.fork()
     if not child:
         asking.close()
-        os.dup2(its_input, 0)
-        os.dup2(its_output, 1)
-        os.close(its_input)
-        os.close(its_output)
+        for number, one in enumerate(its):
+            os.dup2(one, number)
+            os.close(one)
         _run(*json.loads(asked))
-    for one in (0, its_input, its_output):
+    for one in (0, *its):
         os.close(one)
     with suppress(BrokenPipeError):
         asking.sendall(f"{child}\n".encode())
@@ -136,15 +199,15 @@ def _look_after_one(asking):
 
 
 def _main():
-    gc.disable()  # nothing of what is imported is garbage
-    for module in sys.argv[2:]:
-        importlib.import_module(module)
-    gc.freeze()
-    gc.enable()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(sys.argv[1])
         listener.listen()
-        print("ready", flush=True)
+        print("listening", flush=True)
+        gc.disable()  # nothing of what is imported is garbage
+        for module in sys.argv[2:]:
+            importlib.import_module(module)
+        gc.freeze()
+        gc.enable()
         while True:
             readable, _, _ = select.select([0, listener], [], [])
             if 0 in readable:

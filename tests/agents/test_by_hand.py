@@ -3,17 +3,19 @@
 import json
 
 import pytest
-from openai import AsyncOpenAI
 
 from tests.agents.scripted import KEY, PROMPTS
 from tests.agents.suite import suite_of
 from tests.agents.wanted import Wanted
+from tests.lazily import Lazily
+
+openai = Lazily("openai")
 
 
 class TestFunction(suite_of("a function")):
     @pytest.fixture(autouse=True)
     def chat(self, loop, model):
-        self.client = AsyncOpenAI(base_url=f"{model.address}/v1", api_key=KEY, http_client=self.http)
+        self.client = openai.AsyncOpenAI(base_url=f"{model.address}/v1", api_key=KEY, http_client=self.http)
 
     async def play(self, tools, subscribe):
         called = subscribe if tools is None else tools.wrap(subscribe, self.name)

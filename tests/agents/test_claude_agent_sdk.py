@@ -1,21 +1,55 @@
 """A memory in the hooks of the Claude Agent SDK, whose own program runs and reaches the scripted model on loopback."""
 
 import asyncio
+import itertools
 import json
+from collections import defaultdict
 
 import pytest
-from claude_agent_sdk import ClaudeAgentOptions, ResultMessage, create_sdk_mcp_server, query, tool
 
 from shelflife.client import Exchange, Memory, Reply, Tools
-from shelflife.integrations.claude_agent_sdk import memory_hooks
 from tests.agents.scripted import KEY, PROMPTS
 from tests.agents.suite import suite_of
 from tests.agents.wanted import Wanted
+from tests.lazily import Lazily
+
+claude = Lazily("claude_agent_sdk")
+ours = Lazily("shelflife.integrations.claude_agent_sdk")
+
+
+class Program:
+    """One start of it. It plays episodes one after another, each with another tool."""
+
+    def __init__(self, tools, environment):
+        self._tool = None
+
+        @claude.tool("subscribe", "Make a subscription.", Wanted.model_json_schema())
+        async def subscribe(wanted):
+            return {"content": [{"type": "text", "text": await self._tool(**wanted)}]}
+
+        options = claude.ClaudeAgentOptions(
+            model="any",
+            system_prompt="You make subscriptions.",
+            tools=[],
+            allowed_tools=["mcp__billing__subscribe"],
+            mcp_servers={"billing": claude.create_sdk_mcp_server("billing", tools=[subscribe])},
+            hooks=None if tools is None else ours.memory_hooks(tools, "billing"),
+            setting_sources=[],
+            env=environment,
+        )
+        self.client = claude.ClaudeSDKClient(options)
+
+    async def play(self, implementation):
+        self._tool = implementation
+        await self.client.query(PROMPTS["mcp__billing__subscribe"])
+        said = self.client.receive_response()
+        [result] = [message.result async for message in said if isinstance(message, claude.ResultMessage)]
+        return result
 
 
 class TestClaudeAgentSDK(suite_of("Claude Agent SDK")):
     @pytest.fixture(autouse=True)
-    def home(self, tmp_path, model):
+    def home(self, loop, tmp_path, model):
         self.environment = {
             "ANTHROPIC_BASE_URL": model.address,
             "ANTHROPIC_API_KEY": KEY,
@@ -23,30 +57,31 @@ class TestClaudeAgentSDK(suite_of("Claude Agent SDK")):
             "CLAUDE_CONFIG_DIR": str(tmp_path),
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         }
+        self.idle = defaultdict(
+            list
+        )  # a start takes most of the time of an episode, so the next one is played by the same program
+        yield
+        for program in itertools.chain(*self.idle.values()):
+            self.run(program.client.disconnect())
 
     async def play(self, tools, implementation):
-        @tool("subscribe", "Make a subscription.", Wanted.model_json_schema())
-        async def subscribe(wanted):
-            return {"content": [{"type": "text", "text": await implementation(**wanted)}]}
-
-        options = ClaudeAgentOptions(
-            model="any",
-            system_prompt="You make subscriptions.",
-            tools=[],
-            allowed_tools=["mcp__billing__subscribe"],
-            mcp_servers={"billing": create_sdk_mcp_server("billing", tools=[subscribe])},
-            hooks=None if tools is None else memory_hooks(tools, "billing"),
-            setting_sources=[],
-            env=self.environment,
-        )
-        said = query(prompt=PROMPTS["mcp__billing__subscribe"], options=options)
-        [result] = [message.result async for message in said if isinstance(message, ResultMessage)]
+        if self.idle[tools]:
+            program = self.idle[tools].pop()  # two episodes at once have a program each
+        else:
+            program = Program(tools, self.environment)
+            await program.client.connect()
+        try:
+            result = await program.play(implementation)
+        except BaseException:
+            await program.client.disconnect()
+            raise
+        self.idle[tools].append(program)
         return result
 
 
 def test_the_tools_of_a_server_whose_name_begins_like_this_one_are_left_alone():
     def used(tools, name):
-        [before] = memory_hooks(tools, "billing")["PreToolUse"][0].hooks
+        [before] = ours.memory_hooks(tools, "billing")["PreToolUse"][0].hooks
         data = {"tool_name": name, "tool_input": {}, "tool_use_id": "1"}
         return asyncio.run(before(data, "1", {"signal": None}))
 

@@ -2,25 +2,27 @@
 
 import httpx2
 import pytest
-from langchain.agents import create_agent
-from langchain_core.tools import StructuredTool, ToolException
-from langchain_openai import ChatOpenAI
 
 from shelflife.client import Tools
-from shelflife.integrations.langchain import MemoryMiddleware
 from tests.agents.scripted import DONE, KEY, PROMPTS
 from tests.agents.suite import ROOT, handing_on, suite_of
 from tests.agents.wanted import Wanted
+from tests.lazily import Lazily
+
+agents = Lazily("langchain.agents")
+langchain_openai = Lazily("langchain_openai")
+langchain_tools = Lazily("langchain_core.tools")
+ours = Lazily("shelflife.integrations.langchain")
 
 
 class TestLangChain(suite_of("LangChain")):
     def error(self, text):
-        return ToolException(text)
+        return langchain_tools.ToolException(text)
 
     @pytest.fixture(autouse=True)
     def chat(self, loop, model):
         with httpx2.Client(trust_env=False) as blocking:
-            self.chat_model = ChatOpenAI(
+            self.chat_model = langchain_openai.ChatOpenAI(
                 model="any",
                 base_url=f"{model.address}/v1",
                 api_key=KEY,
@@ -30,14 +32,16 @@ class TestLangChain(suite_of("LangChain")):
             yield
 
     def agent(self, each, subscribe, **by):
-        tool = StructuredTool.from_function(
+        tool = langchain_tools.StructuredTool.from_function(
             name="subscribe",
             description="Make a subscription.",
             args_schema=Wanted,
             handle_tool_error=True,
             **by or {"coroutine": subscribe},
         )
-        return create_agent(self.chat_model, [tool], middleware=[MemoryMiddleware(tools) for tools in each])
+        return agents.create_agent(
+            self.chat_model, [tool], middleware=[ours.MemoryMiddleware(tools) for tools in each]
+        )
 
     async def play(self, tools, subscribe):
         return await self.play_behind([] if tools is None else [tools], subscribe)

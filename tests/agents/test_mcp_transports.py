@@ -19,7 +19,7 @@ from shelflife.testing import serving
 from tests.acme_world import GOVERNED, rotate
 from tests.agents.mcp_shops import KINDS, MODES, ROOT, WANTED, Agent, Learning, Shop, shop_provider
 from tests.calling import ADMIN, TOKEN
-from tests.cli.commands import SHELFLIFE, Serving, environment, run
+from tests.cli.commands import SHELFLIFE, Serving, environment, run_here
 
 
 class Acme(Agent):
@@ -150,6 +150,6 @@ def test_what_cannot_be_served_as_an_mcp_server_is_said_in_a_sentence(
     arguments, sentence, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    outcome = run("serve", *arguments)
+    outcome = run_here("serve", *arguments)
     assert (outcome.returncode, outcome.stderr.count("\n")) == (1, 1)
     assert sentence in outcome.stderr

@@ -3,15 +3,17 @@
 import json
 
 import pytest
-from agents import Agent, FunctionTool, OpenAIChatCompletionsModel, RunConfig, Runner, function_tool
-from openai import AsyncOpenAI
 
 from shelflife.client import Memory, Tools
-from shelflife.integrations.openai_agents import memory_tool
 from tests.agents.billing import OLD_CODE
 from tests.agents.scripted import DONE, KEY, PROMPTS
 from tests.agents.suite import ROOT, handing_on, suite_of
 from tests.agents.wanted import as_function
+from tests.lazily import Lazily
+
+agents = Lazily("agents")
+openai = Lazily("openai")
+ours = Lazily("shelflife.integrations.openai_agents")
 
 
 def in_its_words(context, error):
@@ -22,20 +24,22 @@ def in_its_words(context, error):
 class TestOpenAIAgents(suite_of("OpenAI Agents SDK")):
     @pytest.fixture(autouse=True)
     def chat(self, loop, model):
-        client = AsyncOpenAI(base_url=f"{model.address}/v1", api_key=KEY, http_client=self.http)
-        self.chat_model = OpenAIChatCompletionsModel(model="any", openai_client=client)
+        client = openai.AsyncOpenAI(base_url=f"{model.address}/v1", api_key=KEY, http_client=self.http)
+        self.chat_model = agents.OpenAIChatCompletionsModel(model="any", openai_client=client)
 
     async def play(self, tools, subscribe):
         return await self.play_with([self.tool(tools, subscribe)])
 
     async def play_with(self, tools, **options):
-        agent = Agent(name="Desk", model=self.chat_model, tools=tools, **options)
-        said = await Runner.run(agent, PROMPTS["subscribe"], run_config=RunConfig(tracing_disabled=True))
+        agent = agents.Agent(name="Desk", model=self.chat_model, tools=tools, **options)
+        said = await agents.Runner.run(
+            agent, PROMPTS["subscribe"], run_config=agents.RunConfig(tracing_disabled=True)
+        )
         return said.final_output
 
     def tool(self, tools, implementation):
-        subscribe = function_tool(failure_error_function=in_its_words)(as_function(implementation))
-        return subscribe if tools is None else memory_tool(subscribe, tools)
+        subscribe = agents.function_tool(failure_error_function=in_its_words)(as_function(implementation))
+        return subscribe if tools is None else ours.memory_tool(subscribe, tools)
 
     def test_an_error_is_told_to_the_model_as_the_tool_would_tell_it(self, server, memory, model):
         for tools in (None, Tools(memory, ROOT)):
@@ -63,8 +67,8 @@ def test_arguments_reach_the_tool_as_they_were_given(given):
         seen.append(given)
         return "done"
 
-    tool = memory_tool(
-        FunctionTool(name="x", description="", params_json_schema={}, on_invoke_tool=invoke),
+    tool = ours.memory_tool(
+        agents.FunctionTool(name="x", description="", params_json_schema={}, on_invoke_tool=invoke),
         Tools(Memory(), ROOT),
     )
     with pytest.raises(StopIteration, match="done"):

@@ -2,33 +2,33 @@
 
 import asyncio
 import json
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import httpx2
 import pytest
-from agents import Agent as OpenAIAgent
-from agents import OpenAIChatCompletionsModel, RunConfig, Runner
-from agents.mcp import MCPServerStreamableHttp
-from claude_agent_sdk import ClaudeAgentOptions, ResultMessage, query
-from openai import AsyncOpenAI
-from pydantic_ai import Agent
-from pydantic_ai.mcp import MCPToolset
-from pydantic_ai.models.openai import OpenAIChatModel
-from pydantic_ai.providers.openai import OpenAIProvider
 
 from shelflife.apis.acme import acme_provider
 from shelflife.apis.acme.tools import acme_tools
 from shelflife.client import Memory, Tools
-from shelflife.integrations.claude_agent_sdk import memory_hooks
 from shelflife.integrations.mcp_client import memory_client
-from shelflife.integrations.pydantic_ai import MemoryToolset
 from shelflife.testing import serving
 from tests.acme_world import change_another_row, rotate
 from tests.agents.capabilities import CAPABILITIES, Can
 from tests.agents.scripted import DONE, GIVEN_UP, KEY, OTHER_PROMPTS, PROMPTS
 from tests.agents.suite import TRAILER
+from tests.lazily import Lazily
 
 ROOT = "mcp://billing"
+agents = Lazily("agents")
+claude = Lazily("claude_agent_sdk")
+mcp_of_agents = Lazily("agents.mcp")
+mcp_of_pydantic = Lazily("pydantic_ai.mcp")
+models = Lazily("pydantic_ai.models.openai")
+openai = Lazily("openai")
+ours_for_claude = Lazily("shelflife.integrations.claude_agent_sdk")
+ours_for_pydantic = Lazily("shelflife.integrations.pydantic_ai")
+providers = Lazily("pydantic_ai.providers.openai")
+pydantic_ai = Lazily("pydantic_ai")
 
 
 class McpBilling:
@@ -61,16 +61,16 @@ def mcp_server():
         yield server
 
 
-def shown_by(server, model, episode):
-    """What is seen of an adapter in episodes with a rotation in the middle.
+def shown_by(server, model, episode, program=None):
+    """What is seen of an adapter in episodes with a rotation in the middle, all by one program if there is one.
 
     At last another row changes, and somebody who is refused for another reason is told that its table has moved.
     """
     heard = []
 
     async def played():
-        async with httpx2.AsyncClient(trust_env=False, timeout=30) as http:
-            client = AsyncOpenAI(base_url=f"{model.address}/v1", api_key=KEY, http_client=http)
+        async with httpx2.AsyncClient(trust_env=False, timeout=30) as http, program or nullcontext():
+            client = openai.AsyncOpenAI(base_url=f"{model.address}/v1", api_key=KEY, http_client=http)
 
             async def seen(prompts, said):
                 """How often a tool is called, and how many turns the model has."""
@@ -101,12 +101,12 @@ def test_an_mcp_server_of_the_openai_agents_sdk_is_remembered_and_mended_without
 
     async def episode(client, prompts):
         async with memory_client(
-            MCPServerStreamableHttp(params={"url": mcp_server.url}), memory, root=ROOT
+            mcp_of_agents.MCPServerStreamableHttp(params={"url": mcp_server.url}), memory, root=ROOT
         ) as billing:
-            chat = OpenAIChatCompletionsModel(model="any", openai_client=client)
-            agent = OpenAIAgent(name="Desk", model=chat, mcp_servers=[billing])
+            chat = agents.OpenAIChatCompletionsModel(model="any", openai_client=client)
+            agent = agents.Agent(name="Desk", model=chat, mcp_servers=[billing])
             prompt = prompts["create_subscription"]
-            said = await Runner.run(agent, prompt, run_config=RunConfig(tracing_disabled=True))
+            said = await agents.Runner.run(agent, prompt, run_config=agents.RunConfig(tracing_disabled=True))
             return said.final_output
 
     assert shown_by(mcp_server, model, episode) == CAPABILITIES["OpenAI Agents SDK, an MCP server"]
@@ -118,9 +118,9 @@ def test_an_mcp_toolset_of_pydantic_ai_learns_by_the_text_of_errors_and_cannot_a
     tools = Tools(Memory(), ROOT)
 
     async def episode(client, prompts):
-        chat = OpenAIChatModel("any", provider=OpenAIProvider(openai_client=client))
-        toolset = MemoryToolset(MCPToolset(mcp_server.url), tools)
-        said = await Agent(chat, toolsets=[toolset]).run(prompts["create_subscription"])
+        chat = models.OpenAIChatModel("any", provider=providers.OpenAIProvider(openai_client=client))
+        toolset = ours_for_pydantic.MemoryToolset(mcp_of_pydantic.MCPToolset(mcp_server.url), tools)
+        said = await pydantic_ai.Agent(chat, toolsets=[toolset]).run(prompts["create_subscription"])
         return said.output
 
     assert shown_by(mcp_server, model, episode) == CAPABILITIES["Pydantic AI, an MCP server"]
@@ -129,13 +129,13 @@ def test_an_mcp_toolset_of_pydantic_ai_learns_by_the_text_of_errors_and_cannot_a
 def test_hooks_of_the_claude_agent_sdk_learn_from_a_server_elsewhere_and_cannot_ask_or_call_again(
     mcp_server, model, tmp_path
 ):
-    options = ClaudeAgentOptions(
+    options = claude.ClaudeAgentOptions(
         model="any",
         system_prompt="You make subscriptions.",
         tools=[],
         allowed_tools=["mcp__billing__create_subscription"],
         mcp_servers={"billing": {"type": "http", "url": mcp_server.url}},
-        hooks=memory_hooks(Tools(Memory(), ROOT), "billing"),
+        hooks=ours_for_claude.memory_hooks(Tools(Memory(), ROOT), "billing"),
         setting_sources=[],
         env={
             "ANTHROPIC_BASE_URL": model.address,
@@ -146,9 +146,12 @@ def test_hooks_of_the_claude_agent_sdk_learn_from_a_server_elsewhere_and_cannot_
         },
     )
 
+    program = claude.ClaudeSDKClient(options)
+
     async def episode(client, prompts):
-        said = query(prompt=prompts["mcp__billing__create_subscription"], options=options)
-        [result] = [message.result async for message in said if isinstance(message, ResultMessage)]
+        await program.query(prompts["mcp__billing__create_subscription"])
+        said = program.receive_response()
+        [result] = [message.result async for message in said if isinstance(message, claude.ResultMessage)]
         return result
 
-    assert shown_by(mcp_server, model, episode) == CAPABILITIES["Claude Agent SDK, an MCP server"]
+    assert shown_by(mcp_server, model, episode, program) == CAPABILITIES["Claude Agent SDK, an MCP server"]

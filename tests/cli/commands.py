@@ -11,6 +11,7 @@ from unittest import mock
 import httpx2
 
 from shelflife.cli import main
+from tests.nursery import shared_nursery
 from tests.processes import started
 
 SHELFLIFE = [sys.executable, "-m", "shelflife.cli"]
@@ -49,18 +50,28 @@ def run_here(*arguments, **variables):
     return subprocess.CompletedProcess(arguments, status, out.getvalue(), err.getvalue())
 
 
+COMMAND = """
+import sys
+from shelflife.cli import main
+sys.argv[0] = "shelflife"
+sys.exit(main())
+"""
+
+
 class Serving:
-    """`shelflife serve`, or another command that serves, as a process, until the block ends."""
+    """`shelflife serve`, or another command that serves, as a process, until the block ends.
+
+    It is forked off the nursery, but for one that starts processes itself: these look for the program that they are of.
+    """
 
     def __init__(self, *arguments, **variables):
-        command = [] if arguments[0] == "proxy" else ["serve"]
-        self._started = started(
-            [*SHELFLIFE, *command, *arguments, "--port", "0"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment(**variables),
-        )
+        command = [*([] if arguments[0] == "proxy" else ["serve"]), *arguments, "--port", "0"]
+        env = environment(**variables)
+        if "--workers" in arguments:
+            piped = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+            self._started = started([*SHELFLIFE, *command], env=env, **piped)
+        else:
+            self._started = shared_nursery().forked(COMMAND, *command, env=env, is_heard=True)
 
     def __enter__(self):
         self.process = self._started.__enter__()

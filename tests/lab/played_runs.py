@@ -1,21 +1,59 @@
-"""Runs, played for tests: those of the compliant planner once for all tests of a process."""
+"""Runs, played for tests: those of the compliant planner once for all."""
 
 import functools
+import hashlib
+import os
+import pickle
+import subprocess
+from contextlib import contextmanager
+from types import SimpleNamespace
 
 import msgspec
+import pytest
 
+from shelflife.lab import workers
 from shelflife.lab.planners.simulated import simulated_planner
 from shelflife.lab.records import Attempted, Model
 from shelflife.lab.runner import play
 from shelflife.lab.scores import score_of
 from shelflife.lab.spec import PLAIN, RunSpec
+from tests.nursery import shared_folder, shared_nursery
+
+SERVER = """
+import os
+from shelflife.lab.workers import _main
+os.setsid()
+_main()
+"""
+
+
+@contextmanager
+def servers_forked():
+    """While the block runs, the server of a run with workers is forked off a process that has all imported."""
+
+    def start(command, *, env, **options):
+        assert command[1:] == ["-m", workers.__name__]
+        return shared_nursery().start(SERVER, env=env)
+
+    with pytest.MonkeyPatch.context() as patch:
+        names = {name: getattr(subprocess, name) for name in ("PIPE", "TimeoutExpired")}
+        patch.setattr(workers, "subprocess", SimpleNamespace(**names, Popen=start))
+        yield
 
 
 @functools.cache
 def recorded(stream, arm, conduct=PLAIN, consume="3", level=6):
     """All that is recorded of a run."""
+    name = hashlib.sha256(repr((stream, arm, conduct, consume, level)).encode()).hexdigest()
+    kept = shared_folder() / name
+    if kept.exists():
+        return pickle.loads(kept.read_bytes())
     planner = simulated_planner("compliant", 0, frozenset())
-    return records_of(planner, stream, arm, consume=consume, conduct=conduct, level=level)
+    records = records_of(planner, stream, arm, consume=consume, conduct=conduct, level=level)
+    written = kept.with_name(f"{name}-{os.getpid()}")
+    written.write_bytes(pickle.dumps(records))
+    written.replace(kept)  # two workers may play it at once, and a third never reads a part
+    return records
 
 
 def records_of(planner, stream, arm, **settings):

@@ -21,7 +21,7 @@ from shelflife.lab.scores import score_of
 from shelflife.lab.spec import ADDRESSES, Conduct, RunSpec
 from shelflife.lab.workers import served_by_workers
 from tests.cli.commands import SHELFLIFE, environment
-from tests.lab.played_runs import recorded
+from tests.lab.played_runs import recorded, servers_forked
 from tests.processes import descendants_of, is_running, started, wait_until
 
 
@@ -123,10 +123,11 @@ def test_ctrl_c_is_one_sentence_and_leaves_nothing_in_an_engine(flags, postgres,
     "conduct", [Conduct(fresh="feed"), Conduct(form="compact", precondition=True, agents=2)]
 )
 def test_what_goes_beyond_the_paper_comes_to_the_same_with_workers(conduct):
-    alone, by_workers = (
-        score_of(recorded("drifted", "exact", Conduct(**{**fields_of(conduct), "workers": count})))
-        for count in (1, 2)
-    )
+    with servers_forked():
+        alone, by_workers = (
+            score_of(recorded("drifted", "exact", Conduct(**{**fields_of(conduct), "workers": count})))
+            for count in (1, 2)
+        )
     for name in (
         "retries_by_agent",
         "mended",

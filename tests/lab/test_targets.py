@@ -9,7 +9,13 @@ from shelflife.cli import main
 from shelflife.lab.planners.simulated import simulated_planner
 from shelflife.lab.scores import as_json, score_of
 from shelflife.lab.spec import ADDRESSES, Conduct
-from tests.lab.played_runs import recorded, records_of
+from tests.lab.played_runs import recorded, records_of, servers_forked
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quickly_started():
+    with servers_forked():
+        yield
 
 
 @functools.cache

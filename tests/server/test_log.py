@@ -5,8 +5,6 @@ import random
 import shutil
 import signal
 import sqlite3
-import subprocess
-import sys
 import threading
 from contextlib import ExitStack, closing
 
@@ -18,7 +16,7 @@ from shelflife.server import BadRule, LogError, Provider, Registry, SqliteLog
 from shelflife.server.faces import face_of
 from shelflife.server.logs import is_url, log_at
 from shelflife.server.wire import Level
-from tests.processes import started, wait_until
+from tests.processes import wait_until
 
 CODES = {"growth": {"code": "SUMMER"}, "scale": {"code": "SCALE"}}
 TIE = Rule(from_table="codes", to_table="promos", relation="needs", via="code")
@@ -250,8 +248,19 @@ def test_a_file_that_was_put_in_the_place_of_another_is_folded_anew(path, tmp_pa
         one._log, rival._log = rival._log, one._log
 
 
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_child_process_has_a_connection_of_its_own_and_no_lock_of_its_parent(place):
+CHILDREN = """
+import sys
+from tests.server.test_log import fork_again_and_again
+fork_again_and_again(sys.argv[1])
+"""
+
+
+def test_a_child_process_has_a_connection_of_its_own_and_no_lock_of_its_parent(place, nursery):
+    with nursery.forked(CHILDREN, place) as parent:  # which is small, and quick to fork
+        assert parent.wait(300) == 0
+
+
+def fork_again_and_again(place):
     with Opened(place) as reg:
         reg.follow()
         for number in range(20):
@@ -282,10 +291,9 @@ for number in range(40):
 
 
 @pytest.mark.spec("7.14")
-def test_reloads_of_several_processes_at_once_all_count(place):
+def test_reloads_of_several_processes_at_once_all_count(place, nursery):
     with ExitStack() as stack:
-        command = [sys.executable, "-c", RIVAL, place]
-        rivals = [stack.enter_context(started([*command, name])) for name in "abcd"]
+        rivals = [stack.enter_context(nursery.forked(RIVAL, place, name)) for name in "abcd"]
         assert [rival.wait(300) for rival in rivals] == [0, 0, 0, 0]
     with closing(log_at(place)) as log:
         state = Registry({"t": {}}, log=log).state
@@ -449,11 +457,11 @@ while True:
 
 
 @pytest.mark.spec("7.11")
-def test_a_kill_in_the_middle_of_a_reload_leaves_the_old_or_the_new_state_whole(path):
+def test_a_kill_in_the_middle_of_a_reload_leaves_the_old_or_the_new_state_whole(path, nursery):
     chance = random.Random(7)
     last_reported = 0
     for _ in range(12):
-        with started([sys.executable, "-c", RELOADER, path], stdout=subprocess.PIPE, text=True) as process:
+        with nursery.forked(RELOADER, path) as process:
             word, number = process.stdout.readline().split()
             assert word == "up"
             assert int(number) >= last_reported

@@ -4,8 +4,6 @@ import itertools
 import json
 import random
 import sqlite3
-import subprocess
-import sys
 import threading
 from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
@@ -294,6 +292,7 @@ import os
 import signal
 import sys
 import threading
+import warnings
 
 from shelflife.server import Provider
 
@@ -315,6 +314,7 @@ def reload_as(name):
         assert f"{name} {number}" in provider.registry.rows("codes")
 
 
+warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads is what this is about
 in_the_middle = threading.Thread(target=reload_as, args=["of another thread"])
 in_the_middle.start()
 children = []
@@ -336,11 +336,10 @@ provider.close()
 """
 
 
-def test_a_process_that_forks_after_its_provider_was_made_and_its_children_all_count(place):
+def test_a_process_that_forks_after_its_provider_was_made_and_its_children_all_count(place, nursery):
     for attempt in range(1, 3):
-        command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKING, place]
-        forked = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-        assert (forked.returncode, forked.stderr) == (0, "")
-        assert forked.stdout == f"{5 * 25} {attempt * 5 * 25}\n"
+        with nursery.forked(FORKING, place, is_heard=True) as process:
+            assert (process.wait(300), process.stderr.read()) == (0, "")
+            assert process.stdout.read() == f"{5 * 25} {attempt * 5 * 25}\n"
     if not is_url(place):
         assert_unharmed(place)
