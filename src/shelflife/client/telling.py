@@ -87,8 +87,7 @@ class Telling(Locking):
         if not told:
             return told
         with self._lock:
-            for event in told:
-                self._count(event)
+            self._count(told)
         is_logged = _log.isEnabledFor(logging.DEBUG)
         for event in told:
             if is_logged:
@@ -153,7 +152,7 @@ class Telling(Locking):
     def statistics(self) -> Statistics:
         """The counts as they are now."""
         with self._lock:
-            counts, evictions = Counter(self._counts), Counter(self._evictions)
+            counts, evictions = Counter(self._counts), +self._evictions
             counts["hits"], counts["misses"] = self._hit_count, self._miss_count
         names = ("hits", "misses", "stored", "restamped", "applied", "suspected", "confirmed", "needless")
         return Statistics(
@@ -170,17 +169,25 @@ class Telling(Locking):
             else:
                 self._miss_count += 1
 
-    def _count(self, event: Event) -> None:
-        """Count an event, under the lock."""
-        if isinstance(event, Evicted):
-            reason, entry = event.reason, event.entry
-            self._evictions[reason] += 1
+    def _count(self, told: Iterable[Event]) -> None:
+        """Count events, under the lock. Of those that left for the same reason there may be thousands."""
+        reason, left_count = Reason.CAPACITY, 0
+        for event in told:
+            if not isinstance(event, Evicted):
+                self._count_one(event)
+                continue
+            if event.reason is not reason:
+                self._evictions[reason] += left_count
+                reason, left_count = event.reason, 0
+            left_count += 1
             if reason.is_invalidation:
-                gone = self._gone[entry.root]
-                gone[entry.slot] = entry.parameters
+                gone = self._gone[event.entry.root]
+                gone[event.entry.slot] = event.entry.parameters
                 if len(gone) > _MOST_GONE:
                     gone.popitem(last=False)
-            return
+        self._evictions[reason] += left_count
+
+    def _count_one(self, event: Event) -> None:
         self._counts[type(event).__name__.lower()] += getattr(event, "count", 1)
         if isinstance(event, Stored):
             gone, slot = self._gone[event.entry.root], event.entry.slot
