@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from contextlib import closing
 
 import httpx2
@@ -108,6 +109,24 @@ def test_a_memory_is_read_from_the_file_that_is_there_and_not_from_the_one_that_
         assert plans(store) == {"new"}
         assert put(store, entry("both")) is not None
         assert plans(elsewhere(SqliteStore)) == {"new", "both"}
+
+
+@REMOVED
+def test_that_a_file_was_removed_is_seen_by_its_folder_which_was_not_changed_for_long(
+    path, remove, elsewhere, monkeypatch
+):
+    monkeypatch.setattr("shelflife.sqlite_files._LONGEST_TICK_S", 0.05)
+    with closing(SqliteStore(path)) as store:
+        put(store, entry("old"))
+        until = time.monotonic() + 30
+        while store._file._open.folder is None:
+            assert plans(store) == {"old"}
+            assert store.known(ORIGIN).revision
+            assert time.monotonic() < until
+        remove(path)
+        put(elsewhere(SqliteStore), entry("new"))
+        store.known(ORIGIN)
+        assert plans(store) == {"new"}
 
 
 @REMOVED

@@ -5,6 +5,7 @@ child SQLite would count on locks that only the parent has, and the first proces
 """
 
 import logging
+import math
 import os
 import sqlite3
 import threading
@@ -24,6 +25,9 @@ __all__ = ["Kind", "SqliteFile"]
 _log = logging.getLogger("shelflife")
 
 _LOOK_AGAIN_S = 0.01
+_LONGEST_TICK_S = 3.0
+"""So far apart at most are two times that a file system can tell from each other: on the oldest ones, two seconds."""
+
 _CACHED_KIBIBYTES = 16 * 1024
 _CHECKPOINT_PAGES = 4000
 """The journal is carried over into the file when it has so many pages: rarely enough that the waits for the disk are spread thin."""
@@ -51,10 +55,19 @@ class Kind(NamedTuple):
     """Whether a file of an older format is emptied. Else it is refused."""
 
 
-class _Open(NamedTuple):
-    connection: sqlite3.Connection
-    files: tuple[object, object] | None
-    """Which file and journal were opened; None when that cannot be told."""
+class _Open:
+    """A connection, and which file and journal it has opened."""
+
+    __slots__ = ("connection", "files", "folder", "looks_at_folder_from")
+
+    def __init__(self, connection: sqlite3.Connection, files: tuple[object, object] | None) -> None:
+        self.connection = connection
+        self.files = files
+        """None when that cannot be told."""
+        self.folder: tuple[int, int, int] | None = None
+        """The folder, and when it was last changed, if the files were looked at long after that."""
+        self.looks_at_folder_from = 0.0
+        """In a folder that is changed all the time, looking at that first would only be one look more."""
 
 
 class SqliteFile(Locking):
@@ -68,6 +81,7 @@ class SqliteFile(Locking):
         self._file = self.path.absolute()
         self._names = str(self._file), str(self._file)
         """Of the file, and of its journal."""
+        self._folder = str(self._file.parent)
         self._busy_timeout_s = busy_timeout_s
         self._synchronous = "full" if durable else "normal"
         self._is_read_only = read_only
@@ -107,11 +121,35 @@ class SqliteFile(Locking):
             files = self._files()
             # one that is made now, or replaced in this moment, may not be the one that was opened: it is opened once more
             self._open = _Open(connection, files if files[0] == file is not None else None)
+            self._open.looks_at_folder_from = 0.0 if self._is_in_one_folder() else math.inf
         return self._open.connection
 
     def _is_there(self, opened: _Open) -> bool:
         if opened.connection.in_transaction:
             return True
+        if time.monotonic() < opened.looks_at_folder_from:
+            return self._are_there(opened)
+        # A file that is deleted or replaced is so by a change of its folder: one look instead of two, if both are in the same.
+        folder = _changed_at(self._folder)
+        if folder is not None and folder == opened.folder:
+            return True
+        opened.folder = None
+        if not self._are_there(opened):
+            return False
+        # Two race here: this look at the files, and whoever replaces one. A change within the same tick of the folder's clock could
+        # not be told from the one before, so the folder is believed only when it has not been changed for longer than any tick takes.
+        if folder is not None and time.time() - folder[2] / 1e9 > _LONGEST_TICK_S:
+            opened.folder = folder
+        else:
+            opened.looks_at_folder_from = time.monotonic() + _LONGEST_TICK_S
+        return True
+
+    def _is_in_one_folder(self) -> bool:
+        """Whether the file and its journal are in the same, of which the time of its last change can be told."""
+        real = _changed_at(str(self._file.resolve().parent))
+        return os.name == "posix" and real is not None and real == _changed_at(self._folder)
+
+    def _are_there(self, opened: _Open) -> bool:
         before, now = opened.files, self._files()
         if before == now:
             return True
@@ -245,10 +283,19 @@ class _Access:
             raise error_type(f"the {name} {self._file.path} cannot be {self._what}: {reason}") from error
 
 
+def _changed_at(folder: str) -> tuple[int, int, int] | None:
+    """Tells a folder from another, and from itself after something in it was made, replaced or deleted. Nobody can set this time back."""
+    try:
+        status = os.stat(folder)  # noqa: PTH116 - as below
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_ctime_ns
+
+
 def _identity(path: str) -> tuple[int, int] | None:
     """Tells a file from another that is later in its place; None when there is none."""
     try:
-        status = os.stat(path)  # noqa: PTH116 - each recall does this twice, and a path would make it a fifth longer
+        status = os.stat(path)  # noqa: PTH116 - each recall does this, and a path would make it a fifth longer
     except OSError:
         return None
     return status.st_dev, status.st_ino

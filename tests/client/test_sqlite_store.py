@@ -5,7 +5,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import closing, suppress
 
 import pytest
 
@@ -62,14 +62,58 @@ def test_a_file_with_the_indexes_of_an_earlier_version_is_used_as_it_is(path):
     older = SqliteStore(path)
     older.open()
     older.close()
-    edit(path, "drop index entries_by_place")
-    edit(path, "create index entries_by_place on entries (place)")
+    edit(path, "drop index entries_by_use")
+    edit(path, "create index entries_by_use on entries (root)")
     edit(path, "create index entries_by_slot on entries (slot)")
     store = SqliteStore(path)
     put(store, entry(value="P1"))
     put(store, entry(value="P2"))
     assert found(store) == [entry(value="P2")]
     store.close()
+
+
+def test_what_has_gone_is_taken_out_of_the_file_as_others_come(path, monkeypatch):
+    monkeypatch.setattr("shelflife.client.sqlite._ALWAYS_GONE", 4)
+    store = SqliteStore(path)
+    for number in range(100):
+        put(store, entry(str(number)))
+        known = store.known(ORIGIN)
+        if number % 3 == 2:
+            assert store.write(ORIGIN, known.revision, Write(known.knowledge, drop=["t"])).dropped
+            assert list(store.entries()) == store.tagged(ORIGIN, "t") == []
+            assert store.count(ORIGIN, "t") == 0
+    store.close()
+    assert rows_in(path, "entries") == rows_in(path, "gone") + 1 <= 4 + 3
+    assert rows_in(path, "tags") == rows_in(path, "entries")
+
+
+def test_what_fills_the_memory_leaves_no_trace_of_what_it_pushes_out(path):
+    store = SqliteStore(path)
+    for number in range(20):
+        put(store, entry(str(number)), capacity=3)
+    store.close()
+    assert rows_in(path, "entries") == rows_in(path, "tags") == 3
+    assert rows_in(path, "gone") == 0
+
+
+def test_a_write_of_another_process_leaves_what_it_does_not_touch_as_it_was_decoded(path):
+    store, other = SqliteStore(path), SqliteStore(path)
+    put(store, entry())
+    _, (before,) = store.find(ORIGIN, "POST /x", {"plan": "basic"})
+    known = other.known(ORIGIN)
+    other.write(ORIGIN, known.revision, Write(Knowledge(state_tag="next")))
+    now, found = store.find(ORIGIN, "POST /x", {"plan": "basic"})
+    assert now == other.known(ORIGIN)
+    assert found[0] is before
+    put(other, entry(value="P2"))
+    assert [one.entry for one in store.find(ORIGIN, "POST /x", {"plan": "basic"})[1]] == [entry(value="P2")]
+    store.close()
+    other.close()
+
+
+def rows_in(path, table):
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute(f"select count(*) from {table}").fetchone()[0]
 
 
 @pytest.mark.parametrize(
@@ -205,7 +249,7 @@ def test_a_file_of_an_older_format_starts_anew_and_says_so(path, caplog):
     store.close()
     edit(path, "alter table roots rename to origins")
     edit(path, "pragma user_version = 5")
-    with pytest.raises(StoreError, match="has format 5; this version of shelflife reads 7"):
+    with pytest.raises(StoreError, match="has format 5; this version of shelflife reads 8"):
         SqliteStore(path, read_only=True)
     again = SqliteStore(path)
     again.open()

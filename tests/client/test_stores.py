@@ -287,10 +287,12 @@ def test_threads_lose_nothing(store):
 
 @pytest.fixture(scope="module", autouse=True)
 def engines(postgres, valkey):
-    """The machine takes its engines from here: it cannot ask for fixtures. What is left behind in Valkey is soon too much."""
+    """The machine takes its engines from here: it cannot ask for fixtures. What is left behind is soon too much, and so is what is tallied."""
     StoreMachine.engines = postgres.url, valkey.url
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("shelflife.client.valkey._MOST_LEFT", 2)
+        patch.setattr("shelflife.client.sqlite._ALWAYS_GONE", 1)
+        patch.setattr("shelflife.client.sqlite_seen._MOST_TALLIES", 2)
         yield
     for store in StoreMachine.remote.values():
         store.close()

@@ -3,8 +3,8 @@
 import inspect
 import logging
 import time
-from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import closing, suppress
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import msgspec
@@ -173,23 +173,21 @@ class Patience:
 
     def __init__(self) -> None:
         self._left_s = _LONGEST_ASKING_S
+        self._begun_at = 0.0
 
     def __bool__(self) -> bool:
         """Whether any is left."""
         return self._left_s > 0
 
-    @contextmanager
-    def spent(self) -> Iterator[float]:
+    def __enter__(self) -> float:
         """While a server is asked. Gives the moment of the monotonic clock at which it is given up."""
-        begun_at = time.monotonic()
-        try:
-            yield begun_at + self._left_s
-        finally:
-            self._left_s -= time.monotonic() - begun_at
-            if not self:
-                _log.warning(
-                    "a server is given up that has not answered within %g seconds", _LONGEST_ASKING_S
-                )
+        self._begun_at = time.monotonic()
+        return self._begun_at + self._left_s
+
+    def __exit__(self, *_: object) -> None:
+        self._left_s -= time.monotonic() - self._begun_at
+        if not self:
+            _log.warning("a server is given up that has not answered within %g seconds", _LONGEST_ASKING_S)
 
 
 def driven(steps: Generator[Step, Reply | None, Outcome], answer: AnyAnswering[Step] | None) -> Outcome:
@@ -200,7 +198,7 @@ def driven(steps: Generator[Step, Reply | None, Outcome], answer: AnyAnswering[S
     def at_once(step: Step) -> Reply | None:
         nonlocal is_async
         reply = answer(step) if answer else None
-        if isinstance(reply, Reply | None) or not inspect.isawaitable(reply):
+        if reply is None or isinstance(reply, Reply) or not inspect.isawaitable(reply):
             return reply
         is_async = True
         if inspect.iscoroutine(reply):
@@ -297,8 +295,9 @@ async def _reply_to(step: Step, answer: AnyAnswering[Step] | None, patience: Pat
     if not patience:
         return None
     try:
-        with patience.spent():
-            return await _awaited(answer(step))
+        with patience:
+            reply = answer(step)
+            return reply if type(reply) is Reply else await _awaited(reply)
     except Exception:  # noqa: BLE001 - whatever keeps it from being answered, the agent's request was made
         _log.warning("%s was asked, and whoever answers has failed", step.url, exc_info=True)
         return None

@@ -42,10 +42,8 @@ class Reason(StrEnum):
     CAPACITY = "the memory was full, and it had not been used for the longest time"
     FORGOTTEN = "somebody asked to forget it"
 
-    @property
-    def is_invalidation(self) -> bool:
-        """Whether the entry left because something that it rests on has changed, or may have."""
-        return self not in _NO_INVALIDATIONS
+    is_invalidation: bool
+    """Whether the entry left because something that it rests on has changed, or may have."""
 
 
 _NO_INVALIDATIONS = (
@@ -55,6 +53,8 @@ _NO_INVALIDATIONS = (
     Reason.CAPACITY,
     Reason.FORGOTTEN,
 )
+for _reason in Reason:
+    _reason.is_invalidation = _reason not in _NO_INVALIDATIONS
 
 
 class Stored(msgspec.Struct, frozen=True, tag=True):

@@ -1,9 +1,15 @@
-"""A store in the memory of this process, gone when it ends."""
+"""A store in the memory of this process, gone when it ends.
 
+What a write drops is marked as gone, which takes one look at each, and is found by nobody from then on. Taking it out of all
+dictionaries takes ten times as long, and is done as others come: two for each. So there is never more than there has been.
+"""
+
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import count
 from operator import attrgetter
+from typing import TypeVar
 
 import msgspec
 
@@ -17,6 +23,27 @@ from shelflife.forks import Locking
 __all__ = ["InProcessStore"]
 
 _by_age = attrgetter("learned_at")
+_Where = TypeVar("_Where", str, bytes)
+
+
+class _Tagged:
+    """What bears one tag."""
+
+    __slots__ = ("count", "held", "tag")
+
+    def __init__(self, tag: str) -> None:
+        self.tag = tag
+        self.held: dict[str, _Kept] = {}
+        """By id, with some that have gone."""
+        self.count = 0
+        """How many have not."""
+
+
+class _Shaped(ByShape["_Kept"]):
+    """What has one shape, with some that has gone."""
+
+    held_count = 0
+    """How many have not."""
 
 
 class _Kept(Found, kw_only=True):
@@ -24,13 +51,10 @@ class _Kept(Found, kw_only=True):
 
     place: str
     slot: str
-    tags: tuple[str, ...]
-    shape: Shape
+    tags: tuple[_Tagged, ...]
+    shaped: _Shaped
     key: bytes
-
-
-_Filed = dict[str, _Kept]
-"""By id."""
+    is_gone: bool = False
 
 
 class InProcessStore(Locking):
@@ -56,10 +80,11 @@ class InProcessStore(Locking):
         with self._lock:
             held = self._of(root)
             shapes = held.shapes.get(operation)
-            there: tuple[_Kept, ...] = ()
+            there: list[_Kept] = []
             if shapes is not None and is_carried(operation, request):
                 for one in shapes.values():
-                    there += one.by_key.get(one.key_in(request), ())
+                    here = one.by_key.get(one.key_in(request), ())
+                    there += [kept for kept in here if not kept.is_gone]
             known = self.known(root)
         return known, holding(there, request) if there else []
 
@@ -69,20 +94,21 @@ class InProcessStore(Locking):
     def at(self, root: Root, places: Sequence[str]) -> list[Entry]:
         with self._lock:
             by_place = self._of(root).by_place
-            found = [one.entry for place in places for one in by_place.get(place, ())]
+            found = [one.entry for place in places for one in by_place.get(place, ()) if not one.is_gone]
         return sorted(found, key=_by_age) if len(found) > 1 else found
 
     def tagged(self, root: Root, *tags: str) -> list[Entry]:
         with self._lock:
-            by_tag, found = self._of(root).by_tag, _Filed()
+            by_tag, found = self._of(root).by_tag, dict[str, _Kept]()
             for tag in tags:
-                found |= by_tag.get(tag, _NONE)
-        return [one.entry for one in found.values()]
+                if tag in by_tag:
+                    found |= by_tag[tag].held
+            return [one.entry for one in found.values() if not one.is_gone]
 
     def count(self, root: Root, *tags: str) -> int:
         with self._lock:
             by_tag = self._of(root).by_tag
-            return sum(len(by_tag.get(tag, _NONE)) for tag in tags)
+            return sum([by_tag[tag].count for tag in tags if tag in by_tag])
 
     def write(self, root: Root, revision: int, write: Write) -> Written | None:
         with self._lock:
@@ -105,7 +131,7 @@ class InProcessStore(Locking):
 
     def entries(self) -> Iterator[Entry]:
         with self._lock:
-            found = [one.entry for held in self._roots.values() for one in held.filed.values()]
+            found = [one.entry for held in self._roots.values() for one in held.living()]
         return iter(sorted(found, key=_by_age))
 
     def _of(self, root: Root) -> "_Held":
@@ -113,103 +139,152 @@ class InProcessStore(Locking):
 
 
 class _Held:
-    """All of one root. Whoever leads to nothing is not in it."""
+    """All of one root. Whoever leads to nothing is not in it, but for what has gone and is still to be taken out."""
 
     def __init__(self) -> None:
         self.known = Known(Knowledge(), 0)
-        self.filed: _Filed = {}
+        self._begin()
+
+    def _begin(self) -> None:
+        self.filed: dict[str, _Kept] = {}
+        """By id."""
         self.by_place: dict[str, tuple[_Kept, ...]] = {}
-        self.by_tag: dict[str, _Filed] = {}
-        self.shapes: dict[str, dict[Shape, ByShape[_Kept]]] = {}
-        """By operation."""
+        self.by_tag: dict[str, _Tagged] = {}
+        self.shapes: dict[str, dict[Shape, _Shaped]] = {}
+        """By operation: those of which something is held."""
+        self._held_count = 0
+        self._gone: deque[_Kept] = deque()
         self._by_use: list[tuple[int, str]] | None = None
         """Once there were too many: a heap of when each was used and its id. One that was used since is put back when it comes up."""
+
+    def living(self) -> list[_Kept]:
+        """All that has not gone."""
+        return [one for one in self.filed.values() if not one.is_gone]
 
     def written(self, write: Write) -> Written:
         written = Written([], [], [])
         for tag in write.drop:
-            doomed = self.by_tag.pop(tag, _NONE)
-            written.dropped.extend([(self._remove(id, but=tag), tag) for id in doomed])
-        written.dropped.extend((self._remove(id), id) for id in write.drop_ids if id in self.filed)
+            doomed = self.by_tag.pop(tag, None)
+            if doomed is not None:
+                for kept in doomed.held.values():
+                    if not kept.is_gone:
+                        written.dropped.append((self._lose(kept), tag))
+                doomed.held = {}
+        for id in write.drop_ids:
+            one = self._filed(id)
+            if one is not None:
+                written.dropped.append((self._lose(one), id))
         for filed in write.put:
             self._put(filed, written)
         if write.capacity is not None:
-            while len(self.filed) > write.capacity:
-                written.trimmed.append(self._remove(self._longest_unused()))
+            while self._held_count > write.capacity:
+                written.trimmed.append(self._lose(self._longest_unused()))
+        if not self._held_count:
+            self._begin()
+        for _ in range(min(2 * len(write.put), len(self._gone))):
+            self._unlink(self._gone.popleft())
         return written
+
+    def _filed(self, id: str) -> _Kept | None:
+        kept = self.filed.get(id)
+        return None if kept is None or kept.is_gone else kept
 
     def _put(self, filed: Filed, written: Written) -> None:
         entry, shape = filed.entry, filed.entry.condition.shape
         id, place = entry.id, entry.place
+        before = self._filed(id)
+        others: list[_Kept] = []
         for rival in self.by_place.get(place, ()):
-            if rival.slot == filed.slot and rival.entry.id != id:
-                written.dropped.append((self._remove(rival.entry.id), ""))
-        before = self.filed.get(id)
+            if rival.is_gone or rival is before:
+                continue
+            if rival.slot == filed.slot:
+                written.dropped.append((self._lose(rival), ""))
+            else:
+                others.append(rival)
         if before is not None:
-            self._unlink(id, before)
+            self._lose(before)
             entry = msgspec.structs.replace(entry, learned_at=before.entry.learned_at)
         shapes = self.shapes.setdefault(entry.operation, {})
-        by_shape = shapes.get(shape)
-        if by_shape is None:
-            by_shape = shapes[shape] = ByShape(shape)
-        key, watched = by_shape.filed(entry)
+        shaped = shapes.get(shape)
+        if shaped is None:
+            shaped = shapes[shape] = _Shaped(shape)
+        key, watched = shaped.filed(entry)
         kept = self.filed[id] = _Kept(
             entry=entry,
             watched=watched,
             used=next(_uses) if before is None else before.used,
             place=place,
             slot=filed.slot,
-            tags=tuple(dict.fromkeys(filed.tags)),
-            shape=shape,
+            tags=tuple([self._tagged(tag) for tag in dict.fromkeys(filed.tags)]),
+            shaped=shaped,
             key=key,
         )
-        self.by_place[place] = by_shape.by_key[kept.key] = (*self.by_place.get(place, ()), kept)
-        for tag in kept.tags:
-            self.by_tag.setdefault(tag, {})[id] = kept
+        self.by_place[place] = shaped.by_key[key] = (*others, kept)
+        for tagged in kept.tags:
+            tagged.held[id] = kept
+            tagged.count += 1
+        shaped.held_count += 1
+        self._held_count += 1
         if before is None and self._by_use is not None:
             heappush(self._by_use, (kept.used, id))
         if before is None or entry.renews(before.entry):
             written.stored.append(entry)
 
-    def _longest_unused(self) -> str:
-        if self._by_use is None or len(self._by_use) > 2 * len(self.filed):  # most of it has gone
-            self._by_use = [(kept.used, id) for id, kept in self.filed.items()]
+    def _tagged(self, tag: str) -> _Tagged:
+        tagged = self.by_tag.get(tag)
+        if tagged is None:
+            tagged = self.by_tag[tag] = _Tagged(tag)
+        return tagged
+
+    def _longest_unused(self) -> _Kept:
+        if self._by_use is None or len(self._by_use) > 2 * self._held_count:  # most of it has gone
+            self._by_use = [(kept.used, kept.entry.id) for kept in self.living()]
             heapify(self._by_use)
         while True:
             used, id = heappop(self._by_use)
-            kept = self.filed.get(id)
+            kept = self._filed(id)
             if kept is not None and kept.used == used:
-                return id
+                return kept
             if kept is not None:
                 heappush(self._by_use, (kept.used, id))
 
-    def _remove(self, id: str, but: str = "") -> Entry:
-        """Take an entry out; `but` is a tag that has gone already, with all that bears it."""
-        kept = self.filed.pop(id)
-        self._unlink(id, kept, but)
-        return kept.entry
-
-    def _unlink(self, id: str, kept: _Kept, but: str = "") -> None:
-        by_tag, by_place, place, entry = self.by_tag, self.by_place, kept.place, kept.entry
-        for tag in kept.tags:
-            if tag != but:
-                found = by_tag[tag]
-                del found[id]
-                if not found:
-                    del by_tag[tag]
-        there, shapes = by_place.pop(place), self.shapes[entry.operation]
-        by_shape = shapes[kept.shape]
-        if len(there) > 1:
-            others = tuple([one for one in there if one is not kept])
-            by_place[place] = by_shape.by_key[kept.key] = others
-            return
-        del by_shape.by_key[kept.key]
-        if not by_shape.by_key:
-            del shapes[kept.shape]
+    def _lose(self, kept: _Kept) -> Entry:
+        """Let nobody find an entry any more."""
+        kept.is_gone = True
+        for tagged in kept.tags:
+            tagged.count -= 1
+        shaped, entry = kept.shaped, kept.entry
+        shaped.held_count -= 1
+        if not shaped.held_count:
+            shapes = self.shapes[entry.operation]
+            del shapes[shaped.shape]
             if not shapes:
                 del self.shapes[entry.operation]
+        self._held_count -= 1
+        self._gone.append(kept)
+        return entry
+
+    def _unlink(self, kept: _Kept) -> None:
+        """Take out an entry that has gone. Another may be where it was."""
+        id = kept.entry.id
+        if self.filed.get(id) is kept:
+            del self.filed[id]
+        for tagged in kept.tags:
+            if tagged.held.get(id) is kept:
+                del tagged.held[id]
+                if not tagged.held and self.by_tag.get(tagged.tag) is tagged:
+                    del self.by_tag[tagged.tag]
+        _take_out(self.by_place, kept.place, kept)
+        _take_out(kept.shaped.by_key, kept.key, kept)
 
 
-_NONE: _Filed = {}
+def _take_out(there: dict[_Where, tuple[_Kept, ...]], where: _Where, kept: _Kept) -> None:
+    others = tuple([one for one in there.get(where, ()) if one is not kept])
+    if others:
+        there[where] = others
+    else:
+        there.pop(where, None)
+
+
 _NOTHING = _Held()
 _uses = count(1)

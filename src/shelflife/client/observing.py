@@ -3,7 +3,6 @@
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from functools import partial
 from typing import NamedTuple, assert_never
 from urllib.parse import urlsplit
@@ -492,7 +491,7 @@ class Observing(Forked):
         told: Told | None = None
         asked_with: Knowledge | None = None
         is_guess = True
-        with ExitStack() as while_asking:
+        with shelf.doubts.withholding(root, at_once=False) as while_asking:
             for _ in range(MOST_TRIES):
                 with self._lock:  # as above
                     known, knowledge = shelf.on_record(root, is_guess=is_guess)
@@ -503,7 +502,7 @@ class Observing(Forked):
                     # answer is about a state that is not the known one any more, and it is asked again.
                     if told is None or knowledge != asked_with:
                         movement = word.moved(knowledge, contract, is_doubted=is_doubted, is_latest=is_latest)
-                        told = Told(contract, movement) if isinstance(movement, Unmoved | New) else None
+                        told = Told(contract, movement) if isinstance(movement, (Unmoved, New)) else None
                     if told is not None:
                         disposal = dispose(knowledge, told, shelf.strategy)
                         is_answer = is_latest and told.contract.versions is not None
@@ -518,8 +517,7 @@ class Observing(Forked):
                 if is_guess and not shelf.is_still(root, known, moved_tables):
                     is_guess = False
                     continue
-                if asked_with is None:
-                    while_asking.enter_context(shelf.doubts.withholding(root))
+                while_asking.begin()
                 asked_with = knowledge
                 told = yield from word.finding_out(knowledge, contract, movement, is_latest=is_latest)
             else:

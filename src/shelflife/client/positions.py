@@ -7,7 +7,7 @@ after the memory took up the position that it stands at. A reply shows that by r
 anew whenever the memory goes anywhere but forward. An answer to a question shows it by the question's nonce.
 """
 
-import secrets
+import os
 from typing import NamedTuple
 
 import msgspec
@@ -45,7 +45,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     def new_question(self, *, is_for_a_key: bool = False) -> Named:
         """What a question names, with a nonce of its own. Signed answers to a short one could be collected beforehand."""
         at = None if self.at is None else Position.from_text(self.at)
-        more = secrets.token_hex(_MORE_OF_A_NONCE) if is_for_a_key else ""
+        more = os.urandom(_MORE_OF_A_NONCE).hex() if is_for_a_key else ""
         return Named(at, self.mark, self._new_nonce() + more)
 
     def new_header(self) -> str:
@@ -143,4 +143,4 @@ def _seen(place: Place, said: Account) -> Verdict:
 
 def new_mark() -> str:
     """A mark that was never there before."""
-    return secrets.token_hex(_MARK_LENGTH // 2)
+    return os.urandom(_MARK_LENGTH // 2).hex()

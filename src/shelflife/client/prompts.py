@@ -5,7 +5,6 @@ characters that open and close markup; names are plain names, texts have at most
 bounded. What cannot be: that three words, or a name, say nothing to a model. Do not let a planner take orders from them.
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, islice
@@ -170,4 +169,6 @@ def _is_plain(value: Any, layer: int = 1) -> bool:
 
 def _json(value: Any) -> str:
     """JSON in printable ASCII, so that no character can pose as another, break a line or open a tag or a fence."""
+    import json  # half a millisecond of every import of this package, for what few use
+
     return json.dumps(value, separators=(",", ":"), default=msgspec.to_builtins).translate(_MARKUP)

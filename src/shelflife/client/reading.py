@@ -280,9 +280,21 @@ def _decoded(body: bytes, form: type[_Message], what: str) -> _Message:
     if len(body) > _LARGEST_BODY:
         raise BadMessage(f"{what} is larger than {_LARGEST_BODY} bytes")
     try:
-        return msgspec.json.decode(body, type=form)
+        message: _Message = _decoder_of(form).decode(body)
+        return message
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BadMessage(f"{what} is malformed: {shown(str(error))}") from None
+
+
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+
+
+def _decoder_of(form: Any) -> msgspec.json.Decoder[Any]:
+    """One for each form, for it takes as long to make as to decode with."""
+    decoder = _decoders.get(form)
+    if decoder is None:
+        decoder = _decoders[form] = msgspec.json.Decoder(form)
+    return decoder
 
 
 def _from_headers(headers: Mapping[str, str]) -> Contract:
@@ -306,12 +318,25 @@ def _tables_in(told: bytes) -> Mapping[str, str]:
 
 @lru_cache(maxsize=16)
 def _kept_tables_in(told: bytes) -> Mapping[str, str]:
-    return _checked(_decoded(told, dict[str, str], "the contract of the response"))
+    return _checked_as_before(_decoded(told, dict[str, str], "the contract of the response"))
 
 
 @lru_cache(maxsize=16)  # a header has some kilobytes at most
 def _tables_of_header(value: str) -> Mapping[str, str]:
-    return _checked(table_versions_from_header(value))
+    return _checked_as_before(table_versions_from_header(value))
+
+
+_checked_last: list[Mapping[str, str]] = [{}]
+
+
+def _checked_as_before(tables: Mapping[str, str]) -> Mapping[str, str]:
+    """Tables that are checked, but for what was checked with those of the response before: few move at a time."""
+    (before,) = _checked_last
+    _checked({table: version for table, version in tables.items() if before.get(table) != version})
+    if len(tables) > _MOST_TABLES:
+        raise BadMessage("there are too many tables")
+    _checked_last[:] = [tables]
+    return tables
 
 
 def _versions(tables: Mapping[str, str], rules: str | None) -> Versions:

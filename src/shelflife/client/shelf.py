@@ -1,8 +1,8 @@
 """What one memory finds in its store, and whether it may be used now."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Generator, Iterable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cache, partial
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -110,34 +110,27 @@ class Doubts(Locking):
             return Withheld("the server is being asked which entries a change has made stale")
         return _USABLE
 
-    @contextmanager
-    def withholding(self, root: Root) -> Iterator[None]:
-        """Withhold all that is remembered of a server.
+    def withholding(self, root: Root, *, at_once: bool = True) -> "_Withholding":
+        """Withhold all that is remembered of a server, at once or from when it is begun."""
+        return _Withholding(self, root, at_once)
 
-        Two race here: whoever finds out what a movement makes stale, and another thread or task that recalls meanwhile. The
-        second gets nothing, for it might get what the first is about to drop.
-        """
+    def withhold(self, root: Root) -> None:
+        """Withhold it until the one who does this ends it."""
         with self._lock:
             self._withheld[root] += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._withheld[root] -= 1
 
-    @contextmanager
-    def dealing(self, root: Root) -> Iterator[bool]:
+    def dealing(self, root: Root) -> "_Dealing":
         """While a response of the server is dealt with; tells whether one before it was not.
 
         Whatever keeps it from being dealt with, also that whoever waits for an answer is cancelled, leaves the server in doubt.
+        """
+        return _Dealing(self, root, self._unsettled.get(root))
+
+    def settle(self, root: Root, doubt: int | None) -> None:
+        """A response was dealt with before which there was this doubt.
+
         Two race here: this response, and another that failed meanwhile. The doubt that the second has raised stays.
         """
-        doubt = self._unsettled.get(root)
-        try:
-            yield doubt is not None
-        except BaseException:
-            self.add(root)
-            raise
         with self._lock:
             if self._unsettled.get(root) == doubt:
                 self._unsettled.pop(root, None)
@@ -160,6 +153,56 @@ class Doubts(Locking):
         """Tell anew what is held against a server."""
         with self._lock:
             self._told.pop(root, None)
+
+
+class _Withholding:
+    """Two race here: whoever finds out what a movement makes stale, and another thread or task that recalls meanwhile. The second gets
+    nothing, for it might get what the first is about to drop."""
+
+    __slots__ = ("_at_once", "_doubts", "_is_begun", "_root")
+
+    def __init__(self, doubts: Doubts, root: Root, at_once: bool) -> None:
+        self._doubts = doubts
+        self._root = root
+        self._at_once = at_once
+        self._is_begun = False
+
+    def begin(self) -> None:
+        """Withhold it from now on."""
+        if not self._is_begun:
+            self._doubts.withhold(self._root)
+            self._is_begun = True
+
+    def __enter__(self) -> "_Withholding":
+        if self._at_once:
+            self.begin()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # all of it here: Ctrl-C comes where a function begins, and must not leave anything withheld for good
+        if self._is_begun:
+            with self._doubts._lock:
+                self._doubts._withheld[self._root] -= 1
+
+
+class _Dealing:
+    """The time in which a response is dealt with. Each one that says something new has it, and a generator would cost more."""
+
+    __slots__ = ("_doubt", "_doubts", "_root")
+
+    def __init__(self, doubts: Doubts, root: Root, doubt: int | None) -> None:
+        self._doubts = doubts
+        self._root = root
+        self._doubt = doubt
+
+    def __enter__(self) -> bool:
+        return self._doubt is not None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            self._doubts.settle(self._root, self._doubt)
+        else:
+            self._doubts.add(self._root)
 
 
 class Shelf:

@@ -1,8 +1,14 @@
 """A store in a SQLite file: durable, for several processes at once.
 
 Tags are rows of an index, not sets: putting and dropping an entry costs what that entry has, whatever else is there. Each row costs a
-page of the journal, so a tag that follows from another has none.
+page of the journal, so a tag that follows from another has none, and no index leads from an id to its entry.
+
+What is dropped is put down as gone, which is a few bytes for each, and is found by nobody from then on. To take it out of the tree and
+the index costs many times as much. It stays as long as it is less than an eighth of what is held, and is then taken out as others come:
+two for each. So the file never grows for it.
 """
+
+# ruff: noqa: S608 - all statements are made of literals
 
 import hashlib
 import sqlite3
@@ -21,6 +27,7 @@ from shelflife.client.asking import Fields
 from shelflife.client.entries import Entry, Knowledge, Root, Shape
 from shelflife.client.finding import ByShape, Found, holding, place_in, watched_by
 from shelflife.client.sqlite_diary import SqliteDiary
+from shelflife.client.sqlite_seen import UNTALLIED, OfRoot, Row, Seen, Shapes
 from shelflife.client.stores import Filed, Known, StoreError, Write, Written, revision_after
 from shelflife.client.strategies import broader
 from shelflife.contract.values import is_carried
@@ -33,33 +40,46 @@ _NOTED_AT_ONCE = 256
 """More uses than these are not noted in memory alone: so many, those that were noted first, are written then."""
 
 _MOST_COUNTED = 10_000
-_MOST_LOOKS = 4_096
-_MOST_BYTES = 8 * 1024 * 1024
-"""What so many looks have found is kept as it was decoded, as long as it was no more than this in the file."""
-
+_MOST_PLACED = 16_384
+_TRIMMED_BEFORE = 16
+_ALWAYS_GONE = 1_024
+"""So many that have gone may stay in the file, however little is held."""
 
 _TAG_SIZE = 8
+_MOST_TALLIED = 2 * _TAG_SIZE
+"""So long are the paths of tables, of rules and of policies. What bears one may be most of the file, so it is written down how much it is."""
+
 _LAST = b"\xff" * 64
 """After all that may follow a tag."""
 
-_TAGGED = "where number in (select number from tags where tag between ? and ?)"
-
 _SCHEMA = """
-create table roots (root text primary key, revision integer not null, knowledge blob not null) without rowid;
+create table roots (
+    root text primary key, revision integer not null, knowledge_at integer not null, shapes_at integer not null,
+    entries_at integer not null, held integer not null, gone integer not null, tallies blob not null
+) without rowid;
+create table knowledge (root text primary key, knowledge blob not null) without rowid;
 create table shapes (
     root text, operation text, shape blob, held integer not null, primary key (root, operation, shape)
 ) without rowid;
 create table entries (
-    number integer primary key, id blob not null unique, root blob not null, place blob not null,
-    slot blob not null, used integer not null, tags blob not null, entry blob not null
+    number integer primary key, id blob not null, root blob not null, place blob not null, slot blob not null,
+    used integer not null, tags blob not null, entry blob not null
 );
-create index entries_by_place on entries (place, slot);
+create index entries_by_place on entries (place);
 create index entries_by_use on entries (root, used);
 create table tags (tag blob, number integer, shared integer not null, primary key (tag, number)) without rowid;
+create table gone (root blob, number integer, primary key (root, number)) without rowid;
 """
 
-_KIND = Kind("memory", StoreError, 0x5348_4C4D, 7, _SCHEMA, begins_anew=True)
+_KIND = Kind("memory", StoreError, 0x5348_4C4D, 8, _SCHEMA, begins_anew=True)
 """A fix that is lost with an older format costs one request."""
+
+_MORE = "insert into shapes values (?, ?, ?, ?) on conflict do update set held = held + excluded.held"
+_INSERT = "insert into entries values (?, ?, ?, ?, ?, ?, ?, ?)"
+_ROOT = "select revision, knowledge_at, shapes_at, entries_at, held, gone, tallies from roots where root = ?"
+_THERE = "not exists (select 1 from gone where gone.root = entries.root and gone.number = entries.number)"
+_TAGGED = f"where number in (select number from tags where tag between ? and ?) and {_THERE}"
+_AT = f"select id, entry from entries where place = ? and {_THERE}"
 
 _encode = msgspec.json.Encoder().encode
 _decode_entry = msgspec.json.Decoder(Entry).decode
@@ -69,59 +89,43 @@ _decode_tags = msgspec.msgpack.Decoder(list[bytes]).decode
 _decode_shape = msgspec.json.Decoder(Shape).decode
 
 
-_Shapes = dict[Shape, ByShape[Found]]
-_NOTHING: tuple[Found, ...] = ()
-
-
-class _Seen(msgspec.Struct):
-    """What a store has seen of its file, so as not to look again until another process writes."""
-
-    connection: sqlite3.Connection | None = None
-    cursor: Any = None
-    version: int = -1
-    known: dict[str, Known] = {}
-    shapes: dict[tuple[str, str], _Shapes] = {}
-    """By root and operation: all shapes that there are, each with what was found by it."""
-
-    look_count: int = 0
-    byte_count: int = 0
-    counts: dict[bytes, int] = {}
-    """How many entries bear a tag that somebody has asked about, or are of a root."""
-
-    def keep(self, by_shape: ByShape[Found], key: bytes, found: tuple[Found, ...], byte_count: int) -> None:
-        """This is what there is at a key."""
-        self.look_count += 1
-        self.byte_count += byte_count
-        if self.look_count > _MOST_LOOKS or self.byte_count > _MOST_BYTES:
-            self.look_count = self.byte_count = 0
-            for shapes in self.shapes.values():
-                for one in shapes.values():
-                    one.by_key.clear()
-        by_shape.by_key[key] = found
-
-    def lose(self, entry: Entry) -> None:
-        """An entry has come or gone: what was found at its place is so no longer."""
-        by_shape = self.shapes.get((entry.root, entry.operation), {}).get(entry.condition.shape)
-        if by_shape is not None:
-            by_shape.by_key.pop(by_shape.key_of(entry), None)
-
-    def count(self, root: bytes, tags: Iterable[bytes], change: int) -> None:
-        """An entry with these tags has come (1) or gone (-1)."""
-        if self.counts:
-            for tag in {root, *tags, *_implied(tags)} & self.counts.keys():
-                self.counts[tag] += change
-
-
 class _Row(NamedTuple):
     """An entry as it is in the file."""
 
     number: int
     id: bytes
     place: bytes
-    root: bytes
     used: int
     tags: bytes
     entry: bytes
+
+
+class _Change:
+    """What a write has changed of its root so far."""
+
+    def __init__(self, root: Root, of: OfRoot) -> None:
+        self.root = root
+        self.of = of
+        self.name = _path(root, "")
+        self.held_count = of.row.held_count
+        self.gone_count = of.row.gone_count
+        self.by_shape: Counter[tuple[str, Shape]] = Counter()
+        """By operation and shape: how many more there are of it."""
+        self.are_shapes_moved = self.are_entries_moved = False
+
+    def note(self, entry: Entry, tags: Iterable[bytes], count: int) -> None:
+        """An entry with these tags has come (1) or gone (-1)."""
+        self.are_entries_moved = True
+        self.held_count += count
+        self.by_shape[entry.operation, entry.condition.shape] += count
+        every = {*tags, *_implied(tags)}
+        tallies = self.of.tallied()
+        is_of_all = UNTALLIED not in tallies
+        for tag in every:
+            if len(tag) <= _MOST_TALLIED and (is_of_all or tag in tallies):
+                tallies[tag] = tallies.get(tag, 0) + count
+        self.of.lose(entry)
+        self.of.count(every, count)
 
 
 class SqliteStore:
@@ -155,8 +159,11 @@ class SqliteStore:
         """What a memory has done with it, in a file beside."""
         self._noted: dict[str, int] = {}
         """When entries were used, which is not in the file yet."""
+        self._placed: dict[str, bytes] = {}
+        """By the ids of entries that were looked at last: their places."""
+        self._placed_before: dict[str, bytes] = {}
         self._latest = 0
-        self._seen = _Seen()
+        self._seen = Seen()
         if read_only:
             self.open()
 
@@ -174,53 +181,57 @@ class SqliteStore:
     def known(self, root: Root) -> Known:
         with self._file.reading:
             # here and not in the verbs that follow it: what is known and what is found are to be of one file
-            return self._known(self._still_seen(is_to_be_there=True), root)
+            return self._of(self._still_seen(is_to_be_there=True), root).known
 
     def shapes(self, root: Root, operation: str) -> tuple[Shape, ...]:
         with self._file.reading:
-            return tuple(self._shapes(self._still_seen(), root, operation))
+            return tuple(self._shapes(self._of(self._still_seen(), root), root, operation))
 
     def find(self, root: Root, operation: str, request: Fields) -> tuple[Known, list[Found]]:
         with self._file.reading:
-            seen, there = self._still_seen(is_to_be_there=True), _NOTHING
-            known = self._known(seen, root)
-            shapes = self._shapes(seen, root, operation)
+            seen = self._still_seen(is_to_be_there=True)
+            of = seen.roots.get(root)
+            if of is None or of.version != seen.version:
+                of = self._of(seen, root)
+            shapes = of.shapes.get(operation)
+            if shapes is None:
+                shapes = self._shapes(of, root, operation)
+            there: tuple[Found, ...] = ()
             if shapes and is_carried(operation, request):
                 for one in shapes.values():
                     key = one.key_in(request)
                     found = one.by_key.get(key)
                     if found is None:
                         place = bytes.fromhex(place_in(request, root, operation, one.shape))
-                        rows = self._execute(
-                            "select id, entry from entries where place = ?", place
-                        ).fetchall()
-                        found = tuple(_found(id, encoded) for id, encoded in rows)
-                        seen.keep(one, key, found, sum(len(encoded) for _, encoded in rows))
+                        rows = seen.cursor.execute(_AT, (place,)).fetchall()
+                        found = tuple([self._found(place, *row) for row in rows])
+                        seen.keep(one, key, found, sum([len(row[1]) for row in rows]))
                     there += found
-            return known, holding(there, request) if there else []
+            return of.known, holding(there, request) if there else []
+
+    def _found(self, place: bytes, id: bytes, encoded: bytes) -> Found:
+        entry = self._entry(place, id, encoded)
+        return Found(entry, watched_by(entry))
 
     def at(self, root: Root, places: Sequence[str]) -> list[Entry]:
-        statement = "select id, entry from entries where place = ?"
         with self._file.reading:
             found = [
-                _entry(id, encoded, place)
-                for place in places
-                for id, encoded in self._execute(statement, bytes.fromhex(place))
+                self._entry(place, *row)
+                for place in map(bytes.fromhex, places)
+                for row in self._execute(_AT, place)
             ]
         return sorted(found, key=lambda entry: entry.learned_at) if len(found) > 1 else found
 
     def tagged(self, root: Root, *tags: str) -> list[Entry]:
-        statement = f"select id, entry from entries {_TAGGED}"  # noqa: S608 - both are literals
+        statement = f"select place, id, entry from entries {_TAGGED}"
         with self._file.reading:
-            found = dict(row for tag in tags for row in self._execute(statement, *_span(_path(root, tag))))
-            return [_entry(id, encoded) for id, encoded in found.items()]
+            rows = [row for tag in tags for row in self._execute(statement, *_span(_path(root, tag)))]
+            return [self._entry(*row) for row in {row[1]: row for row in rows}.values()]
 
     def count(self, root: Root, *tags: str) -> int:
-        # an entry counts with the first of its tags that are below this one
-        statement = "select count(*) from tags where tag between ? and ? and shared < ?"
         with self._file.reading:
-            paths = [_path(root, tag) for tag in tags]
-            return sum(self._counted(path, statement, *_span(path), len(path)) for path in paths)
+            of = self._of(self._still_seen(), root)
+            return sum([self._counted(of, root, _path(root, tag)) for tag in tags])
 
     def write(self, root: Root, revision: int, write: Write) -> Written | None:
         with self._file.reading:
@@ -228,7 +239,7 @@ class SqliteStore:
                 with self._file.writing():
                     return self._written(root, revision, write)
             except BaseException:
-                self._seen = _Seen()  # some of it may be of this write, which was not carried out
+                self._seen = Seen()  # some of it may be of this write, which was not carried out
                 raise
 
     def used(self, root: Root, ids: Iterable[str]) -> None:
@@ -240,153 +251,215 @@ class SqliteStore:
 
     def note(self, found: Found) -> None:
         entry = found.entry
+        if entry.id not in self._placed:  # it was looked at long ago
+            self._place(entry.id, bytes.fromhex(entry.place))
         self.used(entry.root, (entry.id,))
 
     def entries(self) -> Iterator[Entry]:
-        statement = "select number, entry from entries where number > ? order by number limit 1000"
-        rows: list[tuple[int, bytes]] = [(-1, b"")]  # before the first
+        some = f"where number > ? and {_THERE} order by number limit 1000"
+        statement = f"select number, place, id, entry from entries {some}"
+        rows: list[tuple[int, bytes, bytes, bytes]] = [(-1, b"", b"", b"")]  # before the first
         while rows:
             with self._file.reading:
                 rows = self._execute(statement, rows[-1][0]).fetchall()
-                entries = [_decode_entry(encoded) for _, encoded in rows]
+                entries = [self._entry(*row[1:]) for row in rows]
             yield from entries
 
     def _written(self, root: Root, revision: int, write: Write) -> Written | None:
-        known = self._known(self._still_seen(), root)
-        if known.revision != revision:
+        of = self._of(self._still_seen(), root)
+        if of.known.revision != revision:
             return None
-        new_revision = revision_after(revision)
-        if revision and known.knowledge == write.knowledge:
-            self._execute("update roots set revision = ? where root = ?", new_revision, root)
-        else:
-            values = root, new_revision, _encode(write.knowledge)
-            self._execute("insert or replace into roots values (?, ?, ?)", *values)
-        self._seen.known[root] = Known(write.knowledge, new_revision)
-        written = Written([], [], [])
+        change, written = _Change(root, of), Written([], [], [])
+        is_known_anew = not revision or of.known.knowledge != write.knowledge
+        if is_known_anew:
+            values = root, _encode(write.knowledge)
+            self._execute("insert or replace into knowledge values (?, ?)", *values)
         for tag in write.drop:
-            dropped = self._drop(_TAGGED, *_span(_path(root, tag)))
-            written.dropped.extend((entry, tag) for entry in dropped)
+            rows = self._rows(_TAGGED, *_span(_path(root, tag)))
+            written.dropped.extend([(entry, tag) for entry in self._drop(change, rows)])
         for id in write.drop_ids:
-            dropped = self._drop("where id = ?", bytes.fromhex(id))
-            written.dropped.extend((entry, id) for entry in dropped)
+            which, *at = self._by_id(id)
+            rows = self._rows(f"{which} and {_THERE}", *at)
+            written.dropped.extend([(entry, id) for entry in self._drop(change, rows)])
         for filed in write.put:
-            self._put(filed, written)
-        if write.capacity is not None:
-            name = _path(root, "")
-            held = self._counted(name, "select count(*) from entries where root = ?", name)
-            if held > write.capacity:
-                self._write_uses(len(self._noted))
-                which = "where root = ? order by used limit ?"
-                written.trimmed.extend(self._drop(which, name, held - write.capacity))
+            self._put(change, filed, written)
+        if write.capacity is not None and change.held_count > write.capacity:
+            written.trimmed.extend(self._trim(change, write.capacity))
+        if change.gone_count > _ALWAYS_GONE + change.held_count // 8 and write.put:
+            some = "select number from gone where root = ? limit ?"
+            self._take_out(change, some, change.name, 2 * len(write.put))
+        self._put_down_shapes(change)
+        self._put_down(change, revision_after(revision), write.knowledge, is_known_anew=is_known_anew)
         return written
 
-    def _put(self, filed: Filed, written: Written) -> None:
-        entry, shape = filed.entry, filed.entry.condition.shape
-        shapes = self._shapes(self._seen, entry.root, entry.operation)
-        id, place, slot = bytes.fromhex(entry.id), bytes.fromhex(entry.place), filed.slot.encode()
-        self._seen.lose(entry)
-        rows = self._rows("where place = ? and slot = ?", place, slot)
-        number = used = before = None
-        for row, rival in zip(rows, self._remove(rows), strict=True):
-            if row.id == id:
-                number, used, before = row.number, row.used, rival
-                entry = msgspec.structs.replace(entry, learned_at=rival.learned_at)
-            else:
-                written.dropped.append((rival, ""))
-        root, tags = _path(entry.root, ""), {_path(entry.root, tag) for tag in filed.tags}
+    def _put_down(self, change: _Change, revision: int, knowledge: Knowledge, *, is_known_anew: bool) -> None:
+        """The root, as the write leaves it."""
+        of, before = change.of, change.of.row
+        of.row = Row(
+            revision,
+            revision if is_known_anew else before.knowledge_at,
+            revision if change.are_shapes_moved else before.shapes_at,
+            revision if change.are_entries_moved else before.entries_at,
+            change.held_count,
+            change.gone_count,
+            change.of.written_down() if change.are_entries_moved else before.tallies,
+        )
+        of.known = Known(knowledge, revision)
+        self._execute("insert or replace into roots values (?, ?, ?, ?, ?, ?, ?, ?)", change.root, *of.row)
+
+    def _put(self, change: _Change, filed: Filed, written: Written) -> None:
+        entry, place, slot = filed.entry, bytes.fromhex(filed.entry.place), filed.slot.encode()
+        number, used, before = None, self._now(), None
+        if self._execute("select 1 from entries where place = ?", place).fetchone():
+            gone = "select number from gone where root = ? and number in (select number from entries where place = ?)"
+            self._take_out(change, gone, change.name, place)
+            rivals = self._rows("where place = ? and slot = ?", place, slot)
+            for row, rival in zip(rivals, self._lost(change, rivals), strict=True):
+                self._take_out(change, "?", row.number)
+                if rival.id == entry.id:
+                    number, used, before = row.number, row.used, rival
+                    entry = msgspec.structs.replace(entry, learned_at=rival.learned_at)
+                else:
+                    written.dropped.append((rival, ""))
+        tags = {_path(entry.root, tag) for tag in filed.tags}
         tags -= _implied(tags)
-        number = self._execute(
-            "insert into entries (number, id, root, place, slot, used, tags, entry) values"
-            " (?, ?, ?, ?, ?, ?, ?, ?)",
-            *(number, id, root, place, slot, used or self._now(), _encode_tags(list(tags)), _encode(entry)),
-        ).lastrowid
+        values = bytes.fromhex(entry.id), change.name, place, slot, used, _encode_tags(list(tags))
+        number = self._execute(_INSERT, number, *values, _encode(entry)).lastrowid
         rows_of_tags = [(tag, number, shared) for tag, shared in _with_shared(sorted(tags))]
         self._file.connection().executemany("insert into tags values (?, ?, ?)", rows_of_tags)
-        self._seen.count(root, tags, 1)
-        self._execute(
-            "insert into shapes values (?, ?, ?, 1) on conflict do update set held = held + 1",
-            *(entry.root, entry.operation, _encode(shape)),
-        )
-        if shape not in shapes:
-            shapes[shape] = ByShape(shape)
+        change.note(entry, tags, 1)
+        self._place(entry.id, place)
         if before is None or entry.renews(before):
             written.stored.append(entry)
 
-    def _drop(self, which: str, *values: Any) -> list[Entry]:
-        """Remove entries for good: a shape goes with the last that has it."""
-        dropped = self._remove(self._rows(which, *values))
-        one = "where root = ? and operation = ? and shape = ?"
-        for root, operation, shape in {(one.root, one.operation, one.condition.shape) for one in dropped}:
-            named = root, operation, _encode(shape)
-            if self._execute(f"delete from shapes {one} and held = 0", *named).rowcount:  # noqa: S608
-                self._shapes(self._seen, root, operation).pop(shape, None)
-        return dropped
+    def _drop(self, change: _Change, rows: Sequence[_Row]) -> list[Entry]:
+        """Let nobody find these entries any more."""
+        numbers = [(change.name, row.number) for row in rows]
+        self._file.connection().executemany("insert into gone values (?, ?)", numbers)
+        change.gone_count += len(rows)
+        return self._lost(change, rows)
 
-    def _counted(self, what: bytes, statement: str, *values: bytes | int) -> int:
-        counts = self._still_seen().counts
-        if what not in counts:
-            if len(counts) >= _MOST_COUNTED:
-                counts.clear()
-            (counts[what],) = self._execute(statement, *values).fetchone()
-        return counts[what]
-
-    def _rows(self, which: str, *values: Any) -> list[_Row]:
-        statement = f"select number, id, place, root, used, tags, entry from entries {which}"  # noqa: S608 - all are literals
-        return list(map(_Row._make, self._execute(statement, *values)))
-
-    def _remove(self, rows: Sequence[_Row]) -> list[Entry]:
-        """Take entries out. Their tags go in the order of the index, so that neighbours go together."""
-        if not rows:
-            return []
-        tagged: list[tuple[bytes, int]] = []
-        for row in rows:
-            tags = _decode_tags(row.tags)
-            tagged += [(tag, row.number) for tag in tags]
-            self._seen.count(row.root, tags, -1)
-        connection = self._file.connection()
-        connection.executemany("delete from entries where number = ?", [row[:1] for row in rows])
-        connection.executemany("delete from tags where tag = ? and number = ?", sorted(tagged))
-        entries = [_entry(row.id, row.entry, row.place.hex()) for row in rows]
-        for entry in entries:
-            self._seen.lose(entry)
-        left = Counter((entry.root, entry.operation, entry.condition.shape) for entry in entries)
-        connection.executemany(
-            "update shapes set held = held - ? where root = ? and operation = ? and shape = ?",
-            [(count, root, operation, _encode(shape)) for (root, operation, shape), count in left.items()],
-        )
+    def _lost(self, change: _Change, rows: Sequence[_Row]) -> list[Entry]:
+        entries = [_entry(row.place, row.id, row.entry) for row in rows]
+        for row, entry in zip(rows, entries, strict=True):
+            change.note(entry, _decode_tags(row.tags), -1)
         return entries
 
-    def _still_seen(self, *, is_to_be_there: bool = False) -> _Seen:
-        """What was seen of the file: nothing, when another process has written to it since, or it is another one."""
+    def _trim(self, change: _Change, capacity: int) -> list[Entry]:
+        """Take out what was not used for the longest time. What has gone is not to pile up before it."""
+        self._write_uses(len(self._noted))
+        first = "select number from entries where root = ? order by used limit ?"
+        gone = f"select number from gone where root = ? and number in ({first})"
+        self._take_out(change, gone, change.name, change.name, _TRIMMED_BEFORE)
+        which = f"where root = ? and {_THERE} order by used limit ?"
+        rows = self._rows(which, change.name, change.held_count - capacity)
+        for row in rows:
+            self._take_out(change, "?", row.number)
+        return self._lost(change, rows)
+
+    def _take_out(self, change: _Change, which: str, *values: Any) -> None:
+        """Take entries out of the file. Their tags go in the order of the index, so that neighbours go together."""
+        statement = f"select number, tags from entries where number in ({which})"
+        rows = self._execute(statement, *values).fetchall()
+        connection, numbers = self._file.connection(), [(number,) for number, _ in rows]
+        tagged = sorted([(tag, number) for number, tags in rows for tag in _decode_tags(tags)])
+        connection.executemany("delete from tags where tag = ? and number = ?", tagged)
+        connection.executemany("delete from entries where number = ?", numbers)
+        gone = [(change.name, *number) for number in numbers]
+        count = connection.executemany("delete from gone where root = ? and number = ?", gone).rowcount
+        change.gone_count -= count
+
+    def _put_down_shapes(self, change: _Change) -> None:
+        """How many there are of each shape that has become more or less. A shape goes with the last that has it."""
+        one = "where root = ? and operation = ? and shape = ?"
+        for (operation, shape), count in change.by_shape.items():
+            shapes = self._shapes(change.of, change.root, operation)
+            named = change.root, operation, _encode(shape)
+            if count > 0:
+                self._execute(_MORE, *named, count)
+                if shape not in shapes:
+                    shapes[shape] = ByShape(shape)
+                    change.are_shapes_moved = True
+            elif count < 0:
+                self._execute(f"update shapes set held = held + ? {one}", count, *named)
+                if self._execute(f"delete from shapes {one} and held <= 0", *named).rowcount:
+                    shapes.pop(shape, None)
+                    change.are_shapes_moved = True
+
+    def _counted(self, of: OfRoot, root: Root, tag: bytes) -> int:
+        """How many entries bear a tag. Where that is not written down, one counts with the first of its tags that are below this one."""
+        if len(tag) <= _MOST_TALLIED:
+            tallies = of.tallied()
+            if tag in tallies or UNTALLIED not in tallies:
+                return tallies.get(tag, 0)
+        if tag not in of.counts:
+            if len(of.counts) >= _MOST_COUNTED:
+                of.counts.clear()
+            there = "not exists (select 1 from gone where root = ? and gone.number = tags.number)"
+            statement = f"select count(*) from tags where tag between ? and ? and shared < ? and {there}"
+            values = *_span(tag), len(tag), _path(root, "")
+            (of.counts[tag],) = self._execute(statement, *values).fetchone()
+        return of.counts[tag]
+
+    def _rows(self, which: str, *values: Any) -> list[_Row]:
+        statement = f"select number, id, place, used, tags, entry from entries {which}"
+        return list(map(_Row._make, self._execute(statement, *values)))
+
+    def _still_seen(self, *, is_to_be_there: bool = False) -> Seen:
+        """What was seen of the file that is there. Of a root it is still so if it was looked at in this version (`_of`)."""
         connection, seen = self._file.connection(is_to_be_there=is_to_be_there), self._seen
         if connection is not seen.connection:
-            seen = _Seen(connection, connection.cursor())
-        (version,) = seen.cursor.execute("pragma data_version").fetchone()
-        if version != seen.version:
-            seen = self._seen = _Seen(connection, seen.cursor, version)
+            seen = self._seen = Seen(connection, connection.cursor())
+        (seen.version,) = seen.cursor.execute("pragma data_version").fetchone()
         return seen
 
-    def _known(self, seen: _Seen, root: Root) -> Known:
-        known = seen.known.get(root)
-        if known is None:
-            row = self._execute("select knowledge, revision from roots where root = ?", root).fetchone()
-            known = Known(_decode_knowledge(row[0]), row[1]) if row else Known(Knowledge(), 0)
-            seen.known[root] = known
-        return known
+    def _of(self, seen: Seen, root: Root) -> OfRoot:
+        of = seen.roots.get(root)
+        if of is None:
+            of = seen.roots[root] = OfRoot()
+        if of.version != seen.version:
+            found = self._execute(_ROOT, root).fetchone()
+            row = Row(*found) if found else Row()
+            knowledge = of.known.knowledge
+            if not of.is_still(row):
+                there = self._execute("select knowledge from knowledge where root = ?", root).fetchone()
+                knowledge = _decode_knowledge(there[0]) if there else Knowledge()
+            of.known, of.version = Known(knowledge, row.revision), seen.version
+        return of
 
-    def _shapes(self, seen: _Seen, root: Root, operation: str) -> _Shapes:
-        shapes = seen.shapes.get((root, operation))
+    def _shapes(self, of: OfRoot, root: Root, operation: str) -> Shapes:
+        shapes = of.shapes.get(operation)
         if shapes is None:
             statement = "select shape from shapes where root = ? and operation = ?"
             found = [_decode_shape(shape) for (shape,) in self._execute(statement, root, operation)]
-            shapes = seen.shapes[root, operation] = {shape: ByShape(shape) for shape in found}
+            shapes = of.shapes[operation] = {shape: ByShape(shape) for shape in found}
         return shapes
 
     def _write_uses(self, count: int) -> None:
         """Write down uses that were noted. Others may note more meanwhile, and one that is lost does no harm."""
-        noted = [(id, self._noted.pop(id)) for id in list(islice(self._noted, count))]
-        rows = [(used, bytes.fromhex(id), used) for id, used in noted]
-        self._file.connection().executemany("update entries set used = ? where id = ? and used < ?", rows)
+        noted = {bytes.fromhex(id): self._noted.pop(id) for id in list(islice(self._noted, count))}
+        rows = [(used, self._placed_at(id.hex()), id, used) for id, used in noted.items()]
+        if any(place is None for _, place, _, _ in rows):  # nobody here has looked at it before
+            there = self._execute("select id, place from entries")
+            places = {id: place for id, place in there if id in noted}
+            rows = [(used, places.get(id), id, used) for id, used in noted.items()]
+        statement = "update entries set used = ? where place = ? and id = ? and used < ?"
+        self._file.connection().executemany(statement, rows)
+
+    def _by_id(self, id: str) -> tuple[Any, ...]:
+        """Where an entry is. It is looked for everywhere if nobody here has looked at it before."""
+        place = self._placed_at(id)
+        if place is None:
+            return "where id = ?", bytes.fromhex(id)
+        return "where place = ? and id = ?", place, bytes.fromhex(id)
+
+    def _placed_at(self, id: str) -> bytes | None:
+        return self._placed.get(id) or self._placed_before.get(id)
+
+    def _place(self, id: str, place: bytes) -> None:
+        if len(self._placed) >= _MOST_PLACED:
+            self._placed_before, self._placed = self._placed, {}
+        self._placed[id] = place
 
     def _now(self) -> int:
         """When something is used: the time, but later than all that was used before it."""
@@ -396,18 +469,17 @@ class SqliteStore:
     def _execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
         return self._file.connection().execute(statement, values)
 
+    def _entry(self, place: bytes, id: bytes, encoded: bytes) -> Entry:
+        entry = _entry(place, id, encoded)
+        self._place(entry.id, place)
+        return entry
 
-def _entry(id: bytes, encoded: bytes, place: str | None = None) -> Entry:
+
+def _entry(place: bytes, id: bytes, encoded: bytes) -> Entry:
     entry = _decode_entry(encoded)
-    vars(entry)["id"] = id.hex()  # it is asked for next, and costs three digests
-    if place is not None:
-        vars(entry)["place"] = place
+    # they are asked for next, and cost three digests
+    vars(entry)["id"], vars(entry)["place"] = id.hex(), place.hex()
     return entry
-
-
-def _found(id: bytes, encoded: bytes) -> Found:
-    entry = _entry(id, encoded)
-    return Found(entry, watched_by(entry))
 
 
 @lru_cache(maxsize=4096)

@@ -108,10 +108,9 @@ def what_moved(
     if not is_latest:
         if is_doubted or (said is None and contract.state_tag not in (None, knowledge.state_tag)):
             return Untold(parts)
-        if said is not None and any(
-            _version_of(part, said) in knowledge.superseded.get(part, ()) for part in parts
-        ):
-            return Returned(parts)
+        for part in parts:
+            if _version_of(part, said) in knowledge.superseded.get(part, ()):
+                return Returned(parts)
     if not parts:
         return Unmoved()
     return MovedOn(parts) if any(parts.values()) else New(parts)
@@ -124,7 +123,9 @@ def parts_of(versions: Versions | None) -> dict[str, str]:
     return {**versions.tables} if versions.rules is None else {**versions.tables, RULES: versions.rules}
 
 
-def _version_of(part: str, versions: Versions) -> str | None:
+def _version_of(part: str, versions: Versions | None) -> str | None:
+    if versions is None:
+        return None
     return versions.rules if part == RULES else versions.tables.get(part)
 
 
@@ -135,7 +136,8 @@ def _moved_parts(known: Versions, said: Versions) -> dict[str, str | None]:
     moved: dict[str, str | None] = {
         table: version for table, version in old.items() if new.get(table) != version
     }
-    moved |= dict.fromkeys(table for table in new if table not in old)
+    if old.keys() != new.keys():
+        moved |= dict.fromkeys(table for table in new if table not in old)
     if said.rules not in (None, known.rules):
         moved[RULES] = known.rules
     return moved
@@ -231,11 +233,13 @@ class Word:
                 pass
             case _:
                 assert_never(movement)
-        said = parts_of(state or contract.versions)
+        said = state or contract.versions
         since = self._worth_asking(movement, () if is_latest else contract.suggestions)
         changes = yield from self._changes(since)
         if is_latest:
-            is_as_it_stands = all(change.version == said.get(part) for part, change in changes.items())
+            is_as_it_stands = all(
+                change.version == _version_of(part, said) for part, change in changes.items()
+            )
             return Told(contract, movement, state, changes if is_as_it_stands else {})
         late = yield from self._late(since, changes, said)
         return Told(contract, movement, state, changes, late)
@@ -254,14 +258,16 @@ class Word:
         self,
         since: Mapping[str, str],
         changes: Mapping[str, TableChanges | RulesChanges],
-        said: Mapping[str, str],
+        said: Versions | None,
     ) -> Steps[frozenset[str]]:
         """The parts that have not moved by the server's answer, and of which it knows the version in the response from before."""
-        denied = {
-            part: said[part]
-            for part, change in changes.items()
-            if part in said and change.version == since[part]
-        }
+        denied = {}
+        for part, change in changes.items():
+            version = _version_of(part, said)
+            if version is not None and change.version == since[part]:
+                denied[part] = version
+        if not denied:  # as mostly
+            return frozenset()
         passed = yield from self._changes(denied)
         return frozenset(part for part, one in passed.items() if one.known and one.version == since[part])
 
@@ -353,15 +359,15 @@ def dispose(knowledge: Knowledge, told: Told, strategy: Strategy) -> Disposal:
     - nothing is learned from a response that might be older than one that was not dealt with.
     """
     said = told.state or told.contract.versions
-    new = parts_of(said)
     is_state_unknown = isinstance(told.movement, Untold) and told.state is None
     moved = knowledge.versions.tables if is_state_unknown and said is None else told.movement.parts
     after = _After(knowledge)
     disposal = Disposal(knowledge, is_teaching=not is_state_unknown)
     for part, old in moved.items():
         change = told.changes.get(part)
-        now = _version_now(part, old, new.get(part), change, told, after)
-        after.set(part, now, old, new.get(part))
+        new = _version_of(part, said)
+        now = _version_now(part, old, new, change, told, after)
+        after.set(part, now, old, new)
         if old not in (None, now):
             forgetting = strategy.forgets(part, None if now is None or change is None else _moved(change))
             disposal.dropped |= forgetting.tags

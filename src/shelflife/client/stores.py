@@ -1,6 +1,6 @@
 """Where entries live. A store knows nothing of freshness: it finds by place, drops by tag, and does both whole."""
 
-import secrets
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
@@ -28,7 +28,7 @@ class Known(NamedTuple):
 
 def revision_after(revision: int) -> int:
     """The revision that a write leads to: higher, and drawn, so that two that follow the same one differ. It has 62 bits."""
-    return ((revision >> _DRAWN_BITS) + 1 << _DRAWN_BITS) | secrets.randbits(_DRAWN_BITS)
+    return ((revision >> _DRAWN_BITS) + 1 << _DRAWN_BITS) | int.from_bytes(os.urandom(4), "big") >> 1
 
 
 class Filed(NamedTuple):

@@ -198,8 +198,7 @@ class Telling(Locking):
         told = list(events)
         if not told:
             return told
-        for event in told:
-            self._count(event)
+        self._count(told)
         self._counting.write_if_due()
         is_logged = _log.isEnabledFor(logging.DEBUG)
         for event in told:
@@ -283,24 +282,37 @@ class Telling(Locking):
             evictions={reason.name.lower(): count for reason, count in sorted(evictions.items())},
         )
 
-    def _count(self, event: Event) -> None:
-        """Count an event, and keep in mind what is gone."""
-        count, root = self.count, _root_of(event)
-        if isinstance(event, Evicted):
-            count(root, _evicted(event.reason))
-            if event.reason.is_invalidation:
-                with self._lock:
+    def _count(self, told: Iterable[Event]) -> None:
+        """Count events, and keep in mind what is gone. Of those that left for the same reason there may be thousands."""
+        counted: list[tuple[Root, str, int]] = []
+        root, reason, left_count = "", Reason.CAPACITY, 0
+        with self._lock:
+            for event in told:
+                if not isinstance(event, Evicted):
+                    counted += self._count_one(event)
+                    continue
+                entry = event.entry
+                if event.reason is not reason or entry.root != root:
+                    counted.append((root, _evicted(reason), left_count))
+                    root, reason, left_count = entry.root, event.reason, 0
+                left_count += 1
+                if reason.is_invalidation:
                     gone = self._gone[root]
-                    gone[event.entry.slot] = event.entry.parameters
+                    gone[entry.slot] = entry.parameters
                     if len(gone) > _MOST_GONE:
                         gone.popitem(last=False)
-            return
-        count(root, type(event).__name__.lower(), getattr(event, "count", 1))
+        counted.append((root, _evicted(reason), left_count))
+        for of, what, count in counted:
+            if count:
+                self.count(of, what, count)
+
+    def _count_one(self, event: Event) -> Iterator[tuple[Root, str, int]]:
+        root = _root_of(event)
+        yield root, type(event).__name__.lower(), getattr(event, "count", 1)
         if isinstance(event, Stored):
-            with self._lock:
-                before = self._gone[root].pop(event.entry.slot, None)
+            before = self._gone[root].pop(event.entry.slot, None)
             if before is not None:
-                count(root, "needless" if before == event.entry.parameters else "confirmed")
+                yield root, "needless" if before == event.entry.parameters else "confirmed", 1
 
 
 def _evicted(reason: Reason) -> str:

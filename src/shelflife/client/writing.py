@@ -188,7 +188,9 @@ class Writing:
         left_out: list[Event] = [Ignored(root, why) for why in taught.left_out]
         lessons, outrun = taught.known, self._untaken(root, taught, disposal)
         revision = self._strategy.revises(lessons, lambda tag: self._staying(root, tag, disposal))
-        drop, drop_ids = disposal.dropped, {**revision.dropped, **_unconfirmed(checked, lessons)}
+        drop, drop_ids = disposal.dropped, revision.dropped
+        if checked:
+            drop_ids = {**drop_ids, **_unconfirmed(checked, lessons)}
         unsure = self._unsure(root, disposal)
         put = [*map(_as_suspect, unsure), *outrun, *revision.put, *lessons]
         if disposal.knowledge == known.knowledge and not (drop or drop_ids or put):
@@ -205,20 +207,21 @@ class Writing:
         if written is None:
             return None
         self._telling.store_works("write")
-        left = departures(written, {**drop, **drop_ids})
-        self._bound.note(root, sum(one.reason.is_invalidation for one in left))
+        left = departures(written, {**drop, **drop_ids} if drop_ids else drop)
+        if self._bound.most is not None:
+            self._bound.note(root, sum([one.reason.is_invalidation for one in left]))
         if disposal.knowledge.split_at is not None:
             self._shelf.confirm(root, lessons)
         alert = revision.alert or disposal.alert
-        return [
-            *left_out,
-            *([Alerted(root, alert)] if alert else []),
-            *left,
-            *self._suspicions(root, suspects, unsure, outrun, lessons),
-            *(Stored(entry) for entry in written.stored if not entry.is_suspect),
-            *self._restamps(root, disposal.kept, lessons),
-            *(Restamped(root, table, count) for table, count in Counter(revision.kept).items()),
-        ]
+        told: list[Event] = [*left_out, *([Alerted(root, alert)] if alert else []), *left]
+        if suspects or unsure or outrun:
+            told += self._suspicions(root, suspects, unsure, outrun, lessons)
+        told += [Stored(entry) for entry in written.stored if not entry.is_suspect]
+        if disposal.kept:
+            told += self._restamps(root, disposal.kept, lessons)
+        if revision.kept:
+            told += [Restamped(root, table, count) for table, count in Counter(revision.kept).items()]
+        return told
 
     def _suspicions(
         self,
@@ -265,10 +268,10 @@ class Writing:
 
     def _restamps(self, root: Root, kept: Sequence[str], lessons: Sequence[Entry]) -> Iterator[Restamped]:
         """How many entries outlive the movement; where they cannot be counted, all else that was done is told without."""
-        learned_count = Counter(table for entry in lessons for table in entry.grounds.tables)
+        learned = [table for entry in lessons for table in entry.grounds.tables]
         with suppress(StoreError):
             for table in dict.fromkeys(kept):
-                count = self._store.count(root, table_tag(table)) - learned_count[table]
+                count = self._store.count(root, table_tag(table)) - learned.count(table)
                 if count > 0:
                     yield Restamped(root, table, count)
 

@@ -3,7 +3,6 @@
 It goes where metadata can go (in MCP, `_meta`), and at the end of the text of an error, for clients that keep nothing else.
 """
 
-import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 from urllib.parse import parse_qsl, urlencode
@@ -74,6 +73,8 @@ class Trailed(NamedTuple):
         Texts are written by anybody, so only so much is tried: a long one must not hold up whoever reads it. Nor is a text believed that
         a precondition has failed: what was asked for would be done a second time.
         """
+        import json  # half a millisecond of every import of this package, for what few use
+
         at = len(text)
         for _ in range(_MOST_TRIED):
             at = text.rfind(_TRAILER, 0, at)

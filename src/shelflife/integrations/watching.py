@@ -293,7 +293,7 @@ class _Step:
 
     async def _refusal(self, request: Any) -> bytes | None:
         """The body of the response; None when it cannot be read."""
-        with self._patience.spent() as until:
+        with self._patience as until:
             async with self.calls.within(until):
                 with suppress(Exception):
                     request.extensions["timeout"] = self._timeouts(until)
@@ -304,7 +304,7 @@ class _Step:
         """What a server answers; None when it does not, whatever the transport raises then."""
         if not self._patience:
             return None
-        with self._patience.spent() as until:
+        with self._patience as until:
             async with self.calls.within(until):
                 with suppress(Exception):
                     request = _to_ask(self._request, question, self._timeouts(until))

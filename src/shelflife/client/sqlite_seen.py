@@ -1,0 +1,129 @@
+"""What a process has seen of a memory in a SQLite file, so as not to look again for what is still the same."""
+
+import sqlite3
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any, NamedTuple
+
+import msgspec
+
+from shelflife.client.entries import Entry, Knowledge, Shape
+from shelflife.client.finding import ByShape, Found
+from shelflife.client.stores import Known
+
+__all__ = ["UNTALLIED", "OfRoot", "Row", "Seen", "Shapes"]
+
+_MOST_LOOKS = 4_096
+_MOST_BYTES = 8 * 1024 * 1024
+"""What so many looks have found is kept as it was decoded, as long as it was no more than this in the file."""
+
+
+Shapes = dict[Shape, ByShape[Found]]
+
+
+class Row(NamedTuple):
+    """What stands in the file of a root as a whole: what the last write has left."""
+
+    revision: int = 0
+    knowledge_at: int = 0
+    """The revision at which what is known of the server was written; the same for the other two."""
+
+    shapes_at: int = 0
+    entries_at: int = 0
+    held_count: int = 0
+    gone_count: int = 0
+    """Entries that were dropped, and are still to be taken out."""
+
+    tallies: bytes = b"\x80"
+    """How many bear each broad tag."""
+
+
+UNTALLIED = b""
+"""Stands among the tallies for tags that are not there, though entries may bear them."""
+
+_MOST_TALLIES = 256
+_NOT_YET = Row()
+_encode_tallies = msgspec.msgpack.Encoder().encode
+_decode_tallies = msgspec.msgpack.Decoder(dict[bytes, int]).decode
+
+
+class OfRoot(msgspec.Struct):
+    """What was seen of one root."""
+
+    version: int = -1
+    """Of the file, when it was last looked whether this is still so."""
+
+    row: Row = _NOT_YET
+    known: Known = Known(Knowledge(), 0)
+    shapes: dict[str, Shapes] = {}
+    """By operation: all shapes that there are, each with what was found by it."""
+
+    counts: dict[bytes, int] = {}
+    """How many entries bear a tag that somebody has asked about."""
+
+    def lose(self, entry: Entry) -> None:
+        """An entry has come or gone: what was found at its place is so no longer."""
+        by_shape = self.shapes.get(entry.operation, {}).get(entry.condition.shape)
+        if by_shape is not None:
+            by_shape.by_key.pop(by_shape.key_of(entry), None)
+
+    def count(self, tags: Iterable[bytes], change: int) -> None:
+        """An entry with these tags, the broader ones among them, has come (1) or gone (-1)."""
+        counts = self.counts
+        for tag in tags:
+            if tag in counts:
+                counts[tag] += change
+
+    tallies: dict[bytes, int] | None = None
+    """The same of broad tags, as it is written down; None until somebody asks."""
+
+    def tallied(self) -> dict[bytes, int]:
+        """How many entries bear each broad tag; none where it is not there, unless there were too many (`UNTALLIED`)."""
+        if self.tallies is None:
+            self.tallies = _decode_tallies(self.row.tallies)
+        return self.tallies
+
+    def written_down(self) -> bytes:
+        """The same, for the file: without those of which there are none, and with those that were there first, if there are too many."""
+        tallies = {tag: count for tag, count in self.tallied().items() if count > 0}
+        if len(tallies) > _MOST_TALLIES:
+            tallies = dict(islice(tallies.items(), _MOST_TALLIES)) | {UNTALLIED: 1}
+        self.tallies = tallies
+        return _encode_tallies(tallies)
+
+    def is_still(self, row: Row) -> bool:
+        """Keep what was seen as far as the file still says the same; tells whether what is known of the server is among it."""
+        before, self.row = self.row, row
+        if before.shapes_at != row.shapes_at:
+            self.shapes = {}
+        if before.entries_at != row.entries_at:
+            self.counts, self.tallies = {}, None
+            for shapes in self.shapes.values():
+                for one in shapes.values():
+                    one.by_key = {}
+        return before.knowledge_at == row.knowledge_at
+
+
+class Seen(msgspec.Struct):
+    """What was seen through one connection."""
+
+    connection: sqlite3.Connection | None = None
+    cursor: Any = None
+    version: int = -1
+    """As long as the file is at this one, nobody else has written."""
+
+    roots: dict[str, OfRoot] = {}
+    look_count: int = 0
+    byte_count: int = 0
+
+    def keep(self, by_shape: ByShape[Found], key: bytes, found: tuple[Found, ...], byte_count: int) -> None:
+        """This is what there is at a key."""
+        self.look_count += 1
+        self.byte_count += byte_count
+        if self.look_count > _MOST_LOOKS or self.byte_count > _MOST_BYTES:
+            self.look_count = self.byte_count = 0
+            for root in self.roots.values():
+                for shapes in root.shapes.values():
+                    for one in shapes.values():
+                        one.by_key.clear()
+        by_shape.by_key[key] = found
