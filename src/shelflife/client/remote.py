@@ -25,11 +25,19 @@ from shelflife.client.stores import Known, StoreError, Write, Written, revision_
 from shelflife.contract.values import is_carried
 from shelflife.forks import Forked, mind_forks
 
-__all__ = ["LONGEST_CONNECTING_S", "LONGEST_VERB_S", "RemoteStore"]
+__all__ = ["LONGEST_VERB_S", "RemoteStore"]
 
-LONGEST_CONNECTING_S = 1.0
 LONGEST_VERB_S = 1.0
-"""So long at most an agent waits for one verb. When it has, the circuit opens."""
+"""So long at most an agent waits for one verb, all that it takes together. When it has, the circuit opens."""
+
+_LONGEST_PUT_S = 0.002
+"""A write that makes thousands of entries suspect is waited for so much longer for each."""
+
+_LONGEST_LIST_S = 10.0
+"""So long for all that bears a tag, which may be thousands."""
+
+_LONGEST_UNHURRIED_S = 3600.0
+"""So long for what no agent waits for. One that falls silent is still given up sooner."""
 
 _MOST_ROOTS = 1024
 _MOST_PLACES = 20_000
@@ -39,7 +47,6 @@ _LONGEST_UNASKED_S = 10.0
 """After this long a near copy is held to the engine: somebody may have emptied that by other means than ours, and no channel tells so."""
 
 _MOST_LOOKS = 64
-_MOST_COUNTED = 3
 _MOST_NOTED = 256
 
 _FAILURES = (
@@ -173,33 +180,37 @@ class RemoteStore(ABC, Forked):
         return sum(counts[tag] for tag in tags)
 
     def tagged(self, root: Root, *tags: str) -> list[Entry]:
-        return self._called("read", lambda: self._tagged(root, tags))
+        return self._called("read", lambda: self._tagged(root, tags), _LONGEST_LIST_S)
 
     def entries(self) -> Iterator[Entry]:
-        found = self._called("read", lambda: list(self._entries()))
+        found = self._called("read", lambda: list(self._entries()), _LONGEST_UNHURRIED_S)
         return iter(sorted(found, key=lambda entry: (entry.learned_at, entry.id)))
 
     def write(self, root: Root, revision: int, write: Write) -> Written | None:
-        write = write._replace(drop=tuple(write.drop), drop_ids=tuple(write.drop_ids))
+        write = write._replace(drop=tuple(write.drop), drop_ids=tuple(dict.fromkeys(write.drop_ids)))
         new_revision = revision_after(revision)
         seen = self._moment.seen.pop(root, None)
         with self._lock:
             kept = self._kept.pop(root, None)
             noted = tuple(self._noted.pop(root, ())) if write.put else ()
-        life = self._life
+        life, wanted = self._life, self._moment.wanted
         before = next((one for one in (seen, kept) if one is not None and one.revision == revision), Seen())
-        # What was counted last may be asked for again: how many it is now comes with the answer.
-        counted = [*dict.fromkeys((*write.counted, *[*before.counts][-_MOST_COUNTED:]))]
+        counted = write.counted if wanted is None else [*dict.fromkeys((*write.counted, *wanted.tags))]
         revisions = revision, new_revision
         # Unless it is known to have been carried out, nothing that was seen counts: a connection may end before the answer is here.
-        told = self._called("written", lambda: self._written(root, revisions, write, noted, counted))
+        writing = partial(self._written, root, revisions, write, noted, counted)
+        told = self._called("written", writing, LONGEST_VERB_S + _LONGEST_PUT_S * len(write.put))
         if told is None:
             return None
         written, counts = told
         put, left = [filed.entry for filed in write.put], [entry for entry, _ in written.dropped]
         left += written.trimmed
-        places, operations = {one.place for one in (*put, *left)}, {one.operation for one in left}
-        now = before.after(new_revision, write.knowledge, places, operations)
+        now = before.after(
+            new_revision,
+            write.knowledge,
+            {one.operation for one in left},
+            [one.place for one in (*put, *left)],
+        )
         now.add_shapes(put)
         now.counts.update(zip(counted, counts, strict=True))
         now.life, now.looked_at = life, time.monotonic()
@@ -209,7 +220,7 @@ class RemoteStore(ABC, Forked):
     def clear(self) -> None:
         """Remove the namespace, and all that is in it. For agents that use it, that is a store that has lost what was written."""
         self._circuit.close()  # it is not for an agent that waits
-        self._called("written", self._clear)
+        self._called("written", self._clear, _LONGEST_UNHURRIED_S)
         with self._lock:
             self._kept.clear()
             self._highest.clear()
@@ -345,11 +356,12 @@ class RemoteStore(ABC, Forked):
                 del self._kept[news.root]
                 return
             knowledge = _knowledge_in(news.knowledge)
-            self._kept[news.root] = seen.after(news.revision, knowledge, news.places, news.operations)
+            self._kept[news.root] = seen.after(news.revision, knowledge, news.operations, news.places)
 
-    def _called(self, done: str, verb: Callable[[], Outcome]) -> Outcome:
+    def _called(self, done: str, verb: Callable[[], Outcome], longest_s: float = LONGEST_VERB_S) -> Outcome:
         """Have the engine do something. Whatever it cannot do is a `StoreError`; that it does not answer opens the circuit."""
         let_in_at = self._circuit.check()
+        self._moment.until = let_in_at + longest_s
         try:
             outcome = verb()
         except self._all_failures as error:

@@ -141,17 +141,21 @@ class Seen:
                 self._finding.pop(entry.operation, None)
 
     def after(
-        self, revision: int, knowledge: Knowledge, places: Iterable[str], operations: Iterable[str]
+        self, revision: int, knowledge: Knowledge, operations: Iterable[str], places: Iterable[str]
     ) -> "Seen":
         """The same after a write that has changed what is at these places, and may have changed the shapes of these operations.
 
         It is another one, and shares nothing: whoever is in the middle of a moment goes on with this.
         """
         seen = Seen(revision, knowledge)
-        seen.shapes, seen.places = dict(self.shapes), dict(self.places)
-        seen.life, seen.looked_at = self.life, self.looked_at
+        seen.shapes, seen.life, seen.looked_at = dict(self.shapes), self.life, self.looked_at
         for operation in operations:
             seen.shapes.pop(operation, None)
+        if (
+            self.life is None
+        ):  # what is at places is asked for again, which takes less time than to copy what may be thousands
+            return seen
+        seen.places = dict(self.places)
         for operation, by_shape in dict(self._finding).items():
             if operation in seen.shapes:
                 seen._finding[operation] = tuple(map(_copied, by_shape))
@@ -177,6 +181,8 @@ class Moment(threading.local):
 
     depth = 0
     wanted: Wanted | None = None
+    until = 0.0
+    """When what is done just now is given up, by the monotonic clock."""
 
     def __init__(self) -> None:
         self.seen: dict[Root, Seen] = {}
