@@ -17,10 +17,10 @@ import msgspec
 
 from shelflife.client.asking import Fields
 from shelflife.client.circuit import Circuit
-from shelflife.client.entries import Entry, Knowledge, Root, Shape, is_below
+from shelflife.client.entries import Entry, Root, Shape, is_below
 from shelflife.client.finding import Found
-from shelflife.client.near import LONGEST_LAG_S, Channel, News
-from shelflife.client.seen import InMoment, Look, Moment, Seen, Told, Wanted, places_of
+from shelflife.client.near import Channel, News
+from shelflife.client.seen import InMoment, Look, Moment, Seen, Told, Wanted, knowledge_in, places_of
 from shelflife.client.stores import Known, StoreError, Write, Written, revision_after
 from shelflife.contract.values import is_carried
 from shelflife.forks import Forked, mind_forks
@@ -36,15 +36,9 @@ _LONGEST_PUT_S = 0.002
 _LONGEST_LIST_S = 10.0
 """So long for all that bears a tag, which may be thousands."""
 
-_LONGEST_UNHURRIED_S = 3600.0
-"""So long for what no agent waits for. One that falls silent is still given up sooner."""
-
 _MOST_ROOTS = 1024
 _MOST_PLACES = 20_000
 """Of one root: more are not kept at once."""
-
-_LONGEST_UNASKED_S = 10.0
-"""After this long a near copy is held to the engine: somebody may have emptied that by other means than ours, and no channel tells so."""
 
 _MOST_LOOKS = 64
 _MOST_NOTED = 256
@@ -61,8 +55,6 @@ _FAILURES = (
 """Of any engine, where somebody has edited what is there, or a text is not Unicode."""
 
 Outcome = TypeVar("Outcome")
-
-_decode_knowledge = msgspec.json.Decoder(Knowledge).decode
 
 
 class RemoteStore(ABC, Forked):
@@ -183,7 +175,7 @@ class RemoteStore(ABC, Forked):
         return self._called("read", lambda: self._tagged(root, tags), _LONGEST_LIST_S)
 
     def entries(self) -> Iterator[Entry]:
-        found = self._called("read", lambda: list(self._entries()), _LONGEST_UNHURRIED_S)
+        found = self._called("read", lambda: list(self._entries()))
         return iter(sorted(found, key=lambda entry: (entry.learned_at, entry.id)))
 
     def write(self, root: Root, revision: int, write: Write) -> Written | None:
@@ -220,7 +212,7 @@ class RemoteStore(ABC, Forked):
     def clear(self) -> None:
         """Remove the namespace, and all that is in it. For agents that use it, that is a store that has lost what was written."""
         self._circuit.close()  # it is not for an agent that waits
-        self._called("written", self._clear, _LONGEST_UNHURRIED_S)
+        self._called("written", self._clear)
         with self._lock:
             self._kept.clear()
             self._highest.clear()
@@ -291,34 +283,11 @@ class RemoteStore(ABC, Forked):
         return None if self._channel is None else self._channel.life
 
     def _is_near(self, seen: Seen) -> bool:
-        """Whether what is kept can be used without asking. It is asked for now and then all the same, for what no channel tells of."""
-        channel = self._channel
-        if channel is None:
-            return False
-        now = time.monotonic()
-        return (
-            seen.life is not None
-            and seen.life is channel.life
-            and now - channel.caught_up_at <= LONGEST_LAG_S
-            and now - seen.looked_at < _LONGEST_UNASKED_S
-        ) or self._begin_to_listen(channel)
+        """Whether what is kept can be used without asking."""
+        return self._channel is not None and self._channel.covers(seen.life, seen.looked_at)
 
-    def _begin_to_listen(self, channel: Channel) -> bool:
-        channel.listen()
-        return False
-
-    def _seen_by(self, look: Look, seen: Seen) -> Seen:
-        """What is seen after a look, by what was seen before."""
-        told = self._look(look)
-        if told.revision != look.revision:
-            seen = Seen(told.revision, _knowledge_in(told.knowledge))
-            seen.places.update(dict.fromkeys(look.held, ()))
-        seen.places.update(dict.fromkeys(look.missing, ()))
-        seen.places.update((place, tuple(entries)) for place, entries in told.entries.items())
-        if look.operation is not None and told.shapes is not None:
-            seen.shapes[look.operation] = told.shapes
-        seen.counts.update(zip(look.tags, told.counts, strict=True))
-        return seen
+    def _seen_by(self, look: Look, before: Seen) -> Seen:
+        return before.with_told(look, self._look(look))
 
     def _keep(self, root: Root, seen: Seen) -> None:
         """Keep what was seen, for this moment and for later ones.
@@ -355,7 +324,7 @@ class RemoteStore(ABC, Forked):
             if news.knowledge is None or seen.revision != news.before:
                 del self._kept[news.root]
                 return
-            knowledge = _knowledge_in(news.knowledge)
+            knowledge = knowledge_in(news.knowledge)
             self._kept[news.root] = seen.after(news.revision, knowledge, news.operations, news.places)
 
     def _called(self, done: str, verb: Callable[[], Outcome], longest_s: float = LONGEST_VERB_S) -> Outcome:
@@ -417,10 +386,6 @@ class RemoteStore(ABC, Forked):
 
     @abstractmethod
     def _disconnect(self) -> None: ...
-
-
-def _knowledge_in(encoded: bytes | None) -> Knowledge:
-    return _decode_knowledge(encoded) if encoded else Knowledge()
 
 
 def _in_one_line(error: Exception) -> str:

@@ -6,13 +6,33 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from typing import NamedTuple
 
+import msgspec
+
 from shelflife.client.asking import Fields
 from shelflife.client.entries import Entry, Knowledge, Root, Shape
 from shelflife.client.finding import ByShape, Found, holding, place_in, watched_by
-from shelflife.client.stores import Known
+from shelflife.client.stores import Filed, Known
 from shelflife.contract.values import is_carried
 
-__all__ = ["InMoment", "Look", "Moment", "PlacesBy", "Seen", "Told", "Wanted", "places_of"]
+__all__ = [
+    "Age",
+    "InMoment",
+    "Look",
+    "Moment",
+    "PlacesBy",
+    "Seen",
+    "Told",
+    "Wanted",
+    "entry_of",
+    "knowledge_in",
+    "places_of",
+    "stored_of",
+]
+
+Age = float | str
+"""When an entry was learned, as an engine tells: a number, or what somebody has written instead."""
+
+_decode_knowledge = msgspec.json.Decoder(Knowledge).decode
 
 PlacesBy = Callable[[Root, tuple[Shape, ...]], list[str]]
 """The places at which entries of a root with these shapes are looked for."""
@@ -132,6 +152,19 @@ class Seen:
             there += found
         return holding(there, request)
 
+    def with_told(self, look: Look, told: Told) -> "Seen":
+        """What is seen after a look: the same with more in it, or another where the root is at another revision."""
+        seen = self
+        if told.revision != look.revision:
+            seen = Seen(told.revision, knowledge_in(told.knowledge))
+            seen.places.update(dict.fromkeys(look.held, ()))
+        seen.places.update(dict.fromkeys(look.missing, ()))
+        seen.places.update((place, tuple(entries)) for place, entries in told.entries.items())
+        if look.operation is not None and told.shapes is not None:
+            seen.shapes[look.operation] = told.shapes
+        seen.counts.update(zip(look.tags, told.counts, strict=True))
+        return seen
+
     def add_shapes(self, entries: Iterable[Entry]) -> None:
         """These have come, and with them maybe shapes that were not there."""
         for entry in entries:
@@ -168,6 +201,36 @@ class Seen:
             if operation in seen._finding:
                 seen._finding[operation][number].by_key.pop(key, None)
         return seen
+
+
+def knowledge_in(encoded: bytes | None) -> Knowledge:
+    """What is known of a server, as an engine has it."""
+    return _decode_knowledge(encoded) if encoded else Knowledge()
+
+
+def entry_of(entry: Entry, age: Age, id: str, place: str, slot: str) -> Entry:
+    """An entry as an engine tells of it, with the texts of it that are asked for next, and cost a digest each.
+
+    Whoever has written an age that is no number has not said when it was learned: then it is older than all others.
+    """
+    learned_at = age if isinstance(age, float) and math.isfinite(age) else 0.0
+    if entry.learned_at != learned_at:
+        entry = msgspec.structs.replace(entry, learned_at=learned_at)
+    known = vars(entry)
+    known["id"], known["place"], known["slot"] = id, place, slot
+    return entry
+
+
+def stored_of(put: Sequence[Filed], before: Iterable[Entry | None]) -> list[Entry]:
+    """Those of what was put that were not there before, or had to be revalidated; with the age that they had."""
+    stored = []
+    for filed, was in zip(put, before, strict=True):
+        entry = filed.entry
+        if was is not None:
+            entry = msgspec.structs.replace(entry, learned_at=was.learned_at)
+        if was is None or entry.renews(was):
+            stored.append(entry)
+    return stored
 
 
 def _copied(by_shape: ByShape[Found]) -> ByShape[Found]:

@@ -14,7 +14,7 @@ import msgspec
 from shelflife.client.entries import Entry, Root, Shape
 from shelflife.client.near import Message, News
 from shelflife.client.remote import LONGEST_VERB_S, RemoteStore
-from shelflife.client.seen import Look, Told
+from shelflife.client.seen import Look, Told, entry_of, stored_of
 from shelflife.client.stores import Filed, StoreError, Write, Written
 from shelflife.client.valkey_connections import Connections, client_of
 from shelflife.client.valkey_scripts import CHECKING, FINDING, LOOKING, NOTING, WRITING, Script
@@ -50,11 +50,7 @@ class _Kept(NamedTuple):
     @property
     def entry(self) -> Entry:
         entry = _decode_entry(self.told) if isinstance(self.told, str) else self.told
-        if entry.learned_at != self.learned_at:
-            entry = msgspec.structs.replace(entry, learned_at=self.learned_at)
-        known = vars(entry)  # what is asked for next, and costs a digest each
-        known["id"], known["place"], known["slot"] = self.id, self.place, self.slot
-        return entry
+        return entry_of(entry, self.learned_at, self.id, self.place, self.slot)
 
 
 _Looked = tuple[str, str | Literal[False], list[str] | Literal[False], list[int], list[list[_Kept]]]
@@ -194,14 +190,8 @@ class ValkeyStore(RemoteStore):
             first = end
         left += [(entry, entry.id) for entry in gone[first : ends[-1]]]
         left += [(entry, "") for entry in gone[ends[-1] :]]
-        written = Written(left, [told.entry for told in trimmed], [])
-        for filed, before in zip(write.put, old, strict=True):
-            entry = filed.entry
-            if before is not None:
-                entry = msgspec.structs.replace(entry, learned_at=before.learned_at)
-            if before is None or entry.renews(before.entry):
-                written.stored.append(entry)
-        return written, counts
+        stored = stored_of(write.put, [None if before is None else before.entry for before in old])
+        return Written(left, [told.entry for told in trimmed], stored), counts
 
     def _tagged(self, root: Root, tags: Sequence[str]) -> list[Entry]:
         found = _decode_all(self._run(FINDING, root, *map(_tag, tags)))
