@@ -201,7 +201,7 @@ class RemoteStore(ABC, Forked):
             new_revision,
             write.knowledge,
             {one.operation for one in left},
-            [one.place for one in (*put, *left)],
+            (one.place for one in (*put, *left)),
         )
         now.add_shapes(put)
         now.counts.update(zip(counted, counts, strict=True))

@@ -1,9 +1,9 @@
 """What was seen in an engine on another machine: of a root at one revision, and by a thread in one moment."""
 
-import math
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
+from math import inf, isfinite
 from typing import NamedTuple
 
 import msgspec
@@ -112,7 +112,7 @@ class Seen:
         self.counts: dict[str, int] = {}
         self.life: object | None = None
         """That of the channel when it was last looked at in the engine, and not when it is kept: what came in between was not heard of."""
-        self.looked_at = -math.inf
+        self.looked_at = -inf
         self._finding: dict[str, tuple[ByShape[Found], ...]] = {}
         """By operation: what is at some of these places, by what requests say."""
         self._keys: dict[str, tuple[str, int, bytes]] = {}
@@ -213,11 +213,13 @@ def entry_of(entry: Entry, age: Age, id: str, place: str, slot: str) -> Entry:
 
     Whoever has written an age that is no number has not said when it was learned: then it is older than all others.
     """
-    learned_at = age if isinstance(age, float) and math.isfinite(age) else 0.0
-    if entry.learned_at != learned_at:
+    if age != entry.learned_at or not isfinite(age):
+        learned_at = age if isinstance(age, float) and isfinite(age) else 0.0
         entry = msgspec.structs.replace(entry, learned_at=learned_at)
-    known = vars(entry)
-    known["id"], known["place"], known["slot"] = id, place, slot
+    known = entry.__dict__
+    known["id"] = id
+    known["place"] = place
+    known["slot"] = slot
     return entry
 
 

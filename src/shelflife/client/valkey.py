@@ -47,11 +47,6 @@ class _Kept(NamedTuple):
     told: Entry | str
     """As JSON where MessagePack cannot carry it, which has no number of more than 64 bits."""
 
-    @property
-    def entry(self) -> Entry:
-        entry = _decode_entry(self.told) if isinstance(self.told, str) else self.told
-        return entry_of(entry, self.learned_at, self.id, self.place, self.slot)
-
 
 _Looked = tuple[str, str | Literal[False], list[str] | Literal[False], list[int], list[list[_Kept]]]
 _Written = tuple[list[int], list[int], list[_Kept], list[_Kept], list[_Kept | None]]
@@ -155,7 +150,7 @@ class ValkeyStore(RemoteStore):
             int(revision),
             None if knowledge is False else knowledge.encode(),
             None if shapes is False else tuple(map(_decode_shape, sorted(shapes))),
-            {place: [one.entry for one in filed] for place, filed in zip(places, found, strict=False)},
+            {place: [_entry(*one) for one in filed] for place, filed in zip(places, found, strict=False)},
             counted,
         )
 
@@ -183,25 +178,25 @@ class ValkeyStore(RemoteStore):
         if told is None:
             return None
         ends, counts, dropped, trimmed, old = _decode_written(told)
-        gone, first = [one.entry for one in dropped], 0
+        gone, first = [_entry(*one) for one in dropped], 0
         left: list[tuple[Entry, str]] = []
         for tag, end in zip(write.drop, ends, strict=False):
             left += [(entry, tag) for entry in gone[first:end]]
             first = end
         left += [(entry, entry.id) for entry in gone[first : ends[-1]]]
         left += [(entry, "") for entry in gone[ends[-1] :]]
-        stored = stored_of(write.put, [None if before is None else before.entry for before in old])
-        return Written(left, [told.entry for told in trimmed], stored), counts
+        stored = stored_of(write.put, [None if one is None else _entry(*one) for one in old])
+        return Written(left, [_entry(*one) for one in trimmed], stored), counts
 
     def _tagged(self, root: Root, tags: Sequence[str]) -> list[Entry]:
         found = _decode_all(self._run(FINDING, root, *map(_tag, tags)))
-        return [told.entry for told in found]
+        return [_entry(*one) for one in found]
 
     def _entries(self) -> Iterator[Entry]:
         self._check()
         for root in sorted(self._client.smembers(self._roots)):
             found = self._client.hscan_iter(f"{self._prefix(root.decode())}entries", count=1000)
-            yield from (_decode_one(filed).entry for _, filed in found)
+            yield from (_entry(*_decode_one(filed)) for _, filed in found)
 
     def _note(self, root: Root, used: Sequence[str]) -> None:
         self._run(NOTING, root, *used)
@@ -267,6 +262,10 @@ class _Subscription:
 
 def _news_in(message: Any) -> News:
     return News.from_message(msgspec.msgpack.decode(message["data"], type=Message))
+
+
+def _entry(learned_at: float, id: str, place: str, slot: str, kind: str, told: Entry | str) -> Entry:
+    return entry_of(_decode_entry(told) if isinstance(told, str) else told, learned_at, id, place, slot)
 
 
 def _packed_entry(filed: Filed) -> tuple[bytes, bytes]:
