@@ -20,6 +20,8 @@ class Proxy:
         self.is_silent = False
         """Whether it takes everything, and hands nothing on. What was sent meanwhile is lost, and its connection with it."""
         self.delay_s = 0.0
+        self.drip_s = 0.0
+        """What the engine says is handed on byte by byte, with so long a pause after each."""
         self.carried_count = 0
         """How much it has handed on."""
         self._open = set()
@@ -82,10 +84,17 @@ class Proxy:
                         elif not was_silent:
                             if self.delay_s:
                                 time.sleep(self.delay_s)
-                            others[one].sendall(part)
+                            self._hand_on(part, others[one], is_answer=one is server)
                             self.carried_count += 1
             finally:
                 self._open -= {client, server}
+
+    def _hand_on(self, part, to, *, is_answer):
+        while is_answer and self.drip_s and part and not self._is_over:
+            to.sendall(part[:1])
+            part = part[1:]
+            time.sleep(self.drip_s)
+        to.sendall(part)
 
 
 def _place_of(address):

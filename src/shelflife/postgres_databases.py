@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import msgspec
@@ -24,7 +24,9 @@ from shelflife.sqlite_files import Kind
 
 with needing("postgres"):
     import psycopg
+    from psycopg import generators
     from psycopg.conninfo import conninfo_to_dict
+    from psycopg.errors import error_from_result
 
 __all__ = ["Connection", "Database"]
 
@@ -46,13 +48,17 @@ _SETTINGS: dict[str, Any] = {
     "tcp_user_timeout": 5000,
     "target_session_attrs": "read-write",
     "application_name": "shelflife",
+    "client_encoding": "UTF8",
 }
 """Unless the URL says otherwise. Of several hosts, the one counts that can be written to."""
 
+_HAS_ROWS = psycopg.pq.ExecStatus.TUPLES_OK
 _IN_NO_TRANSACTION = psycopg.pq.TransactionStatus.IDLE
 _AT_WORK = psycopg.pq.TransactionStatus.ACTIVE
 _UNKNOWN = psycopg.pq.TransactionStatus.UNKNOWN
 _log = logging.getLogger("shelflife")
+
+Outcome = TypeVar("Outcome")
 
 _orphans: list[Any] = []
 """Connections of the parent, in a child: they are kept so that nothing ever ends them."""
@@ -62,6 +68,8 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
     """A connection whose statements have `?` where a value goes, as SQLite's do."""
 
     longest_silence_s = 3.0
+    until: float | None = None
+    """When all that is done just now is given up, by the monotonic clock; None where only silence counts."""
 
     def execute(  # type: ignore[override]
         self, statement: str, values: Sequence[Any] = ()
@@ -82,9 +90,20 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
             with self.cursor() as cursor:
                 cursor.executemany(_translated(statement), some)
 
+    def told(self, statement: str, values: Sequence[str | bytes | None]) -> list[tuple[Any, ...]]:
+        """What a statement gives, both as PostgreSQL writes them: what the driver does for any type takes longer than the database does."""
+        written = [value.encode() if isinstance(value, str) else value for value in values]
+        with self.lock:
+            self.pgconn.send_query_params(statement.encode(), written)
+            result = self.wait(generators.execute(self.pgconn))[-1]
+        if result.status != _HAS_ROWS:
+            raise error_from_result(result)
+        columns = range(result.nfields)
+        return [tuple(result.get_value(row, column) for column in columns) for row in range(result.ntuples)]
+
     def wait(self, gen: Any, *times: Any, **bounds: Any) -> Any:
         """Wait for the database, but not for ever."""
-        return super().wait(_unless_silent(gen, self.longest_silence_s), *times, **bounds)
+        return super().wait(_bounded(gen, self.longest_silence_s, self.until), *times, **bounds)
 
 
 def _translated(statement: str) -> bytes:
@@ -97,17 +116,20 @@ def _is_lost(connection: Connection, error: BaseException) -> bool:
     return connection.closed or is_at_work or isinstance(error, TimeoutError)
 
 
-def _unless_silent(steps: Generator[Any, Any, Any], longest_s: float) -> Generator[Any, Any, Any]:
-    """The steps of a conversation, until nothing was heard or could be said for so long."""
-    heard_at = time.monotonic()
+def _bounded(
+    steps: Generator[Any, Any, Any], longest_silence_s: float, until: float | None
+) -> Generator[Any, Any, Any]:
+    """The steps of a conversation, until a moment; else until nothing was heard or could be said for so long."""
+    given_up_at = time.monotonic() + longest_silence_s if until is None else until
     try:
         wanted = next(steps)
         while True:
             ready = yield wanted
-            if ready:
-                heard_at = time.monotonic()
-            elif time.monotonic() - heard_at > longest_s:
-                raise TimeoutError(f"it has not answered for {longest_s:g} s")
+            if ready and until is None:
+                given_up_at = time.monotonic() + longest_silence_s
+            elif time.monotonic() > given_up_at:
+                how = f"for {longest_silence_s:g} s" if until is None else "in time"
+                raise TimeoutError(f"it has not answered {how}")
             wanted = steps.send(ready)
     except StopIteration as end:
         return end.value
@@ -169,19 +191,22 @@ class Database(Locking):
             self.end(connection)
 
     def once(
-        self, statement: str, values: Sequence[Any] = (), *, done: str = "read", longer_s: float = 0.0
+        self,
+        statement: str,
+        values: Sequence[str | bytes | None] = (),
+        *,
+        done: str = "read",
+        until: float | None = None,
     ) -> list[tuple[Any, ...]]:
         """What one statement gives, in one round trip. It is a transaction of its own, and names the schema where it names a table.
 
-        One that was given to a connection which had ended is given to another: so it must do no harm if it is carried out twice. One that
-        has much to do is waited for so much longer.
+        One that was given to a connection which had ended is given to another: so it must do no harm if it is carried out twice. What has
+        not come whole until a moment of the monotonic clock is given up, however much of it has.
         """
         with self._failing(done):
-            connection, cursor = self._first(statement, values, longer_s)
-            try:
-                return cursor.fetchall()
-            finally:
-                self._put_back(connection)
+            connection, told = self._first(lambda one: one.told(statement, values), until)
+            self._put_back(connection)
+            return told
 
     def listening(self, channel: str) -> Connection:
         """A connection of one's own that is told what is said on a channel. Whoever has it ends it."""
@@ -273,21 +298,22 @@ class Database(Locking):
 
     def _begun(self, begin: str) -> Connection:
         """A connection in a transaction."""
-        return self._first(begin)[0]
+        return self._first(lambda one: one.execute(begin))[0]
 
     def _first(
-        self, statement: str, values: Sequence[Any] = (), longer_s: float = 0.0
-    ) -> tuple[Connection, psycopg.Cursor[tuple[Any, ...]]]:
-        """A connection, and what a statement gives over it. That one was ended while it was idle is no reason to fail."""
-        if not self._free.acquire(timeout=self._longest_silence_s):
+        self, act: Callable[[Connection], Outcome], until: float | None = None
+    ) -> tuple[Connection, Outcome]:
+        """A connection, and what is done over it. That one was ended while it was idle is no reason to fail."""
+        longest_s = self._longest_silence_s if until is None else max(until - time.monotonic(), 0.0)
+        if not self._free.acquire(timeout=longest_s):
             raise TimeoutError(f"all {_MOST_CONNECTIONS} connections have been in use for too long")
         try:
             with self._lock:
                 idle = self._idle.pop() if self._idle else None
             if idle is not None:
                 try:
-                    idle.longest_silence_s = self._longest_silence_s + longer_s
-                    return idle, idle.execute(statement, values)
+                    idle.until = until
+                    return idle, act(idle)
                 except BaseException as error:
                     if not _is_lost(idle, error):
                         with self._lock:
@@ -296,10 +322,9 @@ class Database(Locking):
                     self._lose(idle)
                     if not isinstance(error, psycopg.OperationalError):
                         raise
-            connection = self._connected()
-            connection.longest_silence_s += longer_s
+            connection = self._connected(until)
             try:
-                return connection, connection.execute(statement, values)
+                return connection, act(connection)
             except BaseException:
                 self.end(connection)
                 raise
@@ -309,7 +334,7 @@ class Database(Locking):
 
     def _put_back(self, connection: Connection, *, is_lost: bool = False) -> None:
         """One that is lost, or left in the middle of something, is not used again."""
-        connection.longest_silence_s = self._longest_silence_s
+        connection.longest_silence_s, connection.until = self._longest_silence_s, None
         try:
             if not is_lost and connection.info.transaction_status != _IN_NO_TRANSACTION:
                 connection.execute("rollback")
@@ -337,9 +362,9 @@ class Database(Locking):
         with suppress(psycopg.Error, OSError):
             connection.close()
 
-    def _connected(self) -> Connection:
+    def _connected(self, until: float | None = None) -> Connection:
         connection = Connection.connect(**self._settings, autocommit=True, prepare_threshold=None)
-        connection.longest_silence_s = self._longest_silence_s
+        connection.longest_silence_s, connection.until = self._longest_silence_s, until
         with self._lock:
             self._opened.add(connection)
         try:

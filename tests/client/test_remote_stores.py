@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import math
+import struct
 import threading
 import time
 from contextlib import closing
@@ -13,7 +15,7 @@ import psycopg
 import pytest
 import redis
 
-from shelflife.client import Guard, InProcessStore, Memory, Reply, SqliteStore, StoreError, Write
+from shelflife.client import Guard, Memory, Reply, StoreError, Write
 from shelflife.client.asking import advanced_in_thread
 from shelflife.client.circuit import Circuit
 from shelflife.client.events import Evicted, Stored, StoreFailed
@@ -231,7 +233,7 @@ def test_room_is_for_each_root(where, opened):
 # --- when an engine does not answer
 
 
-@pytest.mark.parametrize("fault", ["silent", "cut off"])
+@pytest.mark.parametrize("fault", ["silent", "cut off", "dripping", "dripping when connected to"])
 def test_an_engine_that_is_away_holds_up_no_step_for_long_and_is_told_once(where, opened, fault):
     with Proxy(where) as proxy:
         memory, events = opened(proxy.url_of(where)), []
@@ -240,8 +242,12 @@ def test_an_engine_that_is_away_holds_up_no_step_for_long_and_is_told_once(where
         assert len(memory.recall("http://h", OPERATION, {})) == 1
         if fault == "silent":
             proxy.is_silent = True
-        else:
+        elif fault == "cut off":
             proxy.close_port()
+        else:
+            proxy.drip_s = LONGEST_VERB_S / 20
+        if fault == "dripping when connected to":
+            memory.store._disconnect()
         took = []
         for _ in range(20):
             begun_at = time.monotonic()
@@ -364,7 +370,7 @@ def test_another_format_is_refused(valkey_url, postgres_url):
         put(first, entry())
         with first._database.writing() as connection:
             connection.execute("update signs set format = 9")
-        with pytest.raises(StoreError, match="has format 9; this version of shelflife reads 2"):
+        with pytest.raises(StoreError, match="has format 9; this version of shelflife reads 3"):
             second.known(ORIGIN)
 
 
@@ -484,6 +490,39 @@ def test_garbage_in_an_engine_is_a_miss_and_a_warning_in_every_verb(where, opene
     assert memory.position("http://h") is None
 
 
+def set_age(where, id, age):
+    """Write an age where an engine has that of an entry."""
+    if where.startswith("redis"):
+        with closing(redis.Redis.from_url(where)) as client:
+            entries = f"shelflife:{{default {ORIGIN}}}:entries"
+            told = client.hget(entries, id)
+            client.hset(entries, id, told[:2] + struct.pack(">d", age) + told[10:])
+        return
+    with psycopg.connect(where.rpartition("&")[0], autocommit=True) as connection:
+        schema = where.rpartition("=")[2]
+        connection.execute(
+            f"update {schema}.entries set learned_at = %s where id = decode(%s, 'hex')", [age, id]
+        )
+
+
+@pytest.mark.parametrize("age", [math.nan, math.inf, -math.inf])
+def test_an_age_that_is_no_number_is_older_than_all_others(where, opened, age):
+    kept = [entry(plan, at=at) for plan, at in (("a", 7.0), ("b", 5.0), ("c", 6.0))]
+    put(opened(where).store, *kept)
+    spoiled = kept[0]
+    set_age(where, spoiled.id, age)
+    store = opened(where).store
+    (found,) = store.find(ORIGIN, spoiled.operation, {"plan": "a"})[1]
+    assert found.entry == entry("a", at=0.0)
+    there = store.at(ORIGIN, [one.place for one in reversed(kept)])
+    assert [one.learned_at for one in there] == [one.learned_at for one in store.entries()] == [0.0, 5.0, 6.0]
+    put(store, *kept)
+    known = store.known(ORIGIN)
+    assert store.write(ORIGIN, known.revision, Write(known.knowledge, drop_ids=[spoiled.id])).dropped == [
+        (entry("a", at=0.0), spoiled.id)
+    ]
+
+
 def test_names_of_any_length_are_kept(where, opened):
     memory = opened(where)
     for number in range(3):
@@ -508,53 +547,3 @@ def test_what_one_server_cannot_have_written_keeps_no_other_from_being_written(w
     with pytest.raises(StoreError, match="cannot be written"):
         put(store, bad, root=bad.root)
     assert put(store, entry("b")) is not None
-
-
-# --- where a memory lives
-
-
-def test_a_memory_says_where_it_lives_in_one_word(tmp_path, postgres_url, valkey_url, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    kinds = {
-        "memory.db": SqliteStore,
-        tmp_path / "memory.db": SqliteStore,
-        "sqlite:///memory.db": SqliteStore,
-        f"sqlite:///{tmp_path}/memory.db": SqliteStore,
-        postgres_url: PostgresStore,
-        postgres_url.replace("postgresql://", "postgres://"): PostgresStore,
-        valkey_url: ValkeyStore,
-        valkey_url.replace("redis://", "valkey://"): ValkeyStore,
-    }
-    for where, kind in kinds.items():
-        memory = Memory.at(where)
-        assert type(memory.store) is kind
-        memory.observe(said(rejection()))
-        assert len(memory.recall("http://h", OPERATION, {})) == 1
-        memory.close()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["memory.db", "memory.db-diary"]
-
-
-@pytest.mark.parametrize(
-    ("where", "settings", "why"),
-    [
-        ("mysql://host/db", {}, "mysql:// is not where a memory can be"),
-        ("sqlite://memory.db", {}, "sqlite:// is not where a memory can be"),
-        ("memory.db", {"near": True}, "a file has no namespaces, and is near already"),
-        ("memory.db", {"namespace": "ours"}, "a file has no namespaces"),
-        ("redis://:secret@host:port", {}, "the address of the memory cannot be read"),
-        ("postgresql://me:secret@[host/db", {}, "the address of the memory cannot be read"),
-        ("postgresql://me:a@secret@127.0.0.1:1/d", {}, "the address of the memory cannot be read"),
-        ("redis://me:12/secret@127.0.0.1:1/0", {}, "the address of the memory cannot be read"),
-    ],
-)
-def test_what_is_no_place_for_a_memory_is_told_in_one_sentence(where, settings, why):
-    with pytest.raises((ValueError, StoreError), match=why) as refusal:
-        Memory.at(where, **settings)
-    assert "secret" not in str(refusal.value)
-
-
-def test_a_memory_that_holds_nothing_open_can_be_closed():
-    memory = Memory(InProcessStore())
-    memory.close()
-    memory.observe(said(rejection()))
-    assert len(memory.recall("http://h", OPERATION, {})) == 1

@@ -17,6 +17,9 @@ _log = logging.getLogger("shelflife.memory")
 LONGEST_LAG_S = 1.0
 """A near cache that may be further behind than this is not used."""
 
+_LONGEST_UNASKED_S = 10.0
+"""After this long a near copy is held to the engine: somebody may have emptied that by other means than ours, and no channel tells so."""
+
 _PING_EVERY_S = 0.2
 _PAUSE_S = 1.0
 _MOST_ROOTS = 10_000
@@ -94,6 +97,22 @@ class Channel:
         thread = self._thread
         if thread is None or not thread.is_alive():  # nor is one that has stayed behind at a fork
             self._begin()
+
+    def covers(self, life: object | None, looked_at: float) -> bool:
+        """Whether what was looked at in this life, at that time, is as all that was heard of since has left it; else it begins to listen.
+
+        Now and then it is asked for all the same, for what no channel tells of.
+        """
+        now = time.monotonic()
+        if (
+            life is not None
+            and life is self.life
+            and now - self.caught_up_at <= LONGEST_LAG_S
+            and now - looked_at < _LONGEST_UNASKED_S
+        ):
+            return True
+        self.listen()
+        return False
 
     @property
     def is_fresh(self) -> bool:

@@ -5,8 +5,9 @@ that, and then finds another one. What these do is in `postgres_schema`.
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from typing import Any
 
 import msgspec
 
@@ -14,7 +15,7 @@ from shelflife.client.entries import Entry, Root, Shape
 from shelflife.client.near import Message, News
 from shelflife.client.postgres_schema import SCHEMA
 from shelflife.client.remote import LONGEST_VERB_S, RemoteStore
-from shelflife.client.seen import Look, Told
+from shelflife.client.seen import Age, Look, Told, entry_of, stored_of
 from shelflife.client.stores import Filed, StoreError, Write, Written
 from shelflife.extras import needing
 from shelflife.sqlite_files import Kind
@@ -26,23 +27,35 @@ with needing("postgres"):
 
 __all__ = ["PostgresStore"]
 
-_KIND = Kind("memory", StoreError, 0x5348_4C4D, 2, SCHEMA, begins_anew=True)
+_KIND = Kind("memory", StoreError, 0x5348_4C4D, 3, SCHEMA, begins_anew=True)
 """A fix that is lost with an older format costs one request."""
 
-_LOOK = "select * from {schema}.look(?, ?, ?, ?, ?, ?, ?, ?)"
-_WRITE = "select * from {schema}.write(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_TAGGED = "select id, learned_at, entry from {schema}.entries where tags && ?::bigint[]"
+_LOOK = "select {schema}.look($1, $2, $3, $4, $5, $6, $7, $8)"
+_WRITE = "select {schema}.write($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"
+_NOTE = "select {schema}.note($1, $2, $3)"
+_TAGGED = "select to_json(learned_at), told from {schema}.entries where tags && $1::bigint[]"
 _ALL = """
-select e.id, e.root, e.learned_at, e.entry from {schema}.entries e join {schema}.roots r on r.number = e.root
-where r.namespace = ? and (e.id, e.root) > (?, ?) order by e.id, e.root limit 1000
+select encode(e.id, 'hex'), e.root, to_json(e.learned_at), e.told
+from {schema}.entries e join {schema}.roots r on r.number = e.root
+where r.namespace = $1 and (e.id, e.root) > (decode($2, 'hex'), $3::bigint) order by e.id, e.root limit 1000
 """
-_LONGEST_PUT_S = 0.002
-"""A write that makes thousands of entries suspect is waited for so much longer for each."""
 
-_BYTES = r"\\x"
+_BYTES = r"\x"
+_LISTED_BYTES = r"\\x"
+
+_Kept = tuple[str, str, str, Entry]
+"""Of an entry: its id, its place, its slot, and what it is."""
+
+_Looked = tuple[int, str | None, list[str] | None, list[int], list[tuple[Age, _Kept]]]
+_Written = tuple[
+    list[tuple[list[int], Age, _Kept]], list[tuple[int, Age, _Kept]], list[tuple[Age, _Kept]], list[int]
+]
 
 _encode = msgspec.json.Encoder().encode
-_decode_entry = msgspec.json.Decoder(Entry).decode
+_decode_age = msgspec.json.Decoder(Age).decode
+_decode_kept = msgspec.json.Decoder(_Kept).decode
+_decode_looked = msgspec.json.Decoder(_Looked).decode
+_decode_written = msgspec.json.Decoder(_Written).decode
 _decode_shape = msgspec.json.Decoder(Shape).decode
 _decode_message = msgspec.json.Decoder(Message).decode
 
@@ -59,28 +72,34 @@ class PostgresStore(RemoteStore):
             schema="shelflife_memory",
             longest_silence_s=LONGEST_VERB_S,
         )
-        self._look_statement, self._write_statement, self._tagged_statement, self._all_statement = (
-            statement.format(schema=f'"{self._database.schema}"')
-            for statement in (_LOOK, _WRITE, _TAGGED, _ALL)
-        )
+        self._statements = {
+            statement: statement.format(schema=f'"{self._database.schema}"')
+            for statement in (_LOOK, _WRITE, _NOTE, _TAGGED, _ALL)
+        }
         super().__init__(self._database.name, namespace=namespace, near=near)
         of = hashlib.blake2b(f"{self._database.schema} {namespace}".encode(), digest_size=8)
         self._news = f"shelflife_{of.hexdigest()}"
 
+    def _once(self, statement: str, *values: str | bytes | None, done: str = "read") -> list[tuple[Any, ...]]:
+        return self._database.once(self._statements[statement], values, done=done, until=self._moment.until)
+
     def _look(self, look: Look) -> Told:
-        operation = look.operation
-        asked = self.namespace, look.root, look.revision, operation, look.lacks_shapes
-        places = _ids(look.missing), _ids(look.held)
-        rows = self._database.once(self._look_statement, (*asked, *places, self._tags(look.root, look.tags)))
-        if not rows:
+        operation, tags = look.operation, self._tags(look.root, look.tags)
+        asked = self.namespace, look.root, str(look.revision), operation, str(look.lacks_shapes)
+        ((told,),) = self._once(_LOOK, *asked, _ids(look.missing), _ids(look.held), tags)
+        if told is None:
             return Told(0, b"", () if operation is not None else None, {}, [0] * len(look.tags))
+        revision, knowledge, shapes, counts, found = _decode_looked(told)
         entries: dict[str, list[Entry]] = {}
-        for *_, id, place, learned_at, encoded in rows:
-            if id is not None:
-                entries.setdefault(place.hex(), []).append(_entry(id, learned_at, encoded, place.hex()))
-        now, knowledge, shapes, counts, *_ = rows[0]
-        decoded = None if shapes is None else tuple(_decode_shape(shape) for shape in shapes)
-        return Told(int(now), knowledge, decoded, entries, counts or ())
+        for age, kept in found:
+            entries.setdefault(kept[1], []).append(_entry(age, kept))
+        return Told(
+            revision,
+            None if knowledge is None else knowledge.encode(),
+            None if shapes is None else tuple(map(_decode_shape, shapes)),
+            entries,
+            counts,
+        )
 
     def _written(
         self,
@@ -90,42 +109,25 @@ class PostgresStore(RemoteStore):
         used: Sequence[str],
         counted: Sequence[str],
     ) -> tuple[Written, Sequence[int]] | None:
-        drop, drop_ids = tuple(write.drop), tuple(write.drop_ids)
-        values = (
-            *(self.namespace, root, *revisions, _encode(write.knowledge), _ids(used)),
-            *(
-                self._tags(root, drop),
-                _ids(drop_ids),
-                self._filed(root, write.put),
-                write.capacity,
-                self._tags(root, counted),
-                self._news,
-            ),
+        ((told,),) = self._once(
+            _WRITE,
+            *(self.namespace, root, *map(str, revisions), f"{_BYTES}{_encode(write.knowledge).hex()}"),
+            *(_ids(used), self._tags(root, write.drop), _ids(write.drop_ids), self._filed(root, write.put)),
+            *(None if write.capacity is None else str(write.capacity), self._tags(root, counted), self._news),
+            done="written",
         )
-        longer_s = _LONGEST_PUT_S * len(write.put)
-        rows = self._database.once(self._write_statement, values, done="written", longer_s=longer_s)
-        if not rows:
+        if told is None:
             return None
-        gone: dict[str, list[tuple[int, list[int], Entry]]] = {}
-        for what, number, id, place, tags, learned_at, encoded in rows[:-1]:
-            gone.setdefault(what, []).append((number, tags, _entry(id, learned_at, encoded, place.hex())))
-        names = {self.tag(root, tag): tag for tag in reversed(drop)}
-        order = [*reversed(names)]
-        dropped = [
-            (entry, next((names[tag] for tag in order if tag in tags), entry.id))
-            for _, tags, entry in gone.get("dropped", ())
-        ]
-        dropped += ((entry, "") for *_, entry in gone.get("replaced", ()))
-        before = {number: entry for number, _, entry in gone.get("before", ())}
-        stored = []
-        for number, filed in enumerate(write.put, start=1):
-            entry, was = filed.entry, before.get(number)
-            if was is not None:
-                entry = msgspec.structs.replace(entry, learned_at=was.learned_at)
-            if was is None or entry.renews(was):
-                stored.append(entry)
-        counts = rows[-1][4]
-        return Written(dropped, [entry for *_, entry in gone.get("trimmed", ())], stored), counts
+        gone, others, trimmed, counts = _decode_written(told)
+        names = {self.tag(root, tag): tag for tag in write.drop}
+        dropped = []
+        for tags, age, kept in gone:
+            reason = next((names[tag] for tag in names if tag in tags), kept[0])
+            dropped.append((_entry(age, kept), reason))
+        dropped += ((_entry(age, kept), "") for number, age, kept in others if not number)
+        before = {number: _entry(age, kept) for number, age, kept in others}
+        stored = stored_of(write.put, [before.get(number) for number, _ in enumerate(write.put, start=1)])
+        return Written(dropped, [_entry(age, kept) for age, kept in trimmed], stored), counts
 
     def _filed(self, root: Root, put: Sequence[Filed]) -> str:
         filed = []
@@ -135,35 +137,26 @@ class PostgresStore(RemoteStore):
                 _encode(entry.condition.shape).decode(),
                 sorted({self.tag(root, tag) for tag in one.tags}),
             )
-            kept = entry.learned_at, msgspec.Raw(_encode(entry))
+            kept = entry.learned_at, _encode((entry.id, entry.place, entry.slot, entry)).decode()
             filed.append((entry.id, entry.place, one.slot, entry.operation, shape, tags, *kept))
         return _encode(filed).decode()
 
-    def _tags(self, root: Root, tags: Sequence[str]) -> str:
+    def _tags(self, root: Root, tags: Iterable[str]) -> str:
         return f"{{{','.join(str(self.tag(root, tag)) for tag in tags)}}}"
 
     def _tagged(self, root: Root, tags: Sequence[str]) -> list[Entry]:
-        rows = self._database.once(self._tagged_statement, ([self.tag(root, tag) for tag in tags],))
-        return [_entry(*row) for row in rows]
+        rows = self._once(_TAGGED, self._tags(root, tags))
+        return [_entry(_decode_age(age), _decode_kept(kept)) for age, kept in rows]
 
     def _entries(self) -> Iterator[Entry]:
-        last: tuple[bytes, int] = (b"", 0)
-        while rows := self._database.once(self._all_statement, (self.namespace, *last)):
-            last = rows[-1][:2]
-            yield from (_entry(id, learned_at, encoded) for id, _, learned_at, encoded in rows)
+        last: tuple[bytes, bytes] = (b"", b"0")
+        while rows := self._database.once(self._statements[_ALL], (self.namespace, *last)):
+            for id, number, age, kept in rows:
+                last = id, number
+                yield _entry(_decode_age(age), _decode_kept(kept))
 
     def _note(self, root: Root, used: Sequence[str]) -> None:
-        with self._database.writing() as connection:
-            statement = (
-                "update roots set uses = uses + ? where namespace = ? and root = ? returning number, uses"
-            )
-            found = connection.execute(statement, (len(used), self.namespace, root)).fetchone()
-            if found is not None:
-                connection.execute(
-                    "update entries set used = ? + noted.number from unnest(?::bytea[]) with ordinality as noted (id, number)"
-                    " where root + 0 = ? and entries.id = noted.id",
-                    (found[1] - len(used), _ids(used), found[0]),
-                )
+        self._once(_NOTE, self.namespace, root, _ids(used), done="written")
 
     def _clear(self) -> None:
         with self._database.writing() as connection:
@@ -204,19 +197,14 @@ class _Notified:
         self._database.end(self._connection)
 
 
-def _ids(ids: Sequence[str]) -> str:
-    """As PostgreSQL writes a list of them: to find out what is in a list of Python's takes longer than all else."""
-    return f"{{{','.join(f'{_BYTES}{id}' for id in ids)}}}"
+def _ids(ids: Iterable[str]) -> str:
+    """As PostgreSQL writes a list of them."""
+    return f"{{{','.join(f'{_LISTED_BYTES}{id}' for id in ids)}}}"
 
 
-def _entry(id: bytes, learned_at: float, encoded: bytes, place: str | None = None) -> Entry:
-    entry = _decode_entry(encoded)
-    if entry.learned_at != learned_at:
-        entry = msgspec.structs.replace(entry, learned_at=learned_at)
-    vars(entry)["id"] = id.hex()  # it is asked for next, and costs three digests
-    if place is not None:
-        vars(entry)["place"] = place
-    return entry
+def _entry(age: Age, kept: _Kept) -> Entry:
+    id, place, slot, entry = kept
+    return entry_of(entry, age, id, place, slot)
 
 
 @lru_cache(maxsize=4096)

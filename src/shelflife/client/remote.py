@@ -17,29 +17,30 @@ import msgspec
 
 from shelflife.client.asking import Fields
 from shelflife.client.circuit import Circuit
-from shelflife.client.entries import Entry, Knowledge, Root, Shape, is_below
+from shelflife.client.entries import Entry, Root, Shape, is_below
 from shelflife.client.finding import Found
-from shelflife.client.near import LONGEST_LAG_S, Channel, News
-from shelflife.client.seen import InMoment, Look, Moment, Seen, Told, Wanted, places_of
+from shelflife.client.near import Channel, News
+from shelflife.client.seen import InMoment, Look, Moment, Seen, Told, Wanted, knowledge_in, places_of
 from shelflife.client.stores import Known, StoreError, Write, Written, revision_after
 from shelflife.contract.values import is_carried
 from shelflife.forks import Forked, mind_forks
 
-__all__ = ["LONGEST_CONNECTING_S", "LONGEST_VERB_S", "RemoteStore"]
+__all__ = ["LONGEST_VERB_S", "RemoteStore"]
 
-LONGEST_CONNECTING_S = 1.0
 LONGEST_VERB_S = 1.0
-"""So long at most an agent waits for one verb. When it has, the circuit opens."""
+"""So long at most an agent waits for one verb, all that it takes together. When it has, the circuit opens."""
+
+_LONGEST_PUT_S = 0.002
+"""A write that makes thousands of entries suspect is waited for so much longer for each."""
+
+_LONGEST_LIST_S = 10.0
+"""So long for all that bears a tag, which may be thousands."""
 
 _MOST_ROOTS = 1024
 _MOST_PLACES = 20_000
 """Of one root: more are not kept at once."""
 
-_LONGEST_UNASKED_S = 10.0
-"""After this long a near copy is held to the engine: somebody may have emptied that by other means than ours, and no channel tells so."""
-
 _MOST_LOOKS = 64
-_MOST_COUNTED = 3
 _MOST_NOTED = 256
 
 _FAILURES = (
@@ -54,8 +55,6 @@ _FAILURES = (
 """Of any engine, where somebody has edited what is there, or a text is not Unicode."""
 
 Outcome = TypeVar("Outcome")
-
-_decode_knowledge = msgspec.json.Decoder(Knowledge).decode
 
 
 class RemoteStore(ABC, Forked):
@@ -173,33 +172,37 @@ class RemoteStore(ABC, Forked):
         return sum(counts[tag] for tag in tags)
 
     def tagged(self, root: Root, *tags: str) -> list[Entry]:
-        return self._called("read", lambda: self._tagged(root, tags))
+        return self._called("read", lambda: self._tagged(root, tags), _LONGEST_LIST_S)
 
     def entries(self) -> Iterator[Entry]:
         found = self._called("read", lambda: list(self._entries()))
         return iter(sorted(found, key=lambda entry: (entry.learned_at, entry.id)))
 
     def write(self, root: Root, revision: int, write: Write) -> Written | None:
-        write = write._replace(drop=tuple(write.drop), drop_ids=tuple(write.drop_ids))
+        write = write._replace(drop=tuple(write.drop), drop_ids=tuple(dict.fromkeys(write.drop_ids)))
         new_revision = revision_after(revision)
         seen = self._moment.seen.pop(root, None)
         with self._lock:
             kept = self._kept.pop(root, None)
             noted = tuple(self._noted.pop(root, ())) if write.put else ()
-        life = self._life
+        life, wanted = self._life, self._moment.wanted
         before = next((one for one in (seen, kept) if one is not None and one.revision == revision), Seen())
-        # What was counted last may be asked for again: how many it is now comes with the answer.
-        counted = [*dict.fromkeys((*write.counted, *[*before.counts][-_MOST_COUNTED:]))]
+        counted = write.counted if wanted is None else [*dict.fromkeys((*write.counted, *wanted.tags))]
         revisions = revision, new_revision
         # Unless it is known to have been carried out, nothing that was seen counts: a connection may end before the answer is here.
-        told = self._called("written", lambda: self._written(root, revisions, write, noted, counted))
+        writing = partial(self._written, root, revisions, write, noted, counted)
+        told = self._called("written", writing, LONGEST_VERB_S + _LONGEST_PUT_S * len(write.put))
         if told is None:
             return None
         written, counts = told
         put, left = [filed.entry for filed in write.put], [entry for entry, _ in written.dropped]
         left += written.trimmed
-        places, operations = {one.place for one in (*put, *left)}, {one.operation for one in left}
-        now = before.after(new_revision, write.knowledge, places, operations)
+        now = before.after(
+            new_revision,
+            write.knowledge,
+            {one.operation for one in left},
+            (one.place for one in (*put, *left)),
+        )
         now.add_shapes(put)
         now.counts.update(zip(counted, counts, strict=True))
         now.life, now.looked_at = life, time.monotonic()
@@ -280,34 +283,11 @@ class RemoteStore(ABC, Forked):
         return None if self._channel is None else self._channel.life
 
     def _is_near(self, seen: Seen) -> bool:
-        """Whether what is kept can be used without asking. It is asked for now and then all the same, for what no channel tells of."""
-        channel = self._channel
-        if channel is None:
-            return False
-        now = time.monotonic()
-        return (
-            seen.life is not None
-            and seen.life is channel.life
-            and now - channel.caught_up_at <= LONGEST_LAG_S
-            and now - seen.looked_at < _LONGEST_UNASKED_S
-        ) or self._begin_to_listen(channel)
+        """Whether what is kept can be used without asking."""
+        return self._channel is not None and self._channel.covers(seen.life, seen.looked_at)
 
-    def _begin_to_listen(self, channel: Channel) -> bool:
-        channel.listen()
-        return False
-
-    def _seen_by(self, look: Look, seen: Seen) -> Seen:
-        """What is seen after a look, by what was seen before."""
-        told = self._look(look)
-        if told.revision != look.revision:
-            seen = Seen(told.revision, _knowledge_in(told.knowledge))
-            seen.places.update(dict.fromkeys(look.held, ()))
-        seen.places.update(dict.fromkeys(look.missing, ()))
-        seen.places.update((place, tuple(entries)) for place, entries in told.entries.items())
-        if look.operation is not None and told.shapes is not None:
-            seen.shapes[look.operation] = told.shapes
-        seen.counts.update(zip(look.tags, told.counts, strict=True))
-        return seen
+    def _seen_by(self, look: Look, before: Seen) -> Seen:
+        return before.with_told(look, self._look(look))
 
     def _keep(self, root: Root, seen: Seen) -> None:
         """Keep what was seen, for this moment and for later ones.
@@ -344,12 +324,13 @@ class RemoteStore(ABC, Forked):
             if news.knowledge is None or seen.revision != news.before:
                 del self._kept[news.root]
                 return
-            knowledge = _knowledge_in(news.knowledge)
-            self._kept[news.root] = seen.after(news.revision, knowledge, news.places, news.operations)
+            knowledge = knowledge_in(news.knowledge)
+            self._kept[news.root] = seen.after(news.revision, knowledge, news.operations, news.places)
 
-    def _called(self, done: str, verb: Callable[[], Outcome]) -> Outcome:
+    def _called(self, done: str, verb: Callable[[], Outcome], longest_s: float = LONGEST_VERB_S) -> Outcome:
         """Have the engine do something. Whatever it cannot do is a `StoreError`; that it does not answer opens the circuit."""
         let_in_at = self._circuit.check()
+        self._moment.until = let_in_at + longest_s
         try:
             outcome = verb()
         except self._all_failures as error:
@@ -405,10 +386,6 @@ class RemoteStore(ABC, Forked):
 
     @abstractmethod
     def _disconnect(self) -> None: ...
-
-
-def _knowledge_in(encoded: bytes | None) -> Knowledge:
-    return _decode_knowledge(encoded) if encoded else Knowledge()
 
 
 def _in_one_line(error: Exception) -> str:

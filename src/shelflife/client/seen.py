@@ -1,18 +1,38 @@
 """What was seen in an engine on another machine: of a root at one revision, and by a thread in one moment."""
 
-import math
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
+from math import inf, isfinite
 from typing import NamedTuple
+
+import msgspec
 
 from shelflife.client.asking import Fields
 from shelflife.client.entries import Entry, Knowledge, Root, Shape
 from shelflife.client.finding import ByShape, Found, holding, place_in, watched_by
-from shelflife.client.stores import Known
+from shelflife.client.stores import Filed, Known
 from shelflife.contract.values import is_carried
 
-__all__ = ["InMoment", "Look", "Moment", "PlacesBy", "Seen", "Told", "Wanted", "places_of"]
+__all__ = [
+    "Age",
+    "InMoment",
+    "Look",
+    "Moment",
+    "PlacesBy",
+    "Seen",
+    "Told",
+    "Wanted",
+    "entry_of",
+    "knowledge_in",
+    "places_of",
+    "stored_of",
+]
+
+Age = float | str
+"""When an entry was learned, as an engine tells: a number, or what somebody has written instead."""
+
+_decode_knowledge = msgspec.json.Decoder(Knowledge).decode
 
 PlacesBy = Callable[[Root, tuple[Shape, ...]], list[str]]
 """The places at which entries of a root with these shapes are looked for."""
@@ -92,7 +112,7 @@ class Seen:
         self.counts: dict[str, int] = {}
         self.life: object | None = None
         """That of the channel when it was last looked at in the engine, and not when it is kept: what came in between was not heard of."""
-        self.looked_at = -math.inf
+        self.looked_at = -inf
         self._finding: dict[str, tuple[ByShape[Found], ...]] = {}
         """By operation: what is at some of these places, by what requests say."""
         self._keys: dict[str, tuple[str, int, bytes]] = {}
@@ -132,6 +152,19 @@ class Seen:
             there += found
         return holding(there, request)
 
+    def with_told(self, look: Look, told: Told) -> "Seen":
+        """What is seen after a look: the same with more in it, or another where the root is at another revision."""
+        seen = self
+        if told.revision != look.revision:
+            seen = Seen(told.revision, knowledge_in(told.knowledge))
+            seen.places.update(dict.fromkeys(look.held, ()))
+        seen.places.update(dict.fromkeys(look.missing, ()))
+        seen.places.update((place, tuple(entries)) for place, entries in told.entries.items())
+        if look.operation is not None and told.shapes is not None:
+            seen.shapes[look.operation] = told.shapes
+        seen.counts.update(zip(look.tags, told.counts, strict=True))
+        return seen
+
     def add_shapes(self, entries: Iterable[Entry]) -> None:
         """These have come, and with them maybe shapes that were not there."""
         for entry in entries:
@@ -141,17 +174,21 @@ class Seen:
                 self._finding.pop(entry.operation, None)
 
     def after(
-        self, revision: int, knowledge: Knowledge, places: Iterable[str], operations: Iterable[str]
+        self, revision: int, knowledge: Knowledge, operations: Iterable[str], places: Iterable[str]
     ) -> "Seen":
         """The same after a write that has changed what is at these places, and may have changed the shapes of these operations.
 
         It is another one, and shares nothing: whoever is in the middle of a moment goes on with this.
         """
         seen = Seen(revision, knowledge)
-        seen.shapes, seen.places = dict(self.shapes), dict(self.places)
-        seen.life, seen.looked_at = self.life, self.looked_at
+        seen.shapes, seen.life, seen.looked_at = dict(self.shapes), self.life, self.looked_at
         for operation in operations:
             seen.shapes.pop(operation, None)
+        if (
+            self.life is None
+        ):  # what is at places is asked for again, which takes less time than to copy what may be thousands
+            return seen
+        seen.places = dict(self.places)
         for operation, by_shape in dict(self._finding).items():
             if operation in seen.shapes:
                 seen._finding[operation] = tuple(map(_copied, by_shape))
@@ -166,6 +203,38 @@ class Seen:
         return seen
 
 
+def knowledge_in(encoded: bytes | None) -> Knowledge:
+    """What is known of a server, as an engine has it."""
+    return _decode_knowledge(encoded) if encoded else Knowledge()
+
+
+def entry_of(entry: Entry, age: Age, id: str, place: str, slot: str) -> Entry:
+    """An entry as an engine tells of it, with the texts of it that are asked for next, and cost a digest each.
+
+    Whoever has written an age that is no number has not said when it was learned: then it is older than all others.
+    """
+    if age != entry.learned_at or not isfinite(age):
+        learned_at = age if isinstance(age, float) and isfinite(age) else 0.0
+        entry = msgspec.structs.replace(entry, learned_at=learned_at)
+    known = entry.__dict__
+    known["id"] = id
+    known["place"] = place
+    known["slot"] = slot
+    return entry
+
+
+def stored_of(put: Sequence[Filed], before: Iterable[Entry | None]) -> list[Entry]:
+    """Those of what was put that were not there before, or had to be revalidated; with the age that they had."""
+    stored = []
+    for filed, was in zip(put, before, strict=True):
+        entry = filed.entry
+        if was is not None:
+            entry = msgspec.structs.replace(entry, learned_at=was.learned_at)
+        if was is None or entry.renews(was):
+            stored.append(entry)
+    return stored
+
+
 def _copied(by_shape: ByShape[Found]) -> ByShape[Found]:
     copy = ByShape[Found](by_shape.shape)
     copy.by_key = dict(by_shape.by_key)
@@ -177,6 +246,8 @@ class Moment(threading.local):
 
     depth = 0
     wanted: Wanted | None = None
+    until = 0.0
+    """When what is done just now is given up, by the monotonic clock."""
 
     def __init__(self) -> None:
         self.seen: dict[Root, Seen] = {}

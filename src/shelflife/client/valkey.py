@@ -13,16 +13,15 @@ import msgspec
 
 from shelflife.client.entries import Entry, Root, Shape
 from shelflife.client.near import Message, News
-from shelflife.client.remote import LONGEST_CONNECTING_S, LONGEST_VERB_S, RemoteStore
-from shelflife.client.seen import Look, Told
+from shelflife.client.remote import LONGEST_VERB_S, RemoteStore
+from shelflife.client.seen import Look, Told, entry_of, stored_of
 from shelflife.client.stores import Filed, StoreError, Write, Written
-from shelflife.client.valkey_scripts import FINDING, LOOKING, NOTING, WRITING, Script
+from shelflife.client.valkey_connections import Connections, client_of
+from shelflife.client.valkey_scripts import CHECKING, FINDING, LOOKING, NOTING, WRITING, Script
 from shelflife.extras import needing
 
 with needing("redis"):
     import redis
-    from redis.backoff import NoBackoff
-    from redis.retry import Retry
 
 __all__ = ["ValkeyStore"]
 
@@ -48,18 +47,10 @@ class _Kept(NamedTuple):
     told: Entry | str
     """As JSON where MessagePack cannot carry it, which has no number of more than 64 bits."""
 
-    @property
-    def entry(self) -> Entry:
-        entry = _decode_entry(self.told) if isinstance(self.told, str) else self.told
-        if entry.learned_at != self.learned_at:
-            entry = msgspec.structs.replace(entry, learned_at=self.learned_at)
-        known = vars(entry)  # what is asked for next, and costs a digest each
-        known["id"], known["place"], known["slot"] = self.id, self.place, self.slot
-        return entry
-
 
 _Looked = tuple[str, str | Literal[False], list[str] | Literal[False], list[int], list[list[_Kept]]]
 _Written = tuple[list[int], list[int], list[_Kept], list[_Kept], list[_Kept | None]]
+"""How many had been dropped after each tag and after the ids, what was counted; then what was dropped, trimmed, and there before."""
 
 _encode = msgspec.json.Encoder().encode
 _decode_looked = msgspec.msgpack.Decoder(_Looked).decode
@@ -82,7 +73,7 @@ class ValkeyStore(RemoteStore):
 
     def __init__(self, url: str, *, namespace: str = "default", near: bool = False) -> None:
         try:
-            self._client = _client_of(url, retry_count=1)
+            self._client = client_of(url, longest_s=LONGEST_VERB_S, retry_count=1)
             address = urlsplit(url)
             if "@" in address.path or (address.path and not address.path[1:].isdecimal()):
                 raise ValueError(url)  # it may be a part of a password
@@ -94,15 +85,16 @@ class ValkeyStore(RemoteStore):
                 "the address of the memory cannot be read; give one as in redis://host:6379/0"
             ) from None  # there may be a password in it
         self._url = url
-        self._idle: list[Any] = []
-        """Connections that nobody uses just now."""
+        self._connections = Connections(self._client)
         self._is_checked = False
+        self._news, self._roots, self._format = (
+            f"shelflife:{namespace}:{what}" for what in ("news", "roots", "format")
+        )
         super().__init__(where, namespace=namespace, near=near)
 
     def after_fork_in_child(self) -> None:
-        """What the parent is connected to is its own."""
         super().after_fork_in_child()
-        self._idle = []
+        self._connections.after_fork_in_child()
 
     def _is_away(self, error: Exception) -> bool:
         is_answer = isinstance(error, redis.ResponseError) and not isinstance(
@@ -113,66 +105,37 @@ class ValkeyStore(RemoteStore):
     def _run(self, script: Script, root: Root, *values: str | bytes) -> Any:
         if not self._is_checked:
             self._check()
-        prefix = self._prefix(root)
-        values = ("1", f"{prefix}root", prefix, *values)
+        return self._evaluated(script, f"{self._prefix(root)}root", *values)
+
+    def _evaluated(self, script: Script, *values: str | bytes) -> Any:
+        """What a script gives. The first value is the key that it is about."""
         try:
-            return self._answer(_packed("EVALSHA", script.name, *values))
+            return self._answer("EVALSHA", script.name, "1", *values)
         except redis.exceptions.NoScriptError:
-            return self._answer(_packed("EVAL", script.text, *values))
+            return self._answer("EVAL", script.text, "1", *values)
 
-    def _answer(self, command: bytes) -> Any:
-        """What Valkey answers, over a connection that is the driver's: all that the driver does beside takes longer than Valkey does.
-
-        What was sent over a connection that had ended is sent again. A write that was carried out is then found to be too late, and is
-        decided anew.
-        """
-        try:
-            connection = self._idle.pop()
-        except IndexError:
-            pool = self._client.connection_pool
-            connection = pool.connection_class(**pool.connection_kwargs)
-        try:
-            try:
-                connection.send_packed_command([command], check_health=False)
-                return connection.read_response()
-            except redis.ConnectionError:
-                connection.send_packed_command([command], check_health=False)
-                return connection.read_response()
-        except redis.ResponseError:
-            raise  # which is an answer, and was read to its end
-        except BaseException:
-            connection.disconnect()  # else its answer would be taken for that of the next command
-            raise
-        finally:
-            self._idle.append(connection)
+    def _answer(self, *command: str | bytes) -> Any:
+        encoded = [part if isinstance(part, bytes) else part.encode() for part in command]
+        parts = b"".join([b"$%d\r\n%b\r\n" % (len(part), part) for part in encoded])
+        return self._connections.answer(b"*%d\r\n%b" % (len(encoded), parts), self._moment.until)
 
     def _prefix(self, root: Root) -> str:
         """All keys of a root have this hash tag. What would end it early is not in a root, for no URL has braces."""
         return f"shelflife:{{{self.namespace} {root}}}:"
 
-    @property
-    def _roots(self) -> str:
-        return f"shelflife:{self.namespace}:roots"
-
-    @property
-    def _news(self) -> str:
-        return f"shelflife:{self.namespace}:news"
-
     def _check(self) -> None:
         """Find out, once for each start, whether it can be relied on."""
-        policy = self._client.info("memory").get("maxmemory_policy", "noeviction")
+        policy, found = (
+            told.decode(errors="replace") for told in self._evaluated(CHECKING, self._format, str(_FORMAT))
+        )
         if policy not in _SAFE_POLICIES:
             raise StoreError(
                 f"the memory {self.where} may lose parts of what is remembered when it is full: its maxmemory-policy is"
                 f" {policy}, and should be noeviction"
             )
-        format_key = f"shelflife:{self.namespace}:format"
-        self._client.set(format_key, _FORMAT, nx=True)
-        found = self._client.get(format_key)
-        if found != str(_FORMAT).encode():
+        if found != str(_FORMAT):
             raise StoreError(
-                f"the memory {self.where} has format {(found or b'').decode(errors='replace')};"
-                f" this version of shelflife reads {_FORMAT}"
+                f"the memory {self.where} has format {found}; this version of shelflife reads {_FORMAT}"
             )
         self._is_checked = True
 
@@ -187,7 +150,7 @@ class ValkeyStore(RemoteStore):
             int(revision),
             None if knowledge is False else knowledge.encode(),
             None if shapes is False else tuple(map(_decode_shape, sorted(shapes))),
-            {place: [one.entry for one in filed] for place, filed in zip(places, found, strict=False)},
+            {place: [_entry(*one) for one in filed] for place, filed in zip(places, found, strict=False)},
             counted,
         )
 
@@ -202,42 +165,38 @@ class ValkeyStore(RemoteStore):
         revision, new_revision = revisions
         if not revision:
             # Before anything is there: what is in no list could not be found.
-            self._client.sadd(self._roots, root)
-        drop, drop_ids = tuple(write.drop), tuple(write.drop_ids)
-        capacity = "" if write.capacity is None else str(write.capacity)
-        settings = root, capacity, str(_MOST_LEFT)
-        lists = [*map(_tag, drop)], drop_ids, used, [*map(_tag, counted)]
+            self._answer("SADD", self._roots, root)
         told = self._run(
             WRITING,
             root,
-            *(str(revision), str(new_revision), _encode(write.knowledge), self._news, *settings),
-            *(str(len(one)) for one in lists),
-            *(value for one in lists for value in one),
+            *(str(revision), str(new_revision), _encode(write.knowledge), self._news, root),
+            *("" if write.capacity is None else str(write.capacity), str(_MOST_LEFT)),
+            *("".join(map(_tag, write.drop)), "".join(write.drop_ids)),
+            *("".join(used), "".join(map(_tag, counted))),
             *(packed for one in write.put for packed in _packed_entry(one)),
         )
         if told is None:
             return None
-        numbers, counts, dropped, trimmed, old = _decode_written(told)
-        why = ("", *drop, *drop_ids)
-        left = [(told.entry, why[number]) for told, number in zip(dropped, numbers, strict=True)]
-        written = Written(left, [told.entry for told in trimmed], [])
-        for filed, before in zip(write.put, old, strict=True):
-            entry = filed.entry
-            if before is not None:
-                entry = msgspec.structs.replace(entry, learned_at=before.learned_at)
-            if before is None or entry.renews(before.entry):
-                written.stored.append(entry)
-        return written, counts
+        ends, counts, dropped, trimmed, old = _decode_written(told)
+        gone, first = [_entry(*one) for one in dropped], 0
+        left: list[tuple[Entry, str]] = []
+        for tag, end in zip(write.drop, ends, strict=False):
+            left += [(entry, tag) for entry in gone[first:end]]
+            first = end
+        left += [(entry, entry.id) for entry in gone[first : ends[-1]]]
+        left += [(entry, "") for entry in gone[ends[-1] :]]
+        stored = stored_of(write.put, [None if one is None else _entry(*one) for one in old])
+        return Written(left, [_entry(*one) for one in trimmed], stored), counts
 
     def _tagged(self, root: Root, tags: Sequence[str]) -> list[Entry]:
         found = _decode_all(self._run(FINDING, root, *map(_tag, tags)))
-        return [told.entry for told in found]
+        return [_entry(*one) for one in found]
 
     def _entries(self) -> Iterator[Entry]:
         self._check()
         for root in sorted(self._client.smembers(self._roots)):
             found = self._client.hscan_iter(f"{self._prefix(root.decode())}entries", count=1000)
-            yield from (_decode_one(filed).entry for _, filed in found)
+            yield from (_entry(*_decode_one(filed)) for _, filed in found)
 
     def _note(self, root: Root, used: Sequence[str]) -> None:
         self._run(NOTING, root, *used)
@@ -253,12 +212,11 @@ class ValkeyStore(RemoteStore):
         self._client.publish(self._news, msgspec.msgpack.encode(("", "0", "0", "", [], [])))
 
     def _listening(self) -> "_Subscription":
-        return _Subscription(_client_of(self._url, retry_count=0), self._news)
+        return _Subscription(client_of(self._url, longest_s=LONGEST_VERB_S, retry_count=0), self._news)
 
     def _disconnect(self) -> None:
         self._client.close()
-        while self._idle:
-            self._idle.pop().disconnect()
+        self._connections.close()
         self._is_checked = False
 
 
@@ -302,18 +260,12 @@ class _Subscription:
         return message
 
 
-def _client_of(url: str, *, retry_count: int) -> Any:
-    return redis.Redis.from_url(
-        url,
-        socket_timeout=LONGEST_VERB_S,
-        socket_connect_timeout=LONGEST_CONNECTING_S,
-        retry=Retry(NoBackoff(), retry_count, supported_errors=(redis.ConnectionError,)),
-        client_name="shelflife",
-    )
-
-
 def _news_in(message: Any) -> News:
     return News.from_message(msgspec.msgpack.decode(message["data"], type=Message))
+
+
+def _entry(learned_at: float, id: str, place: str, slot: str, kind: str, told: Entry | str) -> Entry:
+    return entry_of(_decode_entry(told) if isinstance(told, str) else told, learned_at, id, place, slot)
 
 
 def _packed_entry(filed: Filed) -> tuple[bytes, bytes]:
@@ -327,12 +279,6 @@ def _packed_entry(filed: Filed) -> tuple[bytes, bytes]:
     except OverflowError:
         told = _pack(kept._replace(told=_encode(entry).decode()))
     return told, _pack((entry.id, entry.place, filed.slot, entry.operation, shape, tags))
-
-
-def _packed(*parts: str | bytes) -> bytes:
-    """A command as Valkey reads it."""
-    encoded = [part if isinstance(part, bytes) else part.encode() for part in parts]
-    return b"*%d\r\n" % len(parts) + b"".join([b"$%d\r\n%b\r\n" % (len(part), part) for part in encoded])
 
 
 @lru_cache(maxsize=4096)
