@@ -3,7 +3,7 @@
 import pytest
 
 from shelflife.client.entries import Knowledge
-from shelflife.client.shelf import Doubts, Revalidate, Usable, Withheld, standing_of
+from shelflife.client.shelf import Dealing, Doubts, Revalidate, Usable, Withheld, standing_of
 from tests.client.entries import entry
 
 ASK = Revalidate("the server is in doubt")
@@ -36,7 +36,7 @@ class Failed(Exception):
 
 
 def fail(doubts, root="r"):
-    with pytest.raises(Failed), doubts.dealing(root):
+    with pytest.raises(Failed), Dealing(doubts, root):
         raise Failed
 
 
@@ -51,7 +51,7 @@ def test_a_server_stands_until_a_response_could_not_be_dealt_with():
 def test_a_response_that_is_dealt_with_lifts_the_doubt_and_knows_of_it():
     doubts = Doubts()
     fail(doubts)
-    with doubts.dealing("r") as is_doubted:
+    with Dealing(doubts, "r") as is_doubted:
         assert is_doubted
         assert isinstance(doubts.standing_of("r"), Revalidate)
     assert isinstance(doubts.standing_of("r"), Usable)
@@ -59,7 +59,7 @@ def test_a_response_that_is_dealt_with_lifts_the_doubt_and_knows_of_it():
 
 def test_a_doubt_that_comes_up_while_another_response_is_dealt_with_stays():
     doubts = Doubts()
-    with doubts.dealing("r"):
+    with Dealing(doubts, "r"):
         fail(doubts)
     assert isinstance(doubts.standing_of("r"), Revalidate)
 
@@ -67,8 +67,8 @@ def test_a_doubt_that_comes_up_while_another_response_is_dealt_with_stays():
 def test_a_doubt_is_not_taken_for_an_earlier_one_that_was_settled():
     doubts = Doubts()
     fail(doubts)
-    with doubts.dealing("r"):
-        with doubts.dealing("r"):
+    with Dealing(doubts, "r"):
+        with Dealing(doubts, "r"):
             pass
         assert isinstance(doubts.standing_of("r"), Usable)
         fail(doubts)

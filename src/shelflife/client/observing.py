@@ -24,7 +24,7 @@ from shelflife.client.positions import (
     new_mark,
 )
 from shelflife.client.reading import OF_NO_STATE, Contract, read_account, read_contract, read_state
-from shelflife.client.shelf import MOST_TRIES, SPLIT_S, Shelf
+from shelflife.client.shelf import MOST_TRIES, SPLIT_S, Dealing, Shelf
 from shelflife.client.steps import (
     Answer,
     Disposal,
@@ -291,7 +291,7 @@ class Observing(Forked):
         doubts, telling = self._shelf.doubts, self._shelf.telling
         try:
             try:
-                with doubts.dealing(root) as is_doubted:
+                with Dealing(doubts, root) as is_doubted:
                     yield from by(happened, is_doubted)
             finally:
                 telling.tell(happened)

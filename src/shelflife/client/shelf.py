@@ -23,7 +23,7 @@ from shelflife.client.telling import Telling
 from shelflife.contract.when import mismatch, read_at
 from shelflife.forks import Locking
 
-__all__ = ["Doubts", "Revalidate", "Shelf", "Standing", "Usable", "Withheld", "standing_of"]
+__all__ = ["Dealing", "Doubts", "Revalidate", "Shelf", "Standing", "Usable", "Withheld", "standing_of"]
 
 Step = TypeVar("Step")
 Outcome = TypeVar("Outcome")
@@ -119,13 +119,6 @@ class Doubts(Locking):
         with self._lock:
             self._withheld[root] += 1
 
-    def dealing(self, root: Root) -> "_Dealing":
-        """While a response of the server is dealt with; tells whether one before it was not.
-
-        Whatever keeps it from being dealt with, also that whoever waits for an answer is cancelled, leaves the server in doubt.
-        """
-        return _Dealing(self, root, self._unsettled.get(root))
-
     def settle(self, root: Root, doubt: int | None) -> None:
         """A response was dealt with before which there was this doubt.
 
@@ -185,24 +178,26 @@ class _Withholding:
                 self._doubts._withheld[self._root] -= 1
 
 
-class _Dealing:
-    """The time in which a response is dealt with. Each one that says something new has it, and a generator would cost more."""
+class Dealing(msgspec.Struct, eq=False):
+    """The time in which a response of a server is dealt with; tells whether one before it was not.
 
-    __slots__ = ("_doubt", "_doubts", "_root")
+    Whatever keeps it from being dealt with, also that whoever waits for an answer is cancelled, leaves the server in doubt. Each response
+    that says something new has it, and a generator would cost more.
+    """
 
-    def __init__(self, doubts: Doubts, root: Root, doubt: int | None) -> None:
-        self._doubts = doubts
-        self._root = root
-        self._doubt = doubt
+    doubts: Doubts
+    root: Root
+    doubt: int | None = None
 
     def __enter__(self) -> bool:
-        return self._doubt is not None
+        self.doubt = self.doubts._unsettled.get(self.root)
+        return self.doubt is not None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None:
-            self._doubts.settle(self._root, self._doubt)
+            self.doubts.settle(self.root, self.doubt)
         else:
-            self._doubts.add(self._root)
+            self.doubts.add(self.root)
 
 
 class Shelf:
