@@ -115,7 +115,9 @@ class InProcessStore(Locking):
             if self.known(root).revision != revision:
                 return None
             try:
-                held = self._roots.setdefault(root, _Held())
+                held = self._roots.get(root)
+                if held is None:
+                    held = self._roots[root] = _Held()
                 held.known = Known(write.knowledge, next(self._revisions))
                 return held.written(write)
             except BaseException:  # Ctrl-C, or the end of the stack: half a write is worse than none

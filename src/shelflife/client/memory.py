@@ -219,7 +219,9 @@ class Memory:
         return await driven_async(self._observed(exchange), ask or self.ask, is_remote=self.is_remote)
 
     def _observed(self, exchange: Exchange) -> Steps[list[Event]]:
-        exchange = exchange._replace(root=root_at(exchange.root))
+        root = root_at(exchange.root)
+        if root != exchange.root:
+            exchange = exchange._replace(root=root)
         wanted = None
         if (
             exchange.reply.status >= _LEAST_FAILURE

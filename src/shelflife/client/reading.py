@@ -155,7 +155,8 @@ def is_in_body(headers: Mapping[str, str], operation: str) -> bool:
 
 
 def _is_json(headers: Mapping[str, str]) -> bool:
-    return JSON_TYPE.match(headers.get("content-type", "")) is not None
+    said = headers.get("content-type", "")
+    return said == "application/json" or JSON_TYPE.match(said) is not None
 
 
 def _is_left_alone(in_headers: Contract, operation: str) -> bool:
@@ -299,9 +300,9 @@ def _decoder_of(form: Any) -> msgspec.json.Decoder[Any]:
 
 def _from_headers(headers: Mapping[str, str]) -> Contract:
     """What the headers say; `_NONE` itself when that is nothing."""
-    tables, rules, state, at = (headers.get(name) for name in _STAMP_HEADERS)
-    if tables is None and rules is None and state is None and at is None:
+    if headers.keys().isdisjoint(_STAMP_HEADERS):
         return _NONE
+    tables, rules, state, at = (headers.get(name) for name in _STAMP_HEADERS)
     rules_version = None if rules is None else unquoted(rules) or None
     contract = Contract(
         versions=None if tables is None else _versions(_tables_of_header(tables), rules_version),

@@ -54,10 +54,10 @@ _LAST = b"\xff" * 64
 
 _SCHEMA = """
 create table roots (
-    root text primary key, revision integer not null, knowledge_at integer not null, shapes_at integer not null,
+    root text unique not null, revision integer not null, knowledge_at integer not null, shapes_at integer not null,
     entries_at integer not null, held integer not null, gone integer not null, tallies blob not null
-) without rowid;
-create table knowledge (root text primary key, knowledge blob not null) without rowid;
+);
+create table knowledge (root text unique not null, knowledge blob not null);
 create table shapes (
     root text, operation text, shape blob, held integer not null, primary key (root, operation, shape)
 ) without rowid;
@@ -71,10 +71,18 @@ create table tags (tag blob, number integer, shared integer not null, primary ke
 create table gone (root blob, number integer, primary key (root, number)) without rowid;
 """
 
+# roots and what is known of them are tables with numbers for the sake of long rows: in others they would be two pages more
+
 _KIND = Kind("memory", StoreError, 0x5348_4C4D, 8, _SCHEMA, begins_anew=True)
 """A fix that is lost with an older format costs one request."""
 
 _MORE = "insert into shapes values (?, ?, ?, ?) on conflict do update set held = held + excluded.held"
+_KNOW = "insert into knowledge values (?, ?) on conflict (root) do update set knowledge = excluded.knowledge"
+_PUT_DOWN = (
+    "insert into roots values (?, ?, ?, ?, ?, ?, ?, ?) on conflict (root) do update set revision = excluded.revision,"
+    " knowledge_at = excluded.knowledge_at, shapes_at = excluded.shapes_at, entries_at = excluded.entries_at,"
+    " held = excluded.held, gone = excluded.gone, tallies = excluded.tallies"
+)
 _INSERT = "insert into entries values (?, ?, ?, ?, ?, ?, ?, ?)"
 _ROOT = "select revision, knowledge_at, shapes_at, entries_at, held, gone, tallies from roots where root = ?"
 _THERE = "not exists (select 1 from gone where gone.root = entries.root and gone.number = entries.number)"
@@ -117,15 +125,16 @@ class _Change:
         """An entry with these tags has come (1) or gone (-1)."""
         self.are_entries_moved = True
         self.held_count += count
-        self.by_shape[entry.operation, entry.condition.shape] += count
-        every = {*tags, *_implied(tags)}
+        shape = entry.condition.shape
+        self.by_shape[entry.operation, shape] += count
         tallies = self.of.tallied()
         is_of_all = UNTALLIED not in tallies
-        for tag in every:
-            if len(tag) <= _MOST_TALLIED and (is_of_all or tag in tallies):
+        for tag in {tag[:end] for tag in tags for end in (_TAG_SIZE, _MOST_TALLIED)}:
+            if is_of_all or tag in tallies:
                 tallies[tag] = tallies.get(tag, 0) + count
-        self.of.lose(entry)
-        self.of.count(every, count)
+        self.of.lose(entry, shape)
+        if self.of.counts:
+            self.of.count({*tags, *_implied(tags)}, count)
 
 
 class SqliteStore:
@@ -272,8 +281,7 @@ class SqliteStore:
         change, written = _Change(root, of), Written([], [], [])
         is_known_anew = not revision or of.known.knowledge != write.knowledge
         if is_known_anew:
-            values = root, _encode(write.knowledge)
-            self._execute("insert or replace into knowledge values (?, ?)", *values)
+            self._execute(_KNOW, root, _encode(write.knowledge))
         for tag in write.drop:
             rows = self._rows(_TAGGED, *_span(_path(root, tag)))
             written.dropped.extend([(entry, tag) for entry in self._drop(change, rows)])
@@ -305,7 +313,7 @@ class SqliteStore:
             change.of.written_down() if change.are_entries_moved else before.tallies,
         )
         of.known = Known(knowledge, revision)
-        self._execute("insert or replace into roots values (?, ?, ?, ?, ?, ?, ?, ?)", change.root, *of.row)
+        self._execute(_PUT_DOWN, change.root, *of.row)
 
     def _put(self, change: _Change, filed: Filed, written: Written) -> None:
         entry, place, slot = filed.entry, bytes.fromhex(filed.entry.place), filed.slot.encode()

@@ -61,10 +61,10 @@ class OfRoot(msgspec.Struct):
     counts: dict[bytes, int] = {}
     """How many entries bear a tag that somebody has asked about."""
 
-    def lose(self, entry: Entry) -> None:
+    def lose(self, entry: Entry, shape: Shape) -> None:
         """An entry has come or gone: what was found at its place is so no longer."""
-        by_shape = self.shapes.get(entry.operation, {}).get(entry.condition.shape)
-        if by_shape is not None:
+        by_shape = self.shapes.get(entry.operation, {}).get(shape)
+        if by_shape is not None and by_shape.by_key:
             by_shape.by_key.pop(by_shape.key_of(entry), None)
 
     def count(self, tags: Iterable[bytes], change: int) -> None:
