@@ -9,7 +9,6 @@ import sys
 from contextlib import redirect_stdout
 from html.parser import HTMLParser
 from itertools import pairwise
-from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import msgspec
@@ -74,7 +73,7 @@ def reported(folder, scores, tmp_path_factory):
     made, said = tmp_path_factory.mktemp("report") / "made", io.StringIO()
     with redirect_stdout(said):
         assert main(["lab", "report", str(folder), "--out", str(made)]) == 0
-    return SimpleNamespace(folder=made, said=said.getvalue())
+    return made, said.getvalue()
 
 
 @pytest.fixture(scope="module")
@@ -459,9 +458,8 @@ def test_figures_are_drawn_from_the_runs_and_what_is_missing_is_said(figures, sc
     ]
     governed = ElementTree.fromstring(figures[0].svg)
     texts = [node.text for node in governed.iter() if node.tag.endswith("text")]
-    assert {"compliant", HAIKU, "deterministic", "simulated, tuned to the paper", "30", "90", DASH} <= set(
-        texts
-    )
+    named = {"compliant", HAIKU, "deterministic", "simulated, tuned to the paper", "30", "90", DASH}
+    assert named <= {*texts}
     for figure in figures:
         assert figure.png.startswith(b"\x89PNG")
         assert len(figure.png) > 5000
@@ -475,7 +473,7 @@ def test_figures_are_drawn_from_the_runs_and_what_is_missing_is_said(figures, sc
 
 
 def test_the_same_runs_make_the_same_drawing(figures, reported):
-    again = [(reported.folder / "exhibits" / f"{figure.key}.svg").read_bytes() for figure in figures]
+    again = [(reported[0] / "exhibits" / f"{figure.key}.svg").read_bytes() for figure in figures]
     assert again == [figure.svg for figure in figures]
 
 
@@ -555,11 +553,12 @@ def test_no_mark_is_called_as_an_arm_is():
 
 
 def test_the_command_writes_everything_and_says_where(reported):
-    assert "from 33.3 to 100.0 % compliance" in reported.said
-    assert f"look at {reported.folder / 'report.html'}" in reported.said
-    written = {path.name for path in (reported.folder / "exhibits").iterdir()}
+    made, said = reported
+    assert "from 33.3 to 100.0 % compliance" in said
+    assert f"look at {made / 'report.html'}" in said
+    written = {path.name for path in (made / "exhibits").iterdir()}
     assert {"ladder.md", "ladder.csv", "ladder.tex", "governed-by-arm.svg", "governed-by-arm.png"} <= written
-    assert all(path.stat().st_size for path in (reported.folder / "exhibits").iterdir())
+    assert all(path.stat().st_size for path in (made / "exhibits").iterdir())
 
 
 def test_a_report_removes_what_an_earlier_one_left_and_nothing_else(scores, tmp_path):
