@@ -12,6 +12,7 @@ import pytest
 from shelflife.client import Call, Guard, Memory, SqliteStore, exchange
 from shelflife.client.diary import Noted
 from shelflife.client.events import Saved
+from shelflife.client.opening import store_at
 from shelflife.client.sqlite_diary import SqliteDiary
 from shelflife.client.telling import Counting
 from tests.client.responses import STAMPS, rejection, said
@@ -163,3 +164,44 @@ def test_a_diary_that_is_none_is_left_alone(tmp_path, content, caplog):
         assert "file is not a database" in caplog.text
     else:
         assert counts(path) == {(ROOT, "misses"): 1}
+
+
+@pytest.mark.parametrize("engine", ["postgres", "valkey"])
+def test_memories_in_an_engine_share_a_diary_there_within_their_namespace(engine, request):
+    url = request.getfixturevalue(f"{engine}_url")
+    clock = Clock()
+    for _ in range(2):
+        memory = Memory.at(url, namespace="diaries", clock=clock)
+        memory.recall("http://h", OPERATION, {})
+        memory.recall("http://\N{SNOWMAN}.example", OPERATION, {})
+        memory.close()
+        clock.now += 3600
+    hour = int(Clock().now // 3600)
+    store = store_at(url, namespace="diaries")
+    told = store.diary.read()
+    store.close()
+    assert told == sorted(
+        Noted(hour + later, root, "misses", 1)
+        for later in range(2)
+        for root in (ROOT, "http://xn--n3h.example:80")
+    )
+    other = store_at(url, namespace="others")
+    assert other.diary.read() == []
+    other.close()
+
+
+@pytest.mark.parametrize("engine", ["postgres", "valkey"])
+def test_hours_in_an_engine_add_up(engine, request):
+    store = store_at(request.getfixturevalue(f"{engine}_url"), namespace="hours")
+    first, second = Noted(100, ROOT, "hits", 2), Noted(101, ROOT, "evicted:row_changed", 3)
+    store.diary.add([second, first])
+    store.diary.add([first])
+    assert store.diary.read() == [first._replace(times=4), second]
+    store.close()
+
+
+def test_an_engine_that_is_away_does_not_keep_an_agent_from_anything(caplog):
+    memory = Memory.at("redis://127.0.0.1:1/0")
+    memory.recall("http://h", OPERATION, {})
+    memory.close()
+    assert "what the memory does is not noted" in caplog.text

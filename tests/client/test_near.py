@@ -163,7 +163,7 @@ class Slow(RemoteStore):
     def _nothing(self, *given):
         return []
 
-    _written = _tagged = _entries = _note = _clear = _disconnect = _nothing
+    _written = _tagged = _entries = _note = _clear = _disconnect = _add_to_diary = _diary = _nothing
 
 
 def test_near_what_was_looked_at_before_the_channel_was_there_is_not_taken_for_fresh():

@@ -6,9 +6,11 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from shelflife.client.entries import Root
 from shelflife.errors import ShelflifeError
 
-__all__ = ["HOUR_S", "Diary", "DiaryError", "KeepsDiary", "Noted"]
+__all__ = ["HOUR_S", "KEPT_HOURS", "Diary", "DiaryError", "KeepsDiary", "Noted"]
 
 HOUR_S = 3600
+KEPT_HOURS = 24 * 366
+"""What is older goes."""
 
 
 class Noted(NamedTuple):

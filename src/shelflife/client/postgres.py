@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from shelflife.client.diary import KEPT_HOURS, Noted
 from shelflife.client.entries import Entry, Root, Shape
 from shelflife.client.near import Message, News
 from shelflife.client.postgres_schema import SCHEMA
@@ -33,6 +34,14 @@ _KIND = Kind("memory", StoreError, 0x5348_4C4D, 3, SCHEMA, begins_anew=True)
 _LOOK = "select {schema}.look($1, $2, $3, $4, $5, $6, $7, $8)"
 _WRITE = "select {schema}.write($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"
 _NOTE = "select {schema}.note($1, $2, $3)"
+_ADD_TO_DIARY = """
+with older as (delete from {schema}.diary where namespace = $1 and hour < $2::bigint)
+insert into {schema}.diary (namespace, hour, root, what, times)
+select $1, (one ->> 0)::bigint, one ->> 1, one ->> 2, (one ->> 3)::bigint from json_array_elements($3::json) as one
+on conflict (namespace, hour, md5(root), what) do update set times = diary.times + excluded.times
+returning 1
+"""
+_DIARY = "select hour, root, what, times from {schema}.diary where namespace = $1"
 _TAGGED = "select to_json(learned_at), told from {schema}.entries where tags && $1::bigint[]"
 _ALL = """
 select encode(e.id, 'hex'), e.root, to_json(e.learned_at), e.told
@@ -74,7 +83,7 @@ class PostgresStore(RemoteStore):
         )
         self._statements = {
             statement: statement.format(schema=f'"{self._database.schema}"')
-            for statement in (_LOOK, _WRITE, _NOTE, _TAGGED, _ALL)
+            for statement in (_LOOK, _WRITE, _NOTE, _TAGGED, _ALL, _ADD_TO_DIARY, _DIARY)
         }
         super().__init__(self._database.name, namespace=namespace, near=near)
         of = hashlib.blake2b(f"{self._database.schema} {namespace}".encode(), digest_size=8)
@@ -157,6 +166,22 @@ class PostgresStore(RemoteStore):
 
     def _note(self, root: Root, used: Sequence[str]) -> None:
         self._once(_NOTE, self.namespace, root, _ids(used), done="written")
+
+    def _add_to_diary(self, noted: Sequence[Noted]) -> None:
+        oldest = min(one.hour for one in noted) - KEPT_HOURS
+        self._once(
+            _ADD_TO_DIARY,
+            self.namespace,
+            str(oldest),
+            _encode(noted).decode(),
+            done="written",
+        )
+
+    def _diary(self) -> list[Noted]:
+        rows = self._once(_DIARY, self.namespace)
+        return [
+            Noted(int(hour), root.decode(), what.decode(), int(times)) for hour, root, what, times in rows
+        ]
 
     def _clear(self) -> None:
         with self._database.writing() as connection:

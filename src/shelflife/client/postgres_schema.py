@@ -29,6 +29,8 @@ comment on column entries.told is 'the rest of it, in JSON: it goes into answers
 create index entries_by_place on entries (place);
 create index entries_by_use on entries (root, used);
 create index entries_by_tag on entries using gin (tags) with (fastupdate = off);
+create table diary (namespace text not null, hour bigint not null, root text not null, what text not null, times bigint not null);
+create unique index diary_by_hour on diary (namespace, hour, md5(root), what);
 """
 
 _COUNT = """

@@ -17,9 +17,11 @@ import msgspec
 
 from shelflife.client.asking import Fields
 from shelflife.client.circuit import Circuit
+from shelflife.client.diary import Noted
 from shelflife.client.entries import Entry, Root, Shape, is_below
 from shelflife.client.finding import Found
 from shelflife.client.near import Channel, News
+from shelflife.client.remote_diary import RemoteDiary
 from shelflife.client.seen import InMoment, Look, Moment, Seen, Told, Wanted, knowledge_in, places_of
 from shelflife.client.stores import Known, StoreError, Write, Written, revision_after
 from shelflife.contract.values import is_carried
@@ -85,6 +87,8 @@ class RemoteStore(ABC, Forked):
         """The highest revision of each root that was seen. It crosses a fork: the child has seen what its parent saw."""
         self.set_backs: Counter[Root] = Counter()
         """How often a lower one has shown that the engine has lost writes."""
+        self.diary = RemoteDiary(self._called, self._add_to_diary, self._diary)
+        """What all who use it have done with it."""
         self._lock = threading.Lock()
         self._channel = (
             Channel(self._listening, self._hear, (*self._all_failures, StoreError)) if near else None
@@ -349,6 +353,14 @@ class RemoteStore(ABC, Forked):
     def _is_away(self, error: Exception) -> bool:
         """Whether an error shows that the engine does not answer."""
         return isinstance(error, (*self.failures, OSError))
+
+    @abstractmethod
+    def _add_to_diary(self, noted: Sequence[Noted]) -> None:
+        """Add these counts to those that are there."""
+
+    @abstractmethod
+    def _diary(self) -> list[Noted]:
+        """All counts that are there."""
 
     @abstractmethod
     def _look(self, look: Look) -> Told:

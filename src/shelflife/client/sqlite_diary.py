@@ -3,12 +3,10 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from shelflife.client.diary import DiaryError, Noted
+from shelflife.client.diary import KEPT_HOURS, DiaryError, Noted
 from shelflife.sqlite_files import Kind, SqliteFile
 
 __all__ = ["SqliteDiary"]
-
-_KEPT_HOURS = 24 * 366
 
 _SCHEMA = """
 create table counts (
@@ -36,7 +34,7 @@ class SqliteDiary:
                 added = list(noted)
                 connection.executemany(_ADD, added)
                 if added:
-                    connection.execute("delete from counts where hour < ?", (added[0].hour - _KEPT_HOURS,))
+                    connection.execute("delete from counts where hour < ?", (added[0].hour - KEPT_HOURS,))
         finally:
             self._file.close()
 

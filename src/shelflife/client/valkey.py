@@ -6,18 +6,20 @@ A write is one script, which Valkey carries out whole; a look is another. All th
 import hashlib
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import groupby
 from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
 
+from shelflife.client.diary import HOUR_S, KEPT_HOURS, Noted
 from shelflife.client.entries import Entry, Root, Shape
 from shelflife.client.near import Message, News
 from shelflife.client.remote import LONGEST_VERB_S, RemoteStore
 from shelflife.client.seen import Look, Told, entry_of, stored_of
 from shelflife.client.stores import Filed, StoreError, Write, Written
 from shelflife.client.valkey_connections import Connections, client_of
-from shelflife.client.valkey_scripts import CHECKING, FINDING, LOOKING, NOTING, WRITING, Script
+from shelflife.client.valkey_scripts import CHECKING, COUNTING, FINDING, LOOKING, NOTING, WRITING, Script
 from shelflife.extras import needing
 
 with needing("redis"):
@@ -60,6 +62,7 @@ _decode_all = msgspec.msgpack.Decoder(list[_Kept]).decode
 _pack = msgspec.msgpack.Encoder().encode
 _decode_entry = msgspec.json.Decoder(Entry).decode
 _decode_shape = msgspec.json.Decoder(Shape).decode
+_decode_noted = msgspec.json.Decoder(tuple[str, str]).decode
 
 
 class ValkeyStore(RemoteStore):
@@ -87,8 +90,8 @@ class ValkeyStore(RemoteStore):
         self._url = url
         self._connections = Connections(self._client)
         self._is_checked = False
-        self._news, self._roots, self._format = (
-            f"shelflife:{namespace}:{what}" for what in ("news", "roots", "format")
+        self._news, self._roots, self._format, self._hours = (
+            f"shelflife:{namespace}:{what}" for what in ("news", "roots", "format", "diary:")
         )
         super().__init__(where, namespace=namespace, near=near)
 
@@ -191,6 +194,22 @@ class ValkeyStore(RemoteStore):
     def _tagged(self, root: Root, tags: Sequence[str]) -> list[Entry]:
         found = _decode_all(self._run(FINDING, root, *map(_tag, tags)))
         return [_entry(*one) for one in found]
+
+    def _add_to_diary(self, noted: Sequence[Noted]) -> None:
+        self._check()
+        for hour, of_it in groupby(noted, lambda one: one.hour):
+            values = [
+                value for one in of_it for value in (_encode((one.root, one.what)), str(one.times).encode())
+            ]
+            self._evaluated(COUNTING, f"{self._hours}{hour}", str(KEPT_HOURS * HOUR_S), *values)
+
+    def _diary(self) -> list[Noted]:
+        self._check()
+        return [
+            Noted(int(key.rpartition(b":")[2]), *_decode_noted(what), int(times))
+            for key in self._client.scan_iter(f"{self._hours}*", count=1000)
+            for what, times in self._client.hgetall(key).items()
+        ]
 
     def _entries(self) -> Iterator[Entry]:
         self._check()

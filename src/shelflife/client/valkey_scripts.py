@@ -224,6 +224,15 @@ return {policy, redis.call('get', KEYS[1])}
 """
 
 
+_ADD_TO_DIARY = """
+for number = 2, #ARGV, 2 do
+    redis.call('HINCRBY', KEYS[1], ARGV[number], ARGV[number + 1])
+end
+redis.call('EXPIRE', KEYS[1], ARGV[1])
+"""
+"""An hour of the diary: for how long it is kept, then what happened and how often."""
+
+
 class Script(NamedTuple):
     """A script, and the name under which Valkey has it once it was carried out."""
 
@@ -236,4 +245,4 @@ class Script(NamedTuple):
 
 
 LOOKING, WRITING = Script.of(_COUNT + _LOOK), Script.of(_COUNT + _WRITE)
-FINDING, NOTING, CHECKING = map(Script.of, (_TAGGED, _NOTE, _CHECK))
+FINDING, NOTING, CHECKING, COUNTING = map(Script.of, (_TAGGED, _NOTE, _CHECK, _ADD_TO_DIARY))
