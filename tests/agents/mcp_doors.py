@@ -64,7 +64,8 @@ class Way:
         return self.make.__name__
 
     async def told(self, is_open=False, checked=False, fixes=None):
-        """What a caller is told by a question for fixes, by a call, and by another question."""
+        """What a caller is told by a call, and by questions before and after it: for fixes of the tool, and of one that is open to
+        everybody and checks nothing."""
         provider, door = shop_provider(), Door(ToolError if self.kind == "sdk" else FastToolError)
         door.is_open = is_open
 
@@ -76,12 +77,15 @@ class Way:
 
         making = self.make(door, subscribe)
         server = next(making)
+        server.add_tool(greet)
         install = of_sdk.install if self.kind == "sdk" else of_fastmcp.install
         install(server, provider, checked=["subscribe"] if checked else [], fixes=fixes)
         next(making, None)
         async with mcp.Client(server if self.kind == "sdk" else server._mcp_server) as client:
             next(making, None)
-            return await fixes_by(client), await call_by(client), await fixes_by(client)
+            by_question = await fixes_by(client), await fixes_by(client, "greet")
+            by_call = await call_by(client)
+            return by_call, (*by_question, await fixes_by(client), await fixes_by(client, "greet"))
 
 
 async def call_by(client):
@@ -91,8 +95,14 @@ async def call_by(client):
         return str(error)
 
 
-async def fixes_by(client):
-    return (await client.session.read_resource(FIXES.text)).contents[0].text
+async def fixes_by(client, tool="subscribe"):
+    asking = FIXES._replace(body=FIXES.body.replace(b"/subscribe", f"/{tool}".encode()))
+    return (await client.session.read_resource(asking.text)).contents[0].text
+
+
+def greet(plan: str = "") -> str:
+    """Say hello."""
+    return "hello"
 
 
 # Servers of the SDK.

@@ -97,7 +97,9 @@ class _ContractExtension(ServerExtension):  # type: ignore[misc] # it is not the
 
     async def _get(self, name: str, version: VersionSpec | None = None) -> Tool | None:
         tool = await self._get_plain(name, version)
-        function = tool and self._tools.found(self._as_listed(tool))
+        if tool is None or not self._tools.is_calling:
+            return tool
+        function = self._tools.found(self._as_listed(tool))
         return tool if function is None else tool.model_copy(update={"fn": function})
 
     async def _listed(self) -> list[Listed]:

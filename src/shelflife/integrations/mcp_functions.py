@@ -108,8 +108,9 @@ def with_check(function: Callable[..., Any], check: Callable[[Values], None]) ->
 
 
 def is_plain(function: Any) -> bool:
-    """Whether nothing can be seen that stands around a function: it is one, and has no decorator."""
-    return inspect.isroutine(function) and not has_decorator(function)
+    """Whether nothing can be seen that stands around a function: it is one, and neither a decorator nor an object to be called."""
+    is_object = getattr(function, "__name__", "") == "__call__"
+    return inspect.isroutine(function) and not is_object and not has_decorator(function)
 
 
 def has_decorator(function: Any) -> bool:

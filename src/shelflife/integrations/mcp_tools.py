@@ -120,7 +120,7 @@ class ToolsUnderContract:
         self._calling: ContextVar[_Calling | None] = ContextVar(f"shelflife_calling_{id(self)}", default=None)
         self._askable: ContextVar[Operations] = ContextVar(f"shelflife_askable_{id(self)}")
         """What whoever asks for fixes could call now."""
-        provider.apps.attach(lambda: Operations(self._operations()) if self._known else _UNSEEN)
+        provider.apps.attach(self._listing)
         told = None if fixes is None else [self._name_of(tool) for tool in fixes]
         self._disclosed = provider.apps.disclosed_fixes(lambda: self._askable.get(_NOTHING), told)
 
@@ -129,17 +129,21 @@ class ToolsUnderContract:
         return self._disclosed(self._meant(asked))
 
     async def be_asked(self, asked: str, context: Any) -> None:
-        """Before fixes are told without a call: look which tools there are now, and which whoever asks would find."""
+        """Before fixes are told without a call: look which tools there are now, and which whoever asks would find.
+
+        All others count too: a policy for every tool is told only where nobody is kept from any of them.
+        """
         await self._list()
-        others, meant = list(self._operations()), self._meant(asked)
-        asked_for = Operations(others).find_named(meant)
-        if asked_for is not None:
-            others = [one for one in others if one.name != asked_for.name]
-            for name, version in self._present:
-                if self._known[name, version].operation.name == asked_for.name:
-                    found = await self._find_tool(context, name, version)
-                    others += [] if found is None else [self._know(found).operation]
-        self._askable.set(Operations(others))
+        operations = {key: self._operation(key) for key in self._known}
+        asked_for = Operations(operations.values()).find_named(self._meant(asked))
+        are_open, is_there = not any(one.is_guarded for one in operations.values()), False
+        for key in self._present:
+            is_meant = asked_for is not None and operations[key].name == asked_for.name
+            if is_meant or are_open:
+                found = await self._find_tool(context, *key)
+                operations[key] = self._know(found).operation if found else _closed(operations[key])
+                is_there = is_there or (is_meant and found is not None)
+        self._askable.set(Operations(operations.values()) if is_there else _NOTHING)
 
     @asynccontextmanager
     async def life(self) -> AsyncIterator[None]:
@@ -195,7 +199,7 @@ class ToolsUnderContract:
             check = arguments and partial(self._check, operation, arguments)
             function = with_check(tool.function, check) if tool.function and check else None
             self._known[key] = _Known(tool, operation, function)
-            self._provider.apps.are_held = self._provider.apps.are_held and before is not None
+            self._provider.apps.are_held = False
         return self._known[key]
 
     def _check(self, operation: Operation, arguments: Arguments, values: Mapping[str, Any]) -> None:
@@ -205,6 +209,11 @@ class ToolsUnderContract:
         is_called = calling.operation.name == operation.name
         given = arguments.given(values, calling.arguments)
         self._provider.check(given, None if is_called else operation.name)
+
+    @property
+    def is_calling(self) -> bool:
+        """Whether a call is under way here."""
+        return self._calling.get() is not None
 
     def found(self, tool: Listed) -> Callable[..., Any] | None:
         """A tool is about to run. Gives what it is to run in place of its function, if it is checked."""
@@ -276,10 +285,13 @@ class ToolsUnderContract:
                 f"{name} carries calls out without judging their preconditions; call check in it first"
             )
 
-    def _operations(self) -> Iterator[Operation]:
-        """Those of all tools. One that is gone is known as before, to whom policies name it, and is open to nobody."""
-        for key, known in self._known.items():
-            yield known.operation if key in self._present else known.operation._replace(guards=("",))
+    def _operation(self, key: _Key) -> Operation:
+        """That of a tool. One that is gone is known as before, to whom policies name it, and is open to nobody."""
+        operation = self._known[key].operation
+        return operation if key in self._present else _closed(operation)
+
+    def _listing(self) -> Operations:
+        return Operations(self._operation(key) for key in list(self._known)) if self._known else _UNSEEN
 
     def _meant(self, asked: str) -> str:
         method, _, tool = asked.partition(" /")
@@ -287,6 +299,10 @@ class ToolsUnderContract:
 
     def _name_of(self, tool: str) -> str:
         return self._named.get(tool, f"{_METHOD} /{tool}")
+
+
+def _closed(operation: Operation) -> Operation:
+    return operation._replace(guards=("",))
 
 
 def with_meta(result: Any, meta: Mapping[str, Any]) -> Any:
