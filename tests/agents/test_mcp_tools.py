@@ -138,6 +138,7 @@ def test_a_tool_that_only_fastmcp_can_read_is_like_any_other(function, checked, 
     assert plain.is_error
 
 
+@pytest.mark.spec("16.3")
 @pytest.mark.parametrize("is_error", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_the_contract_of_another_server_has_said_does_not_go_out_as_the_word_of_this_one(kind, is_error):
