@@ -1,6 +1,5 @@
 """The contract inside a server of FastMCP: `install(server, provider)`."""
 
-import inspect
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -19,7 +18,7 @@ with needing("fastmcp"):
     from mcp.server.mcpserver.utilities.func_metadata import func_metadata
     from mcp_types import TextContent
 
-    from shelflife.integrations.mcp_functions import DECORATED, Listed, has_decorator, is_plain
+    from shelflife.integrations.mcp_functions import DECORATED, Listed, look_at
     from shelflife.integrations.mcp_questions import answer_questions, be_the_first, headers_of
     from shelflife.integrations.mcp_tools import (
         Called,
@@ -35,6 +34,10 @@ _LETS_EVERYBODY_IN = {
     for name in ("caching", "dereference", "error_handling", "logging", "ping", "response_limiting", "timing")
 }
 """Middleware that asks for nothing. Any other may, and for another thing of another tool."""
+
+
+_HARMLESS = type(CurrentContext()), type(OptionalCurrentContext())
+"""What a function may be given beside its arguments without anybody being asked who they are."""
 
 
 def install(
@@ -117,14 +120,14 @@ class _ContractExtension(ServerExtension):  # type: ignore[misc] # it is not the
         obstacle = ""
         if function is None:
             obstacle = "it runs no function of this server, but something of another kind or another server"
-        elif has_decorator(function):
+        elif look_at(function).has_decorator:
             obstacle = DECORATED
         elif tool.task_config.supports_tasks():
             obstacle = "it may run as a task, without anybody waiting"
         elif not self._runs_as_usual:
             obstacle = "the server runs its tools in a way of its own"
         is_open = tool.auth is None and not obstacle and self._is_open
-        is_open = is_open and is_plain(function) and not _depends(function, tool.parameters)
+        is_open = is_open and look_at(function).is_plain and not _depends(function, tool.parameters)
         return Listed(
             tool.name,
             tool.version or "",
@@ -161,15 +164,16 @@ class _ContractExtension(ServerExtension):  # type: ignore[misc] # it is not the
 
 def _depends(function: Callable[..., Any], schema: Mapping[str, Any]) -> bool:
     """Whether a function is given anything but its arguments and the context of the call: that may ask who is calling."""
-    harmless = type(CurrentContext()), type(OptionalCurrentContext())
-    parameters = inspect.signature(function).parameters.values()
-    others = [one for one in parameters if one.name not in schema.get("properties", {})]
-    return not all(isinstance(one.default, harmless) for one in others)
+    taken = schema.get("properties", {})
+    others = [one for one in look_at(function).parameters if one.name not in taken]
+    return not all(isinstance(one.default, _HARMLESS) for one in others)
 
 
 def _model_of(function: Callable[..., Any], schema: Mapping[str, Any]) -> Any:
     """The model of a function's arguments; what else it is given is not in their schema."""
-    others = [name for name in inspect.signature(function).parameters if name not in schema["properties"]]
+    others = [
+        one.name for one in look_at(function).parameters if one.name not in schema.get("properties", {})
+    ]
     return func_metadata(function, skip_names=others, structured_output=False).arg_model
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from shelflife.errors import ShelflifeError
 from shelflife.extras import needing
-from shelflife.integrations.mcp_functions import DECORATED, Listed, has_decorator, is_plain
+from shelflife.integrations.mcp_functions import DECORATED, Listed, look_at
 from shelflife.integrations.mcp_questions import answer_questions, be_the_first, headers_of
 from shelflife.integrations.mcp_tools import Called, ToolsUnderContract, with_meta
 from shelflife.server.provider import Provider
@@ -113,12 +113,12 @@ class _Installed:
         return None if tool is None else self._as_listed(tool)
 
     def _as_listed(self, tool: Tool) -> Listed:
-        metadata, obstacle = tool.fn_metadata, ""
-        if has_decorator(tool.fn):
+        metadata, seen, obstacle = tool.fn_metadata, look_at(tool.fn), ""
+        if seen.has_decorator:
             obstacle = DECORATED
         elif not self._runs_as_usual or type(tool) is not Tool:
             obstacle = "the server runs its tools in a way of its own"
-        is_open = is_plain(tool.fn) and not tool.resolved_params and not obstacle and self._is_open
+        is_open = seen.is_plain and not tool.resolved_params and not obstacle and self._is_open
         return Listed(
             tool.name,
             function=tool.fn,

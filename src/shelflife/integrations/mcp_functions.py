@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 
 from shelflife.server.models import DICTIONARY, Reader, seen_of
 
-__all__ = ["DECORATED", "Arguments", "Listed", "has_decorator", "is_plain", "with_check"]
+__all__ = ["DECORATED", "Arguments", "Listed", "look_at", "with_check"]
 
 DECORATED = "it has a decorator, which may ask who is calling"
+
+_MOST_SEEN = 1000
 
 Values = dict[str, Any]
 
@@ -84,37 +86,66 @@ class Arguments:
 def with_check(function: Callable[..., Any], check: Callable[[Values], None]) -> Callable[..., Any]:
     """The same function, which checks what it is given before anything else."""
     signature = inspect.signature(function)
+    defaults = {
+        one.name: one.default
+        for one in signature.parameters.values()
+        if one.default is not inspect.Parameter.empty
+    }
 
-    def look_at(args: tuple[Any, ...], named: Values) -> None:
-        bound = signature.bind(*args, **named)
-        bound.apply_defaults()
-        check({**bound.arguments, **named})
+    def check_all(args: tuple[Any, ...], named: Values) -> None:
+        by_place = signature.bind_partial(*args).arguments if args else {}
+        check({**defaults, **by_place, **named})
 
     if inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)
         async def checked_later(*args: Any, **named: Any) -> Any:
-            look_at(args, named)
+            check_all(args, named)
             return await function(*args, **named)
 
         return checked_later
 
     @functools.wraps(function)
     def checked(*args: Any, **named: Any) -> Any:
-        look_at(args, named)
+        check_all(args, named)
         return function(*args, **named)
 
     return checked
 
 
-def is_plain(function: Any) -> bool:
-    """Whether nothing can be seen that stands around a function: it is one, and neither a decorator nor an object to be called."""
-    is_object = getattr(function, "__name__", "") == "__call__"
-    return inspect.isroutine(function) and not is_object and not has_decorator(function)
+class Seen(NamedTuple):
+    """What can be seen of a function."""
+
+    function: Any
+    has_decorator: bool
+    """Whether something stands around it. A wrapper that has the same parameters and does not say so cannot be seen."""
+
+    is_plain: bool
+    """Whether nothing can be seen that stands around it: it is a function, and neither an object that can be called nor decorated."""
+
+    parameters: tuple[inspect.Parameter, ...]
 
 
-def has_decorator(function: Any) -> bool:
-    """Whether something stands around a function. A wrapper that has the same parameters and does not say so cannot be seen."""
+_seen: dict[int, Seen] = {}
+"""By identity. The functions are kept, so that no other gets it."""
+
+
+def look_at(function: Any) -> Seen:
+    """What can be seen of a function. That takes a while, so it is looked at once."""
+    seen = _seen.get(id(function))
+    if seen is None:
+        if len(_seen) >= _MOST_SEEN:
+            _seen.clear()
+        is_decorated = _has_decorator(function)
+        is_function = inspect.isroutine(function) and function.__name__ != "__call__"
+        parameters = tuple(inspect.signature(function).parameters.values())
+        seen = _seen[id(function)] = Seen(
+            function, is_decorated, is_function and not is_decorated, parameters
+        )
+    return seen
+
+
+def _has_decorator(function: Any) -> bool:
     while isinstance(function, functools.partial):
         function = function.func
     holder = getattr(function, "__self__", None)
