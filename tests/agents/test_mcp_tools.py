@@ -96,6 +96,28 @@ def test_each_version_of_a_checked_tool_is_read_by_its_own_arguments(order):
     assert json.loads(question)["status"] == 404  # nobody can tell which one is asked about
 
 
+def test_a_checked_tool_is_checked_by_whatever_name_an_app_of_fastmcp_calls_it():
+    server, made = fastmcp.FastMCP("shop"), []
+
+    def subscribe(plan: str, promo: str | None = None) -> str:
+        """Make a subscription."""
+        made.append(promo)
+        return "made"
+
+    meta = {"ui": {"visibility": ["app"]}, "fastmcp": {"tool_hash": "0123456789ab"}}
+    server.add_tool(Tool.from_function(subscribe, meta=meta))
+    of_fastmcp.install(server, shop_provider(), checked=["subscribe"])
+
+    async def play():
+        async with fastmcp.Client(server) as client:
+            for promo in (None, "SUMMER"):
+                arguments = {**WANTED, "promo": promo}
+                await client.call_tool("0123456789ab_subscribe", arguments, raise_on_error=False)
+
+    asyncio.run(play())
+    assert made == ["SUMMER"]
+
+
 def base(plan: str, promo: str | None = None) -> str:
     """Make a subscription."""
     return f"{plan} {promo}"
