@@ -105,31 +105,32 @@ def greet(plan: str = "") -> str:
     return "hello"
 
 
-# Servers of the SDK.
+def login_beneath(door):
+    """A middleware of the SDK, which FastMCP stands on."""
 
-
-def sdk_middleware(door, subscribe):
     async def login(context, call_next):
         if context.method == "tools/call":
             door.knock()
         return await call_next(context)
 
-    server = MCPServer("shop", middleware=[login])
+    return login
+
+
+# Servers of the SDK.
+
+
+def sdk_middleware(door, subscribe):
+    server = MCPServer("shop", middleware=[login_beneath(door)])
     server.add_tool(subscribe)
     yield server
 
 
 def sdk_middleware_that_is_added_later(door, subscribe):
-    async def login(context, call_next):
-        if context.method == "tools/call":
-            door.knock()
-        return await call_next(context)
-
     server = MCPServer("shop")
     server.add_tool(subscribe)
     yield server
     yield
-    server.middleware.append(login)
+    server.middleware.append(login_beneath(door))
 
 
 def sdk_extension(door, subscribe):
@@ -273,15 +274,10 @@ def fast_middleware(door, subscribe):
 
 
 def fast_middleware_beneath(door, subscribe):
-    async def login(context, call_next):
-        if context.method == "tools/call":
-            door.knock()
-        return await call_next(context)
-
     server = fast_shop(subscribe)
     yield server
     yield
-    server._mcp_server.middleware.append(login)
+    server._mcp_server.middleware.append(login_beneath(door))
 
 
 def fast_extension(door, subscribe):
