@@ -1,6 +1,7 @@
 """A shop as an MCP server, of the SDK or of FastMCP: one tool under one policy. What counts is read at the tool."""
 
 import asyncio
+import json
 from contextlib import asynccontextmanager
 
 import fastmcp
@@ -10,6 +11,7 @@ from mcp.server import MCPServer
 
 from shelflife.client import Memory
 from shelflife.client.events import Stored
+from shelflife.contract.envelopes import QuestionUri
 from shelflife.integrations import fastmcp as of_fastmcp
 from shelflife.integrations import mcp as of_sdk
 from shelflife.integrations.mcp_client import memory_client
@@ -20,6 +22,10 @@ KINDS = ["sdk", "fastmcp"]
 MODES = {"auto": "2026-07-28", "legacy": "2025-11-25"}
 WANTED = {"plan": "growth"}
 CODES = {"growth": {"code": "SUMMER", "note": "a"}, "basic": {"code": "ANY", "note": "b"}}
+
+FIXES = QuestionUri(
+    "/contract/fixes", body=json.dumps({"operation": "CALL /subscribe", "request": WANTED}).encode()
+)
 
 
 def shop_provider(**options):
@@ -70,6 +76,27 @@ class Shop:
         return fastmcp.Client(self.server, mode=mode)
 
 
+def called(shop, arguments=WANTED, meta=None, tool="subscribe", mode="auto"):
+    async def play():
+        async with shop.client(mode=mode) as client:
+            return await client.call_tool(tool, arguments, meta=meta)
+
+    return asyncio.run(play())
+
+
+def asked(shop, uri, mode="auto"):
+    async def play():
+        async with shop.client(mode=mode) as client:
+            return await client.session.read_resource(uri)
+
+    return asyncio.run(play())
+
+
+def answered(shop, uri, mode="auto"):
+    [contents] = asked(shop, uri, mode).contents
+    return json.loads(contents.text)
+
+
 class Agent:
     """A client with a memory, and what a model would do with it."""
 
@@ -115,7 +142,16 @@ class Learning:
 
     async def stored(self, count):
         """Until so many fixes were stored."""
+        await self._until(lambda: sum(isinstance(event, Stored) for event in self.events) >= count)
+
+    async def stored_with(self, value):
+        """Until a fix was stored that says this."""
+        await self._until(
+            lambda: any(isinstance(event, Stored) and value in str(event) for event in self.events)
+        )
+
+    async def _until(self, condition):
         async with asyncio.timeout(20):
-            while sum(isinstance(event, Stored) for event in self.events) < count:
+            while not condition():
                 self._news.clear()
                 await self._news.wait()

@@ -13,39 +13,26 @@ from fastmcp.server.middleware import Middleware
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.shared.exceptions import MCPError
 
-from shelflife.contract.envelopes import META_KEY, Envelope, QuestionUri, Trailed
+from shelflife.contract.envelopes import META_KEY, Envelope, Trailed
 from shelflife.contract.preconditions import PRECONDITION_HEADER, Precondition
 from shelflife.integrations import fastmcp as of_fastmcp
 from shelflife.integrations import mcp as of_sdk
 from shelflife.server import Rejected, UsageError, WireFormat, fix
-from tests.agents.mcp_shops import KINDS, MODES, WANTED, Shop, agent_of, shop_provider
+from tests.agents.mcp_shops import (
+    FIXES,
+    KINDS,
+    MODES,
+    WANTED,
+    Shop,
+    agent_of,
+    answered,
+    asked,
+    called,
+    shop_provider,
+)
 
 AT = {META_KEY: {"Contract-At": "*:me"}}
 RIGHT = WANTED | {"promo": "SUMMER"}
-FIXES = QuestionUri(
-    "/contract/fixes", body=json.dumps({"operation": "CALL /subscribe", "request": WANTED}).encode()
-)
-
-
-def called(shop, arguments=WANTED, meta=None, tool="subscribe", mode="auto"):
-    async def play():
-        async with shop.client(mode=mode) as client:
-            return await client.call_tool(tool, arguments, meta=meta)
-
-    return asyncio.run(play())
-
-
-def asked(shop, uri, mode="auto"):
-    async def play():
-        async with shop.client(mode=mode) as client:
-            return await client.session.read_resource(uri)
-
-    return asyncio.run(play())
-
-
-def answered(shop, uri, mode="auto"):
-    [contents] = asked(shop, uri, mode).contents
-    return json.loads(contents.text)
 
 
 def suggestion_in(result):

@@ -9,18 +9,22 @@ from shelflife.extras import needing
 from shelflife.server.provider import Provider
 
 with needing("fastmcp"):
-    from fastmcp import FastMCP
+    from fastmcp import Context, FastMCP
+    from fastmcp.server.dependencies import CurrentContext, OptionalCurrentContext, bind_request_context
     from fastmcp.server.extensions import ServerExtension
     from fastmcp.tools.base import InputRequiredToolResult, Tool, ToolResult
+    from fastmcp.tools.function_tool import FunctionTool
+    from fastmcp.utilities.versions import VersionSpec
+    from mcp.server.mcpserver.utilities.func_metadata import func_metadata
     from mcp_types import TextContent
 
+    from shelflife.integrations.mcp_functions import DECORATED, Listed, look_at
     from shelflife.integrations.mcp_questions import answer_questions, be_the_first, headers_of
     from shelflife.integrations.mcp_tools import (
         Called,
-        Listed,
         ToolsUnderContract,
         leave_refusals_out_of,
-        metadata_of,
+        with_meta,
     )
 
 __all__ = ["install"]
@@ -30,6 +34,10 @@ _LETS_EVERYBODY_IN = {
     for name in ("caching", "dereference", "error_handling", "logging", "ping", "response_limiting", "timing")
 }
 """Middleware that asks for nothing. Any other may, and for another thing of another tool."""
+
+
+_HARMLESS = type(CurrentContext()), type(OptionalCurrentContext())
+"""What a function may be given beside its arguments without anybody being asked who they are."""
 
 
 def install(
@@ -42,8 +50,8 @@ def install(
 ) -> None:
     """Give the server the contract, as `shelflife.integrations.mcp.install` does: inside of all its middleware.
 
-    By default the fixes are told without a call of tools with nothing before them: no `auth`, and no middleware or extension
-    of your own.
+    By default the fixes are told without a call of tools with nothing before them: plain functions of this server that whoever asks
+    could call now, without `auth`, dependency or decorator, and no middleware or extension of your own.
     """
     extension = _ContractExtension(server, provider, checked, operations, fixes)
     server.add_extension(extension)
@@ -63,9 +71,12 @@ class _ContractExtension(ServerExtension):  # type: ignore[misc] # it is not the
     ) -> None:
         be_the_first(server._mcp_server)
         self._tools = ToolsUnderContract(
-            provider, self._listed, checked=checked, operations=operations, fixes=fixes
+            provider, self._listed, self._found, checked=checked, operations=operations, fixes=fixes
         )
+        self._get_plain = server.get_tool
         answer_questions(server._mcp_server, provider, self._tools)
+        # Where a call finds its tool, when everything else has let it pass.
+        server.get_tool = self._get
 
     def lifespan(self) -> AbstractAsyncContextManager[None]:
         return self._tools.life()
@@ -80,29 +91,90 @@ class _ContractExtension(ServerExtension):  # type: ignore[misc] # it is not the
         if result is None:
             text = TextContent(type="text", text=answered.error)
             return ToolResult(content=[text], meta=dict(answered.meta) or None, is_error=True)
-        if not answered.meta or type(result) is InputRequiredToolResult or not isinstance(result, ToolResult):
+        if type(result) is InputRequiredToolResult or not isinstance(result, ToolResult):
             return result
-        meta = {**(result.meta or {}), **answered.meta}
-        stamped = result.model_copy(update={"meta": meta})
+        stamped = with_meta(result, answered.meta)
         if (raw := result._raw_mcp_result) is not None:  # of a proxy, which hands on what it got as it is
-            stamped._raw_mcp_result = raw.model_copy(update={"meta": meta})
+            stamped._raw_mcp_result = with_meta(raw, answered.meta)
         return stamped
 
+    async def _get(self, name: str, version: VersionSpec | None = None) -> Tool | None:
+        tool = await self._get_plain(name, version)
+        if tool is None or not self._tools.is_calling:
+            return tool
+        function = self._tools.found(self._as_listed(tool))
+        return tool if function is None else tool.model_copy(update={"fn": function})
+
     async def _listed(self) -> list[Listed]:
-        server = self.server
-        others = [one for one in server.middleware if type(one).__module__ not in _LETS_EVERYBODY_IN]
-        others += [one for one in server._extensions.values() if _may_stop_calls(one) and one is not self]
         # not as it lists them itself: who asks first may not see all
-        return [_as_listed(tool, bool(others)) for tool in await super(FastMCP, server).list_tools()]
+        return [self._as_listed(tool) for tool in await super(FastMCP, self.server).list_tools()]
+
+    async def _found(self, context: Any, name: str, version: str) -> Listed | None:
+        with bind_request_context(context):
+            async with Context(fastmcp=self.server):
+                tool = await self._get_plain(name, VersionSpec(eq=version) if version else None)
+        return None if tool is None else self._as_listed(tool)
+
+    def _as_listed(self, tool: Tool) -> Listed:
+        function: Any = getattr(tool, "fn", None) if type(tool) is FunctionTool else None
+        obstacle = ""
+        if function is None:
+            obstacle = "it runs no function of this server, but something of another kind or another server"
+        elif look_at(function).has_decorator:
+            obstacle = DECORATED
+        elif tool.task_config.supports_tasks():
+            obstacle = "it may run as a task, without anybody waiting"
+        elif not self._runs_as_usual:
+            obstacle = "the server runs its tools in a way of its own"
+        is_open = tool.auth is None and not obstacle and self._is_open
+        is_open = is_open and look_at(function).is_plain and not _depends(function, tool.parameters)
+        return Listed(
+            tool.name,
+            tool.version or "",
+            function,
+            guards=() if is_open else ("",),
+            obstacle=obstacle,
+            schema=tool.parameters,
+            model=lambda: _model_of(function, tool.parameters),
+        )
+
+    @property
+    def _runs_as_usual(self) -> bool:
+        """Whether calls find their tools by way of `_get`, and run what they find."""
+        server = self.server
+        is_usual = type(server).call_tool is FastMCP.call_tool and "call_tool" not in vars(server)
+        return is_usual and vars(server).get("get_tool") == self._get
+
+    @property
+    def _is_open(self) -> bool:
+        """Whether calls come as far as that without having passed anything that may stop them."""
+        server = self.server
+        beneath = server._mcp_server
+        entry = beneath.get_request_handler("tools/call")
+        ways = [type(one).__module__ for one in beneath.middleware]
+        ways += [getattr(entry and entry.handler, "__module__", "")]
+        others = [one for one in server._extensions.values() if one is not self]
+        return (
+            type(server) is FastMCP
+            and all(module.startswith(("mcp.", "fastmcp.")) for module in ways)
+            and all(type(one).__module__ in _LETS_EVERYBODY_IN for one in server.middleware)
+            and not any(map(_may_stop_calls, others))
+        )
 
 
-def _as_listed(tool: Tool, is_guarded: bool) -> Listed:
-    guards = ("",) if is_guarded or tool.auth is not None else ()
-    function, taken = getattr(tool, "fn", None), tool.parameters.get("properties", {})
-    if function is not None:
-        return Listed(tool.name, guards, metadata_of(function, taken))
-    nulls = frozenset(name for name, of in taken.items() if "default" in of and of["default"] is None)
-    return Listed(tool.name, guards, nulls=nulls)
+def _depends(function: Callable[..., Any], schema: Mapping[str, Any]) -> bool:
+    """Whether a function is given anything but its arguments and the context of the call: that may ask who is calling."""
+    taken = schema.get("properties", {})
+    others = [one for one in look_at(function).parameters if one.name not in taken]
+    return not all(isinstance(one.default, _HARMLESS) for one in others)
+
+
+def _model_of(function: Callable[..., Any], schema: Mapping[str, Any]) -> Any:
+    """The model of a function's arguments; what else it is given is not in their schema."""
+    others = [
+        one.name for one in look_at(function).parameters if one.name not in schema.get("properties", {})
+    ]
+    return func_metadata(function, skip_names=others, structured_output=False).arg_model
 
 
 def _may_stop_calls(extension: ServerExtension) -> bool:

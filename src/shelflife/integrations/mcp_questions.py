@@ -4,17 +4,19 @@ Every client can read a resource, of any revision of the protocol. The answer is
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
-from weakref import WeakSet
 
 import msgspec
 
+from shelflife.contract import AskFixes, ContractError
 from shelflife.contract.envelopes import CHANGES_URI, META_KEY, Envelope, QuestionUri
 from shelflife.contract.positions import AT_HEADER
 from shelflife.extras import needing
 from shelflife.integrations.mcp_tools import ToolsUnderContract
-from shelflife.server.endpoints import ContractEndpoints, EndpointCall
+from shelflife.server.endpoints import FIXES_PATH, ContractEndpoints, EndpointCall, read_message
 from shelflife.server.errors import UsageError
 from shelflife.server.feedback import JSON
 from shelflife.server.pinning import be_ready
@@ -42,6 +44,9 @@ with needing("mcp"):
     )
 
 __all__ = ["answer_questions", "be_the_first", "headers_of"]
+
+_PATIENCE_S = 10.0
+"""How long a client may take to read that something has moved."""
 
 Context = ServerRequestContext[Any, Any]
 
@@ -98,25 +103,58 @@ class _Questions:
         call = EndpointCall(method, question.path, question.query, headers, question.body or b"")
         answer = self._endpoints.begin(call)
         if answer is None:
+            if call.path == FIXES_PATH and len(call.body) <= self._endpoints.most_bytes:
+                with suppress(ContractError):  # which is what it is answered with
+                    await self._tools.be_asked(read_message(call.body, AskFixes).operation, context)
             answer = await asyncio.to_thread(self._endpoints.answer, call)
         is_json = answer.content_type == JSON and bool(answer.body)
         return Envelope(answer.status, msgspec.json.decode(answer.body) if is_json else None)
 
 
+class _Listener:
+    """Somebody who is told that something has moved: once at a time, however often it moves meanwhile."""
+
+    def __init__(self, tell: Callable[[], Awaitable[None]], leave: Callable[[], object]) -> None:
+        """`leave` is called when telling has failed, or has taken too long."""
+        self.loop = asyncio.get_running_loop()
+        self._tell, self._leave = tell, leave
+        self._is_behind = False
+        self._task: asyncio.Task[None] | None = None
+
+    def wake(self) -> None:
+        """Called in its own loop."""
+        self._is_behind = True
+        if self._task is None:
+            self._task = asyncio.ensure_future(self._catch_up())
+
+    async def _catch_up(self) -> None:
+        try:
+            while self._is_behind:
+                self._is_behind = False
+                async with asyncio.timeout(_PATIENCE_S):
+                    await self._tell()
+        except Exception:  # noqa: BLE001 - its client is gone, or does not read
+            self._leave()
+        finally:
+            # Nothing waits between the last look at `_is_behind` and this: a change is not lost.
+            self._task = None
+
+
 class _Cues:
     """Tells listeners that something has moved. What, they ask.
 
-    Clients of 2026-07-28 listen to the resource, and older ones subscribe to it.
+    Clients of 2026-07-28 listen to the resource, and older ones subscribe to it. Each of these is told by a task of its own: one that
+    does not read keeps nobody else from hearing, and is not told any more after a while.
     """
 
     def __init__(self, server: Server[Any], provider: Provider, bus: SubscriptionBus | None) -> None:
         self._server = server
         self._bus = bus or InMemorySubscriptionBus()
         self._has_bus = bus is not None
-        self._loops: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
-        self._sessions: dict[object, Any] = {}
-        """Those who have subscribed, by their connections."""
-        self._telling: set[asyncio.Task[None]] = set()
+        self._publishers: dict[asyncio.AbstractEventLoop, _Listener] = {}
+        """Those who tell the bus, by their loops."""
+        self._subscribers: dict[object, _Listener] = {}
+        """By their connections."""
         self._plain = {
             method: server.get_request_handler(method)
             for method in ("subscriptions/listen", "resources/subscribe", "resources/unsubscribe")
@@ -132,23 +170,28 @@ class _Cues:
         server.add_request_handler("resources/unsubscribe", UnsubscribeRequestParams, self._unsubscribe)
 
     async def _listen(self, context: Context, params: SubscriptionsListenRequestParams) -> Any:
-        self._loops.add(asyncio.get_running_loop())
+        loop, event = asyncio.get_running_loop(), ResourceUpdated(uri=CHANGES_URI)
+        if loop not in self._publishers:
+            self._publishers = {one: known for one, known in self._publishers.items() if not one.is_closed()}
+            self._publishers[loop] = _Listener(lambda: self._bus.publish(event), lambda: None)
         return await self._handle_listening(context, params)
 
     async def _subscribe(self, context: Context, params: SubscribeRequestParams) -> Any:
         if str(params.uri) != CHANGES_URI:
             return await self._otherwise("resources/subscribe", context, params)
-        self._loops.add(asyncio.get_running_loop())
-        connection = context.session._connection
-        if connection not in self._sessions:
-            self._sessions[connection] = context.session
-            connection.exit_stack.callback(self._sessions.pop, connection, None)
+        session, connection = context.session, context.session._connection
+        if connection not in self._subscribers:
+            leave = partial(self._subscribers.pop, connection, None)
+            self._subscribers[connection] = _Listener(
+                partial(session.send_resource_updated, CHANGES_URI), leave
+            )
+            connection.exit_stack.callback(leave)
         return EmptyResult()
 
     async def _unsubscribe(self, context: Context, params: UnsubscribeRequestParams) -> Any:
         if str(params.uri) != CHANGES_URI:
             return await self._otherwise("resources/unsubscribe", context, params)
-        self._sessions.pop(context.session._connection, None)
+        self._subscribers.pop(context.session._connection, None)
         return EmptyResult()
 
     async def _otherwise(self, method: str, context: Context, params: Any) -> Any:
@@ -159,17 +202,6 @@ class _Cues:
 
     def _wake(self) -> None:
         """Called in the thread that has made a change. Nothing is told from there: streams are of their loops."""
-        for loop in list(self._loops):
-            with suppress(RuntimeError):  # it has ended
-                loop.call_soon_threadsafe(self._begin)
-
-    def _begin(self) -> None:
-        task = asyncio.ensure_future(self._tell())
-        self._telling.add(task)
-        task.add_done_callback(self._telling.discard)
-
-    async def _tell(self) -> None:
-        await self._bus.publish(ResourceUpdated(uri=CHANGES_URI))
-        for session in list(self._sessions.values()):
-            with suppress(Exception):  # its client is gone
-                await session.send_resource_updated(CHANGES_URI)
+        for listener in [*self._publishers.values(), *self._subscribers.values()]:
+            with suppress(RuntimeError):  # its loop has ended
+                listener.loop.call_soon_threadsafe(listener.wake)

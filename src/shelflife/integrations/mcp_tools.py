@@ -3,7 +3,6 @@
 Servers of the SDK and of FastMCP share this.
 """
 
-import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -13,14 +12,14 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from shelflife.contract.envelopes import Envelope, read_headers
+from shelflife.contract.envelopes import META_KEY, Envelope, read_headers
 from shelflife.contract.errors import BadMessage
 from shelflife.contract.names import shown
 from shelflife.contract.preconditions import PRECONDITION_HEADER
 from shelflife.extras import needing
+from shelflife.integrations.mcp_functions import Arguments, Listed, with_check
 from shelflife.server.errors import UsageError, leaves_of
 from shelflife.server.feedback import JSON
-from shelflife.server.models import DICTIONARY, Reader
 from shelflife.server.operations import Operation, Operations
 from shelflife.server.pinning import Incoming, answer_to
 from shelflife.server.pins import Pin
@@ -29,9 +28,8 @@ from shelflife.server.provider import Provider
 
 with needing("mcp"):
     from mcp.server.mcpserver.exceptions import UnexpectedToolError
-    from mcp.server.mcpserver.utilities.func_metadata import FuncMetadata, func_metadata
 
-__all__ = ["Answered", "Called", "Listed", "ToolsUnderContract", "leave_refusals_out_of", "metadata_of"]
+__all__ = ["Answered", "Called", "ToolsUnderContract", "leave_refusals_out_of", "with_meta"]
 
 _METHOD = "CALL"
 _OF_THE_CONTRACT = "contract-"
@@ -39,37 +37,12 @@ _DONE, _FAILED = 200, 400
 _UNSEEN = Operations(opaque=[""])
 """Of a server whose tools nobody has listed yet."""
 
+_NOTHING = Operations()
+
+_Key = tuple[str, str]
+"""The name and the version of a tool."""
+
 Result = TypeVar("Result")
-
-
-class Listed(NamedTuple):
-    """A tool that a server has."""
-
-    name: str
-    guards: tuple[str, ...] = ()
-    """What stands before it, or might, that does not stand before the contract's questions too."""
-
-    metadata: FuncMetadata | None = None
-    """How its arguments are read before it runs; None when it is given them as they were sent."""
-
-    nulls: frozenset[str] = frozenset()
-    """The arguments that are null where they are left out, for a tool that has no metadata."""
-
-    def read(self, arguments: Mapping[str, Any]) -> Any:
-        """What it is given. May raise anything."""
-        of = self.metadata
-        return {**arguments} if of is None else of.arg_model.model_validate(of.pre_parse_json({**arguments}))
-
-    def reader(self, *, is_checked: bool) -> Reader | None:
-        """The same, with what is known of how that goes. A tool that checks its arguments by name names those too that were left out."""
-        if is_checked and self.metadata is None:
-            return DICTIONARY
-        if is_checked and self.metadata is not None:
-            reader = Reader.of_pydantic(self.metadata.arg_model)
-            return None if reader is None else reader._replace(convert=self.read)
-        fields = {} if self.metadata is None else self.metadata.arg_model.model_fields
-        nulls = self.nulls | {of.alias or name for name, of in fields.items() if of.default is None}
-        return DICTIONARY._replace(convert=lambda sent: {**dict.fromkeys(nulls), **sent})
 
 
 class Called(NamedTuple):
@@ -97,6 +70,24 @@ class Answered(NamedTuple, Generic[Result]):
     """What goes into the metadata of the result."""
 
 
+class _Known(NamedTuple):
+    """A tool as it was seen last."""
+
+    tool: Listed
+    operation: Operation
+    function: Callable[..., Any] | None
+    """What it runs under the contract, if it is checked."""
+
+
+class _Calling:
+    """A call that is under way."""
+
+    def __init__(self, tool: str, arguments: Mapping[str, Any]) -> None:
+        self.tool, self.arguments = tool, arguments
+        self.operation: Operation | None = None
+        """That of the tool which the server has found for it."""
+
+
 class ToolsUnderContract:
     """The tools of one server."""
 
@@ -104,29 +95,55 @@ class ToolsUnderContract:
         self,
         provider: Provider,
         list_tools: Callable[[], Awaitable[list[Listed]]],
+        find_tool: Callable[[Any, str, str], Awaitable[Listed | None]],
         *,
         checked: Collection[str] = (),
         operations: Mapping[str, str] | None = None,
         fixes: Collection[str] | None = None,
     ) -> None:
-        """`checked` and `fixes` are names of tools, and `operations` says of some which operation they are: see `install`."""
+        """`list_tools` gives all tools, whoever may call them. `find_tool` gives the one of a name and version that a caller could call
+        now, by the context of its request; None when there is none.
+
+        `checked` and `fixes` are names of tools, and `operations` says of some which operation they are: see `install`.
+        """
         for names in (checked, fixes or ()):
             if isinstance(names, str):
                 raise UsageError(f"{shown(names)} is one text; give a list of tools")
         self._provider = provider
-        self._list_tools = list_tools
+        self._list_tools, self._find_tool = list_tools, find_tool
         self._checked = frozenset(checked)
         self._named = {tool: Operation.from_name(name).name for tool, name in (operations or {}).items()}
-        self._known: dict[str, tuple[Listed, Operation]] = {}
-        self._is_calling = ContextVar(f"shelflife_calling_{id(self)}", default=False)
-        provider.apps.attach(lambda: self._operations() if self._known else _UNSEEN)
+        self._known: dict[_Key, _Known] = {}
+        """All tools that were ever seen, as they were seen last."""
+        self._present: frozenset[_Key] = frozenset()
+        """Those that were there when they were listed last."""
+        self._calling: ContextVar[_Calling | None] = ContextVar(f"shelflife_calling_{id(self)}", default=None)
+        self._askable: ContextVar[Operations] = ContextVar(f"shelflife_askable_{id(self)}")
+        """What whoever asks for fixes could call now."""
+        provider.apps.attach(self._listing)
         told = None if fixes is None else [self._name_of(tool) for tool in fixes]
-        self._disclosed = provider.apps.disclosed_fixes(self._operations, told)
+        self._disclosed = provider.apps.disclosed_fixes(lambda: self._askable.get(_NOTHING), told)
 
     def disclosed(self, asked: str) -> Operation | None:
-        """The operation of a tool that a client names, if its fixes may be told without a call."""
-        method, _, tool = asked.partition(" /")
-        return self._disclosed(self._name_of(tool) if method == _METHOD else asked)
+        """The operation of a tool that a client names, if its fixes may be told without a call. `be_asked` comes first."""
+        return self._disclosed(self._meant(asked))
+
+    async def be_asked(self, asked: str, context: Any) -> None:
+        """Before fixes are told without a call: look which tools there are now, and which whoever asks would find.
+
+        All others count too: a policy for every tool is told only where nobody is kept from any of them.
+        """
+        await self._list()
+        operations = {key: self._operation(key) for key in self._known}
+        asked_for = Operations(operations.values()).find_named(self._meant(asked))
+        are_open, is_there = not any(one.is_guarded for one in operations.values()), False
+        for key in self._present:
+            is_meant = asked_for is not None and operations[key].name == asked_for.name
+            if is_meant or are_open:
+                found = await self._find_tool(context, *key)
+                operations[key] = self._know(found).operation if found else _closed(operations[key])
+                is_there = is_there or (is_meant and found is not None)
+        self._askable.set(Operations(operations.values()) if is_there else _NOTHING)
 
     @asynccontextmanager
     async def life(self) -> AsyncIterator[None]:
@@ -140,38 +157,90 @@ class ToolsUnderContract:
 
     async def be_ready(self, tool: str | None = None) -> None:
         """Before anything is answered: know which tools there are, and this one too if it has been added since."""
-        if self._known and (tool is None or tool in self._known):
-            return
-        known = {one.name: (one, self._operation_of(one)) for one in await self._list_tools()}
-        missing = {*self._checked, *self._named} - known.keys()
-        if missing and not self._known:  # a tool that is taken away later is nobody's mistake
-            raise UsageError(f"install names the tool {shown(min(missing))}, and the server has no such tool")
-        self._known = known
-        self._provider.apps.are_held = False
+        if not self._known or not (tool is None or any(tool == name for name, _ in self._known)):
+            await self._list()
+
+    async def _list(self) -> None:
+        listed = await self._list_tools()
+        missing = {*self._checked, *self._named} - {one.name for one in listed}
+        if not self._known:  # a tool that is taken away later is nobody's mistake
+            if missing:
+                raise UsageError(
+                    f"install names the tool {shown(min(missing))}, and the server has no such tool"
+                )
+            for one in listed:
+                self._be_able_to_check(one)
+        for one in listed:
+            self._know(one)
+        self._present = frozenset((one.name, one.version) for one in listed)
+
+    def _be_able_to_check(self, tool: Listed) -> None:
+        if tool.name in self._checked and tool.obstacle:
+            raise UsageError(
+                f"install is to check the tool {shown(tool.name)} before it runs, and a check comes after every login:"
+                f" {tool.obstacle}; call provider.check in it instead"
+            )
+
+    def _know(self, tool: Listed) -> "_Known":
+        """What is known of a tool. It may have been replaced since it was seen last."""
+        key = tool.name, tool.version
+        before = self._known.get(key)
+        if before is None or not before.tool.is_as(tool):
+            arguments = Arguments(tool) if tool.name in self._checked else None
+            method, _, template = self._name_of(tool.name).partition(" ")
+            operation = Operation.of_route(
+                method,
+                template,
+                guards=tool.guards,
+                is_stamped=not tool.guards,
+                endpoint=tool.name,
+                body=arguments.reader if arguments else tool.reader_of_its_own_check(),
+            )
+            check = arguments and partial(self._check, operation, arguments)
+            function = with_check(tool.function, check) if tool.function and check else None
+            self._known[key] = _Known(tool, operation, function)
+            self._provider.apps.are_held = False
+        return self._known[key]
+
+    def _check(self, operation: Operation, arguments: Arguments, values: Mapping[str, Any]) -> None:
+        """Right before a tool runs."""
+        calling = self._calling.get() or _Calling(operation.endpoint, values)
+        calling.operation = calling.operation or operation
+        is_called = calling.operation.name == operation.name
+        given = arguments.given(values, calling.arguments)
+        self._provider.check(given, None if is_called else operation.name)
+
+    @property
+    def is_calling(self) -> bool:
+        """Whether a call is under way here."""
+        return self._calling.get() is not None
+
+    def found(self, tool: Listed) -> Callable[..., Any] | None:
+        """A tool is about to run. Gives what it is to run in place of its function, if it is checked."""
+        calling = self._calling.get()
+        if calling is None:
+            return None
+        known = self._know(tool)
+        if calling.operation is None and calling.tool == tool.name:
+            calling.operation = known.operation
+        self._be_able_to_check(tool)
+        return known.function
 
     async def call(self, called: Called, run: Callable[[], Awaitable[Result]]) -> Answered[Result]:
         """Run a tool under the contract. What else it raises is its own."""
-        provider, is_inner = self._provider, self._is_calling.get()
+        provider, is_inner = self._provider, self._calling.get() is not None
         await self.be_ready(called.name)
-        if called.name not in self._known:
-            return Answered(await run())  # which says that there is no such tool
-        tool, operation = self._known[called.name]
         try:
             # What a client asks is about the tool that it calls, and not about those that are called by that.
             incoming = Incoming(provider, _METHOD, {} if is_inner else _headers_of(called))
         except BadMessage as error:
             return Answered(None, str(error))
-        pin = await incoming.pinned(lambda: operation)
+        calling = _Calling(called.name, called.arguments)
+        pin = await incoming.pinned(lambda: calling.operation)
         pin.headers = partial(_headers_of, called)
         pin.body += msgspec.json.encode(called.arguments)
-        tokens = provider.pinned.set(pin), self._is_calling.set(True)
+        tokens = provider.pinned.set(pin), self._calling.set(calling)
         try:
-            if called.name in self._checked:
-                try:
-                    given = tool.read(called.arguments)
-                except Exception as error:  # noqa: BLE001 - validators may raise anything
-                    return Answered(None, f"Error executing tool {called.name}: {error}")
-                provider.check(given)
             result = await run()
         except Exception as error:
             failure = pin.failure_in(_beneath(error))
@@ -181,7 +250,7 @@ class ToolsUnderContract:
         finally:
             pin.is_over = True
             provider.pinned.reset(tokens[0])
-            self._is_calling.reset(tokens[1])
+            self._calling.reset(tokens[1])
         return Answered(result, meta=self._stamp(pin, is_error=bool(getattr(result, "is_error", False))))
 
     def _refused(self, tool: str, failure: Exception, pin: Pin) -> Answered[Any]:
@@ -218,24 +287,34 @@ class ToolsUnderContract:
                 f"{name} carries calls out without judging their preconditions; call check in it first"
             )
 
-    def _operations(self) -> Operations:
-        return Operations(operation for _, operation in self._known.values())
+    def _operation(self, key: _Key) -> Operation:
+        """That of a tool. One that is gone is known as before, to whom policies name it, and is open to nobody."""
+        operation = self._known[key].operation
+        return operation if key in self._present else _closed(operation)
+
+    def _listing(self) -> Operations:
+        return Operations(self._operation(key) for key in list(self._known)) if self._known else _UNSEEN
+
+    def _meant(self, asked: str) -> str:
+        method, _, tool = asked.partition(" /")
+        return self._name_of(tool) if method == _METHOD else asked
 
     def _name_of(self, tool: str) -> str:
         return self._named.get(tool, f"{_METHOD} /{tool}")
 
-    def _operation_of(self, tool: Listed) -> Operation:
-        method, _, template = self._name_of(tool.name).partition(" ")
-        body = tool.reader(is_checked=tool.name in self._checked)
-        return Operation.of_route(
-            method, template, guards=tool.guards, is_stamped=not tool.guards, endpoint=tool.name, body=body
-        )
+
+def _closed(operation: Operation) -> Operation:
+    return operation._replace(guards=("",))
 
 
-def metadata_of(function: Callable[..., Any], taken: Collection[str]) -> FuncMetadata:
-    """How arguments are read for a function that takes these of them; the others it is given in another way."""
-    others = [name for name in inspect.signature(function).parameters if name not in taken]
-    return func_metadata(function, skip_names=others, structured_output=False)
+def with_meta(result: Any, meta: Mapping[str, Any]) -> Any:
+    """A result with what the contract says of it. What the contract of another server has said there is not handed on: a client would
+    take it for the word of this one."""
+    before = result.meta or {}
+    if not meta and META_KEY not in before:
+        return result
+    others = {name: before[name] for name in before if name != META_KEY}
+    return result.model_copy(update={"meta": {**others, **meta} or None})
 
 
 def leave_refusals_out_of(logger: str) -> None:

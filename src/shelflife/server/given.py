@@ -139,16 +139,14 @@ class SeenReaders:
     """How the bodies of operations are read before they are checked, as far as checks have shown it."""
 
     def __init__(self) -> None:
-        self._by_operation: dict[str, Reader | None] = {}
+        self._made: set[str] = set()
+        """The operations that have checked something else than what they read from the body."""
         self.looks_left = _FIRST_CHECKS
         """At so many checks more it is looked at what was given, though they refuse nothing."""
 
     def of(self, operation: Operation) -> Reader | None:
-        """As bodies were that came to a check, or else as its route says.
-
-        None when a check was given what is not in the body alone: only the handler knows that.
-        """
-        return self._by_operation.get(operation.name, operation.body)
+        """As its route says. None when a check was given what is not in the body alone: only the handler knows that."""
+        return None if operation.name in self._made else operation.body
 
     def note(self, pin: Pin, given: Given) -> None:
         """A check was given this. Once that was something else than the body, it may be that again."""
@@ -156,8 +154,8 @@ class SeenReaders:
             return
         self.looks_left = max(0, self.looks_left - 1)
         operation = pin.find_operation()
-        if operation is not None and self._by_operation.get(operation.name, DICTIONARY) is not None:
-            self._by_operation[operation.name] = given.reader
+        if operation is not None and operation.name not in self._made and given.reader is None:
+            self._made.add(operation.name)
 
 
 def _of_a_dictionary(
