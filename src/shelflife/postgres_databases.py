@@ -35,6 +35,9 @@ _INSERTED = re.compile(r"values (\([?, ]+\))")
 _AT_ONCE = 500
 _MOST_CONNECTIONS = 4
 _LONGEST_STATEMENT_S = 60
+_LONGEST_MAKING_S = 10
+"""To make a schema is waited for so much longer: it is done once, and if it never came to its end it would be begun again and again."""
+
 _FAILURES = (psycopg.Error, msgspec.MsgspecError, ShelflifeError, TypeError, ValueError, OSError)
 """All but the first where somebody has edited what is there, or a text is not Unicode."""
 
@@ -364,7 +367,9 @@ class Database(Locking):
 
     def _connected(self, until: float | None = None) -> Connection:
         connection = Connection.connect(**self._settings, autocommit=True, prepare_threshold=None)
-        connection.longest_silence_s, connection.until = self._longest_silence_s, until
+        connection.longest_silence_s = self._longest_silence_s
+        if until is not None:  # to connect has a bound of its own, which may have taken all of it
+            connection.until = max(until, time.monotonic() + self._longest_silence_s)
         with self._lock:
             self._opened.add(connection)
         try:
@@ -377,6 +382,8 @@ class Database(Locking):
     def _make(self, connection: Connection) -> None:
         """Make the schema when it is not there, or is to begin anew; and see whether it is of this kind."""
         if (found := self._signs_in(connection)) != self._signs:
+            if connection.until is not None:
+                connection.until += _LONGEST_MAKING_S
             connection.execute(f"begin; {self._bounds}; select pg_advisory_xact_lock({_MAKING})")
             found = self._signs_in(connection)  # others may have been faster
             if found is None or self._is_older(found):
