@@ -32,6 +32,7 @@ from benchmarks.fixes import (
     row_tag_of,
     rows_with,
 )
+from benchmarks.floors import BareFile
 from benchmarks.handmade import HandmadeIndex
 from benchmarks.processes import in_fresh_process
 from shelflife.client import InProcessStore, Memory, SqliteStore, Store, Write
@@ -49,6 +50,7 @@ _MARKS: dict[str, Target] = {
 }
 _LEAST_PUTS = at_least(5500)
 _DISKCACHE = "diskcache, here"
+_FLOOR = "floor, our statements alone"
 """In µs, ms and puts a second; measured elsewhere on two cores at 100 thousand fixes, and safe against the crash of a process."""
 
 REMARKS = {
@@ -57,9 +59,10 @@ REMARKS = {
         " it is from the marks is due to the machine and to who else was at work on it, how far ours is from it is due to us.",
         "The hand-made index looks a key up and hands out bytes. `memory.recall` works out the place from the request, asks whether another"
         " process has written, decodes the fix, checks that it holds, and notes its use.",
-        "A put of the hand-made index touches a fix, its key and three tags. Ours also replaces what was in the slot, keeps the order of"
-        " use, three tags, the count of the shape and the revision that guards against a second writer: nine pages of the log instead of eight, and"
-        " most of a put is its commit.",
+        "A put of the hand-made index touches a fix, its key and three tags: five pages of the journal, for its keys come in order. Ours has places"
+        " that do not, and also keeps the order of use, the count of the shape and the row that guards against a second writer: ten pages. Most"
+        " of a put is its commit, and the checkpoint that each page waits for.",
+        "The floor is our statements on a file that our store has filled, with values that were worked out before: no memory, no store, no check.",
         "diskcache (`Cache` with an index of its tags, WAL, `synchronous = normal`): `get`, `set` with the row as the one tag that an item can"
         " have, `evict`. It keeps no way from a table to its fixes.",
         "Eviction here is the store's `write` alone, for a like comparison; above it is `memory.observe` from end to end.",
@@ -122,8 +125,22 @@ def measure(is_quick: bool) -> Iterator[Figure]:
         yield median_figure(_SUBJECT, what, samples[who, "put"], "/s", target, mark=marks.get("put"))
         if not is_ours:
             yield from _against(who, samples)
+    yield from _floor_figures(samples)
     for who in ("ours, safe against power loss", "ours, in process"):
         yield median_figure(_SUBJECT, f"{who}: puts", samples[who, "put"], "/s")
+
+
+def _floor_figures(samples: Samples) -> Iterator[Figure]:
+    """The same statements with all of ours taken out."""
+    words = {
+        "look": "is the file there, and has another written",
+        "first look": "that, and one fix read and decoded",
+        "after another's write": "the same after a write of another, with what the file says of the root",
+    }
+    for act, what in words.items():
+        took_us = [took_s * 1e6 for took_s in samples[_FLOOR, act]]
+        yield median_figure(_SUBJECT, f"{_FLOOR}: {what}", took_us, "µs")
+    yield median_figure(_SUBJECT, f"{_FLOOR}: puts", samples[_FLOOR, "put"], "/s")
 
 
 def _against(who: str, samples: Samples) -> Iterator[Figure]:
@@ -156,6 +173,7 @@ def _samples(sizes: _Sizes, folder: str) -> Samples:
     }
     if find_spec("diskcache"):
         sides[_DISKCACHE] = _side_of_diskcache(Path(folder, "diskcache"), sizes.fix_count)
+    bare = BareFile(Path(folder, "bare.db"), sizes.fix_count)
     safest = SqliteStore(Path(folder, "safest.db"), durable=True)
     only_puts = {
         "ours, safe against power loss": (_our_side(safest, sizes.fix_count), sizes.safest_puts_in_a_round),
@@ -182,9 +200,27 @@ def _samples(sizes: _Sizes, folder: str) -> Samples:
             for row in shared:
                 samples[who, "evict 1000"].append(_took_s(side.evict, row_tag_of(row)))
             samples[who, "put"].append(_puts_per_s(side, first_new, sizes.puts_in_a_round))
+        numbers = [number_that_stays(chance, sizes.fix_count) for _ in range(sizes.recalls_in_a_round)]
+        _measure_floor(bare, numbers, range(first_new, first_new + sizes.puts_in_a_round), samples)
         for who, (side, put_count) in only_puts.items():
             samples[who, "put"].append(_puts_per_s(side, first_new, put_count))
     return dict(samples)
+
+
+def _measure_floor(
+    bare: BareFile, numbers: list[int], new: range, samples: dict[tuple[str, str], list[float]]
+) -> None:
+    for one in map(bare.bared, numbers):
+        samples[_FLOOR, "first look"].append(_took_s(bare.first_look, one))
+        samples[_FLOOR, "look"].append(_took_s(lambda _: bare.look(), one))
+    for one in map(bare.bared, numbers[: len(numbers) // 10]):
+        bare.written_by_another()
+        samples[_FLOOR, "after another's write"].append(_took_s(bare.look_after_a_write, one))
+    bared = [bare.bared(number) for number in new]
+    started_at = time.perf_counter()
+    for one in bared:
+        bare.put(one)
+    samples[_FLOOR, "put"].append(len(bared) / (time.perf_counter() - started_at))
 
 
 def _our_side(store: Store, size: int) -> _Side:

@@ -77,10 +77,10 @@ REMARKS = {
         "First look: a request at random among all that are remembered, as after a start: what it finds is in no cache of the processor, and on"
         " SQLite it is read from the file and decoded. Kept answer: the same 250 requests again, in the same order, with nothing written by"
         " others meanwhile; a process keeps the answers to its last 4,096 looks.",
-        "Before each kept answer of SQLite stand two looks at whether file and journal are still the ones that were opened, and one at whether"
-        " another process has written: about 7 µs of system calls, which no cache that is never stale can leave out.",
-        "After another's write: another connection has written to the same root, so that nothing is known any more: what is known of the server,"
-        " the shapes and the fix are read and decoded.",
+        "Before each kept answer of SQLite stand a look at whether the folder, and so file and journal, are as they were, and one at whether another"
+        " process has written: system calls, which no cache that is never stale can leave out. The marks below have them as a floor.",
+        "After another's write: another connection has written to the same root. The file says that neither the shapes nor the entries have changed,"
+        " so the root's row and the fix are read. SQLite itself drops all pages that it had read before.",
     ),
     "observe": (
         "Each response carries the versions of all fifty tables. Nothing new: a success at versions that are known. A new fix: a"

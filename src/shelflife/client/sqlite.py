@@ -54,10 +54,10 @@ _LAST = b"\xff" * 64
 
 _SCHEMA = """
 create table roots (
-    root text unique not null, revision integer not null, knowledge_at integer not null, shapes_at integer not null,
+    number integer primary key, root text not null, revision integer not null, knowledge_at integer not null, shapes_at integer not null,
     entries_at integer not null, held integer not null, gone integer not null, tallies blob not null
 );
-create table knowledge (root text unique not null, knowledge blob not null);
+create table knowledge (number integer primary key, knowledge blob not null);
 create table shapes (
     root text, operation text, shape blob, held integer not null, primary key (root, operation, shape)
 ) without rowid;
@@ -71,23 +71,18 @@ create table tags (tag blob, number integer, shared integer not null, primary ke
 create table gone (root blob, number integer, primary key (root, number)) without rowid;
 """
 
-# roots and what is known of them are tables with numbers for the sake of long rows: in others they would be two pages more
-
 _KIND = Kind("memory", StoreError, 0x5348_4C4D, 8, _SCHEMA, begins_anew=True)
 """A fix that is lost with an older format costs one request."""
 
 _MORE = "insert into shapes values (?, ?, ?, ?) on conflict do update set held = held + excluded.held"
-_KNOW = "insert into knowledge values (?, ?) on conflict (root) do update set knowledge = excluded.knowledge"
-_PUT_DOWN = (
-    "insert into roots values (?, ?, ?, ?, ?, ?, ?, ?) on conflict (root) do update set revision = excluded.revision,"
-    " knowledge_at = excluded.knowledge_at, shapes_at = excluded.shapes_at, entries_at = excluded.entries_at,"
-    " held = excluded.held, gone = excluded.gone, tallies = excluded.tallies"
-)
+_KNOW = "insert or replace into knowledge values (?, ?)"
+_PUT_DOWN = "insert or replace into roots values (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _INSERT = "insert into entries values (?, ?, ?, ?, ?, ?, ?, ?)"
-_ROOT = "select revision, knowledge_at, shapes_at, entries_at, held, gone, tallies from roots where root = ?"
+_ROOT = "select revision, knowledge_at, shapes_at, entries_at, held, gone, tallies from roots where number = ? and root = ?"
 _THERE = "not exists (select 1 from gone where gone.root = entries.root and gone.number = entries.number)"
 _TAGGED = f"where number in (select number from tags where tag between ? and ?) and {_THERE}"
-_AT = f"select id, entry from entries where place = ? and {_THERE}"
+_AT_ALL = "select id, entry from entries where place = ?"
+_AT = f"{_AT_ALL} and {_THERE}"
 
 _encode = msgspec.json.Encoder().encode
 _decode_entry = msgspec.json.Decoder(Entry).decode
@@ -212,15 +207,12 @@ class SqliteStore:
                     found = one.by_key.get(key)
                     if found is None:
                         place = bytes.fromhex(place_in(request, root, operation, one.shape))
-                        rows = seen.cursor.execute(_AT, (place,)).fetchall()
-                        found = tuple([self._found(place, *row) for row in rows])
+                        statement = _AT if of.row.gone_count else _AT_ALL
+                        rows = seen.cursor.execute(statement, (place,)).fetchall()
+                        found = tuple([_found(place, *row) for row in rows])
                         seen.keep(one, key, found, sum([len(row[1]) for row in rows]))
                     there += found
             return of.known, holding(there, request) if there else []
-
-    def _found(self, place: bytes, id: bytes, encoded: bytes) -> Found:
-        entry = self._entry(place, id, encoded)
-        return Found(entry, watched_by(entry))
 
     def at(self, root: Root, places: Sequence[str]) -> list[Entry]:
         with self._file.reading:
@@ -281,7 +273,7 @@ class SqliteStore:
         change, written = _Change(root, of), Written([], [], [])
         is_known_anew = not revision or of.known.knowledge != write.knowledge
         if is_known_anew:
-            self._execute(_KNOW, root, _encode(write.knowledge))
+            self._execute(_KNOW, _number_of(root), _encode(write.knowledge))
         for tag in write.drop:
             rows = self._rows(_TAGGED, *_span(_path(root, tag)))
             written.dropped.extend([(entry, tag) for entry in self._drop(change, rows)])
@@ -313,7 +305,7 @@ class SqliteStore:
             change.of.written_down() if change.are_entries_moved else before.tallies,
         )
         of.known = Known(knowledge, revision)
-        self._execute(_PUT_DOWN, change.root, *of.row)
+        self._execute(_PUT_DOWN, _number_of(change.root), change.root, *of.row)
 
     def _put(self, change: _Change, filed: Filed, written: Written) -> None:
         entry, place, slot = filed.entry, bytes.fromhex(filed.entry.place), filed.slot.encode()
@@ -426,11 +418,12 @@ class SqliteStore:
         if of is None:
             of = seen.roots[root] = OfRoot()
         if of.version != seen.version:
-            found = self._execute(_ROOT, root).fetchone()
+            found = self._execute(_ROOT, _number_of(root), root).fetchone()
             row = Row(*found) if found else Row()
             knowledge = of.known.knowledge
             if not of.is_still(row):
-                there = self._execute("select knowledge from knowledge where root = ?", root).fetchone()
+                statement = "select knowledge from knowledge where number = ?"
+                there = self._execute(statement, _number_of(root)).fetchone()
                 knowledge = _decode_knowledge(there[0]) if there else Knowledge()
             of.known, of.version = Known(knowledge, row.revision), seen.version
         return of
@@ -483,11 +476,23 @@ class SqliteStore:
         return entry
 
 
+def _found(place: bytes, id: bytes, encoded: bytes) -> Found:
+    entry = _entry(place, id, encoded)
+    return Found(entry, watched_by(entry))
+
+
 def _entry(place: bytes, id: bytes, encoded: bytes) -> Entry:
     entry = _decode_entry(encoded)
     # they are asked for next, and cost three digests
-    vars(entry)["id"], vars(entry)["place"] = id.hex(), place.hex()
+    kept = vars(entry)
+    kept["id"], kept["place"] = id.hex(), place.hex()
     return entry
+
+
+@lru_cache(maxsize=1024)
+def _number_of(root: Root) -> int:
+    """A number for a root. It leads to the row of the root by one page less than a name would."""
+    return int.from_bytes(_path(root, ""), "big") >> 1
 
 
 @lru_cache(maxsize=4096)

@@ -85,7 +85,9 @@ class OfRoot(msgspec.Struct):
 
     def written_down(self) -> bytes:
         """The same, for the file: without those of which there are none, and with those that were there first, if there are too many."""
-        tallies = {tag: count for tag, count in self.tallied().items() if count > 0}
+        tallies = self.tallied()
+        if 0 in tallies.values():
+            tallies = {tag: count for tag, count in tallies.items() if count}
         if len(tallies) > _MOST_TALLIES:
             tallies = dict(islice(tallies.items(), _MOST_TALLIES)) | {UNTALLIED: 1}
         self.tallies = tallies
