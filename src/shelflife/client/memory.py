@@ -13,6 +13,7 @@ from shelflife.client.asking import AnyAsk, Ask, Exchange, Fields, Reply, Steps,
 from shelflife.client.entries import Entry, Knowledge, Root, root_at
 from shelflife.client.events import Event, Reason
 from shelflife.client.explaining import Explained, explained
+from shelflife.client.foresight import Foresight
 from shelflife.client.guard import Amended, Guard, amend
 from shelflife.client.in_process import InProcessStore
 from shelflife.client.observing import Observing
@@ -55,6 +56,7 @@ class Memory:
         most_evictions: int | None = MOST_EVICTIONS,
         on_event: Callable[[Event], None] | None = None,
         strategy: Strategy = EXACT,
+        foresight: Foresight | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """A memory over a store; without one, in this process alone.
@@ -65,6 +67,7 @@ class Memory:
         - `most_evictions` is how many entries of one server may be invalidated within an hour. Beyond it they are kept as suspects, which
           are not used until they are revalidated. None for any number.
         - `on_event` is told everything that happens; what it raises is logged and goes no further.
+        - `foresight` decides whether to ask before use, by when things were seen to change; see `Forecast`. Without it nothing of that is kept.
         """
         given: object = store  # whatever a program without types hands in
         if isinstance(given, str | PathLike):
@@ -78,8 +81,9 @@ class Memory:
         """Puts questions to servers, where nobody else does."""
         self._telling = Telling(on_event, clock)
         self._shelf = Shelf(self.store, strategy, trust, self._telling, clock)
-        self._observing = Observing(self._shelf, Writing(self._shelf, capacity, most_evictions, clock), clock)
-        self._revalidating = Revalidating(self._shelf, self._observing)
+        writing = Writing(self._shelf, capacity, most_evictions, clock)
+        self._observing = Observing(self._shelf, writing, clock, keeps_histories=foresight is not None)
+        self._revalidating = Revalidating(self._shelf, self._observing, foresight, clock)
         self.is_remote = isinstance(self.store, RemoteStore)
         """Whether its store is on another machine. Then whoever must not wait uses it in a thread, and each step is one moment of it."""
         self.observing = self._observing.observing

@@ -13,6 +13,7 @@ import msgspec
 from shelflife.client.asking import Exchange, Question, Reply, Steps
 from shelflife.client.entries import Entry, Knowledge, Root, is_below
 from shelflife.client.events import Distrusted, Event, Ignored, LogLost, Unjudged
+from shelflife.client.foresight import names_of
 from shelflife.client.positions import (
     Adopted,
     Current,
@@ -36,6 +37,7 @@ from shelflife.contract.positions import NOWHERE, ROOT_HEADER, Account
 from shelflife.contract.preconditions import verdict_in
 from shelflife.contract.versions import Versions
 from shelflife.forks import Forked, mind_forks
+from shelflife.habits import Histories
 
 __all__ = ["NOTHING", "About", "Observing"]
 
@@ -102,10 +104,14 @@ class _BackOff:
 class Observing(Forked):
     """How one memory takes things in. Threads may share it."""
 
-    def __init__(self, shelf: Shelf, writing: Writing, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, shelf: Shelf, writing: Writing, clock: Callable[[], float], *, keeps_histories: bool = False
+    ) -> None:
         self._shelf = shelf
         self._writing = writing
         self._clock = clock
+        self._looked_at: dict[Root, float] | None = {} if keeps_histories else None
+        """Of the roots whose changes are foreseen: when a reply was last of the state that is known."""
         self._back_off = _BackOff(clock)
         self._lock = threading.Lock()
         mind_forks(self)
@@ -180,6 +186,7 @@ class Observing(Forked):
                     knowledge = shelf.knowing(root)
                     is_known = about is NOTHING and self._is_known(root, contract, knowledge)
                 if is_known:
+                    self._note_look(root)
                     return []
                 is_placed = knowledge.place.at is not None
             except StoreError as error:
@@ -337,6 +344,8 @@ class Observing(Forked):
                 disposal = self._disposed(verdict, knowledge, place)
                 if answer is not None and answer.vouched is not None and disposal.is_teaching:
                     disposal.knowledge = msgspec.structs.replace(disposal.knowledge, vouched=answer.vouched)
+                if self._looked_at is not None:
+                    disposal.knowledge = self._with_history(root, verdict, disposal.knowledge, now)
                 about = checked if disposal.is_teaching else ()
                 events = self._writing.carried_out(exchange, contract, known, disposal, about)
             if events is not None:
@@ -345,8 +354,30 @@ class Observing(Forked):
                     several = after.split_at is not None and after.split_at >= now
                     happened.append(LogLost(root, several=several))
                 happened += events
+                if isinstance(verdict, Current | Forward | Adopted):
+                    self._note_look(root)
                 return _Taken(verdict, after.place)
         raise StoreError(_TOO_MANY)
+
+    def looked_at(self, root: Root, histories: Histories) -> float:
+        """When a reply was last of the state that is known. Of what another process has heard it is known only when something had changed."""
+        return max((self._looked_at or {}).get(root, 0.0), histories.looked_at)
+
+    def may_ask(self, root: Root) -> bool:
+        """Whether a server has not just left a question unanswered."""
+        return self._back_off.may_ask(root)
+
+    def _note_look(self, root: Root) -> None:
+        if self._looked_at is not None:
+            self._looked_at[root] = self._clock()
+
+    def _with_history(self, root: Root, verdict: Verdict, knowledge: Knowledge, now: float) -> Knowledge:
+        """What is known, with what has changed since the last look."""
+        histories = knowledge.histories or Histories(now)
+        if isinstance(verdict, Forward):
+            looked_at = self.looked_at(root, histories)
+            histories = histories.after(names_of(verdict.moved), looked_at, now)
+        return msgspec.structs.replace(knowledge, histories=histories)
 
     def _disposed(self, verdict: Verdict, before: Knowledge, place: Place) -> Disposal:
         """What goes, and what is known then."""

@@ -1,6 +1,6 @@
 """Asking before use: whether what is known of a server still holds, and what has replaced what does not."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -10,6 +10,7 @@ import msgspec
 from shelflife.client.asking import Exchange, Fields, Question, Steps
 from shelflife.client.entries import Entry, Root, below_root
 from shelflife.client.events import Event, Evicted, Suspected
+from shelflife.client.foresight import Foresight
 from shelflife.client.guard import Guard, amend
 from shelflife.client.observing import NOTHING, About, Observing
 from shelflife.client.shelf import Shelf
@@ -31,9 +32,17 @@ _encode = msgspec.json.Encoder().encode
 class Revalidating:
     """How one memory asks before it uses something."""
 
-    def __init__(self, shelf: Shelf, observing: Observing) -> None:
+    def __init__(
+        self,
+        shelf: Shelf,
+        observing: Observing,
+        foresight: Foresight | None,
+        clock: Callable[[], float],
+    ) -> None:
         self._shelf = shelf
         self._observing = observing
+        self._foresight = foresight
+        self._clock = clock
 
     def refreshing(self, root: Root) -> Steps[list[Event]]:
         """Ask whether what is known of a server still holds.
@@ -62,7 +71,7 @@ class Revalidating:
     def _renewing(self, root: Root, events: list[Event]) -> Steps[list[Event]]:
         """Ask about the fixes that went, or became suspect. The server may move meanwhile: what goes with an answer is asked about too."""
         for operation, request in islice(_renewals(events), _MOST_RENEWED):
-            events += yield from self._asking_about(root, operation, request)
+            events += (yield from self._asking_about(root, operation, request)) or []
         return events
 
     def _asking_about(
@@ -72,8 +81,8 @@ class Revalidating:
         request: Fields,
         about: About = NOTHING,
         asked_as: str | None = None,
-    ) -> Steps[list[Event]]:
-        """Ask what a server would suggest for a request, which it does not carry out."""
+    ) -> Steps[list[Event] | None]:
+        """Ask what a server would suggest for a request, which it does not carry out. None when it does not say."""
         knowledge = self._shelf.knowledge(root)
         headers = {}
         if knowledge is not None and knowledge.place.at is not None:
@@ -81,7 +90,7 @@ class Revalidating:
         asked = AskFixes(operation=below_root(root, asked_as or operation), request=dict(request))
         body = body_of((yield Question(f"{root}/contract/fixes", _encode(asked), headers)))
         if body is None:
-            return []
+            return None
         told = Exchange.told(root, operation, request, body)._replace(at=headers.get(AT_HEADER))
         return (yield from self._observing.observing(told, about))
 
@@ -100,6 +109,8 @@ class Revalidating:
         something else was learned meanwhile.
         """
         shelf, events = self._shelf, list[Event]()
+        if self._foresight is not None:
+            events += yield from self._foreseeing(self._foresight, root, operation, request, guard, asked_as)
         if shelf.is_clear(root):
             return events
         shelf.unconfirm(root)
@@ -123,8 +134,33 @@ class Revalidating:
                 break
             last_asked = fields, suspects, knowledge
             about = About(suspects, knowledge)
-            events += yield from self._asking_about(root, operation, fields, about, asked_as)
+            events += (yield from self._asking_about(root, operation, fields, about, asked_as)) or []
         return events
+
+    def _foreseeing(
+        self,
+        foresight: Foresight,
+        root: Root,
+        operation: str,
+        request: Fields,
+        guard: Guard | None,
+        asked_as: str | None,
+    ) -> Steps[list[Event]]:
+        """Where something that this request would use is due to have changed, ask about the request: the answer has what moved, and the fix.
+
+        A server that does not answer that, as it cannot say for every operation, is asked what has moved.
+        """
+        shelf = self._shelf
+        usable = partial(shelf.usable, root, operation, only_to_look=True)
+        entries = [done.entry for done in amend(request, usable, guard or Guard()).applied]
+        knowledge = shelf.knowledge(root) if entries else None
+        if knowledge is None or knowledge.histories is None or not self._observing.may_ask(root):
+            return []
+        looked_at = self._observing.looked_at(root, knowledge.histories)
+        if not foresight.is_due(entries, knowledge.histories, looked_at, self._clock()):
+            return []
+        events = yield from self._asking_about(root, operation, request, asked_as=asked_as)
+        return (yield from self.refreshing(root)) if events is None else events
 
 
 def _renewals(events: Iterable[Event]) -> Iterator[tuple[str, dict[str, Any]]]:

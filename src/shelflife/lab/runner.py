@@ -119,7 +119,7 @@ def play(
                 for agent in agents:
                     agent.play_episode(episode)
                 drift_after(episode.index)
-                server.clock.go_on()
+                server.clock.go_on(scenario.minutes_until(episode.index + 1))
                 on_episode()
         if (disclosed := server.disclosed()) is not None:
             record(disclosed)
@@ -209,7 +209,7 @@ def _stage(
                 learned=Learned(APIS[scenario.api].operation, scenario.wants or {}, server.provider),
                 guard=guard_of(scenario, spec.conduct),
                 trust=server.trust,
-                now=server.clock if spec.conduct.trust else time.time,
+                now=server.clock if spec.conduct.goes_by_episodes else time.time,
                 wants=scenario.wants or {},
             ),
         )

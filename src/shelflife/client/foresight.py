@@ -1,0 +1,78 @@
+"""Foreseeing: whether what a fix rests on is likely to have changed since its server was heard, so that asking is worth it before use."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+from shelflife.client.entries import Entry
+from shelflife.contract.positions import Moved
+from shelflife.habits import Histories, Kind
+
+__all__ = ["Forecast", "Foresight", "Outlook", "names_of", "outlooks"]
+
+_MOST_ROWS = 64
+"""A table of which more rows have changed at once was loaded anew: that says nothing of single rows."""
+
+
+class Foresight(Protocol):
+    """Decides whether to ask a server before what is remembered of it is used."""
+
+    def is_due(self, entries: Sequence[Entry], histories: Histories, looked_at: float, now: float) -> bool:
+        """Whether to ask before these are used. They were good when the server was last heard."""
+        ...
+
+
+class Forecast:
+    """Asks where a stale fix is so likely that a question costs less."""
+
+    def __init__(self, *, stale_costs: float = 3.0) -> None:
+        """`stale_costs` says how many questions one use of a stale fix is worth."""
+        if not stale_costs > 0:
+            raise ValueError("stale_costs says how many questions a stale use is worth: a number above 0")
+        self.stale_costs = stale_costs
+
+    def is_due(self, entries: Sequence[Entry], histories: Histories, looked_at: float, now: float) -> bool:
+        return self.stale_costs * chance_of(entries, histories, looked_at, now) > 1
+
+
+def chance_of(entries: Sequence[Entry], histories: Histories, looked_at: float, now: float) -> float:
+    """That one of them has gone stale since. What was seldom or never seen to change counts for nothing."""
+    good = 1.0
+    for part in dict.fromkeys(part for entry in entries for part in _parts_of(entry)):
+        good *= 1 - (histories.habit_of(part).chance(looked_at, now) or 0.0)
+    return 1 - good
+
+
+def _parts_of(entry: Entry) -> tuple[str, ...]:
+    rows = entry.grounds.rows
+    return entry.grounds.tables if rows is None else rows
+
+
+def names_of(moved: Moved) -> Iterator[str]:
+    """What has moved, by the names under which it is kept: tables, and their rows where not too many have."""
+    for table, change in moved.tables.items():
+        yield table
+        keys = (*change.added, *change.removed, *change.changed)
+        if len(keys) <= _MOST_ROWS:
+            yield from (f"{table}:{key}" for key in keys)
+
+
+class Outlook(NamedTuple):
+    """What is said to people of how a table or a row changes."""
+
+    name: str
+    changes: int
+    kind: Kind
+    usual_gap: float | None
+    leader: str | None
+    chance: float | None
+    """That it has changed since the server was last heard, or will have by the moment that was asked about."""
+
+
+def outlooks(histories: Histories, looked_at: float, at: float) -> list[Outlook]:
+    """Of all that was seen to change, that which is most likely to have changed first."""
+    found = []
+    for name, seen in histories.seen.items():
+        habit = histories.habit_of(name)
+        chance = habit.chance(looked_at, at)
+        found.append(Outlook(name, len(seen), habit.kind, habit.usual_gap, habit.leader, chance))
+    return sorted(found, key=lambda one: (-(one.chance or 0), one.name))

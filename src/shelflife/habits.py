@@ -1,0 +1,378 @@
+"""How things change: what the moments of past changes say about the next one. It knows nothing of contracts, and reads no clock.
+
+A change is seldom seen when it happens: it is known to lie between two looks. What the gaps between changes may follow is a list of forms
+(regular, at random, in bursts), each at many scales. All of them are weighed by how well they explain what was seen, and a chance is the
+mean over all that are left: nothing is ever decided to be the one true form, so that what is not known well is not said with certainty.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise, product
+from typing import Literal, NamedTuple, Self, TypeVar
+
+import msgspec
+
+__all__ = ["LEAST_SEEN", "Habit", "Histories", "Kind", "Seen"]
+
+LEAST_SEEN = 3
+"""Of what was seen to change less often nothing is said: whatever gaps follow, they have not shown yet."""
+
+Kind = Literal["regular", "in bursts", "after another", "no pattern", "too little seen"]
+"""What is said of something to people, where it is as good as certain."""
+
+_MOST_SEEN = 24
+_MOST_SEEN_OF_ALL = 1_000
+_MOST_LEADERS = 3
+_AS_GOOD_AS_CERTAIN = 0.9
+_NEGLIGIBLE = 12.0
+"""How much less likely than the best, as a logarithm, a form may be before it is left out."""
+
+_Name = TypeVar("_Name")
+
+_STRAY = 0.08
+_LEAST_WIDTH = 1e-6
+"""Of the time between two looks, as a share of all the time that there was."""
+
+_INFINITE = 700.0
+"""As a logarithm: what cannot be."""
+
+_WHERE_IN_IT = ((0.1127, 5 / 18), (0.5, 8 / 18), (0.8873, 5 / 18))
+"""Where in the time between two looks a change may have been, with weights: the points of Gauss."""
+
+_A_LEADER = 0.3
+"""How likely it is beforehand that something follows another, as against going by itself."""
+
+_FOLLOWS = (0.6, 0.95)
+"""How many of the leader's changes are followed."""
+
+
+class Seen(NamedTuple):
+    """A change that took place between two looks."""
+
+    after: float
+    by: float
+
+
+class Histories(msgspec.Struct, frozen=True, array_like=True, dict=True):
+    """When each of several things was seen to change, by looks that are at all of them at once. A part of a thing is named `thing:part`."""
+
+    since: float
+    """The first look."""
+
+    seen: dict[str, tuple[Seen, ...]] = {}
+    """Of what has changed, by name; the one that changed last comes last."""
+
+    @property
+    def looked_at(self) -> float:
+        """The last look that is on record: the first, or one by which something was seen to have changed."""
+        return max((changes[-1].by for changes in self.seen.values()), default=self.since)
+
+    def after(self, changed: Iterable[str], looked_at: float, now: float) -> Self:
+        """With what has changed between the last look and this one. Of each the last changes are kept, and of all those that changed last."""
+        seen = dict(self.seen)
+        for name in changed:
+            seen[name] = (*seen.pop(name, ()), Seen(max(self.since, looked_at), now))[-_MOST_SEEN:]
+        excess = sum(map(len, seen.values())) - _MOST_SEEN_OF_ALL
+        while excess > 0:
+            excess -= len(seen.pop(next(iter(seen))))
+        return type(self)(self.since, seen)
+
+    def habit_of(self, name: str) -> "Habit":
+        """How one of them changes, which may follow another of its kind. It is worked out once."""
+        habits = vars(self).setdefault("habits", {})
+        if name not in habits:
+            seen = self.seen.get(name, ())
+            kind = name.partition(":")[1]
+            others = {
+                other: changes
+                for other, changes in self.seen.items()
+                if other != name and other.partition(":")[1] == kind and len(changes) >= LEAST_SEEN
+            }
+            habits[name] = Habit(self.since, seen, others)
+        habit: Habit = habits[name]
+        return habit
+
+
+class _Form:
+    """What the gaps between changes may follow, at a scale of 1."""
+
+    mean: float
+
+    def hazard(self, gap: float) -> float:
+        """The negative logarithm of how likely it is that a gap is longer."""
+        raise NotImplementedError
+
+    def scales(self, usual: float) -> list[float]:
+        """Those that may come into question, where gaps are usually so long. Each is as close to the next as can make a difference."""
+        raise NotImplementedError
+
+    def ending(self, least: float, most: float, scale: float) -> float:
+        """The logarithm of how likely it is that a gap ends between the two."""
+        before = self.hazard(least / scale)
+        more = self.hazard(most / scale) - before
+        return math.log(-math.expm1(-more)) - before if more > 0 else -_INFINITE
+
+
+class _AtRandom(_Form):
+    """Gaps after Weibull. At 1 they are without memory; above it, a little more even."""
+
+    def __init__(self, shape: float = 1.0) -> None:
+        self.shape = shape
+        self.mean = math.gamma(1 + 1 / shape)
+
+    def hazard(self, gap: float) -> float:
+        return min(_INFINITE, float(gap**self.shape)) if gap > 0 else 0.0
+
+    def scales(self, usual: float) -> list[float]:
+        return [usual * 2 ** (step / 2) for step in range(-6, 7)]
+
+
+class _Regular(_AtRandom):
+    """All gaps are about the same, but for some that come as they will."""
+
+    def hazard(self, gap: float) -> float:
+        if gap <= 0:
+            return 0.0
+        still = (1 - _STRAY) * math.exp(-super().hazard(gap)) + _STRAY * math.exp(-gap)
+        return -math.log(still)
+
+    def scales(self, usual: float) -> list[float]:
+        return [usual * 2 ** (step / self.shape) for step in range(-8, 9)]
+
+
+class _Bursts(_Form):
+    """Some gaps are short, and all others long."""
+
+    def __init__(self, share: float, ratio: float) -> None:
+        self.share, self.ratio = share, ratio
+        self.mean = share * ratio + 1 - share
+
+    def hazard(self, gap: float) -> float:
+        if gap <= 0:
+            return 0.0
+        still = self.share * math.exp(-gap / self.ratio) + (1 - self.share) * math.exp(-gap)
+        return -math.log(still) if still > 0 else _INFINITE
+
+    def scales(self, usual: float) -> list[float]:
+        return [usual * 2 ** (step / 2) for step in range(-4, 11)]
+
+
+_AT_RANDOM = _AtRandom()
+_REGULAR = tuple(_Regular(shape) for shape in (5.0, 10.0, 20.0, 40.0))
+_BURSTS = tuple(_Bursts(share, ratio) for share in (0.5, 0.67, 0.8) for ratio in (0.01, 0.03, 0.1))
+_ALONE: tuple[tuple[_Form, float], ...] = (
+    (_AT_RANDOM, 0.4),
+    (_AtRandom(1.5), 0.08),
+    (_AtRandom(2.5), 0.08),
+    *((form, 0.28 / len(_REGULAR)) for form in _REGULAR),
+    *((form, 0.16 / len(_BURSTS)) for form in _BURSTS),
+)
+"""The forms of something that goes by itself, each with how likely it is beforehand."""
+
+_BEHIND: tuple[tuple[_Form, float], ...] = ((_AT_RANDOM, 0.4), (_AtRandom(2.5), 0.3), (_Regular(10.0), 0.3))
+"""Of the time by which one follows another."""
+
+
+def _still(form: _Form, gap: float, follows: float) -> float:
+    """How likely it is that nothing has come by then, where something comes at all so often."""
+    return 1 - follows + follows * math.exp(-form.hazard(gap))
+
+
+class _Guess(NamedTuple):
+    """A form at a scale, and how likely it is that gaps follow it."""
+
+    form: _Form
+    scale: float
+    begun_at: float
+    """When the gap that goes on now began."""
+
+    follows: float = 1.0
+    """How much of what begins so ends in a change."""
+
+    weight: float = 0.0
+    leader: str | None = None
+    behind: float | None = None
+    """Where no gap goes on, as the leader has not changed again: by how much its next change would be followed."""
+
+    def still(self, known_at: float, now: float) -> float:
+        """How likely it is that nothing has changed by now, given that nothing was seen to until then."""
+        if self.behind is not None:
+            return math.exp(-max(0.0, now - known_at - self.behind) / self.scale)
+        return _still(self.form, (now - self.begun_at) / self.scale, self.follows)
+
+
+class Habit:
+    """What is known of how one thing changes."""
+
+    def __init__(
+        self, since: float, seen: Sequence[Seen], leaders: Mapping[str, Sequence[Seen]] | None = None
+    ) -> None:
+        """`since` when it was looked at, and its changes in their order; likewise those of what it may follow."""
+        self.seen = _wide_enough(since, seen)
+        self._guesses: list[_Guess] = []
+        if len(self.seen) < LEAST_SEEN:
+            return
+        if (
+            len(seen) == _MOST_SEEN
+        ):  # there may have been more, so that the first of these began nothing that is known
+            since, self.seen = self.seen[0].by, self.seen[1:]
+        led = {name: _Led.of(changes, since, self.seen) for name, changes in (leaders or {}).items()}
+        closest = sorted(
+            (name for name, one in led.items() if len(one.delays) >= LEAST_SEEN),
+            key=lambda name: led[name].usual,
+        )
+        by_others = [
+            (guess, log + math.log(_A_LEADER / len(led)))
+            for name in closest[:_MOST_LEADERS]
+            for guess, log in _explained_by(name, led[name], since, self.seen)
+        ]
+        self._guesses = _settled([*_explained_alone(since, self.seen), *by_others])
+
+    def chance(self, known_at: float, now: float) -> float | None:
+        """That it has changed since it was last known to be as it is known; None where too little was seen to say."""
+        if not self._guesses:
+            return None
+        before = after = 0.0
+        for guess in self._guesses:
+            before += guess.weight * guess.still(known_at, known_at)
+            after += guess.weight * guess.still(known_at, now)
+        return 1 - after / before if before > 0 else 1.0
+
+    @property
+    def kind(self) -> Kind:
+        """The form that is as good as certain, if there is one."""
+        if not self._guesses:
+            return "too little seen"
+        return _certain((_kind_of(guess), guess.weight) for guess in self._guesses) or "no pattern"
+
+    @property
+    def leader(self) -> str | None:
+        """What it follows; None where that is not as good as certain."""
+        return _certain((guess.leader, guess.weight) for guess in self._guesses)
+
+    @property
+    def usual_gap(self) -> float | None:
+        """Between two changes, at the median; None where too little was seen."""
+        middles = [(one.after + one.by) / 2 for one in self.seen]
+        gaps = sorted(later - earlier for earlier, later in pairwise(middles))
+        return gaps[len(gaps) // 2] if len(middles) >= LEAST_SEEN else None
+
+
+def _kind_of(guess: _Guess) -> Kind:
+    if guess.leader is not None:
+        return "after another"
+    if isinstance(guess.form, _Bursts):
+        return "in bursts"
+    return "regular" if guess.form in _REGULAR else "no pattern"
+
+
+def _certain(shares: Iterable[tuple[_Name, float]]) -> _Name | None:
+    """What has so much of the weight that nothing else counts."""
+    sums: dict[_Name, float] = {}
+    for name, weight in shares:
+        sums[name] = sums.get(name, 0.0) + weight
+    return next((name for name, weight in sums.items() if weight >= _AS_GOOD_AS_CERTAIN), None)
+
+
+def _wide_enough(since: float, seen: Sequence[Seen]) -> tuple[Seen, ...]:
+    """Changes of which the very moment is known are given a little room: else nothing could explain two at once."""
+    least = (seen[-1].by - since) * _LEAST_WIDTH if seen else 0.0
+    return tuple(one if one.by - one.after >= least else Seen(one.by - least, one.by) for one in seen)
+
+
+def _explained_alone(since: float, seen: Sequence[Seen]) -> Iterator[tuple[_Guess, float]]:
+    """How well each form explains changes that go by themselves, as a logarithm.
+
+    When the first gap began is not known: its end is taken to come at random.
+    """
+    gaps = [_gap(earlier, later) for earlier, later in pairwise(seen)]
+    first = _gap(Seen(since, since), seen[0])
+    last = seen[-1]
+    for form, likely in _ALONE:
+        scales = form.scales(_usual(gaps))
+        for scale in scales:
+            log = math.log(likely * (1 - _A_LEADER) / len(scales))
+            log += _AT_RANDOM.ending(*first, form.mean * scale)
+            log += sum(form.ending(least, most, scale) for least, most in gaps)
+            for where, share in _WHERE_IN_IT:
+                begun_at = last.after + where * (last.by - last.after)
+                yield _Guess(form, scale, begun_at), log + math.log(share)
+
+
+def _explained_by(
+    name: str, led: "_Led", since: float, seen: Sequence[Seen]
+) -> Iterator[tuple[_Guess, float]]:
+    """How well the changes of another explain these: some time after each of its changes there is one of these, or none."""
+    span = seen[-1].by - since
+    unexplained = sum(math.log((one.by - one.after) / span) for one in led.left) - 1
+    for (form, likely), follows in product(_BEHIND, _FOLLOWS):
+        scales = form.scales(_usual(led.delays))
+        for scale in scales:
+            log = math.log(likely / len(_FOLLOWS) / len(scales)) + unexplained
+            log += sum(form.ending(least, most, scale) for least, most in led.delays)
+            log += len(led.delays) * math.log(follows)
+            log += sum(math.log(_still(form, wait / scale, follows)) for wait in led.waits)
+            if led.begun_at is None:  # it has not changed since, or nobody saw it
+                usual_gap, behind = span / len(led.delays), form.mean * scale
+                yield _Guess(_AT_RANDOM, usual_gap, seen[-1].by, leader=name, behind=behind), log
+            else:
+                yield _Guess(form, scale, led.begun_at, follows, leader=name), log
+
+
+class _Led(NamedTuple):
+    """Changes, told by those of something else that came before them."""
+
+    delays: list[tuple[float, float]]
+    """Where one followed: the least and the most that was between."""
+
+    waits: list[float]
+    """Where none followed until the next: how long that was."""
+
+    left: list[Seen]
+    """Those that followed nothing."""
+
+    begun_at: float | None
+    """When the last came, where none has followed it yet."""
+
+    @property
+    def usual(self) -> float:
+        """Between the two, at the most and on average, counting what followed nothing as long."""
+        return (
+            sum(most for _, most in self.delays) / len(self.delays) * (1 + len(self.left) + len(self.waits))
+        )
+
+    @classmethod
+    def of(cls, leader: Sequence[Seen], since: float, seen: Sequence[Seen]) -> Self:
+        leads = [lead for lead in leader if lead.by > since]
+        delays, waits, left = [], [], list(seen)
+        begun_at = None
+        for index, lead in enumerate(leads):
+            end = leads[index + 1].after if index + 1 < len(leads) else math.inf
+            hit = next((one for one in left if one.by > lead.after and one.after < end), None)
+            if hit is not None:
+                left.remove(hit)
+                delays.append(_gap(lead, hit))
+            elif end < math.inf:
+                waits.append(max(0.0, end - lead.by))
+            else:
+                begun_at = (lead.after + lead.by) / 2
+        return cls(delays, waits, left, begun_at)
+
+
+def _settled(explained: Sequence[tuple[_Guess, float]]) -> list[_Guess]:
+    """All that is not negligible, with weights that come to one."""
+    best = max(log for _, log in explained)
+    kept = [(guess, math.exp(log - best)) for guess, log in explained if log > best - _NEGLIGIBLE]
+    whole = math.fsum(weight for _, weight in kept)
+    return [guess._replace(weight=weight / whole) for guess, weight in kept]
+
+
+def _usual(gaps: Sequence[tuple[float, float]]) -> float:
+    """The gap in the middle, by where it is most likely to end."""
+    middles = sorted((least + most) / 2 for least, most in gaps)
+    return middles[len(middles) // 2]
+
+
+def _gap(earlier: Seen, later: Seen) -> tuple[float, float]:
+    """The least and the most that may be between two changes."""
+    return max(0.0, later.after - earlier.by), max(0.0, later.by - earlier.after)
