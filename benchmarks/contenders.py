@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol
 from benchmarks.fixes import AGREED, OPERATION, ORIGIN, Telling, fill, fix, request, row_node
 from shelflife.client import Exchange, InProcessStore, Memory, SqliteStore, Store, Write
 
-__all__ = ["Contender", "LangGraph", "Ours", "TaggedCache", "contenders"]
+__all__ = ["Contender", "LangGraph", "Ours", "TaggedCache", "contenders", "is_installed"]
 
 _URL = f"{ORIGIN}/subscriptions"
 _NAMESPACE = ("fixes", "subscriptions")
@@ -56,23 +56,29 @@ class Contender(Protocol):
         """Forget all that rests on the row, and nothing else."""
 
 
-def contenders(folder: Path, *, only_ours: bool) -> list[Contender]:
+def is_installed(module: str) -> bool:
+    """Whether a module is there. Of a package that comes in parts, another part may be."""
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def contenders(folder: Path) -> list[Contender]:
     """All that are installed, ours first."""
     found: list[Contender] = [
         Ours("ours, SQLite", SqliteStore(folder / "ours.db"), is_durable=True),
         Ours("ours, in process", InProcessStore(), is_durable=False),
     ]
-    if only_ours:
-        return found
-    if find_spec("requests_cache"):
+    if is_installed("requests_cache"):
         found.append(_RequestsCache(folder / "requests-cache.db"))
-    if find_spec("cashews"):
+    if is_installed("cashews"):
         found.append(
             TaggedCache(
                 "cashews, in process", "mem://", is_durable=False, size=_ROOM_FOR_ALL, check_interval=0
             )
         )
-    if find_spec("langgraph"):
+    if is_installed("langgraph.store.sqlite"):
         found += [LangGraph.in_process(), LangGraph.in_sqlite(folder / "langgraph.db")]
     return found
 

@@ -5,12 +5,11 @@ Each is used through its own public API, with the settings that its documents ca
 
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
-from importlib.util import find_spec
 from pathlib import Path
 
 import psycopg
 
-from benchmarks.contenders import Contender, LangGraph, Ours, TaggedCache
+from benchmarks.contenders import Contender, LangGraph, Ours, TaggedCache, is_installed
 from benchmarks.engines import Engines
 from benchmarks.fixes import AGREED, fill
 from shelflife.client import InProcessStore, SqliteStore
@@ -52,9 +51,9 @@ def fleet_contenders(
         found += [_ours(engine, address, stack, near=near) for near in (False, True)]
     if only_ours:
         return found
-    if find_spec("langgraph"):
+    if is_installed("langgraph.store.postgres"):
         found += [_langgraph(engines.postgres, stack, by_hand=by_hand) for by_hand in (False, True)]
-    if find_spec("cashews"):
+    if is_installed("cashews"):
         at = f"{engines.valkey[:-1]}1"
         found.append(TaggedCache(CASHEWS, at, is_durable=True))
         at = f"{engines.valkey[:-1]}2"

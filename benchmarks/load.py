@@ -14,7 +14,7 @@ from typing import NamedTuple, Self
 __all__ = ["Load", "Round", "post_bytes"]
 
 _RECEIVED_AT_ONCE = 1 << 16
-_LONGEST_SILENCE_S = 10.0
+_LONGEST_SILENCE_S = 60.0
 
 
 class Round(NamedTuple):

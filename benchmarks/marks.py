@@ -1,10 +1,12 @@
 """Our SQLite store beside a hand-made inverted index: as measured elsewhere, and built here and measured in turns with ours."""
 
 import random
+import statistics
 import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,6 +47,8 @@ _MARKS: dict[str, Target] = {
     "evict 1000": at_most(84),
     "put": at_least(6000),
 }
+_LEAST_PUTS = at_least(5500)
+_DISKCACHE = "diskcache, here"
 """In µs, ms and puts a second; measured elsewhere on two cores at 100 thousand fixes, and safe against the crash of a process."""
 
 REMARKS = {
@@ -54,7 +58,10 @@ REMARKS = {
         "The hand-made index looks a key up and hands out bytes. `memory.recall` works out the place from the request, asks whether another"
         " process has written, decodes the fix, checks that it holds, and notes its use.",
         "A put of the hand-made index touches a fix, its key and three tags. Ours also replaces what was in the slot, keeps the order of"
-        " use, five tags and the revision that guards against a second writer: twelve pages of the log instead of eight, and most of a put is its commit.",
+        " use, three tags, the count of the shape and the revision that guards against a second writer: nine pages of the log instead of eight, and"
+        " most of a put is its commit.",
+        "diskcache (`Cache` with an index of its tags, WAL, `synchronous = normal`): `get`, `set` with the row as the one tag that an item can"
+        " have, `evict`. It keeps no way from a table to its fixes.",
         "Eviction here is the store's `write` alone, for a like comparison; above it is `memory.observe` from end to end.",
     )
 }
@@ -93,7 +100,9 @@ def measure(is_quick: bool) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         samples = in_fresh_process(_samples, sizes, folder)
     at_size = f"of {quantity(sizes.fix_count)}"
-    for who, is_ours in (("ours", True), ("hand-made, here", False)):
+    for who, is_ours in (("ours", True), ("hand-made, here", False), (_DISKCACHE, False)):
+        if (who, "recall") not in samples:
+            continue  # it is not installed
         marks = _MARKS if is_ours else {}
         recall_us = [took_s * 1e6 for took_s in samples[who, "recall"]]
         what = f"{who}: recall of one {at_size}"
@@ -101,15 +110,35 @@ def measure(is_quick: bool) -> Iterator[Figure]:
         yield worst_of_a_hundred_figure(
             _SUBJECT, what, recall_us, "µs", mark=marks.get("recall, 99th percentile")
         )
+        kept_us = [took_s * 1e6 for took_s in samples[who, "kept recall"]]
+        yield median_figure(_SUBJECT, f"{who}: the same recalls again", kept_us, "µs")
         for act, words in (("evict 1", "1 match"), ("evict 1000", "1,000 matches")):
             took_ms = [took_s * 1e3 for took_s in samples.get((who, act), ())]
             if len(took_ms) > 1:
                 what = f"{who}: eviction of {words} {at_size}"
                 yield median_figure(_SUBJECT, what, took_ms, "ms", mark=marks.get(act))
         what = f"{who}: puts, safe against a crash of the process"
-        yield median_figure(_SUBJECT, what, samples[who, "put"], "/s", mark=marks.get("put"))
+        target = _LEAST_PUTS if is_ours else None
+        yield median_figure(_SUBJECT, what, samples[who, "put"], "/s", target, mark=marks.get("put"))
+        if not is_ours:
+            yield from _against(who, samples)
     for who in ("ours, safe against power loss", "ours, in process"):
         yield median_figure(_SUBJECT, f"{who}: puts", samples[who, "put"], "/s")
+
+
+def _against(who: str, samples: Samples) -> Iterator[Figure]:
+    """How many times as fast as another ours is."""
+    for act, is_rate in (("recall", False), ("kept recall", False), ("put", True)):
+        theirs, ours = (statistics.median(samples[one, act]) for one in (who, "ours"))
+        is_judged = (act, who) in (("kept recall", "hand-made, here"), ("put", _DISKCACHE))
+        yield Figure(
+            subject=_SUBJECT,
+            what=f"{act}: ours is so many times as fast as {who}",
+            measured=ours / theirs if is_rate else theirs / ours,
+            unit="",
+            sample_count=len(samples[who, act]),
+            target=at_least(1) if is_judged else None,
+        )
 
 
 def _samples(sizes: _Sizes, folder: str) -> Samples:
@@ -125,6 +154,8 @@ def _samples(sizes: _Sizes, folder: str) -> Samples:
             lambda number: by_hand.put([_for_the_index(number, sizes.fix_count)]),
         ),
     }
+    if find_spec("diskcache"):
+        sides[_DISKCACHE] = _side_of_diskcache(Path(folder, "diskcache"), sizes.fix_count)
     safest = SqliteStore(Path(folder, "safest.db"), durable=True)
     only_puts = {
         "ours, safe against power loss": (_our_side(safest, sizes.fix_count), sizes.safest_puts_in_a_round),
@@ -143,8 +174,9 @@ def _samples(sizes: _Sizes, folder: str) -> Samples:
         single = [rows[1].pop() for _ in range(sizes.evicted_in_a_round)]
         shared = [rows[1000].pop()] if rows[1000] else []
         for who, side in sides.items():
-            for one in wanted:
-                samples[who, "recall"].append(_took_s(side.recall, one))
+            for act in ("recall", "kept recall"):
+                for one in wanted:
+                    samples[who, act].append(_took_s(side.recall, one))
             for row in single:
                 samples[who, "evict 1"].append(_took_s(side.evict, row_tag_of(row)))
             for row in shared:
@@ -169,6 +201,21 @@ def _our_side(store: Store, size: int) -> _Side:
         return store.write(ORIGIN, known.revision, Write(known.knowledge, put=[filed(entry)]))
 
     return _Side(lambda wanted: memory.recall(ORIGIN, OPERATION, wanted), evict, put)
+
+
+def _side_of_diskcache(folder: Path, size: int) -> _Side:
+    from diskcache import Cache
+
+    cache = Cache(str(folder), tag_index=True, eviction_policy="none", size_limit=2**40)
+
+    def put(number: int) -> object:
+        key, fix, tags = _for_the_index(number, size)
+        return cache.set(key, fix, tag=tags[-1])
+
+    with cache.transact():
+        for number in range(size):
+            put(number)
+    return _Side(lambda wanted: cache.get(_key(wanted)), cache.evict, put)
 
 
 def _key(wanted: dict[str, Any]) -> str:

@@ -32,7 +32,7 @@ PAGES = (
     ),
     Page(
         name="memory",
-        subjects=("remembering", "marks", "rivals"),
+        subjects=("remembering", "marks", "rivals", "footprint"),
         about=(
             "A fix has about 370 bytes and rests on two of fifty tables and on one row. Stores of all sizes, and whatever is compared,"
             " are used in turns in one process, so that what else the machine does meets all of them; ratios say more than times."
@@ -42,6 +42,7 @@ PAGES = (
             "requests-cache",
             "hishel",
             "cashews",
+            "diskcache",
             "langgraph-checkpoint",
             "langgraph-checkpoint-sqlite",
         ),

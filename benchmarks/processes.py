@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 if TYPE_CHECKING:
     import uvicorn
 
-__all__ = ["Served", "in_fresh_process", "keeping_off_the_servers_core", "served", "start_by_forking"]
+__all__ = [
+    "Served",
+    "in_fresh_process",
+    "keep_to_the_servers_core",
+    "keeping_off_the_servers_core",
+    "served",
+    "start_by_forking",
+    "started",
+]
 
 _LONGEST_START_S = 120.0
 _LONGEST_END_S = 10.0
@@ -70,8 +78,15 @@ class Served:
 @contextmanager
 def served(make_app: AppFactory, *args: Any) -> Iterator[Served]:
     """Serve the app that `make_app` gives, by uvicorn on loopback, in a process and on a core of its own."""
+    with started(_serve, make_app, args) as server:
+        yield server
+
+
+@contextmanager
+def started(serve: Callable[..., None], *args: Any) -> Iterator[Served]:
+    """Run a server in a process of its own: it sends its port by the channel that it is given first, and ends when that is closed."""
     channel, servers_end = _starting.Pipe()
-    process = _starting.Process(target=_serve, args=(servers_end, make_app, args), daemon=True)
+    process = _starting.Process(target=serve, args=(servers_end, *args), daemon=True)
     process.start()
     servers_end.close()
     try:
@@ -98,6 +113,12 @@ def keeping_off_the_servers_core() -> Iterator[None]:
         os.sched_setaffinity(0, cores)
 
 
+def keep_to_the_servers_core() -> None:
+    """From now on this process runs on the core that servers run on."""
+    if cores := _cores():
+        os.sched_setaffinity(0, cores[-1:])
+
+
 def _cores() -> list[int]:
     """The cores that this process may run on; none where the system does not tell."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
@@ -116,8 +137,7 @@ def _serve(channel: "Connection[Any, Any]", make_app: AppFactory, args: tuple[An
         timeout_keep_alive=_KEEP_ALIVE_S,
     )
     server = uvicorn.Server(config)
-    if cores := _cores():
-        os.sched_setaffinity(0, cores[-1:])
+    keep_to_the_servers_core()
     threading.Thread(target=_tell_cpu_time, args=(channel, server), daemon=True).start()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         # asyncio turns Nagle's algorithm off only on sockets that it has made itself.

@@ -37,10 +37,10 @@ _TINY = Sizes(2_000, 2, recalls_in_a_round=5, puts_in_a_round=5)
 
 
 def measure(is_quick: bool) -> Iterator[Figure]:
-    """All contenders that are installed; a quick run does with ours, so that the suite needs none of the others."""
+    """All contenders that are installed."""
     sizes = _TINY if is_quick else Sizes()
     with tempfile.TemporaryDirectory() as folder:
-        sampled = in_fresh_process(_samples, sizes, folder, only_ours=is_quick)
+        sampled = in_fresh_process(_samples, sizes, folder)
     for one in sampled:
         yield from one.figures(_SUBJECT)
     for one in sampled:
@@ -66,6 +66,6 @@ def _against(rival: Sampled, ours: Sampled) -> Iterator[Figure]:
         )
 
 
-def _samples(sizes: Sizes, folder: str, *, only_ours: bool) -> list[Sampled]:
-    found = contenders(Path(folder), only_ours=only_ours)
+def _samples(sizes: Sizes, folder: str) -> list[Sampled]:
+    found = contenders(Path(folder))
     return asyncio.run(sampled_in_turns(found, sizes))

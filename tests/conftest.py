@@ -17,6 +17,8 @@ from tests.nursery import nursery
 
 __all__ = ["nursery", "postgres", "postgres_url", "valkey", "valkey_url"]
 
+gc.disable()  # until all is collected: nothing of what is imported is garbage, and looking for it took half of the time
+
 settings.register_profile(
     "suite", deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -45,6 +47,7 @@ def pytest_collection_finish():
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 10, 10)
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,7 +1,7 @@
 """Which tests a worker runs together, and which begin first.
 
 A module is run by one worker: whatever it starts or plays for all its tests is started and played once. The long ones
-come first, so that no worker is left with one at the end.
+(about eight seconds of work or more) come first, so that no worker is left with one at the end.
 """
 
 from xdist.scheduler import LoadScopeScheduling
@@ -18,6 +18,8 @@ _APART = {
     "tests/server/test_reads.py",
     "tests/test_benchmarks.py",
     "tests/test_document_programs.py",
+    "tests/test_imports.py",
+    "tests/test_tutorials.py",
 }
 """Long modules whose tests have little in common."""
 
@@ -43,6 +45,23 @@ _TOGETHER = {
     "tests/lab/test_targets.py": "the paper's runs",
     "tests/lab/test_conduct.py": "the paper's runs",
     "tests/lab/test_hostile.py": "hostile runs",
+    "tests/agents/test_mcp_recipes.py": "the SDK of MCP in processes",
+    "tests/agents/test_mcp_transports.py": "the SDK of MCP in processes",
+    "tests/cli/test_workers.py": "workers",
+    "tests/server/test_workers.py": "workers",
+    "tests/lab/test_against_an_oracle.py": "random streams",
+    "tests/lab/test_audit.py": "runs that are audited",
+    "tests/lab/test_definitions.py": "runs by other definitions",
+    "tests/lab/test_grid.py": "jobs",
+    "tests/lab/test_runs.py": "jobs",
+    "tests/lab/test_over_mcp.py": "runs over MCP",
+    "tests/lab/test_played_by_workers.py": "runs with workers",
+    "tests/lab/test_presets.py": "presets",
+    "tests/lab/test_scenarios.py": "scenarios",
+    "tests/lab/test_wordings.py": "wordings",
+    "tests/server/test_log.py": "logs of which processes make use",
+    "tests/test_fingerprints.py": "sources that three processes have read",
+    "tests/test_book.py": "the book",
 }
 """Further long modules, with what takes its time when it is first needed."""
 

@@ -15,7 +15,7 @@ from mypy import api
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = (
     *sorted(ROOT.glob("*.md")),
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
     ROOT / "measured" / "README.md",
 )
 

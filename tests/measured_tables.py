@@ -10,7 +10,7 @@ from shelflife.lab.grid import scores_in
 
 ROOT = Path(__file__).parents[1]
 MEASURED = ROOT / "measured"
-DOCUMENTS = [ROOT / "docs" / name for name in ("lab.md", "organic.md")]
+DOCUMENTS = [ROOT / "docs" / "explanation" / name for name in ("lab.md", "organic.md")]
 
 _PLACE = re.compile(r"(<!-- exhibit ([a-z-]+), from (measured/(?:organic/)?) -->\n\n)(?:\|.*\n)*\n?")
 

@@ -1,9 +1,11 @@
 """Processes of their own that need not import everything first: they are forked off one that has.
 
-As a program it is that one: `nursery.py SOCKET`. For each thing it is asked for it forks twice: one process runs the program, the other
+As a program it is that one: `nursery.py SOCKET MODULE...`, with what it imports. For each thing it is asked for it forks twice: one process runs the program, the other
 waits for it and tells how it ended. It ends when whoever has started it lets go of its input.
 """
 
+import gc
+import importlib
 import json
 import os
 import select
@@ -70,12 +72,12 @@ class Nursery:
                 process.stdout.close()
 
 
-@pytest.fixture(scope="session")
-def nursery():
-    """One for all tests of this process."""
+@contextmanager
+def nursery_with(*modules):
+    """One whose processes have these modules imported, for as long as the block runs."""
     with tempfile.TemporaryDirectory(prefix="shelflife-") as folder:
         path = f"{folder}/asking"
-        command = [sys.executable, "-m", "tests.nursery", path]
+        command = [sys.executable, "-m", "tests.nursery", path, *modules]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         try:
             assert process.stdout.readline() == "ready\n"
@@ -84,6 +86,13 @@ def nursery():
             process.stdin.close()
             process.wait()
             process.stdout.close()
+
+
+@pytest.fixture(scope="session")
+def nursery():
+    """One for all tests of this process, with what most programs of the tests need."""
+    with nursery_with("tests.integrations.followers") as started:
+        yield started
 
 
 def _run(program, arguments, folder, environment):
@@ -127,8 +136,11 @@ def _look_after_one(asking):
 
 
 def _main():
-    import tests.integrations.followers  # noqa: F401 - and with it what most programs of the tests need
-
+    gc.disable()  # nothing of what is imported is garbage
+    for module in sys.argv[2:]:
+        importlib.import_module(module)
+    gc.freeze()
+    gc.enable()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(sys.argv[1])
         listener.listen()

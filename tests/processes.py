@@ -21,7 +21,7 @@ def started(command, **options):
                 stream.close()
 
 
-def wait_until(is_so, timeout_s=30.0):
+def wait_until(is_so, timeout_s=120.0):
     """Look again and again until something is so in another process, which does not tell of it."""
     until = time.monotonic() + timeout_s
     while not is_so():

@@ -13,7 +13,7 @@ from shelflife.contract.positions import Account
 from shelflife.contract.signed import SignedStatement, Statement
 
 ROOT = Path(__file__).parents[1]
-FOLDER = ROOT / "docs" / "schemas"
+FOLDER = ROOT / "docs" / "reference" / "schemas"
 OPENAPI = ROOT / "src" / "shelflife" / "integrations" / "openapi_schemas.json"
 """All of them as the components of an OpenAPI document, for the integration that shows them there."""
 

@@ -8,15 +8,18 @@ import jsonschema
 import pytest
 
 from shelflife.apis.acme import ROTATED_CODES, acme_app, acme_provider
-from shelflife.client import Event
+from shelflife.client import Event, postgres, sqlite, valkey
+from shelflife.lab import records
+from shelflife.server import sql_log
 from tests.calling import ADMIN, TOKEN, calling
 from tests.document_programs import DOCUMENTS, NOT_RUN, ROOT, document_programs
 from tests.module_table import ARCHITECTURE, PACKAGE, modules, with_its_table
 from tests.schema_files import FOLDER, OPENAPI, message_schema, schema_texts
+from tests.test_imports import PUBLIC
 
 
 def spec_sentences():
-    text = (ROOT / "docs" / "spec.md").read_text("utf-8")
+    text = (ROOT / "docs" / "reference" / "spec.md").read_text("utf-8")
     return re.findall(r"^- \*\*(\d+\.\d+)\*\* ", text, re.MULTILINE)
 
 
@@ -103,15 +106,46 @@ def test_what_the_server_sends_fits_the_schemas():
 
 
 def test_the_glossary_defines_each_term_once():
-    text = (ROOT / "docs" / "glossary.md").read_text("utf-8")
+    text = (ROOT / "docs" / "reference" / "glossary.md").read_text("utf-8")
     terms = re.findall(r"^\| \*\*(.*?)\*\* \|", text, re.MULTILINE)
     assert len(terms) == len(set(terms)) > 40
 
 
-def test_the_documents_name_every_event():
-    text = (ROOT / "docs" / "agents.md").read_text("utf-8")
-    named = re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
-    assert sorted(named) == sorted(event.__name__ for event in get_args(Event))
+def test_the_reference_has_every_event():
+    [named] = re.findall(r"<!-- names: shelflife.client.events (.*?) -->", reference_text(), re.DOTALL)
+    assert set(named.split()) - {"Event", "Reason"} == {event.__name__ for event in get_args(Event)}
+
+
+def test_the_formats_are_those_that_the_versions_are_told_of():
+    told = re.findall(r"^\| (.*?) \| (\d+)[ ,]", (ROOT / "VERSIONING.md").read_text("utf-8"), re.MULTILINE)
+    spec = (ROOT / "docs" / "reference" / "spec.md").read_text("utf-8")
+    assert {what: int(number) for what, number in told} == {
+        "the wire": int(re.findall(r"^Version (\d+)\.", spec, re.MULTILINE)[0]),
+        "a log, in a file or in PostgreSQL": sql_log.KIND.format,
+        "a memory in a file": sqlite._KIND.format,
+        "a memory in PostgreSQL": postgres._KIND.format,
+        "a memory in Valkey or Redis": valkey._FORMAT,
+        "records of the lab": records.FORMAT,
+    }
+
+
+def reference_text():
+    return "".join(page.read_text("utf-8") for page in (ROOT / "docs" / "reference").glob("*.md"))
+
+
+def test_the_reference_has_every_public_name():
+    shown = {}
+    for said in re.findall(r"<!-- names: (.*?) -->", reference_text(), re.DOTALL):
+        module, _, names = " ".join(said.split()).partition(" ")
+        chosen = {name for name, _ in re.findall(r"(\w+)(\(.*?\))?", names)}
+        shown[module] = shown.get(module, set()) | (chosen or PUBLIC[module])
+    elsewhere = {  # the version, the command line, and names that stand under another module
+        "shelflife": {"__version__"},
+        "shelflife.cli": {"command_parser", "main"},
+        "shelflife.contract": {"Rule"},
+        "shelflife.client": {"Event", "Reason"},
+    }
+    assert {module: shown.get(module, set()) | elsewhere.get(module, set()) for module in PUBLIC} == PUBLIC
 
 
 def test_lines_of_documents_can_be_read_without_scrolling():

@@ -1,6 +1,7 @@
 """What past changes say about the next: chances that come true as often as they say, and words that fit."""
 
 import math
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -89,7 +90,7 @@ def test_the_same_holds_for_what_follows_another():
 def assert_calibrated(said):
     """Of all chances that were said within a range, the mean is within ten points of how often they came true."""
     assert len(said) >= 200
-    for least, most in zip(BINS, BINS[1:], strict=False):
+    for least, most in pairwise(BINS):
         within = [(chance, came) for chance, came in said if least <= chance < most]
         if len(within) >= 40:  # of fewer, chance alone makes more of a difference
             expected = sum(chance for chance, _ in within) / len(within)
@@ -184,7 +185,9 @@ def test_a_history_keeps_the_last_changes_of_what_changed_last(names):
 def test_what_many_things_did_is_bounded():
     histories = Histories(0.0)
     for number in range(300):
-        histories = histories.after([f"t:{number % 150}", *(f"u:{number}-{one}" for one in range(8))], number, number + 1)
+        histories = histories.after(
+            [f"t:{number % 150}", *(f"u:{number}-{one}" for one in range(8))], number, number + 1
+        )
     assert sum(map(len, histories.seen.values())) <= 1_000
     assert f"u:{299}-0" in histories.seen
     assert "u:0-0" not in histories.seen

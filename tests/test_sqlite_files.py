@@ -229,7 +229,7 @@ assert [one.parameters for one in later.recall("http://h", "POST /x", {"a": 1})]
 
 def test_on_a_full_disk_nothing_is_recalled_that_could_not_be_replaced(path):
     """A file may not grow: that is what a full disk is to SQLite."""
-    subprocess.run([sys.executable, "-c", FULL, path], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", FULL, path], check=True, timeout=300)
 
 
 def in_a_folder_that_cannot_be_written(path, do):

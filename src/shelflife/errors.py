@@ -17,7 +17,7 @@ ShelflifeError
 │   │   └── Overtaken         others have changed the tables at the same time, and were faster
 │   ├── MalformedRequest      a request holds what JSON cannot carry: the client's mistake
 │   ├── PolicyFailed          a policy raised, or returned what is no fix: the provider's bug
-│   └── _CallRefused          an endpoint of the contract answers with an error
+│   └── CallRefused           an endpoint of the contract answers with an error
 ├── Refusal                   a request is refused, with the fixes that would make it pass
 │   ├── Rejected              it violates a policy
 │   └── PreconditionFailed    what its remembered values rest on has moved

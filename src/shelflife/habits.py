@@ -65,10 +65,15 @@ class Histories(msgspec.Struct, frozen=True, array_like=True, dict=True):
     @property
     def looked_at(self) -> float:
         """The last look that is on record: the first, or one by which something was seen to have changed."""
-        return max((changes[-1].by for changes in self.seen.values()), default=self.since)
+        return next(reversed(self.seen.values()))[-1].by if self.seen else self.since
 
     def after(self, changed: Iterable[str], looked_at: float, now: float) -> Self:
-        """With what has changed between the last look and this one. Of each the last changes are kept, and of all those that changed last."""
+        """With what has changed between the last look and this one. Of each the last changes are kept, and of all those that changed last.
+
+        What was seen later than now was seen by a clock that has been set back since: it is left out.
+        """
+        if now < self.looked_at:
+            return self._until(now).after(changed, min(looked_at, now), now)
         seen = dict(self.seen)
         for name in changed:
             seen[name] = (*seen.pop(name, ()), Seen(max(self.since, looked_at), now))[-_MOST_SEEN:]
@@ -76,6 +81,12 @@ class Histories(msgspec.Struct, frozen=True, array_like=True, dict=True):
         while excess > 0:
             excess -= len(seen.pop(next(iter(seen))))
         return type(self)(self.since, seen)
+
+    def _until(self, now: float) -> Self:
+        """What was seen by then."""
+        kept = {name: tuple(one for one in changes if one.by <= now) for name, changes in self.seen.items()}
+        by_last = sorted(((name, changes) for name, changes in kept.items() if changes), key=_last_by)
+        return type(self)(min(self.since, now), dict(by_last))
 
     def habit_of(self, name: str) -> "Habit":
         """How one of them changes, which may follow another of its kind. It is worked out once."""
@@ -210,12 +221,10 @@ class Habit:
         """`since` when it was looked at, and its changes in their order; likewise those of what it may follow."""
         self.seen = _wide_enough(since, seen)
         self._guesses: list[_Guess] = []
-        if len(self.seen) < LEAST_SEEN:
-            return
-        if (
-            len(seen) == _MOST_SEEN
-        ):  # there may have been more, so that the first of these began nothing that is known
+        if len(self.seen) == _MOST_SEEN:  # there may have been more: what came before the first is not known
             since, self.seen = self.seen[0].by, self.seen[1:]
+        if len(self.seen) < LEAST_SEEN or self.seen[-1].by <= since:  # of a clock that stands still too
+            return
         led = {name: _Led.of(changes, since, self.seen) for name, changes in (leaders or {}).items()}
         closest = sorted(
             (name for name, one in led.items() if len(one.delays) >= LEAST_SEEN),
@@ -371,6 +380,10 @@ def _usual(gaps: Sequence[tuple[float, float]]) -> float:
     """The gap in the middle, by where it is most likely to end."""
     middles = sorted((least + most) / 2 for least, most in gaps)
     return middles[len(middles) // 2]
+
+
+def _last_by(item: tuple[str, tuple[Seen, ...]]) -> float:
+    return item[1][-1].by
 
 
 def _gap(earlier: Seen, later: Seen) -> tuple[float, float]:

@@ -5,6 +5,7 @@ child SQLite would count on locks that only the parent has, and the first proces
 """
 
 import logging
+import os
 import sqlite3
 import threading
 import time
@@ -65,7 +66,8 @@ class SqliteFile(Locking):
         self.path = Path(path)
         self.kind = kind
         self._file = self.path.absolute()
-        self._journal = self._file
+        self._names = str(self._file), str(self._file)
+        """Of the file, and of its journal."""
         self._busy_timeout_s = busy_timeout_s
         self._synchronous = "full" if durable else "normal"
         self._is_read_only = read_only
@@ -99,9 +101,9 @@ class SqliteFile(Locking):
         if is_to_be_there and self._open is not None and not self._is_there(self._open):
             self.close()
         if self._open is None:
-            file = _identity(self._file)
+            file = _identity(self._names[0])
             connection = self._connect()
-            self._journal = Path(f"{self._file.resolve()}-wal")
+            self._names = str(self._file), f"{self._file.resolve()}-wal"
             files = self._files()
             # one that is made now, or replaced in this moment, may not be the one that was opened: it is opened once more
             self._open = _Open(connection, files if files[0] == file is not None else None)
@@ -111,13 +113,16 @@ class SqliteFile(Locking):
         if opened.connection.in_transaction:
             return True
         before, now = opened.files, self._files()
+        if before == now:
+            return True
         if before is not None and None not in now and before[0] != now[0] and before[1] == now[1]:
-            raise ValueError(f"it was replaced, and {self._journal} is of the one before: remove that")
-        return before is not None and before == now
+            raise ValueError(f"it was replaced, and {self._names[1]} is of the one before: remove that")
+        return False
 
     def _files(self) -> tuple[object, object]:
         """The file that is there now, and the journal: both stay for as long as anybody has them open."""
-        return _identity(self._file), _identity(self._journal)
+        file, journal = self._names
+        return _identity(file), _identity(journal)
 
     def snapshot(self) -> AbstractContextManager[sqlite3.Connection]:
         """The file as it is at one moment, to read more than once."""
@@ -217,27 +222,33 @@ class SqliteFile(Locking):
             )
 
 
-class _Access(NamedTuple):
-    """The lock of a file, under which what SQLite raises is an error of its kind. A recall enters it twice, and a generator would cost more."""
+class _Access:
+    """The lock of a file, under which what SQLite raises is an error of its kind. Each recall enters it, and a generator would cost more."""
 
-    file: SqliteFile
-    what: str
+    __slots__ = ("_file", "_what")
+
+    def __init__(self, file: SqliteFile, what: str) -> None:
+        self._file = file
+        self._what = what
 
     def __enter__(self) -> None:
-        self.file._lock.acquire()
+        self._file._lock.acquire()
 
     def __exit__(self, kind: object, error: BaseException | None, trace: Any) -> None:
-        self.file._lock.release()
-        name, error_type, *_ = self.file.kind
+        self._file._lock.release()
+        if error is None:
+            return
+        name, error_type, *_ = self._file.kind
         if isinstance(error, _FAILURES) and not isinstance(error, error_type):
             is_locked = isinstance(error, sqlite3.Error) and "locked" in str(error)
             reason = "another process has kept it locked for too long" if is_locked else str(error)
-            raise error_type(f"the {name} {self.file.path} cannot be {self.what}: {reason}") from error
+            raise error_type(f"the {name} {self._file.path} cannot be {self._what}: {reason}") from error
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def _identity(path: str) -> tuple[int, int] | None:
     """Tells a file from another that is later in its place; None when there is none."""
-    with suppress(OSError):
-        status = path.stat()
-        return status.st_dev, status.st_ino
-    return None
+    try:
+        status = os.stat(path)  # noqa: PTH116 - each recall does this twice, and a path would make it a fifth longer
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

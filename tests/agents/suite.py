@@ -39,7 +39,7 @@ class Behaviours:
 
     def run(self, work):
         """Wait for something, and not for ever."""
-        return self._runner.run(asyncio.wait_for(work, 60))
+        return self._runner.run(asyncio.wait_for(work, 300))
 
     def played(self, tools, subscribe):
         return self.run(self.play(tools, subscribe))

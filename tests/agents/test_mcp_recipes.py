@@ -7,7 +7,7 @@ import pytest
 
 from tests.document_programs import ROOT, write_programs
 
-GUIDE = (ROOT / "docs" / "mcp.md").read_text("utf-8")
+GUIDE = (ROOT / "docs" / "guides" / "mcp.md").read_text("utf-8")
 
 
 @pytest.mark.runs("tool_contract.py", "tool_shop.py", "fast_shop.py", "tool_agent.py")

@@ -11,6 +11,7 @@ from shelflife.integrations.openai_agents import memory_tool
 from tests.agents.billing import OLD_CODE
 from tests.agents.scripted import DONE, KEY, PROMPTS
 from tests.agents.suite import ROOT, handing_on, suite_of
+from tests.agents.wanted import as_function
 
 
 def in_its_words(context, error):
@@ -33,25 +34,7 @@ class TestOpenAIAgents(suite_of("OpenAI Agents SDK")):
         return said.final_output
 
     def tool(self, tools, implementation):
-        @function_tool(failure_error_function=in_its_words)
-        async def subscribe(
-            customer: str,
-            plan: str,
-            amount: int,
-            currency: str,
-            payment_method_token: str,
-            promo_code: str | None = None,
-        ) -> str:
-            """Make a subscription."""
-            return await implementation(
-                customer=customer,
-                plan=plan,
-                amount=amount,
-                currency=currency,
-                payment_method_token=payment_method_token,
-                promo_code=promo_code,
-            )
-
+        subscribe = function_tool(failure_error_function=in_its_words)(as_function(implementation))
         return subscribe if tools is None else memory_tool(subscribe, tools)
 
     def test_an_error_is_told_to_the_model_as_the_tool_would_tell_it(self, server, memory, model):

@@ -86,7 +86,7 @@ def shown_by(server, model, episode):
             change_another_row(server.provider)
             return [*counts, await seen(OTHER_PROMPTS, GIVEN_UP), await seen(PROMPTS, DONE)]
 
-    *counts, at_last = asyncio.run(asyncio.wait_for(played(), 90))
+    *counts, at_last = asyncio.run(asyncio.wait_for(played(), 300))
     assert counts in ([(2, 3), (1, 2), after, (1, 2), (1, 2)] for after in ((2, 2), (2, 3)))
     assert at_last in ((1, 2), (2, 3))
     return Can(

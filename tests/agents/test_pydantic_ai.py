@@ -9,6 +9,7 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from shelflife.integrations.pydantic_ai import MemoryToolset
 from tests.agents.scripted import KEY, PROMPTS
 from tests.agents.suite import suite_of
+from tests.agents.wanted import as_function
 
 
 class TestPydanticAI(suite_of("Pydantic AI")):
@@ -21,25 +22,7 @@ class TestPydanticAI(suite_of("Pydantic AI")):
         self.chat_model = OpenAIChatModel("any", provider=OpenAIProvider(openai_client=client))
 
     async def play(self, tools, implementation):
-        async def subscribe(
-            customer: str,
-            plan: str,
-            amount: int,
-            currency: str,
-            payment_method_token: str,
-            promo_code: str | None = None,
-        ) -> str:
-            """Make a subscription."""
-            return await implementation(
-                customer=customer,
-                plan=plan,
-                amount=amount,
-                currency=currency,
-                payment_method_token=payment_method_token,
-                promo_code=promo_code,
-            )
-
-        toolset = FunctionToolset([subscribe], max_retries=3)
+        toolset = FunctionToolset([as_function(implementation)], max_retries=3)
         toolsets = [toolset if tools is None else MemoryToolset(toolset, tools)]
         said = await Agent(self.chat_model, toolsets=toolsets).run(PROMPTS["subscribe"])
         return said.output

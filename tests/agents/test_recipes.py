@@ -1,32 +1,42 @@
 """The recipes of the guide do what it says: each program runs as it stands there, in a process of its own."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 
 from tests.agents.capabilities import table
 from tests.agents.scripted import DONE, KEY, PROMPTS
 from tests.document_programs import ROOT, document_programs
-from tests.processes import started
+from tests.nursery import nursery_with
 
-GUIDE = (ROOT / "docs" / "frameworks.md").read_text("utf-8")
-AGAIN_AND_AGAIN = (
-    "import runpy, sys\nfor line in sys.stdin:\n    runpy.run_path(line.strip())\n    sys.stdout.flush()\n"
-)
+GUIDE = (ROOT / "docs" / "guides" / "frameworks.md").read_text("utf-8")
+AGAIN_AND_AGAIN = """
+import os, runpy, sys
+sys.path.insert(0, os.getcwd())
+for line in sys.stdin:
+    runpy.run_path(line.strip())
+    sys.stdout.flush()
+"""
 GLUE = ("memory", "Memory", "Tools", "shelflife")
 MOST_GLUE = 10
 
 
-def played(program, text, tmp_path, server, model):
+@pytest.fixture(scope="module")
+def frameworks():
+    """Where processes are forked that need not import their framework first."""
+    modules = (
+        "langchain.agents",
+        "langchain_openai",
+        "agents",
+        "pydantic_ai.models.openai",
+        "claude_agent_sdk",
+    )
+    with nursery_with(*modules) as started:
+        yield started
+
+
+@pytest.fixture
+def played(frameworks, tmp_path, server, model, monkeypatch):
     """Run a program five times in one process: another row changes after the first, and the code after the third. Tells what the server saw."""
-    programs = {name: text for name, (_, text) in document_programs().items() if name.endswith("_tool.py")}
-    for name, source in {**programs, program: text}.items():
-        (tmp_path / name).write_text(source.replace("http://127.0.0.1:8000", server.address), "utf-8")
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(tmp_path),
+    variables = {
         "OPENAI_BASE_URL": f"{model.address}/v1",
         "OPENAI_API_KEY": KEY,
         "OPENAI_AGENTS_DISABLE_TRACING": "1",
@@ -35,19 +45,27 @@ def played(program, text, tmp_path, server, model):
         "HOME": str(tmp_path),
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     }
-    command = [sys.executable, "-c", AGAIN_AND_AGAIN]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    counts = []
-    with started(command, cwd=tmp_path, env=environment, **pipes) as process:
-        for change in (None, server.change_another_row, None, server.rotate, None):
-            if change is not None:
-                change()
-            before = len(server.seen)
-            process.stdin.write(f"{program}\n")
-            process.stdin.flush()
-            assert process.stdout.readline() == f"{DONE}\n"
-            counts.append(len(server.seen) - before)
-    return counts
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+
+    def played(program, text):
+        tools = {name: text for name, (_, text) in document_programs().items() if name.endswith("_tool.py")}
+        for name, source in {**tools, program: text}.items():
+            (tmp_path / name).write_text(source.replace("http://127.0.0.1:8000", server.address), "utf-8")
+        counts = []
+        with frameworks.forked(AGAIN_AND_AGAIN) as process:
+            for change in (None, server.change_another_row, None, server.rotate, None):
+                if change is not None:
+                    change()
+                before = len(server.seen)
+                process.stdin.write(f"{program}\n")
+                process.stdin.flush()
+                assert process.stdout.readline() == f"{DONE}\n"
+                counts.append(len(server.seen) - before)
+        return counts
+
+    return played
 
 
 PROGRAMS = ["langchain_agent.py", "openai_agent.py", "pydantic_agent.py", "claude_agent.py"]
@@ -57,12 +75,10 @@ PROGRAMS = ["langchain_agent.py", "openai_agent.py", "pydantic_agent.py", "claud
     "their_tool.py", "langchain_agent.py", "openai_agent.py", "pydantic_agent.py", "claude_agent.py"
 )
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_the_recipe_of_a_framework_learns_applies_and_evicts_what_a_change_touches(
-    program, tmp_path, server, model
-):
+def test_the_recipe_of_a_framework_learns_applies_and_evicts_what_a_change_touches(program, played):
     text = document_programs()[program][1]
     assert len([line for line in text.splitlines() if any(word in line for word in GLUE)]) <= MOST_GLUE
-    assert played(program, text, tmp_path, server, model) == [2, 1, 1, 2, 1]
+    assert played(program, text) == [2, 1, 1, 2, 1]
 
 
 BY_LINE = {
@@ -83,13 +99,13 @@ print({line}.run_sync("{prompt}").output)
 
 @pytest.mark.runs("billing_tool.py")
 @pytest.mark.parametrize("framework", BY_LINE)
-def test_a_decorated_function_needs_no_adapter(framework, tmp_path, server, model):
+def test_a_decorated_function_needs_no_adapter(framework, played):
     [line] = [line.strip() for line in GUIDE.splitlines() if line.endswith(f"  # {framework}")]
     agent = line.removesuffix(f"  # {framework}")
     text = "from billing_tool import subscribe\n" + BY_LINE[framework].format(
         line=agent, prompt=PROMPTS["subscribe"]
     )
-    assert played("agent.py", text, tmp_path, server, model) == [2, 1, 1, 2, 1]
+    assert played("agent.py", text) == [2, 1, 1, 2, 1]
 
 
 def test_the_guide_says_of_each_framework_what_the_suite_holds_it_to():

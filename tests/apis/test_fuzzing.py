@@ -42,7 +42,7 @@ def test_any_input_is_answered_as_documented_and_never_with_500(api, tmp_path):
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=900,
         )
     assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]
     assert " passed" in run.stdout

@@ -29,7 +29,7 @@ def run(*arguments, **variables):
         capture_output=True,
         text=True,
         env=environment(**variables),
-        timeout=120,
+        timeout=600,
         check=False,
     )
 

@@ -17,7 +17,7 @@ from shelflife.lab.records import Model
 from shelflife.lab.spec import RunSpec
 from tests.lab.planners import Counting
 
-LAB = (Path(__file__).parents[2] / "docs" / "lab.md").read_text("utf-8")
+LAB = (Path(__file__).parents[2] / "docs" / "explanation" / "lab.md").read_text("utf-8")
 
 
 def documented(opening):

@@ -21,7 +21,7 @@ def trips_of(memory, do):
     return counted
 
 
-def eventually(is_so, longest_s=10.0):
+def eventually(is_so, longest_s=60.0):
     until = time.monotonic() + longest_s
     while not is_so():
         assert time.monotonic() < until

@@ -182,7 +182,7 @@ def breaking_off(how):
 
 @pytest.mark.parametrize("how", BROKEN_OFF)
 def test_the_loop_of_the_documents_goes_on_when_an_answer_breaks_off(how, tmp_path, monkeypatch):
-    blocks = document_blocks(PROJECT / "docs" / "agents.md")
+    blocks = document_blocks(PROJECT / "docs" / "guides" / "agents.md")
     loop = next(text for name, _, text in blocks if name == "loop.py").partition("\ntask = ")[0]
     monkeypatch.chdir(tmp_path)
     with breaking_off(BROKEN_OFF[how]) as address:

@@ -144,7 +144,7 @@ def test_an_event_loop_goes_on_while_a_server_is_asked():
 
     def once_it_has():
         yield OK + b"Content-Length: 2\r\n\r\n"
-        assert has_gone_on.wait(5)
+        assert has_gone_on.wait(60)
         yield b"{}"
 
     async def asked(address):

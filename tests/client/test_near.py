@@ -5,7 +5,8 @@ import time
 from contextlib import closing
 
 from shelflife.client.near import LONGEST_LAG_S
-from shelflife.client.remote import RemoteStore, Told
+from shelflife.client.remote import RemoteStore
+from shelflife.client.seen import Told
 from tests.client.entries import ORIGIN, entry, put
 from tests.client.remote import OPERATION, SLACK_S, eventually, trips_of
 from tests.client.responses import rejection, said
@@ -25,6 +26,28 @@ def test_near_a_recall_asks_nobody_until_somebody_writes(where, opened):
     eventually(lambda: near.recall("http://h", OPERATION, {"a": 1}) == [], LONGEST_LAG_S + SLACK_S)
 
 
+def test_near_a_request_is_answered_like_another_that_says_the_same_where_it_matters(where, opened):
+    near, other = opened(where, near=True), opened(where)
+    other.observe(said(rejection(when={"a": 1})))
+    other.observe(said(rejection(when={"b": 1}, type="G", unless={"c": [7]})))
+    asked = {"a": 1, "b": 1, "amount": 3}
+    eventually(lambda: not trips_of(near, lambda: near.recall("http://h", OPERATION, asked)))
+    like_it = {"b": 1, "amount": 4, "a": 1}
+    assert trips_of(near, lambda: near.recall("http://h", OPERATION, like_it)) == []
+    for request in (asked, like_it):
+        assert [one.type for one in near.recall("http://h", OPERATION, request)] == ["F", "G"]
+    assert [one.type for one in near.recall("http://h", OPERATION, like_it | {"c": 7})] == ["F"]
+
+
+def test_near_what_was_not_there_is_found_once_another_has_learned_it(where, opened):
+    near, other = opened(where, near=True), opened(where)
+    other.observe(said(rejection(when={"a": 1})))
+    eventually(lambda: not trips_of(near, lambda: near.recall("http://h", OPERATION, {"a": 2})))
+    assert near.recall("http://h", OPERATION, {"a": 2}) == []
+    other.observe(said(rejection(when={"a": 2})))
+    eventually(lambda: len(near.recall("http://h", OPERATION, {"a": 2})) == 1)
+
+
 def test_near_what_is_far_too_much_to_tell_is_looked_at_anew(where, opened):
     near, other = opened(where, near=True), opened(where)
     put(other.store, *(entry(str(number)) for number in range(200)))
@@ -32,6 +55,10 @@ def test_near_what_is_far_too_much_to_tell_is_looked_at_anew(where, opened):
     eventually(lambda: not trips_of(near, lambda: near.store.at(ORIGIN, [entry("7").place])))
     put(other.store, *(entry(str(number), "P2") for number in range(200)))
     eventually(lambda: near.store.at(ORIGIN, [entry("7").place]) == [entry("7", "P2")])
+    anew = [entry(str(number), "P2") for number in range(200)]
+    assert {one.id: one for one in near.store.at(ORIGIN, [one.place for one in anew])} == {
+        one.id: one for one in anew
+    }
 
 
 def test_near_one_s_own_writes_are_seen_at_once(where, opened):

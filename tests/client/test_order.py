@@ -1,11 +1,14 @@
 """The order of evidence: which replies may change what a memory believes of a server's log, and which only make it ask."""
 
+import json
+
 import pytest
 
 from shelflife.client import Exchange, Memory, Reply
 from shelflife.client.events import Evicted, LogLost, Stored
 from shelflife.client.positions import Adopted, Current, Doubted, Forward, OldNews, Place, judged
 from shelflife.contract.positions import AT_HEADER, Account, Moved, MovedTable, Named
+from shelflife.contract.stamps import state_name
 from tests.client.agents import Clock
 from tests.client.by_hand import (
     ANOTHER,
@@ -273,6 +276,74 @@ def test_a_server_that_names_no_position_any_more_is_asked_unless_a_cache_speaks
     memory = placed(ask=silent)
     replied(memory, HERE, headers=headers, table_versions={"t": "7"})
     assert recalled(memory) == (["F"] if "age" in headers else [])
+
+
+STAMPS = {"table_versions": {"t": "7"}, "rules_version": "0123456789abcdef"}
+
+
+@pytest.mark.spec("5.7", "11.29")
+def test_stamps_of_the_state_at_the_known_position_are_asked_about_once_and_others_each_time():
+    server = Server(to=HERE, state=state_name(**STAMPS))
+    memory = placed(ask=server)
+    replied(memory, None, **STAMPS)
+    assert server.questions == ["/contract/changes"]
+    replied(memory, None, **STAMPS)
+    replied(memory, None, **STAMPS)
+    assert server.questions == ["/contract/changes"]
+    for count in (2, 3):
+        replied(memory, None, **STAMPS | {"table_versions": {"t": "6"}})
+        assert server.questions == ["/contract/changes"] * count
+    assert (recalled(memory), memory.position(ROOT)) == (["F"], HERE)
+
+
+@pytest.mark.spec("11.29")
+@pytest.mark.parametrize("told", [{"to": THERE, "moved": {}}, {"to": ANOTHER, "unknown": "foreign"}])
+def test_what_a_state_is_called_is_not_known_any_more_once_the_log_has_gone_on(told):
+    server = Server(to=HERE, state=state_name(**STAMPS))
+    memory = placed(ask=server)
+    replied(memory, None, **STAMPS)
+    base = memory.contract_at(ROOT)
+    replied(memory, base, at={"from": base, **told})
+    server.account = {"to": told["to"]}
+    replied(memory, None, **STAMPS)
+    assert server.questions == ["/contract/changes"] * 2
+
+
+@pytest.mark.spec("11.35")
+@pytest.mark.parametrize(
+    ("status", "expected"), [(200, ["F", "ANOTHER"]), (404, ["F", "G"]), (403, ["F", "G"]), (503, ["F"])]
+)
+def test_what_a_reply_without_a_position_suggests_is_asked_about_by_the_position_where_it_can_be(
+    status, expected
+):
+    another = FIX | {"tables": [{"table": "t", "version": "7"}], "parameters": {"y": 2}}
+    server = Server(to=HERE, state=state_name(**STAMPS))
+    server.fixes = [FIX, another | {"type": "ANOTHER"}]
+    memory = placed(ask=server)
+    replied(memory, None, **STAMPS)
+    server.status = status
+    replied(memory, None, 422, **STAMPS, recovery_feedback={"suggestions": [another | {"type": "G"}]})
+    assert server.questions == ["/contract/changes", "/contract/fixes"]
+    assert recalled(memory) == expected
+
+
+@pytest.mark.spec("11.35")
+def test_an_answer_about_fixes_that_names_no_position_either_is_not_asked_about_again():
+    suggested = {"suggestions": [FIX | {"type": "G"}]}
+    questions = []
+
+    def ask(question):
+        questions.append(question.url)
+        told = {"to": HERE, "state": state_name(**STAMPS)}
+        if question.body is not None:
+            return Reply(200, json.dumps(STAMPS | {"recovery_feedback": suggested}).encode())
+        nonce = question.url.partition("nonce=")[2].partition("&")[0]
+        return Reply(200, json.dumps(told | {"nonce": nonce}).encode())
+
+    memory = placed(ask=ask)
+    replied(memory, None, 422, **STAMPS, recovery_feedback=suggested)
+    assert [url.partition("?")[0].rpartition("/")[2] for url in questions] == ["changes", "fixes"]
+    assert recalled(memory) == ["F"]
 
 
 @pytest.mark.spec("11.29")

@@ -13,16 +13,17 @@ import psycopg
 import pytest
 import redis
 
-from shelflife.client import Guard, InProcessStore, Knowledge, Memory, Reply, SqliteStore, StoreError, Write
+from shelflife.client import Guard, InProcessStore, Memory, Reply, SqliteStore, StoreError, Write
 from shelflife.client.asking import advanced_in_thread
+from shelflife.client.circuit import Circuit
 from shelflife.client.events import Evicted, Stored, StoreFailed
 from shelflife.client.postgres import PostgresStore
-from shelflife.client.remote import LONGEST_VERB_S, _Circuit
+from shelflife.client.remote import LONGEST_VERB_S
 from shelflife.client.valkey import ValkeyStore
-from shelflife.contract.versions import Versions
 from shelflife.integrations.httpx2 import AsyncMemoryTransport, MemoryTransport
 from tests.acme_world import GOVERNED, rotate
 from tests.client.agents import Agent, knows
+from tests.client.by_hand import HERE, LATER, ROOT, adopt, replied
 from tests.client.entries import ORIGIN, entry, put
 from tests.client.remote import OPERATION, SLACK_S, eventually, trips_of
 from tests.client.responses import STAMPS, rejection, said
@@ -103,6 +104,17 @@ def test_an_eviction_costs_a_look_before_the_server_is_asked_and_a_write(where, 
     assert memory.recall("http://h", OPERATION, {}) == []
 
 
+def test_an_eviction_that_the_reply_itself_tells_of_costs_one_round_trip(where, opened):
+    memory, events = opened(where, most_evictions=None), []
+    adopt(memory, HERE)
+    named = memory.contract_at(ROOT)
+    moved = {"to": LATER, "from": named, "moved": {"tables": {"t": {"changed": ["k"]}}}}
+    trips = trips_of(memory, lambda: events.extend(replied(memory, named, at=moved)))
+    assert [type(event) for event in events] == [Evicted]
+    assert trips == ["_written"]
+    assert memory.recall(ROOT, OPERATION, {}) == []
+
+
 def test_who_has_not_heard_that_another_has_dealt_with_a_movement_asks_no_server_about_it(where, opened):
     one, other, asked = opened(where), opened(where), []
     one.observe(said(rejection()))
@@ -161,6 +173,22 @@ def test_statements_that_were_planned_over_empty_tables_find_entries_by_their_pl
         )
     assert read["entries_by_place"] == 100
     assert read["entries_by_use"] == read["entries_pkey"] == 0
+
+
+def test_what_has_left_is_counted_no_longer_whenever_that_is_put_in_order(where, opened):
+    store = opened(where).store
+    plans = [str(number) for number in range(30)]
+    for plan in plans:
+        put(store, entry(plan), tags=("all", f"row {plan}"))
+    for left_count, plan in enumerate(plans[:20], start=1):
+        known = store.known(ORIGIN)
+        assert (
+            len(store.write(ORIGIN, known.revision, Write(known.knowledge, drop=[f"row {plan}"])).dropped)
+            == 1
+        )
+        assert opened(where).store.count(ORIGIN, "all") == store.count(ORIGIN, "all") == 30 - left_count
+    put(store, entry("0"), tags=("all", "row 0"))
+    assert opened(where).store.count(ORIGIN, "all", "row 0", "row 1") == 12
 
 
 def test_a_request_costs_one_round_trip_where_its_reply_has_no_news(where, address, opened):
@@ -307,7 +335,7 @@ def copied(where):
     with closing(PostgresStore(where)) as store, store._database.snapshot() as connection:
         return {
             name: connection.execute(f"select * from {name}").fetchall()
-            for name in ("roots", "shapes", "entries")
+            for name in ("roots", "shapes", "tags", "left_behind", "entries")
         }
 
 
@@ -327,39 +355,16 @@ def put_back(where, copy):
                 connection.execute(f"insert into {name} overriding system value values ({places})", row)
 
 
-def test_a_valkey_that_drops_keys_by_itself_is_refused(valkey_url):
-    with closing(redis.Redis.from_url(valkey_url)) as client, closing(ValkeyStore(valkey_url)) as store:
-        client.config_set("maxmemory-policy", "allkeys-lru")
-        try:
-            with pytest.raises(StoreError, match="maxmemory-policy is allkeys-lru, and should be noeviction"):
-                put(store, entry())
-        finally:
-            client.config_set("maxmemory-policy", "noeviction")
-
-
-def test_a_full_valkey_is_a_store_error_and_what_is_there_can_be_read(valkey_url):
-    with closing(redis.Redis.from_url(valkey_url)) as client, closing(ValkeyStore(valkey_url)) as store:
-        put(store, entry())
-        client.config_set("maxmemory", 1)
-        try:
-            with pytest.raises(StoreError, match=r"cannot be written: .*memory"):
-                put(store, entry("b"))
-            store._circuit.close()
-            assert store.at(ORIGIN, [entry().place]) == [entry()]
-        finally:
-            client.config_set("maxmemory", 0)
-
-
 def test_another_format_is_refused(valkey_url, postgres_url):
     with closing(redis.Redis.from_url(valkey_url)) as client, closing(ValkeyStore(valkey_url)) as store:
         client.set("shelflife:default:format", 9)
-        with pytest.raises(StoreError, match="has format 9; this version of shelflife reads 2"):
+        with pytest.raises(StoreError, match="has format 9; this version of shelflife reads 3"):
             store.known(ORIGIN)
     with closing(PostgresStore(postgres_url)) as first, closing(PostgresStore(postgres_url)) as second:
         put(first, entry())
         with first._database.writing() as connection:
             connection.execute("update signs set format = 9")
-        with pytest.raises(StoreError, match="has format 9; this version of shelflife reads 1"):
+        with pytest.raises(StoreError, match="has format 9; this version of shelflife reads 2"):
             second.known(ORIGIN)
 
 
@@ -402,7 +407,7 @@ def test_every_memory_over_a_store_that_was_set_back_is_in_doubt_whatever_it_doe
 
 
 def test_several_who_wait_when_a_store_fails_are_one_failure():
-    circuit = _Circuit()
+    circuit = Circuit()
     let_in_at = [circuit.check() for _ in range(8)]
     for one in let_in_at:
         circuit.open(one, StoreError("away"))
@@ -496,35 +501,13 @@ def test_what_one_server_cannot_have_written_keeps_no_other_from_being_written(w
     put(store, entry())
     if where.startswith("redis"):
         with closing(redis.Redis.from_url(where)) as client:
-            client.hset("shelflife:{default https://b.example}:shapes:POST /x", '["plan"]', "none")
+            client.set("shelflife:{default https://b.example}:kinds", "none")
         bad = entry(root="https://b.example")
     else:
         bad = entry(root="https://b.example", operation="POST /\0")
     with pytest.raises(StoreError, match="cannot be written"):
         put(store, bad, root=bad.root)
     assert put(store, entry("b")) is not None
-
-
-def test_a_write_that_fails_in_the_middle_leaves_what_is_known_as_it_was(valkey_url):
-    with closing(redis.Redis.from_url(valkey_url)) as client, closing(ValkeyStore(valkey_url)) as store:
-        put(store, entry())
-        known = store.known(ORIGIN)
-        client.hdel(f"shelflife:{{default {ORIGIN}}}:entries", entry().id)
-        moved = Knowledge(versions=Versions({"codes": "9"}))
-        with pytest.raises(StoreError, match="is not there"):
-            store.write(ORIGIN, known.revision, Write(moved, drop=["t"]))
-        assert store.known(ORIGIN) == known
-
-
-def test_one_that_is_no_primary_any_more_is_not_believed(valkey_url):
-    with closing(redis.Redis.from_url(valkey_url)) as client, closing(ValkeyStore(valkey_url)) as store:
-        put(store, entry())
-        client.replicaof("127.0.0.1", 1)
-        try:
-            with pytest.raises(StoreError, match="read only replica"):
-                store.at(ORIGIN, [entry().place])
-        finally:
-            client.replicaof("NO", "ONE")
 
 
 # --- where a memory lives

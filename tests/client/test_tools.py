@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from contextlib import closing
+from functools import partial
 
 import httpx2
 import pytest
@@ -271,6 +272,38 @@ def test_arguments_may_be_given_in_any_way(server):
     assert [rest for rest, _ in (by_place, by_name)] == [(1, 2), ()]
     assert [body["promo_code"] for body, _, _ in server.seen] == [None, OLD_CODE, OLD_CODE]
     assert [body["amount"] for body, _, _ in server.seen] == [100, 200, 100]
+
+
+@pytest.mark.parametrize("operation", [None, OPERATION])
+def test_a_function_whose_arguments_are_partly_set_is_a_tool_with_all_of_them(server, operation):
+    def subscribe(customer, plan, amount, currency, payment_method_token, promo_code=None):
+        given = {name: value for name, value in locals().items() if name != "server" and value is not None}
+        return server.subscribe(**given)
+
+    first, *rest = GOVERNED
+    preset = partial(subscribe, GOVERNED[first], plan=GOVERNED["plan"])
+    tool = Memory().tool(ROOT, operation=operation)(preset)
+    left = {name: GOVERNED[name] for name in rest if name != "plan"}
+    with pytest.raises(httpx2.HTTPStatusError):
+        tool(**left)
+    assert tool(**left)["subscription"]["promo_code"] == OLD_CODE
+
+
+def test_an_argument_that_json_cannot_carry_is_told_once(server, caplog):
+    tool = Memory().tool(ROOT)(lambda context, plan: server.statuses)
+    for _ in range(2):
+        assert tool(object(), plan="x") == []
+    assert [record.getMessage() for record in caplog.records] == [
+        "nothing is remembered for calls of the tool '<lambda>': JSON cannot carry its argument 'context'"
+    ]
+
+
+@pytest.mark.parametrize("text", ["\ud800", "a\udfffb"])
+def test_a_lone_surrogate_in_an_argument_reaches_the_tool(server, text):
+    given = []
+    tools = Tools(Memory(), server.address, operations={"note": OPERATION})
+    tools.call("note", {"text": text}, lambda arguments, _: given.append(arguments))
+    assert given == [{"text": text}]
 
 
 def test_what_a_function_takes_by_default_is_part_of_the_request(server):

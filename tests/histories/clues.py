@@ -6,7 +6,8 @@ A reply that was made from the end of the log, at a time, is evidence of that ti
 - or it is an answer to a question, and confirms what is known;
 - or the memory doubts since, and the reply was made after everything that was accepted;
 - or it was made after that, is of the memory's mark, and is of a higher number or tells of a loss;
-- or its request was sent after everything that was accepted.
+- or its request was sent after everything that was accepted. If it named no position, the reply has versions alone, which do not cover
+  policies: with those of the position that is known it shows nothing.
 
 A memory cannot see which replies are from the end of the log, and need not: it must not recall what was last true before the latest
 evidence. The end of a key's word is evidence too. What an answer tells of some tables alone, by versions, is held to these tables.
@@ -68,7 +69,15 @@ class Clues:
             self.evident_at, self.why = made_at, why
 
     def take_in(
-        self, asked: Asked, served: Served, before: Knowledge, after: Knowledge, *, has_keys, new_serial
+        self,
+        asked: Asked,
+        served: Served,
+        before: Knowledge,
+        after: Knowledge,
+        *,
+        has_keys,
+        has_known_versions,
+        new_serial,
     ):
         """What became of a reply shows what it was taken for."""
         old, new = before.place, after.place
@@ -87,7 +96,7 @@ class Clues:
                 "confirmed": is_confirmed,
                 "doubt": is_later and bool(new.doubt) and new.doubt != old.doubt,
                 "newer": is_later and is_newer,
-                "asked": asked.known_since == self.known_since,
+                "asked": asked.known_since == self.known_since and not (named is None and has_known_versions),
             }
             for why, is_shown in shown.items():
                 if is_shown:

@@ -141,6 +141,31 @@ TRACES = {
         break_store(who=1),
         exchange(value=1, who=1),
     ],
+    "who names no position is told a state that has passed, and that comes back": [
+        exchange(),
+        exchange(who=1),
+        call(who=1),
+        serve(),
+        reload(value=1),
+        exchange(),
+        exchange(who=1),
+        deliver(),
+        reload(value=0),
+        exchange(who=1),
+        exchange(value=1),
+        exchange(who=1, value=1),
+    ],
+    "who names no position is taught by old code, and then by new": [
+        exchange(),
+        exchange(who=1),
+        deploy(worker=1, value=1),
+        exchange(who=1, value=1),
+        exchange(who=1, worker=1, value=2),
+        catch_up(),
+        exchange(who=1, value=2),
+        exchange(),
+        exchange(who=1),
+    ],
     "replies come again after the log has gone on, and after it was lost": [
         exchange(),
         reload(value=1),
@@ -157,7 +182,7 @@ TRACES = {
 def drawn_setting(chance):
     """What a history is played with; any combination that there can be."""
     setting = Setting(
-        form=chance.choice((*["compact"] * 5, "full", "full", "mixed")),
+        form=chance.choice((*["compact"] * 5, "full", "full", "mixed", "mixed")),
         conditional=chance.random() < 0.4,
         has_feed=chance.random() < 0.3,
         has_keys=chance.random() < 0.25,

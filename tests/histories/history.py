@@ -330,7 +330,16 @@ class History(Moves):
         if served is not None:
             has_keys, new_serial = self.setting.has_keys, self.servers.serial()
             clues = self.clues.copy() if self.stores[who].fails else self.clues
-            clues.take_in(asked, served, before, after, has_keys=has_keys, new_serial=new_serial)
+            clues.take_in(
+                asked,
+                served,
+                before,
+                after,
+                has_keys=has_keys,
+                has_known_versions=before.place.at is not None
+                and self._versions(before) == self._versions_at(served.position),
+                new_serial=new_serial,
+            )
             if clues is not self.clues:
                 self.unwritten[who] = max(self.unwritten[who], clues.evident_at)
             elif served.is_from_end and served.reply.status == 200 and asked.parts:
@@ -398,9 +407,10 @@ class History(Moves):
         return moved or old.rules != new.rules
 
     def _versions(self, knowledge):
-        if knowledge.place.at is None:
-            return knowledge.versions
-        state = self.servers.contents[knowledge.place.at][1]
+        return knowledge.versions if knowledge.place.at is None else self._versions_at(knowledge.place.at)
+
+    def _versions_at(self, position):
+        state = self.servers.contents[position][1]
         return Versions(state.table_versions, state.rules_version)
 
     def _content(self, knowledge):

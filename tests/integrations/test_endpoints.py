@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from shelflife.contract import Rule
 from shelflife.contract.messages import ReloadRules, ReloadTable
 from shelflife.server import WireFormat
-from shelflife.server.endpoints import AdminEndpoints, ContractEndpoints, EndpointCall
+from shelflife.server.admin import AdminEndpoints
+from shelflife.server.endpoints import ContractEndpoints, EndpointCall
 from tests.calling import ADMIN, TOKEN, calling
 from tests.integrations.small_contract import TIE, app_of, contract, reload
 

@@ -12,9 +12,11 @@ import weakref
 from contextlib import ExitStack
 
 import httpx2
+import msgspec
 import pytest
 
 from shelflife.apis.acme import acme_app, acme_provider
+from shelflife.contract.positions import Named, Position
 from shelflife.server import Provider, fix
 from shelflife.server import log as server_log
 from shelflife.server.errors import LogError
@@ -281,6 +283,32 @@ def test_an_event_holds_at_most_65536_bytes_of_data():
     _, event = heard(provider.feed, 2, {"contract-at": first})
     assert b"event: moved" in event["body"]
     assert 50_000 < len(event["body"]) <= 65_536 + 100
+
+
+@pytest.mark.spec("13.4", "13.11")
+@pytest.mark.parametrize("spare", [60_000, 8, 0, -1])
+def test_each_listener_is_told_with_its_own_mark_what_is_written_once_for_all(spare):
+    """Some of so much that a mark more is too long for an event."""
+
+    def moved_by(length):
+        provider = Provider(TABLES)
+        known = Position.from_text(position_of(provider))
+        keys = [f"{number:04}{'k' * 56}" for number in range((length or 0) // 63)]
+        keys.append("k" * ((length or 0) % 63 + 1))
+        provider.registry.reload_table("t", set={key: {} for key in keys})
+        face = provider.face(provider.state, {})
+        return provider, face, known, len(face.account_within(10**6, Named(known))[1])
+
+    length = 65_536 - spare
+    *_, shortest = moved_by(None)
+    provider, face, known, told_length = moved_by(length - shortest)
+    assert told_length == length
+    for at in (known, Position.from_text("AAAAAA0")):
+        for one in (Named(at, "m" * size) for size in range(17)):
+            account, told = face.account_within(65_536, one)
+            name = "resync" if account.moved is msgspec.UNSET else "moved"
+            event = heard(provider.feed, 2, {"contract-at": one.header})[1]["body"]
+            assert event.decode() == f"id: {face.position}\nevent: {name}\ndata: {told.decode()}\n\n"
 
 
 class SharedLog(SqliteLog):

@@ -13,7 +13,10 @@ from shelflife.integrations.ed25519 import SigningKey
 from shelflife.integrations.fastapi import install
 from shelflife.integrations.fastapi_schema import endpoints_described
 from shelflife.server import Signing, WireFormat
-from shelflife.server.endpoints import AdminEndpoints, ContractEndpoints
+from shelflife.server.admin import FEED_PATH, AdminEndpoints
+from shelflife.server.endpoints import ContractEndpoints
+from shelflife.server.operating import views_of
+from shelflife.server.page import page_of
 from tests.calling import TOKEN, calling
 from tests.integrations.checked import WANTED, fastapi_with, provider_for
 from tests.integrations.positions import known_position
@@ -92,7 +95,7 @@ def test_the_document_says_no_less_than_what_is_sent():
         [parameter] = document["paths"][path][operation]["parameters"]
         assert referred_to(document, parameter["$ref"])["name"] == "Contract-At"
     asked = {one["name"] for one in document["paths"]["/contract/changes"]["get"]["parameters"]}
-    assert asked == {"since", "rules", "from", "nonce"}
+    assert asked == {"since", "rules", "from", "nonce", "state"}
 
 
 class Account(BaseModel):
@@ -140,7 +143,9 @@ def test_the_endpoints_that_are_described_are_those_there_are(tmp_path):
     provider = provider_for(admin_token=TOKEN, signing=signing, log=tmp_path / "log.db")
     own = ContractEndpoints(provider, str).by_path | AdminEndpoints(provider).by_path
     described = {path: [*methods] for path, methods in endpoints_described()["paths"].items()}
-    assert described == {path: [endpoint.methods[0].lower()] for path, endpoint in own.items()}
+    for_the_page = {FEED_PATH, *views_of(provider), *page_of(provider)}
+    protocol = {path: endpoint for path, endpoint in own.items() if path not in for_the_page}
+    assert described == {path: [endpoint.methods[0].lower()] for path, endpoint in protocol.items()}
     provider.close()
 
 

@@ -2,7 +2,9 @@
 
 import asyncio
 import gzip
+import io
 import json
+import shutil
 import threading
 
 import aiohttp
@@ -92,6 +94,41 @@ def test_a_response_of_requests_says_what_was_sent(served):
     assert made.shelflife_sent.headers["content-length"] == str(len(made.shelflife_sent.body))
     [applied] = made.shelflife.applied
     assert applied.fields == {"promo": "A"}
+
+
+RAW_READS = {
+    "read": lambda raw: raw.read(),
+    "read(n)": lambda raw: iter(lambda: raw.read(7), b""),
+    "read1": lambda raw: iter(raw.read1, b""),
+    "readline": lambda raw: iter(raw.readline, b""),
+    "readlines": lambda raw: raw.readlines(),
+    "readinto": lambda raw: iter(lambda: raw.readinto(bytearray(7)), 0),
+    "stream": lambda raw: raw.stream(7),
+    "lines": lambda raw: raw,
+    "a reader of text": lambda raw: setattr(raw, "auto_close", False) or io.TextIOWrapper(raw),
+}
+
+
+@pytest.mark.parametrize("way", RAW_READS)
+def test_however_a_caller_of_requests_reads_what_is_raw_it_is_learned_from(served, way):
+    address, *_ = served
+    with session_of(Memory()) as session:
+        refused = session.post(f"{address}/orders", json={}, stream=True)
+        assert all(RAW_READS[way](refused.raw))
+        made = session.post(f"{address}/orders", json={})
+    assert (refused.status_code, made.status_code) == (422, 200)
+
+
+def test_how_a_caller_of_requests_wants_to_read_what_is_raw_is_heeded(served):
+    memory = Memory()
+    with session_of(memory, compact=False) as session:
+        response = session.post(f"{served[0]}/packed", json={}, stream=True)
+        response.raw.decode_content = True
+        read = io.BytesIO()
+        shutil.copyfileobj(response.raw, read)
+    assert json.loads(read.getvalue())["suggested"] == 1
+    known = memory.store.known(memory.root_of(served[0])).knowledge.versions.tables
+    assert known == served[1].state.table_versions
 
 
 def test_a_form_and_an_upload_of_requests_go_out_as_they_are(served):
@@ -210,12 +247,23 @@ READS = {
     "lines": lambda response: _all(response.content),
     "read(n)": lambda response: _until_empty(lambda: response.content.read(5)),
     "readany": lambda response: _until_empty(response.content.readany),
+    "read_nowait": lambda response: _without_waiting(response.content),
     "json": lambda response: response.json(),
 }
 
 
 async def _all(parts):
     return [part async for part in parts]
+
+
+async def _without_waiting(content):
+    parts = [await content.read(1)]
+    while not content.at_eof():
+        if part := content.read_nowait(5):
+            parts.append(part)
+        else:
+            await asyncio.sleep(0)
+    return parts
 
 
 async def _until_empty(read):

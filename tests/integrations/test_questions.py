@@ -102,6 +102,8 @@ def test_what_has_moved_from_a_position_is_told_when_it_is_asked(client):
     }
     assert asked("Abcdef9", nonce="e5") == {"to": now, "from": "Abcdef9", "unknown": "ahead", "nonce": "e5"}
     assert asked("Abcdef1:m1") == {"to": now, "from": "Abcdef1:m1", "unknown": "foreign"}
+    tag = client.get("/contract/state").headers["etag"].strip('"')
+    assert asked("*", nonce="e6", state="1") == {"to": now, "nonce": "e6", "state": tag}
     head = client.head("/contract/changes", params={"from": first})
     assert (head.status_code, head.content) == (200, b"")
 

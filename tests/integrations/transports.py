@@ -9,7 +9,8 @@ __all__ = ["async_memory_transport", "memory_transport"]
 
 
 def memory_transport(memory, transport, **options):
-    """A memory behind a blocking client."""
+    """A memory behind a blocking client. It only watches unless there is a guard."""
+    options = {"guard": None, **options}
     if hasattr(transport, "with_memory"):
         return transport.with_memory(memory, transport, **options)
     library = classic if isinstance(transport, httpx.BaseTransport) else modern
@@ -17,7 +18,8 @@ def memory_transport(memory, transport, **options):
 
 
 def async_memory_transport(memory, transport, **options):
-    """A memory behind an async client."""
+    """A memory behind an async client. It only watches unless there is a guard."""
+    options = {"guard": None, **options}
     if hasattr(transport, "with_memory"):
         return transport.with_memory(memory, transport, **options)
     library = classic if isinstance(transport, httpx.AsyncBaseTransport) else modern

@@ -1,4 +1,4 @@
-"""What other draws of the organic streams would come to, by the oracle: run as a program it prints the table of docs/organic.md.
+"""What other draws of the organic streams would come to, by the oracle: run as a program it prints the table of docs/explanation/organic.md.
 
 Nothing is played: the oracle says the same as all runs that were. The releases of the banks must have been fetched.
 """

@@ -375,7 +375,7 @@ def test_the_answers_of_each_agent_are_its_own_when_a_run_goes_on():
 
 FIGURES = re.findall(
     r"(?m)^\| (drifted|silent) \| (?:none|`([^`]*)`) \| (.*) \|$",
-    (Path(__file__).parents[2] / "docs" / "lab.md").read_text("utf-8"),
+    (Path(__file__).parents[2] / "docs" / "explanation" / "lab.md").read_text("utf-8"),
 )
 
 

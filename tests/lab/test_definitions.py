@@ -20,7 +20,7 @@ from shelflife.lab.wordings import wordings
 from tests.lab.played_runs import attempts_of, played, recorded, records_of
 
 FAMILY = Conduct(match="family")
-LAB = (Path(__file__).parents[2] / "docs" / "lab.md").read_text("utf-8")
+LAB = (Path(__file__).parents[2] / "docs" / "explanation" / "lab.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize(

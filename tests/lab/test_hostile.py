@@ -317,7 +317,7 @@ def test_a_server_that_tells_no_state_cannot_be_followed(stream):
         recorded(stream, "A2D", Conduct(fresh="feed"))
 
 
-DOCUMENTED = (Path(__file__).parents[2] / "docs" / "lab.md").read_text("utf-8")
+DOCUMENTED = (Path(__file__).parents[2] / "docs" / "explanation" / "lab.md").read_text("utf-8")
 FIGURES = re.findall(r"(?m)^\| ([\w-]+) \| (A0|A2D) \| (?:none|`([^`]*)`) \| (\d+ \| .*) \|$", DOCUMENTED)
 TOKENS_OF_A0 = {stream: told.split(" | ")[1] for stream, arm, _, told in FIGURES if arm == "A0"}
 

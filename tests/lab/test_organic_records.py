@@ -18,7 +18,7 @@ FOLDER = MEASURED / "organic"
 FILES = sorted(FOLDER.glob("*.jsonl.gz"))
 OF_ZONES = [path for path in FILES if path.name.startswith("organic-zones")]
 FORGETS = {"A0": "everything", "A1": "nothing", "A2": "table", "A2D": "row", "exact": "cell"}
-DOCUMENT = (ROOT / "docs" / "organic.md").read_text("utf-8")
+DOCUMENT = (ROOT / "docs" / "explanation" / "organic.md").read_text("utf-8")
 
 
 def test_there_are_some_and_nothing_else():

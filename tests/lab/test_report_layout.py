@@ -75,7 +75,7 @@ def test_nothing_is_cut_at_any_width_and_figures_are_at_one_scale(page, tmp_path
     options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
     look = [CHROMIUM, *options, "--virtual-time-budget=10000", "--dump-dom"]
     shown = subprocess.run(
-        [*look, (tmp_path / "frames.html").as_uri()], capture_output=True, text=True, check=True, timeout=100
+        [*look, (tmp_path / "frames.html").as_uri()], capture_output=True, text=True, check=True, timeout=300
     )
     [title] = re.findall(r"<title>(.*?)</title>", shown.stdout)[:1]
     seen = json.loads(html.unescape(title))

@@ -308,7 +308,7 @@ def test_a_slot_is_stale_when_what_its_family_met_before_is_suggested_no_more(mo
     assert with_stale_slots(parse(text, "mine.toml")).stale_slots == slots
 
 
-WRITING = (Path(__file__).parents[2] / "docs" / "lab.md").read_text("utf-8")
+WRITING = (Path(__file__).parents[2] / "docs" / "explanation" / "lab.md").read_text("utf-8")
 WRITING = WRITING.partition("\n## Writing a stream\n")[2].partition("\n## ")[0]
 
 

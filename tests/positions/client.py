@@ -8,6 +8,7 @@ down; letters stand for where ours differ:
 - c: a reply is later if it is about what is held at receipt, whichever request it is taken to answer (3)
 - d: the first request of a memory is a question, and its answer says where it stands
 - f: the nonce of a question tells which doubt was known (8)
+- g: replies to requests that name nothing have stamps alone, which are of the position that is known if an answer has said so
 """
 
 from typing import NamedTuple
@@ -95,6 +96,12 @@ class Rules(NamedTuple):
     confirming_marks: bool = False
     """An answer that confirms what is known renews the mark."""
 
+    stamps_doubt: bool = True
+    """g. A reply with stamps alone raises a doubt, unless an answer has named these stamps for what is known."""
+
+    stamps_lapse: bool = True
+    """g. What an answer has named is of one position: the memory that goes anywhere else knows no stamps."""
+
     forgetting_marks: bool = True
     """A memory that forgets everything draws a mark, so that what is under way means nothing to it."""
 
@@ -111,6 +118,9 @@ class Held(NamedTuple):
 
     log_id: str | None = None
     """Of the log that a key has signed for; only with keys."""
+
+    stamp: tuple[int, int] | None = None
+    """What an answer has called the rows at what is known."""
 
     vouched_at: int = 0
     expired_at: int = 0
@@ -177,6 +187,8 @@ class Memory:
 
     def asks(self, kind, key=None):
         """A request, or a question, as it goes out now."""
+        if kind == "plain":
+            return Asked(kind, key, None, "", "", self.recalled(key))
         held, is_request = self.held, kind == "request"
         in_doubt = held.is_doubted or self.must_ask
         asks = not is_request or (in_doubt and self.rules.requests_ask_in_doubt)
@@ -195,6 +207,11 @@ class Memory:
         """What a reply comes to that is taken to answer `asked`. Nothing is written."""
         if said.how == "silent":
             return Decision(OLD_NEWS, held, entries)
+        if said.how == "stamped":
+            is_of_known = held.known is None or (held.stamp == said.stamp and not held.is_doubted)
+            if is_of_known or not self.rules.stamps_doubt:
+                return Decision(OLD_NEWS, held, entries)
+            return Decision(DOUBTED, self._doubted(held), entries)
         is_answer = self._is_answer(held, asked, said)
         if asked.kind == "suspect" and not self.rules.suspects_answers_are_replies:
             verdict, after = OLD_NEWS, held
@@ -231,7 +248,8 @@ class Memory:
             held = held._replace(log_id=said.log_id, vouched_at=vouched_at)
         if verdict == CURRENT and self.rules.confirming_marks:
             held = held._replace(mark=self._new_mark())
-        return verdict, self._at(held, said, verdict)
+        held = self._at(held, said, verdict)
+        return verdict, held._replace(stamp=said.stamp) if asked.kind == "question" else held
 
     def _keys_allow(self, held, said):
         """Signed, it may be gone up to, but only in the log that the keys have signed for before."""
@@ -273,6 +291,8 @@ class Memory:
         return held._replace(raised=held.raised + 1, doubt=f"d{self._new_serial()}")
 
     def _at(self, held, said, verdict):
+        if verdict in (FORWARD, ADOPTED) and self.rules.stamps_lapse:
+            held = held._replace(stamp=None)
         if verdict == FORWARD:
             return held._replace(known=said.to)
         if verdict != ADOPTED:

@@ -43,6 +43,11 @@ ENVIRONMENTS = {
         answers_at_once=True,
         promises_no_needless_drops=True,
     ),
+    "some requests name nothing": Environment((*["plain"] * 6, *WORKERS)),
+    "some requests name nothing, all that servers do": Environment(
+        (*["plain"] * 6, "renew", "restart", *WORKERS), has_random_ids=True
+    ),
+    "healing, some requests name nothing": Environment((*["plain"] * 4, *ALL), evidence=(), heals=True),
     "healing, questions answered": Environment(ALL, evidence=(), heals=True),
     "healing, questions never answered": Environment(ALL, evidence=(), heals=False),
     "healing, two disclosures, questions never answered": Environment(

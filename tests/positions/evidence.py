@@ -65,8 +65,11 @@ class Clues:
         if made_at > self.evident_at:
             self.evident_at, self.why = made_at, kind
 
-    def take_in(self, delivery, as_read, promised, serial):
-        """What a reply shows. `as_read` is a copy of these clues from when the memory was read."""
+    def take_in(self, delivery, as_read, promised, serial, stamp_known):
+        """What a reply shows. `as_read` is a copy of these clues from when the memory was read.
+
+        One that has stamps alone shows nothing where they are those at what is known: it cannot tell of code.
+        """
         said, verdict = delivery.said, delivery.decision.verdict
         is_gone_by = verdict in (FORWARD, ADOPTED)
         is_confirmed = verdict == CURRENT and delivery.decision.is_answer
@@ -74,13 +77,17 @@ class Clues:
             held = delivery.read[1]
             is_later = said.made_at > as_read.accepted_at
             is_lost = said.how in ("ahead", "foreign")
+            is_stamped = said.how == "stamped"
             is_newer = held.known is not None and (is_lost or said.to.number > held.known.number)
+            is_newer = is_newer and not is_stamped
             shown = {
                 GONE_BY: is_gone_by,
                 CONFIRMED: is_confirmed,
                 DOUBT: is_later and verdict == DOUBTED,
                 NEWER: is_later and is_newer and said.asked.mark == held.mark,
-                ASKED: not delivery.is_replay and delivery.asked.known_since == as_read.known_since,
+                ASKED: not delivery.is_replay
+                and delivery.asked.known_since == as_read.known_since
+                and not (is_stamped and said.stamp == stamp_known),
             }
             for kind in promised:
                 if shown.get(kind):

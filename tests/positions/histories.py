@@ -70,6 +70,9 @@ class History(Moves):
         self.backups = [None for _ in shown]
         self.requests, self.replies = [], []
         self.questions, self.answers = [], []
+        self.late = []
+        """Replies with stamps alone that have not come yet."""
+
         self.deliveries = []
         self.come = set()
         """When the replies were made that have come."""
@@ -182,7 +185,8 @@ class History(Moves):
 
     def serve(self, asked, worker):
         said = self.servers.answer(asked, self.servers.workers[worker])
-        (self.replies if asked.kind == "request" else self.answers).append(said)
+        if asked.kind != "plain":
+            (self.replies if asked.kind == "request" else self.answers).append(said)
         self.has_said(worker, said)
         return said
 
@@ -229,7 +233,8 @@ class History(Moves):
             self._check_keys(held, decision.held)
             if delivery.said.asked.shown == memory.shown:
                 clues, as_read = delivery.clues
-                clues.take_in(delivery, as_read, self.environment.evidence, self.servers.new_serial())
+                serial, stamp = self.servers.new_serial(), self.servers.stamp_at(held.known)
+                clues.take_in(delivery, as_read, self.environment.evidence, serial, stamp)
         if decision.verdict == DOUBTED and not self.is_backing_off:
             self.ask(delivery.who)
         return True

@@ -103,6 +103,15 @@ class Moves:
         asked = self.send(self._who(move), KEYS[move.key % 2])
         self.deliver(asked.who, asked, self.serve(asked, move.worker % 2))
 
+    def do_plain(self, move):
+        """A request that names nothing. Its reply comes at once, or with the next such request."""
+        plain = self._ask("plain", self._who(move), KEYS[move.key % 2])
+        self.late.append(self.serve(plain, move.worker % 2))
+        if move.value % 2 == 0:
+            for said in self.late:
+                self.deliver(said.asked.who, said.asked, said)
+            self.late.clear()
+
     def do_ask_again(self, move):
         who = self._who(move)
         if self.memories[who].must_ask and not self.is_backing_off:

@@ -57,6 +57,8 @@ class Beside(History):
             self.places.setdefault(memory.held, Place(mark=memory.held.mark))
 
     def has_asked(self, memory, asked):
+        if asked.kind == "plain":
+            return
         place = self.places[memory.held]
         ours = place.new_question() if asked.nonce else place.new_question()._replace(nonce="")
         _agree("names", ours.base, named_in(asked).base)
@@ -70,7 +72,8 @@ class Beside(History):
 
     def has_decided(self, memory, before, delivery):
         asked, said, decision = delivery.asked, delivery.said, delivery.decision
-        if said.how == "silent":  # without an account there is nothing to judge
+        if said.how in ("silent", "stamped"):  # without an account there is nothing to judge
+            self.places.setdefault(decision.held, self.places[before].doubted())
             return
         place, account = self.places[before], account_in(said, self.nonces)
         verdict, after = judged(place, named_in(asked, self.nonces).header, account)

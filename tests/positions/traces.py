@@ -21,6 +21,7 @@ serve_question, get_answer = partial(Move, "serve_question"), partial(Move, "get
 begin, go_on = partial(Move, "begin"), partial(Move, "go_on")
 reload, reload_by, catch_up = (partial(Move, verb) for verb in "reload reload_by catch_up".split())
 renew, restart, deploy = (partial(Move, verb) for verb in "renew restart deploy".split())
+plain = partial(Move, "plain")
 forget, expire = partial(Move, "forget"), partial(Move, "expire")
 back_up, set_back = partial(Move, "back_up"), partial(Move, "set_back")
 b = 1
@@ -56,7 +57,24 @@ class OpenTrace(NamedTuple):
         return environment, self.repair.get("rules", Rules())
 
 
+STAMPED = Environment(("plain",))
+
 TRACES = {
+    "stamps tell of a reload": Trace("stamps_doubt", [exchange(), reload_by(value=1), plain()], STAMPED),
+    "stamps are again what an answer has once called another position": Trace(
+        "stamps_lapse",
+        [
+            exchange(),
+            plain(),
+            serve_question(),
+            get_answer(),
+            reload_by(value=1),
+            exchange(),
+            reload_by(value=0),
+            plain(),
+        ],
+        STAMPED,
+    ),
     "V1: a worker that lags answers the question": Trace(
         "questions_fold",
         [

@@ -40,7 +40,7 @@ class Asked(NamedTuple):
     """A request, a question about the position alone, or a question whether a suspect still holds."""
 
     kind: str
-    """`request`, `question` or `suspect`."""
+    """`request`, `question`, `suspect`, or `plain`: a request that names nothing and is told stamps alone."""
 
     key: str | None
     named: Position | None
@@ -74,6 +74,7 @@ class Said(NamedTuple):
     - `old`: it was compacted away
     - `unnamed`: nothing was named
     - `silent`: the worker says nothing of positions
+    - `stamped`: it says nothing but which rows there are, by their versions
     """
 
     moved: frozenset[str]
@@ -85,6 +86,9 @@ class Said(NamedTuple):
 
     change_counts: dict[str, int]
     """How often the grounds of each key's fix had changed; no client knows this either."""
+
+    stamp: tuple[int, int] = (0, 0)
+    """The versions of all rows: what a `stamped` reply says, and an answer to a question. Code has none."""
 
     @property
     def base(self):
@@ -165,6 +169,7 @@ class Servers:
         self.serial = 0
         self._ended = {}
         self._checks = {}
+        self._stamps = {}
         self.log = self._log_of(State())
         self.workers = [Worker(self.log), Worker(self.log)]
         self.is_whole = True
@@ -189,6 +194,10 @@ class Servers:
         for key in KEYS:
             self._ended[key, self.truth.fix(key)] = self.time
         self.time += 1
+
+    def stamp_at(self, position):
+        """The versions of all rows at a position that was told."""
+        return self._stamps.get(position)
 
     # What happens to the log
 
@@ -274,15 +283,19 @@ class Servers:
         if worker.code != state.code and self.rules.old_code_is_silent:
             is_silent = True
         how = "silent" if is_silent else self._how(asked, worker)
+        if asked.kind == "plain":
+            how, is_silent = "stamped", False
         fix = None
         if asked.key is not None:
             fix = Fix(getattr(state, asked.key), worker.code)
             if fix == asked.carried:
                 fix = None
         is_current = log is self.log and worker.at == log.head and worker.code == state.code
+        to = log.position(worker.at, self._shown(asked))
+        self._stamps[to] = state[:2]
         return Said(
             asked,
-            log.position(worker.at, self._shown(asked)),
+            to,
             how,
             frozenset(log.changed[asked.named.number : worker.at]) if how == "moved" else frozenset(),
             fix,
@@ -290,6 +303,7 @@ class Servers:
             log.id,
             is_current and not is_silent,
             log.change_counts[worker.at],
+            state[:2],
         )
 
     def _shown(self, asked):

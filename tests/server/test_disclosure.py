@@ -16,8 +16,9 @@ from shelflife.contract.messages import TableVersion
 from shelflife.contract.names import check_name, check_version
 from shelflife.contract.positions import Named
 from shelflife.server import Disclosure, Registry, UsageError
-from shelflife.server.faces import Face, Words, face_of, short_name
+from shelflife.server.faces import Face, face_of
 from shelflife.server.tables import is_minted, minted_version
+from shelflife.server.words import Words, short_name
 from tests.cells import in_aliases
 from tests.server.disclosing import (
     LEVEL,

@@ -2,12 +2,13 @@
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from shelflife.contract.when import holds
 from shelflife.server import fix
+from shelflife.server.models import Reader, plain_fields, seen_of
 from tests.server.request_models import KINDS, suggested
 
 NAMES = ("plan", "promoCode", "express", "weight", "seats", "ship", "ships", "code", "total", "nobody")
@@ -99,3 +100,29 @@ def test_a_fix_holds_for_the_request_that_was_sent_and_for_no_request_that_would
             except (ValidationError, msgspec.ValidationError):
                 continue  # no policy sees it
             assert again.parameters == suggestion.parameters
+
+
+class Plain(BaseModel):
+    plan: str | None = Field(None, alias="tariff")
+    seats: int | float = 1
+    express: bool = False
+
+
+@given(st.sampled_from([*KINDS, Plain]), requests)
+def test_what_is_seen_without_a_look_at_the_body_is_what_is_seen_with_one(kind, sent):
+    is_of_pydantic = hasattr(kind, "__pydantic_validator__")
+    reader = Reader.of_pydantic(kind) if is_of_pydantic else Reader.of_msgspec(kind)
+    read = reader.read(sent)
+    assume(read is not None)
+    plain = plain_fields(read, reader.model)
+    assert plain is None or list(plain.items()) == list(seen_of(read, sent, reader.model).items())
+
+
+def test_a_model_of_texts_and_whole_numbers_is_seen_without_a_look_at_the_body():
+    model = Reader.of_pydantic(Plain).model
+    assert plain_fields(Plain(tariff="pro", seats=2), model) == {
+        "tariff": "pro",
+        "seats": 2,
+        "express": False,
+    }
+    assert plain_fields(Plain(tariff="pro", seats=2.0), model) is None

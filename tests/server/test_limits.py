@@ -5,7 +5,8 @@ import pytest
 
 from shelflife.apis.acme import ROTATED_CODES, acme_app, acme_provider
 from shelflife.server import ReloadLimits, UsageError
-from shelflife.server.endpoints import AdminEndpoints, EndpointCall
+from shelflife.server.admin import AdminEndpoints
+from shelflife.server.endpoints import EndpointCall
 from shelflife.server.limits import ReloadBudget
 from tests.calling import ADMIN, TOKEN, calling
 

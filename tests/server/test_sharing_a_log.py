@@ -339,7 +339,7 @@ provider.close()
 def test_a_process_that_forks_after_its_provider_was_made_and_its_children_all_count(place):
     for attempt in range(1, 3):
         command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKING, place]
-        forked = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        forked = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
         assert (forked.returncode, forked.stderr) == (0, "")
         assert forked.stdout == f"{5 * 25} {attempt * 5 * 25}\n"
     if not is_url(place):

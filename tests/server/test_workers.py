@@ -61,7 +61,7 @@ def told_by_workers(folder, workers, preload, log="None"):
     (folder / "shop.py").write_text(SHOP.replace("LOG", log))
     (folder / "gunicorn.py").write_text(GUNICORN)
     command = [sys.executable, "-c", "import gunicorn; gunicorn.main()", str(workers), preload]
-    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
     assert ended.returncode == 0, ended.stderr
     return ended.stderr.splitlines()
 

@@ -8,11 +8,11 @@ from shelflife import __version__
 from shelflife.cli import demo, key, lab, log, memory, proxy, serve, table
 from shelflife.cli.errors import CommandError
 
-__all__ = ["main"]
+__all__ = ["command_parser", "main"]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; the exit status is what is returned."""
+def command_parser() -> argparse.ArgumentParser:
+    """What reads the arguments of `shelflife`."""
     parser = argparse.ArgumentParser(
         prog="shelflife", description="Every fix an API hands to an agent carries its shelf life."
     )
@@ -26,7 +26,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     log.add_to(commands)
     table.add_to(commands)
     lab.add_to(commands)
-    options = parser.parse_args(arguments)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; the exit status is what is returned."""
+    options = command_parser().parse_args(arguments)
     try:
         options.run(options)
     except CommandError as error:

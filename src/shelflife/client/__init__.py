@@ -3,6 +3,7 @@
 from shelflife.client.asking import Ask, AsyncAsk, Exchange, Question, Reply
 from shelflife.client.entries import Condition, Entry, Grounds, Knowledge, Root, Shape, origin_of
 from shelflife.client.events import Event, Reason
+from shelflife.client.foresight import Forecast, Foresight
 from shelflife.client.guard import Amended, Guard
 from shelflife.client.in_process import InProcessStore
 from shelflife.client.memory import Memory
@@ -26,6 +27,8 @@ __all__ = [
     "Event",
     "Exchange",
     "Filed",
+    "Forecast",
+    "Foresight",
     "Grounds",
     "Guard",
     "Held",

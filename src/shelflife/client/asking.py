@@ -1,6 +1,5 @@
 """What goes between a memory and a server, and the two ways of waiting for it: blocking and async."""
 
-import asyncio
 import inspect
 import logging
 import time
@@ -43,7 +42,11 @@ class Question(NamedTuple):
     """Something that a memory asks a server. Its URL is always on the root; a body is JSON."""
 
     url: str
+    """Where it is put."""
+
     body: bytes | None = None
+    """What is sent, where it is a POST."""
+
     headers: Mapping[str, str] = {}
     """To be sent with it."""
 
@@ -60,6 +63,8 @@ class Reply(msgspec.Struct, frozen=True):
     """
 
     status: int
+    """The HTTP status."""
+
     body: bytes
     """Text is taken too, and is UTF-8 from then on."""
 
@@ -96,6 +101,8 @@ class Exchange(NamedTuple):
     """The fields of the request."""
 
     reply: Reply
+    """What the server answered."""
+
     at: str | None = None
     """What the request had in `Contract-At`, if it had that."""
 
@@ -116,6 +123,8 @@ Ask = Callable[[Question], Reply | None]
 origin."""
 
 AsyncAsk = Callable[[Question], Awaitable[Reply | None]]
+"""An `Ask` that is awaited, for the verbs that end in `_async`."""
+
 AnyAsk = Ask | AsyncAsk
 
 Answering = Callable[[Step], Reply | None]
@@ -234,6 +243,8 @@ async def advanced_in_thread(go_on: Callable[[Any], Any], value: Any) -> Advance
     Two race here: the thread, and whoever cancels this. The steps are the thread's until it is done, which takes no longer than the
     store may take: only then is it cancelled.
     """
+    import asyncio  # whoever has a loop of it has imported it, and for the others that would be half of the import of this package
+
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -158,14 +158,26 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """
 
     root: Root
+    """The server that gave it. It is used for no other."""
+
     operation: str
     """The call that it fixes, e.g. `POST /subscriptions`."""
 
     type: str
+    """What kind of fix it is, e.g. `USE_REQUIRED_PROMO`."""
+
     parameters: dict[str, Any]
+    """What it sets in a request; None takes a field away."""
+
     condition: Condition
+    """The requests that it holds for."""
+
     grounds: Grounds
+    """What it rests on."""
+
     learned_at: float
+    """When it was learned, in seconds since 1970."""
+
     strategy: str = "exact"
     """Under which it is kept; another one does not trust it."""
 

@@ -60,13 +60,21 @@ class Stored(msgspec.Struct, frozen=True, tag=True):
     """A fix was learned, or one that had to be revalidated was given again."""
 
     entry: Entry
+    """As it is remembered."""
 
 
 class Evicted(msgspec.Struct, frozen=True, tag=True):
-    """An entry left."""
+    """An entry left.
+
+    Something that it rests on has changed, or may have; another value took its place; it was suspect, and the server did not give it again;
+    another strategy had kept it; the memory was full; or somebody asked to forget it.
+    """
 
     entry: Entry
+    """What has left."""
+
     reason: Reason
+    """Why."""
 
 
 class Suspected(msgspec.Struct, frozen=True, tag=True):
@@ -99,11 +107,16 @@ class LogLost(msgspec.Struct, frozen=True, tag=True):
 
 
 class Restamped(msgspec.Struct, frozen=True, tag=True):
-    """A table has moved, and these many entries that depend on it are still good."""
+    """A table has moved, and entries that depend on it are still good."""
 
     root: Root
+    """The server."""
+
     table: str
+    """The table that has moved."""
+
     count: int
+    """How many entries depend on it."""
 
 
 class Alerted(msgspec.Struct, frozen=True, tag=True):
@@ -130,11 +143,15 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
 
 
 class Ignored(msgspec.Struct, frozen=True, tag=True):
-    """Nothing was learned, and why: a suggestion was malformed, too large or one too many for its operation, and was left out; or it is of no
-    state that the reply names, or for a request that JSON cannot carry; or the whole contract was malformed or could not be read.
+    """Nothing was learned, and why. The reason is one of these:
 
-    In the last case the server is in doubt, if anything is known of it. Where keys are pinned: the reply is of another state. Of a root that
-    a reply has told of: no contract answers there, and it is forgotten.
+    - A suggestion was malformed, too large or one too many for its operation, and was left out.
+    - It is of no state that the reply names.
+    - The request has in it what JSON cannot carry.
+    - The stamps were malformed, the body was not read to its end, or no headers came with it. Then the server is in doubt, if anything is
+      known of it: nothing of it is recalled until it has answered.
+    - Keys are pinned, and the reply is of another state.
+    - A reply has said that a contract lives at some path, and none answers there: the path is forgotten.
     """
 
     root: Root
@@ -178,3 +195,4 @@ Event = (
     | Unjudged
     | StoreFailed
 )
+"""Any of them."""

@@ -3,6 +3,7 @@
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any
 
@@ -15,15 +16,27 @@ from shelflife.contract.when import WHOLE_REQUEST, field_path
 
 __all__ = ["Amended", "Guard", "amend"]
 
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """A pattern of many words takes longer to compile than this package to import, and not every memory has to amend a request."""
+    return re.compile(pattern)
+
+
+def _is_all_of(pattern: str, text: str) -> bool:
+    return _compiled(pattern).fullmatch(text) is not None
+
+
 _NAME = re.compile(r"(?!__)[A-Za-z0-9_.-]+")
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-_CREDENTIAL = re.compile(
+_CREDENTIAL = partial(
+    _is_all_of,
     r"(password|passwd|pwd|passphrase|passcode|pin|otp|totp|mfa|cvv|cvc|csc|secret|credential|authori[sz]ation|auth|oauth|jwt|bearer"
     r"|cookie|sessionid|(security|verification|access|recovery)code|seedphrase|security(answer|question)|(api|access|private|public|ssh|deploy|signing)key|certificate"
-    r"|(access|refresh|auth|id|api|session|private|public|user|link|organization)token)s?"
+    r"|(access|refresh|auth|id|api|session|private|public|user|link|organization)token)s?",
 )
-_ADDRESS = re.compile(
-    r"(.*ur[li]|host|hostname|webhook|endpoint|.*callback|redirect|proxy|cidr|ip|ipaddress)s?"
+_ADDRESS = partial(
+    _is_all_of, r"(.*ur[li]|host|hostname|webhook|endpoint|.*callback|redirect|proxy|cidr|ip|ipaddress)s?"
 )
 _OF_THE_CALLER = (
     # how much
@@ -49,10 +62,11 @@ _OF_THE_CALLER = (
     "|delete|deletion|destroy|remove|erase|wipe|drop|clear|purge|reset|kill|terminate|termination|shutdown|revoke|suspend|block|ban|disable|deactivate"
     "|permanent|permanently|force|overwrite|override|skip|cancel|archived|dry run"
 )
-_CALLER = re.compile(rf"({_OF_THE_CALLER.replace(' ', '')})+(e?s|id|number|name)?")
-_WHOM = re.compile(r"(ship|bill|sold|send|pay|reply)?to|from|cc|bcc")
-_FORM = re.compile(
-    r"types?|kind|format|unit|currency|country|language|locale|brand|category|class|version|mode|scheme"
+_CALLER = partial(_is_all_of, rf"({_OF_THE_CALLER.replace(' ', '')})+(e?s|id|number|name)?")
+_WHOM = partial(_is_all_of, r"(ship|bill|sold|send|pay|reply)?to|from|cc|bcc")
+_FORM = partial(
+    _is_all_of,
+    r"types?|kind|format|unit|currency|country|language|locale|brand|category|class|version|mode|scheme",
 )
 _LARGEST_PARAMETERS = 16_384
 _MOST_LAYERS = 32
@@ -147,13 +161,13 @@ def _suspicion(name: str, remedy: str) -> str | None:
     words = [word.lower() for word in _WORD.findall(name)]
     terms = (*words, *map("".join, pairwise(words)))
     last = words[-1] if words else ""
-    if words == ["token"] or any(map(_CREDENTIAL.fullmatch, terms)):
+    if words == ["token"] or any(map(_CREDENTIAL, terms)):
         return "looks like a credential"
-    if any(map(_ADDRESS.fullmatch, (last, "".join(words[-2:])))):
+    if any(map(_ADDRESS, (last, "".join(words[-2:])))):
         return "looks like an address"
     head = words[words.index("of") - 1] if "of" in words[1:] else last
-    is_of_the_caller = any(map(_CALLER.fullmatch, terms)) or _WHOM.fullmatch(last)
-    if remedy and is_of_the_caller and not _FORM.fullmatch(head):
+    is_of_the_caller = any(map(_CALLER, terms)) or _WHOM(last)
+    if remedy and is_of_the_caller and not _FORM(head):
         return f"is for the caller to decide; allow it {remedy}"
     return None
 
@@ -162,8 +176,13 @@ class Amended(msgspec.Struct, frozen=True):
     """A request with remembered fixes in it."""
 
     request: dict[str, Any]
+    """The request as it is to be sent."""
+
     applied: list[Applied]
+    """The fixes that are in it."""
+
     refused: list[Refused]
+    """Those that were kept out, each with the reason."""
 
 
 def amend(

@@ -1,14 +1,17 @@
 """A store in the memory of this process, gone when it ends."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import count, islice
+from heapq import heapify, heappop, heappush
+from itertools import count
 from operator import attrgetter
-from typing import NamedTuple
 
 import msgspec
 
+from shelflife.client.asking import Fields
 from shelflife.client.entries import Entry, Knowledge, Root, Shape
+from shelflife.client.finding import ByShape, Found, holding
 from shelflife.client.stores import Filed, Known, Write, Written
+from shelflife.contract.values import is_carried
 from shelflife.forks import Locking
 
 __all__ = ["InProcessStore"]
@@ -16,16 +19,17 @@ __all__ = ["InProcessStore"]
 _by_age = attrgetter("learned_at")
 
 
-class _Kept(NamedTuple):
+class _Kept(Found, kw_only=True):
     """An entry, as it is filed."""
 
-    entry: Entry
+    place: str
     slot: str
     tags: tuple[str, ...]
     shape: Shape
+    key: bytes
 
 
-_Found = dict[str, _Kept]
+_Filed = dict[str, _Kept]
 """By id."""
 
 
@@ -48,6 +52,20 @@ class InProcessStore(Locking):
         with self._lock:
             return tuple(held.shapes.get(operation, ()))
 
+    def find(self, root: Root, operation: str, request: Fields) -> tuple[Known, list[Found]]:
+        with self._lock:
+            held = self._of(root)
+            shapes = held.shapes.get(operation)
+            there: tuple[_Kept, ...] = ()
+            if shapes is not None and is_carried(operation, request):
+                for one in shapes.values():
+                    there += one.by_key.get(one.key_in(request), ())
+            known = self.known(root)
+        return known, holding(there, request) if there else []
+
+    def note(self, found: Found) -> None:
+        found.used = next(_uses)  # one that has gone meanwhile does no harm
+
     def at(self, root: Root, places: Sequence[str]) -> list[Entry]:
         with self._lock:
             by_place = self._of(root).by_place
@@ -56,7 +74,7 @@ class InProcessStore(Locking):
 
     def tagged(self, root: Root, *tags: str) -> list[Entry]:
         with self._lock:
-            by_tag, found = self._of(root).by_tag, _Found()
+            by_tag, found = self._of(root).by_tag, _Filed()
             for tag in tags:
                 found |= by_tag.get(tag, _NONE)
         return [one.entry for one in found.values()]
@@ -83,7 +101,7 @@ class InProcessStore(Locking):
             filed = self._of(root).filed
             for id in ids:
                 if id in filed:
-                    filed[id] = filed.pop(id)
+                    self.note(filed[id])
 
     def entries(self) -> Iterator[Entry]:
         with self._lock:
@@ -99,28 +117,29 @@ class _Held:
 
     def __init__(self) -> None:
         self.known = Known(Knowledge(), 0)
-        self.filed: _Found = {}
-        """The longest unused first."""
+        self.filed: _Filed = {}
         self.by_place: dict[str, tuple[_Kept, ...]] = {}
-        self.by_tag: dict[str, _Found] = {}
-        self.shapes: dict[str, dict[Shape, int]] = {}
-        """By operation: how many have each."""
+        self.by_tag: dict[str, _Filed] = {}
+        self.shapes: dict[str, dict[Shape, ByShape[_Kept]]] = {}
+        """By operation."""
+        self._by_use: list[tuple[int, str]] | None = None
+        """Once there were too many: a heap of when each was used and its id. One that was used since is put back when it comes up."""
 
     def written(self, write: Write) -> Written:
         written = Written([], [], [])
         for tag in write.drop:
-            doomed = tuple(self.by_tag.get(tag, ()))
-            written.dropped.extend([(self._remove(id), tag) for id in doomed])
+            doomed = self.by_tag.pop(tag, _NONE)
+            written.dropped.extend([(self._remove(id, but=tag), tag) for id in doomed])
         written.dropped.extend((self._remove(id), id) for id in write.drop_ids if id in self.filed)
         for filed in write.put:
             self._put(filed, written)
-        if write.capacity is not None and len(self.filed) > write.capacity:
-            excess = len(self.filed) - write.capacity
-            written.trimmed.extend([self._remove(id) for id in tuple(islice(self.filed, excess))])
+        if write.capacity is not None:
+            while len(self.filed) > write.capacity:
+                written.trimmed.append(self._remove(self._longest_unused()))
         return written
 
     def _put(self, filed: Filed, written: Written) -> None:
-        entry = filed.entry
+        entry, shape = filed.entry, filed.entry.condition.shape
         id, place = entry.id, entry.place
         for rival in self.by_place.get(place, ()):
             if rival.slot == filed.slot and rival.entry.id != id:
@@ -129,41 +148,68 @@ class _Held:
         if before is not None:
             self._unlink(id, before)
             entry = msgspec.structs.replace(entry, learned_at=before.entry.learned_at)
-        tags = tuple(dict.fromkeys(filed.tags))
-        kept = self.filed[id] = _Kept(entry, filed.slot, tags, entry.condition.shape)
-        self.by_place[place] = (*self.by_place.get(place, ()), kept)
-        for tag in tags:
+        shapes = self.shapes.setdefault(entry.operation, {})
+        by_shape = shapes.get(shape)
+        if by_shape is None:
+            by_shape = shapes[shape] = ByShape(shape)
+        key, watched = by_shape.filed(entry)
+        kept = self.filed[id] = _Kept(
+            entry=entry,
+            watched=watched,
+            used=next(_uses) if before is None else before.used,
+            place=place,
+            slot=filed.slot,
+            tags=tuple(dict.fromkeys(filed.tags)),
+            shape=shape,
+            key=key,
+        )
+        self.by_place[place] = by_shape.by_key[kept.key] = (*self.by_place.get(place, ()), kept)
+        for tag in kept.tags:
             self.by_tag.setdefault(tag, {})[id] = kept
-        counts = self.shapes.setdefault(entry.operation, {})
-        counts[kept.shape] = counts.get(kept.shape, 0) + 1
+        if before is None and self._by_use is not None:
+            heappush(self._by_use, (kept.used, id))
         if before is None or entry.renews(before.entry):
             written.stored.append(entry)
 
-    def _remove(self, id: str) -> Entry:
+    def _longest_unused(self) -> str:
+        if self._by_use is None or len(self._by_use) > 2 * len(self.filed):  # most of it has gone
+            self._by_use = [(kept.used, id) for id, kept in self.filed.items()]
+            heapify(self._by_use)
+        while True:
+            used, id = heappop(self._by_use)
+            kept = self.filed.get(id)
+            if kept is not None and kept.used == used:
+                return id
+            if kept is not None:
+                heappush(self._by_use, (kept.used, id))
+
+    def _remove(self, id: str, but: str = "") -> Entry:
+        """Take an entry out; `but` is a tag that has gone already, with all that bears it."""
         kept = self.filed.pop(id)
-        self._unlink(id, kept)
+        self._unlink(id, kept, but)
         return kept.entry
 
-    def _unlink(self, id: str, kept: _Kept) -> None:
-        entry, _, tags, shape = kept
-        by_tag, by_place, place = self.by_tag, self.by_place, entry.place
-        for tag in tags:
-            found = by_tag[tag]
-            del found[id]
-            if not found:
-                del by_tag[tag]
-        others = tuple([one for one in by_place[place] if one is not kept])
-        if others:
-            by_place[place] = others
-        else:
-            del by_place[place]
-        counts = self.shapes[entry.operation]
-        counts[shape] -= 1
-        if not counts[shape]:
-            del counts[shape]
-            if not counts:
+    def _unlink(self, id: str, kept: _Kept, but: str = "") -> None:
+        by_tag, by_place, place, entry = self.by_tag, self.by_place, kept.place, kept.entry
+        for tag in kept.tags:
+            if tag != but:
+                found = by_tag[tag]
+                del found[id]
+                if not found:
+                    del by_tag[tag]
+        there, shapes = by_place.pop(place), self.shapes[entry.operation]
+        by_shape = shapes[kept.shape]
+        if len(there) > 1:
+            others = tuple([one for one in there if one is not kept])
+            by_place[place] = by_shape.by_key[kept.key] = others
+            return
+        del by_shape.by_key[kept.key]
+        if not by_shape.by_key:
+            del shapes[kept.shape]
+            if not shapes:
                 del self.shapes[entry.operation]
 
 
-_NONE: _Found = {}
+_NONE: _Filed = {}
 _NOTHING = _Held()
+_uses = count(1)

@@ -10,6 +10,7 @@ from os import PathLike
 from typing import Any, ParamSpec, Self, TypeVar
 
 from shelflife.client.asking import AnyAsk, Ask, Exchange, Fields, Reply, Steps, driven, driven_async
+from shelflife.client.channels import TOOL
 from shelflife.client.entries import Entry, Knowledge, Root, root_at
 from shelflife.client.events import Event, Reason
 from shelflife.client.explaining import Explained, explained
@@ -33,10 +34,14 @@ __all__ = ["Memory"]
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
 
-_ANY_GUARD = Guard()
 _ANY_TIME = nullcontext()
 
 _LEAST_FAILURE = 400
+
+
+def _is_never_clear(_: Root) -> bool:
+    """Of a memory that foresees: what is due depends on the request and on the time."""
+    return False
 
 
 class Memory:
@@ -88,6 +93,8 @@ class Memory:
         """Whether its store is on another machine. Then whoever must not wait uses it in a thread, and each step is one moment of it."""
         self.observing = self._observing.observing
         """What `observe` does, as steps, for whoever answers its questions in a way of their own. The root is as `root_of` spells it."""
+        self.is_clear = self._shelf.is_clear if foresight is None else _is_never_clear
+        """Whether nothing that is remembered of a root has to be revalidated before it is used, whatever the request."""
         self.revalidating = self._revalidating.revalidating
         """What `revalidate` does, in the same way."""
         self.root_of = self._shelf.root_of
@@ -115,22 +122,22 @@ class Memory:
         root: Root,
         *,
         operation: str | None = None,
-        guard: Guard | None = _ANY_GUARD,
-        conditional: bool = False,
+        guard: Guard | None = TOOL.guard,
+        conditional: bool = TOOL.conditional,
         ask: AnyAsk | None = None,
     ) -> Callable[[Callable[_Given, _Result]], Callable[_Given, _Result]]:
         """For a function that is a tool, blocking or async: it is called with what is remembered, and its outcome is learned from.
 
         The settings are those of `Tools`. The operation is `CALL /` and the name of the function, unless it is said otherwise.
         """
-        from shelflife.client.tooling import Tools  # which stands on this module
+        from shelflife.client.tooling import Tools, name_of  # which stands on this module
 
         given: object = root  # whatever a program without types hands in
         if not isinstance(given, str):
             raise TypeError('a tool is of a server, which needs a name: @memory.tool("tool://billing")')
 
         def behind_the_memory(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
-            operations = {} if operation is None else {function.__name__: operation}
+            operations = {} if operation is None else {name_of(function): operation}
             tools = Tools(self, root, operations=operations, guard=guard, conditional=conditional, ask=ask)
             return tools.wrap(function)
 
@@ -158,12 +165,7 @@ class Memory:
         until a later reply of the server has been dealt with.
         """
         root = root_at(root)
-        wanted = self._shelf.wanted(root, operation, request)
-        if wanted is None:
-            found = self._shelf.usable(root, operation, request)
-        else:
-            with self._shelf.moment(wanted):
-                found = self._shelf.usable(root, operation, request, places_by=wanted.places_by)
+        found = self._shelf.usable(root, operation, request)
         self._telling.count_recall(is_hit=bool(found))
         return found
 

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, TypeVar
 
-from shelflife.client.remote import Wanted
+from shelflife.client.seen import Wanted
 
 __all__ = ["InMoments"]
 

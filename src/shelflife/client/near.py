@@ -84,22 +84,26 @@ class Channel:
         self._connect = connect
         self._hear = hear
         self._failures = failures
-        self._caught_up_at = -math.inf
+        self.caught_up_at = -math.inf
+        """All that was written until this time has been heard of."""
         self._thread: threading.Thread | None = None
         self._is_told = False
 
-    @property
-    def is_fresh(self) -> bool:
-        """Whether all that was written until a moment ago has been heard of. Who asks first has it begin to listen."""
+    def listen(self) -> None:
+        """Begin to listen, unless it does."""
         thread = self._thread
         if thread is None or not thread.is_alive():  # nor is one that has stayed behind at a fork
             self._begin()
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether all that was written until a moment ago has been heard of."""
         return self.life is not None and self.lag_s <= LONGEST_LAG_S
 
     @property
     def lag_s(self) -> float:
         """So far it may be behind."""
-        return time.monotonic() - self._caught_up_at
+        return time.monotonic() - self.caught_up_at
 
     def close(self) -> None:
         """Stop to listen, until somebody asks again."""
@@ -109,7 +113,7 @@ class Channel:
 
     def _begin(self) -> None:
         # Two threads may come here at once. Then the thread of the first finds that it is not wanted, and ends.
-        self.life, self._caught_up_at = None, -math.inf
+        self.life, self.caught_up_at = None, -math.inf
         self._thread = threading.Thread(target=self._listen, name="shelflife-near", daemon=True)
         self._thread.start()
 
@@ -142,7 +146,7 @@ class Channel:
         while self._is_wanted:
             asked_at = time.monotonic()
             self._take(listener.catch_up())
-            self._caught_up_at = asked_at
+            self.caught_up_at = asked_at
             self._take(listener.wait(_PING_EVERY_S))
 
     def _take(self, told: Iterable[News]) -> None:

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from shelflife.client.asking import Exchange, Question, Reply, Steps
-from shelflife.client.entries import Entry, Knowledge, Root, is_below
+from shelflife.client.asking import Exchange, Fields, Question, Reply, Steps
+from shelflife.client.entries import Entry, Knowledge, Root, below_root, is_below
 from shelflife.client.events import Distrusted, Event, Ignored, LogLost, Unjudged
 from shelflife.client.foresight import names_of
 from shelflife.client.positions import (
@@ -27,13 +27,24 @@ from shelflife.client.positions import (
 )
 from shelflife.client.reading import OF_NO_STATE, Contract, read_account, read_contract, read_state
 from shelflife.client.shelf import MOST_TRIES, SPLIT_S, Shelf
-from shelflife.client.steps import Answer, Disposal, Distrust, New, Told, Unmoved, answered, dispose, follow
+from shelflife.client.steps import (
+    Answer,
+    Disposal,
+    Distrust,
+    New,
+    Told,
+    Unmoved,
+    answered,
+    body_of,
+    dispose,
+    follow,
+)
 from shelflife.client.stores import Known, StoreError, Write
 from shelflife.client.strategies import RULES
 from shelflife.client.writing import Writing
-from shelflife.contract import BadMessage
+from shelflife.contract import AskFixes, BadMessage
 from shelflife.contract.names import shown
-from shelflife.contract.positions import NOWHERE, ROOT_HEADER, Account
+from shelflife.contract.positions import AT_HEADER, NOWHERE, ROOT_HEADER, Account
 from shelflife.contract.preconditions import verdict_in
 from shelflife.contract.versions import Versions
 from shelflife.forks import Forked, mind_forks
@@ -53,8 +64,10 @@ _MOST_LOSSES = 3
 """When a log is lost once more within the time in which one may come back, several answer."""
 
 _NO_SUCH_ENDPOINT = (400, 404, 405)
+_NOT_TOLD = (401, 403, 404, 405)
 _NO_CONTRACT = "a reply has said that a contract lives there, and none answers"
 _OF_NO_STATE = "the reply suggests something, and does not say of which state of the server that is"
+_encode = msgspec.json.Encoder().encode
 _TOO_MANY = "too many others are writing to the memory at the same time"
 
 
@@ -120,8 +133,10 @@ class Observing(Forked):
         """A lock may have been held by a thread that is not there any more. What the store has is whole."""
         self._lock = threading.Lock()
 
-    def observing(self, exchange: Exchange, about: About = NOTHING) -> Steps[list[Event]]:
-        """What a reply comes to. It is the answer about something, where it was asked for."""
+    def observing(
+        self, exchange: Exchange, about: About = NOTHING, *, is_answer: bool = False
+    ) -> Steps[list[Event]]:
+        """What a reply comes to. It is the answer about something, where that was asked for."""
         shelf, reply = self._shelf, exchange.reply
         events: list[Event] = []
         if exchange.conditional and _is_unjudged(reply):
@@ -138,9 +153,60 @@ class Observing(Forked):
         if contract is OF_NO_STATE and not shelf.is_placed(rooted.root):
             return events + shelf.telling.tell([Ignored(rooted.root, _OF_NO_STATE)])
         events += yield from self._heeding(rooted, contract, about)
+        if contract.account is None and contract.suggestions and not is_answer:
+            events += yield from self._taking_up(rooted, contract)
         if len(rooted.root) < len(exchange.root):
             events += yield from self._looking_for(exchange.root)
         return events
+
+    def asking_about(
+        self,
+        root: Root,
+        operation: str,
+        request: Fields,
+        about: About = NOTHING,
+        asked_as: str | None = None,
+    ) -> Steps[list[Event] | None]:
+        """Ask what a server would suggest for a request, which it does not carry out. None when it does not tell that of this operation."""
+        knowledge = self._shelf.knowledge(root)
+        headers = {}
+        if knowledge is not None and knowledge.place.at is not None:
+            headers[AT_HEADER] = knowledge.place.new_header()
+        asked = AskFixes(operation=below_root(root, asked_as or operation), request=dict(request))
+        reply = yield Question(f"{root}/contract/fixes", _encode(asked), headers)
+        body = body_of(reply)
+        if body is None:
+            return None if reply is not None and reply.status in _NOT_TOLD else []
+        told = Exchange.told(root, operation, request, body)._replace(at=headers.get(AT_HEADER))
+        return (yield from self.observing(told, about, is_answer=True))
+
+    def _taking_up(self, exchange: Exchange, contract: Contract) -> Steps[list[Event]]:
+        """What a reply teaches that has only versions, of a server whose position is known, if it is of the state there.
+
+        That it has the same versions does not say that its policies are those of the log. So the server is asked by the position. Where it
+        does not tell the fixes of this operation, they are learned as of a server that has only versions.
+        """
+        root, happened = exchange.root, list[Event]()
+        try:
+            if self._position_of(root, contract) is None:
+                return []
+            events = yield from self.asking_about(root, exchange.operation, exchange.request)
+            at = self._position_of(root, contract)
+            if events is not None or at is None:
+                return events or []
+            account = Account(to=at)
+            self._taken(exchange, msgspec.structs.replace(contract, account=account), account, None, happened)
+        except StoreError as error:
+            self._shelf.telling.store_failed(error, "write")
+        return self._shelf.telling.tell(happened)
+
+    def _position_of(self, root: Root, contract: Contract) -> str | None:
+        """The position that is known of a server, if what a reply says in versions is the state there; None in doubt, and elsewhere."""
+        knowledge, name = self._shelf.knowing(root), contract.state_name
+        is_doubted = bool(knowledge.place.doubt) or root in self._shelf.doubts
+        if is_doubted or name is None or name != knowledge.state_tag:
+            return None
+        return knowledge.place.at if self._shelf.word_about(root).is_its_own else None
 
     def _rooted(self, exchange: Exchange) -> Exchange:
         """The exchange with the contract that its reply is of. `BadMessage` when the reply speaks for another one."""
@@ -186,7 +252,8 @@ class Observing(Forked):
                     knowledge = shelf.knowing(root)
                     is_known = about is NOTHING and self._is_known(root, contract, knowledge)
                 if is_known:
-                    self._note_look(root)
+                    if self._looked_at is not None:
+                        self._looked_at[root] = self._clock()
                     return []
                 is_placed = knowledge.place.at is not None
             except StoreError as error:
@@ -203,7 +270,7 @@ class Observing(Forked):
         if contract.account is not None:
             return contract.account.to == place.at
         if place.at is not None:
-            return False
+            return knowledge.state_tag is not None and contract.state_name == knowledge.state_tag
         said, tag = contract.versions, contract.state_tag
         if said is None:
             return tag is not None and tag == knowledge.state_tag
@@ -247,10 +314,13 @@ class Observing(Forked):
                 happened += telling.tell([Distrusted(root, str(distrust))])
         return happened
 
-    def _finding_place(self, root: Root, happened: list[Event], *, is_refresh: bool = False) -> Steps[None]:
+    def _finding_place(
+        self, root: Root, happened: list[Event], *, is_refresh: bool = False, asks_state: bool = False
+    ) -> Steps[None]:
         """Ask a server where its log is, until nothing is in doubt any more or it does not answer.
 
         One that does not answer is left alone for a while. Only a refresh asks all the same, and asks where there is no doubt.
+        `asks_state`: ask, too, what replies that name no position call the state there.
         """
         word = self._shelf.word_about(root)
         for asked_count in range(_MOST_ASKED):
@@ -260,7 +330,8 @@ class Observing(Forked):
             if not (is_first and is_refresh) and not (is_open and self._back_off.may_ask(root)):
                 break
             named = knowledge.place.new_question(is_for_a_key=not word.is_its_own)
-            reply = yield Question(word.question(named))
+            question = word.question(named)
+            reply = yield Question(f"{question}&state=1" if asks_state and word.is_its_own else question)
             try:
                 answer = word.answer(reply, named, knowledge)
             except Distrust:
@@ -281,14 +352,15 @@ class Observing(Forked):
         """What a reply comes to whose server has a log."""
         root, said = exchange.root, contract.account
         taken: _Taken | None = None
-        if is_doubted or (said is None and "age" not in exchange.reply.headers):
-            # What could not be dealt with before may have been newer than this. And a server that names no position may have lost its log.
+        is_elsewhere = said is None and "age" not in exchange.reply.headers
+        if is_doubted or (is_elsewhere and self._position_of(root, contract) is None):
+            # What could not be dealt with before may have been newer than this. So may be what has other versions than the position.
             self._write(root, _doubting)
         if said is not None:
             taken = self._taken(exchange, contract, said, exchange.at, happened, checked=about.suspects)
         place = self._place(root) if taken is None else taken.place
         if place.doubt or place.at is None:
-            yield from self._finding_place(root, happened)
+            yield from self._finding_place(root, happened, asks_state=said is None)
             if said is not None and taken is not None and not isinstance(taken.verdict, Current):
                 self._look_again(exchange, contract, said, about, happened)
             if self._is_known_by_versions_alone(root):
@@ -342,6 +414,8 @@ class Observing(Forked):
                 else:
                     verdict, place = shelf.word_about(root).judged(knowledge, sent, said, answer)
                 disposal = self._disposed(verdict, knowledge, place)
+                if said.to == place.at and said.state not in ("", disposal.knowledge.state_tag):
+                    disposal.knowledge = msgspec.structs.replace(disposal.knowledge, state_tag=said.state)
                 if answer is not None and answer.vouched is not None and disposal.is_teaching:
                     disposal.knowledge = msgspec.structs.replace(disposal.knowledge, vouched=answer.vouched)
                 if self._looked_at is not None:
@@ -354,28 +428,25 @@ class Observing(Forked):
                     several = after.split_at is not None and after.split_at >= now
                     happened.append(LogLost(root, several=several))
                 happened += events
-                if isinstance(verdict, Current | Forward | Adopted):
-                    self._note_look(root)
+                if self._looked_at is not None and isinstance(verdict, Current | Forward | Adopted):
+                    self._looked_at[root] = now
                 return _Taken(verdict, after.place)
         raise StoreError(_TOO_MANY)
 
-    def looked_at(self, root: Root, histories: Histories) -> float:
+    def looked_at(self, root: Root, histories: Histories, now: float) -> float:
         """When a reply was last of the state that is known. Of what another process has heard it is known only when something had changed."""
-        return max((self._looked_at or {}).get(root, 0.0), histories.looked_at)
+        here = (self._looked_at or {}).get(root, 0.0)
+        return min(now, max(here, histories.looked_at))  # a clock may have been set back
 
     def may_ask(self, root: Root) -> bool:
         """Whether a server has not just left a question unanswered."""
         return self._back_off.may_ask(root)
 
-    def _note_look(self, root: Root) -> None:
-        if self._looked_at is not None:
-            self._looked_at[root] = self._clock()
-
     def _with_history(self, root: Root, verdict: Verdict, knowledge: Knowledge, now: float) -> Knowledge:
         """What is known, with what has changed since the last look."""
         histories = knowledge.histories or Histories(now)
         if isinstance(verdict, Forward):
-            looked_at = self.looked_at(root, histories)
+            looked_at = self.looked_at(root, histories, now)
             histories = histories.after(names_of(verdict.moved), looked_at, now)
         return msgspec.structs.replace(knowledge, histories=histories)
 
@@ -384,6 +455,7 @@ class Observing(Forked):
         knowledge = msgspec.structs.replace(before, place=place)
         match verdict:
             case Forward(moved):
+                knowledge = msgspec.structs.replace(before, place=place, state_tag=None)
                 return follow(knowledge, moved, self._shelf.strategy)
             case Adopted(is_too_old):
                 return Disposal(self._adopting(before, place, is_too_old=is_too_old))
@@ -432,7 +504,9 @@ class Observing(Forked):
             place = Place(mark=new_mark())  # whatever position is taken up next, no moves have led there
             generation = knowledge.generation + 1
             return Write(
-                msgspec.structs.replace(knowledge, place=place, generation=generation, versions=versions)
+                msgspec.structs.replace(
+                    knowledge, place=place, generation=generation, versions=versions, state_tag=None
+                )
             )
 
         self._write(root, without_log)

@@ -13,7 +13,8 @@ import msgspec
 from shelflife.client.entries import Entry, Root, Shape
 from shelflife.client.near import Message, News
 from shelflife.client.postgres_schema import SCHEMA
-from shelflife.client.remote import LONGEST_VERB_S, Look, RemoteStore, Told
+from shelflife.client.remote import LONGEST_VERB_S, RemoteStore
+from shelflife.client.seen import Look, Told
 from shelflife.client.stores import Filed, StoreError, Write, Written
 from shelflife.extras import needing
 from shelflife.sqlite_files import Kind
@@ -25,7 +26,7 @@ with needing("postgres"):
 
 __all__ = ["PostgresStore"]
 
-_KIND = Kind("memory", StoreError, 0x5348_4C4D, 1, SCHEMA, begins_anew=True)
+_KIND = Kind("memory", StoreError, 0x5348_4C4D, 2, SCHEMA, begins_anew=True)
 """A fix that is lost with an older format costs one request."""
 
 _LOOK = "select * from {schema}.look(?, ?, ?, ?, ?, ?, ?, ?)"
@@ -166,7 +167,7 @@ class PostgresStore(RemoteStore):
 
     def _clear(self) -> None:
         with self._database.writing() as connection:
-            for name in ("entries", "shapes", "tags"):
+            for name in ("entries", "shapes", "tags", "left_behind"):
                 statement = f"delete from {name} where root in (select number from roots where namespace = ?)"  # noqa: S608
                 connection.execute(statement, (self.namespace,))
             connection.execute("delete from roots where namespace = ?", (self.namespace,))

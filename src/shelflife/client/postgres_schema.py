@@ -17,6 +17,9 @@ create unique index roots_by_name on roots (namespace, md5(root));
 create table shapes (root bigint, operation text, shape text, entries bigint not null);
 create unique index shapes_by_name on shapes (root, md5(operation), md5(shape));
 create table tags (root bigint, tag bigint, entries bigint not null, primary key (root, tag));
+-- the tags of entries that have left and are still counted: to count them takes longer than all else of an eviction
+create table left_behind (root bigint, tags bigint[] not null);
+create index left_behind_by_root on left_behind (root);
 create table entries (
     root bigint, id bytea, place bytea not null, slot text not null, operation text not null,
     shape text not null, used bigint not null, tags bigint[] not null, learned_at float8 not null,
@@ -59,7 +62,10 @@ begin
     end if;
     if cardinality(counted) > 0 then
         counts := array(
-            select coalesce((select t.entries from tags t where t.root = root_number and t.tag = asked.tag), 0)
+            select coalesce((select t.entries from tags t where t.root = root_number and t.tag = asked.tag), 0) - (
+                select count(*) from left_behind b, unnest(b.tags) as gone (tag)
+                where b.root = root_number and gone.tag = asked.tag
+            )
             from unnest(counted) with ordinality as asked (tag, number) order by asked.number
         );
     end if;
@@ -102,6 +108,7 @@ declare
     left_now entries[];
     all_left entries[] := '{}';
     all_came entries[] := '{}';
+    left_tags bigint[];
     message text;
 begin
     use_number := cardinality(noted) + json_array_length(puts);
@@ -179,16 +186,24 @@ begin
             union all select l.operation, l.shape, -1 from unnest(all_left) l
         ) as c (operation, shape, change) group by c.operation, c.shape having sum(c.change) <> 0
         on conflict (root, md5(operation), md5(shape)) do update set entries = s.entries + excluded.entries;
-        insert into tags as s select root_number, c.tag, sum(c.change) from (
-            select t.tag, 1 from unnest(all_came) a, unnest(a.tags) as t (tag)
-            union all select t.tag, -1 from unnest(all_left) l, unnest(l.tags) as t (tag)
-        ) as c (tag, change) group by c.tag having sum(c.change) <> 0
-        on conflict (root, tag) do update set entries = s.entries + excluded.entries;
+        left_tags := array(select t.tag from unnest(all_left) l, unnest(l.tags) as t (tag));
+        if cardinality(all_came) = 0 and cardinality(all_left) <= 32
+            and (select count(*) from left_behind b where b.root = root_number) < 8
+        then
+            insert into left_behind values (root_number, left_tags);
+        else
+            with counted_now as (delete from left_behind b where b.root = root_number returning b.tags)
+            select left_tags || array(select t.tag from counted_now n, unnest(n.tags) as t (tag)) into left_tags;
+            insert into tags as s select root_number, c.tag, sum(c.change) from (
+                select t.tag, 1 from unnest(all_came) a, unnest(a.tags) as t (tag)
+                union all select t.tag, -1 from unnest(left_tags) as t (tag)
+            ) as c (tag, change) group by c.tag having sum(c.change) <> 0
+            on conflict (root, tag) do update set entries = s.entries + excluded.entries;
+            delete from tags s where s.root = root_number and s.entries <= 0 and s.tag = any(left_tags);
+        end if;
     end if;
     if cardinality(all_left) > 0 then
         delete from shapes s where s.root = root_number and s.entries <= 0;
-        delete from tags s where s.root = root_number and s.entries <= 0
-            and s.tag = any(array(select t.tag from unnest(all_left) l, unnest(l.tags) as t (tag)));
     end if;
 
     message := json_build_array(
@@ -206,7 +221,10 @@ begin
 
     what := 'written';
     tags := array(
-        select coalesce((select t.entries from tags t where t.root = root_number and t.tag = asked.tag), 0)
+        select coalesce((select t.entries from tags t where t.root = root_number and t.tag = asked.tag), 0) - (
+            select count(*) from left_behind b, unnest(b.tags) as gone (tag)
+            where b.root = root_number and gone.tag = asked.tag
+        )
         from unnest(counted) with ordinality as asked (tag, number) order by asked.number
     );
     return next;

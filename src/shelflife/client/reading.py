@@ -21,6 +21,7 @@ from shelflife.contract.stamps import (
     RULES_HEADER,
     STATE_HEADER,
     TABLES_HEADER,
+    state_name,
     table_versions_from_header,
     unquoted,
 )
@@ -47,6 +48,7 @@ _MOST_TABLES = 10_000
 _MOST_READS = 1_000
 _MOST_CONDITIONS = 256
 _MOST_CHANGES = 10_000
+_LONGEST_NAME = 64
 _LARGEST_STAMP_KEPT = 64 * 1024
 _CACHED = ("GET", "HEAD")
 _MALFORMED_POSITION = "the position is malformed"
@@ -74,6 +76,13 @@ class Contract(msgspec.Struct, frozen=True, kw_only=True):
 
     account: Account | None = None
     """What the response says of its position in the server's log, where it names one."""
+
+    @property
+    def state_name(self) -> str | None:
+        """What the state of its stamps is called; None when it has none."""
+        if self.state_tag is not None or self.versions is None:
+            return self.state_tag
+        return state_name(self.versions.tables, self.versions.rules)
 
 
 class _Envelope(msgspec.Struct):
@@ -188,7 +197,7 @@ def _checked_account(account: _Account) -> _Account:
 
 def _within(account: _Account) -> _Account:
     """An account whose position is one, with nothing else in it that no honest server sends, and with lists that can be gone through."""
-    if account.since and Named.from_header(account.since) is None:
+    if (account.since and Named.from_header(account.since) is None) or len(account.state) > _LONGEST_NAME:
         raise BadMessage(_MALFORMED_POSITION)
     if account.moved is UNSET:
         return account

@@ -4,31 +4,33 @@ What was looked at is kept with the revision that it is of. Every moment begins 
 that revision. A near cache spares it as long as a channel of the engine tells of every write.
 """
 
-import math
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
+from shelflife.client.asking import Fields
+from shelflife.client.circuit import Circuit
 from shelflife.client.entries import Entry, Knowledge, Root, Shape, is_below
-from shelflife.client.near import Channel, News
+from shelflife.client.finding import Found
+from shelflife.client.near import LONGEST_LAG_S, Channel, News
+from shelflife.client.seen import InMoment, Look, Moment, Seen, Told, Wanted, places_of
 from shelflife.client.stores import Known, StoreError, Write, Written, revision_after
+from shelflife.contract.values import is_carried
 from shelflife.forks import Forked, mind_forks
 
-__all__ = ["LONGEST_CONNECTING_S", "LONGEST_VERB_S", "Look", "PlacesBy", "RemoteStore", "Told", "Wanted"]
+__all__ = ["LONGEST_CONNECTING_S", "LONGEST_VERB_S", "RemoteStore"]
 
 LONGEST_CONNECTING_S = 1.0
 LONGEST_VERB_S = 1.0
 """So long at most an agent waits for one verb. When it has, the circuit opens."""
 
-_FIRST_PAUSE_S = 1.0
-_LONGEST_PAUSE_S = 30.0
 _MOST_ROOTS = 1024
 _MOST_PLACES = 20_000
 """Of one root: more are not kept at once."""
@@ -56,168 +58,6 @@ Outcome = TypeVar("Outcome")
 _decode_knowledge = msgspec.json.Decoder(Knowledge).decode
 
 
-PlacesBy = Callable[[Root, tuple[Shape, ...]], list[str]]
-"""The places at which entries of a root with these shapes are looked for."""
-
-
-class Wanted(NamedTuple):
-    """What a moment is about, so that its first round trip can bring all of it."""
-
-    root: Root
-    """Or where it may be above that: the contract lives there, or on a path below."""
-
-    operation: str
-    places_by: PlacesBy
-
-    tags: tuple[str, ...] = ()
-    """Those that are counted."""
-
-
-class Look(NamedTuple):
-    """What an engine is asked about one root, all at once."""
-
-    root: Root
-    revision: int
-    """What is held is of this one; 0 where nothing is."""
-
-    operation: str | None = None
-    """Of which the shapes are told, if the root is at another revision."""
-
-    lacks_shapes: bool = False
-    """Then they are told in any case."""
-
-    missing: tuple[str, ...] = ()
-    """Places whose entries are told in any case."""
-
-    held: tuple[str, ...] = ()
-    """Places whose entries are told if the root is at another revision."""
-
-    tags: tuple[str, ...] = ()
-    """Those that are counted."""
-
-
-class Told(NamedTuple):
-    """What an engine says to a look. All of it is of one moment."""
-
-    revision: int
-    knowledge: bytes | None
-    """None at the revision that was named."""
-
-    shapes: tuple[Shape, ...] | None
-    """None where they are not told."""
-
-    entries: Mapping[str, Sequence[Entry]]
-    """By place. One that is not in it was not told, where the revision is the one named; else there is nothing."""
-
-    counts: Sequence[int]
-
-
-class _Seen:
-    """What was seen of a root at one revision. It grows, and is replaced when the revision is another."""
-
-    def __init__(self, revision: int = 0, knowledge: Knowledge = Knowledge()) -> None:  # noqa: B008 - it is frozen
-        self.revision = revision
-        self.knowledge = knowledge
-        self.shapes: dict[str, tuple[Shape, ...]] = {}
-        self.places: dict[str, tuple[Entry, ...]] = {}
-        self.counts: dict[str, int] = {}
-        self.life: object | None = None
-        """That of the channel when it was last looked at in the engine, and not when it is kept: what came in between was not heard of."""
-        self.looked_at = -math.inf
-
-    def has(self, operation: str | None, places: Sequence[str], tags: Sequence[str]) -> bool:
-        """Whether all that is asked for was seen."""
-        return (
-            (operation is None or operation in self.shapes)
-            and (not places or all(place in self.places for place in places))
-            and (not tags or all(tag in self.counts for tag in tags))
-        )
-
-    def add_shapes(self, entries: Iterable[Entry]) -> None:
-        """These have come, and with them maybe shapes that were not there."""
-        for entry in entries:
-            shapes = self.shapes.get(entry.operation)
-            if shapes is not None and entry.condition.shape not in shapes:
-                self.shapes[entry.operation] = (*shapes, entry.condition.shape)
-
-    def after(
-        self, revision: int, knowledge: Knowledge, places: Iterable[str], operations: Iterable[str]
-    ) -> "_Seen":
-        """The same after a write that has changed what is at these places, of these operations."""
-        seen = _Seen(revision, knowledge)
-        seen.shapes, seen.places = dict(self.shapes), dict(self.places)
-        seen.life, seen.looked_at = self.life, self.looked_at
-        for place in places:
-            seen.places.pop(place, None)
-        for operation in operations:
-            seen.shapes.pop(operation, None)
-        return seen
-
-
-class _Moment(threading.local):
-    """What a thread has looked at since its moment began; outside of one, each verb is a moment of its own."""
-
-    depth = 0
-    wanted: Wanted | None = None
-
-    def __init__(self) -> None:
-        self.seen: dict[Root, _Seen] = {}
-
-
-class _InMoment:
-    """A block that is one moment, or a part of one."""
-
-    def __init__(self, moment: _Moment, wanted: Wanted | None) -> None:
-        self._moment = moment
-        self._before = moment.wanted
-        self._wanted = wanted or moment.wanted
-
-    def __enter__(self) -> None:
-        self._moment.wanted = self._wanted
-        self._moment.depth += 1
-
-    def __exit__(self, *why: object) -> None:
-        moment = self._moment
-        moment.wanted = self._before
-        moment.depth -= 1
-        if not moment.depth:
-            moment.seen.clear()
-
-
-class _Circuit:
-    """Whether a store is tried at all: one that has failed is left alone for a while, ever longer.
-
-    Threads share it. Several may be waiting for a store when it fails: that is one failure, and whoever was let in before it was noted adds
-    nothing to it.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._pause_s = 0.0
-        self._noted_at = self._let_in_at = -math.inf
-        self._why = ""
-
-    def check(self) -> float:
-        """`StoreError` while it is open. Else the time. The first who comes when the pause is over tries, and the others wait on."""
-        now = time.monotonic()
-        with self._lock:
-            if self._pause_s and now - max(self._noted_at, self._let_in_at) < self._pause_s:
-                raise StoreError(self._why)
-            self._let_in_at = now
-            return now
-
-    def close(self) -> None:
-        """It has answered."""
-        self._pause_s = 0.0
-
-    def open(self, let_in_at: float, why: StoreError) -> None:
-        """It has failed whoever was let in at that time."""
-        with self._lock:
-            if let_in_at > self._noted_at:
-                self._pause_s = min(max(2 * self._pause_s, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
-                self._noted_at, self._why = time.monotonic(), str(why)
-
-
 class RemoteStore(ABC, Forked):
     """A store in an engine that many machines share. What an engine does is in its subclasses.
 
@@ -238,9 +78,9 @@ class RemoteStore(ABC, Forked):
         """The engine, as people may see it: without a password."""
         self.namespace = namespace
         self._all_failures: tuple[type[Exception], ...] = (*self.failures, *_FAILURES)
-        self._moment = _Moment()
-        self._circuit = _Circuit()
-        self._kept: OrderedDict[Root, _Seen] = OrderedDict()
+        self._moment = Moment()
+        self._circuit = Circuit()
+        self._kept: OrderedDict[Root, Seen] = OrderedDict()
         self._noted: dict[Root, dict[str, None]] = {}
         self._highest: dict[Root, int] = {}
         """The highest revision of each root that was seen. It crosses a fork: the child has seen what its parent saw."""
@@ -255,7 +95,7 @@ class RemoteStore(ABC, Forked):
     def after_fork_in_child(self) -> None:
         """What was kept may have been in the middle of a change, and nobody listens here yet."""
         self._lock = threading.Lock()
-        self._moment = _Moment()
+        self._moment = Moment()
         self._kept, self._noted = OrderedDict(), {}
 
     @property
@@ -271,13 +111,42 @@ class RemoteStore(ABC, Forked):
             self._kept.clear()
         self._disconnect()
 
-    def moment(self, wanted: Wanted | None = None) -> "_InMoment":
+    def moment(self, wanted: Wanted | None = None) -> InMoment:
         """Until its end, this thread sees each root as it was when it first looked, and its own writes."""
-        return _InMoment(self._moment, wanted)
+        return InMoment(self._moment, wanted)
 
     def known(self, root: Root) -> Known:
-        seen = self._looked(root)
-        return Known(seen.knowledge, seen.revision)
+        return self._looked(root).known
+
+    def find(self, root: Root, operation: str, request: Fields) -> tuple[Known, list[Found]]:
+        """What is on record of a root, and what holds for a request: near, and asked for before, by one look into a dictionary."""
+        moment = self._moment
+        seen = moment.seen.get(root) if moment.depth else None
+        if seen is None and self._channel is not None:
+            seen = self._kept.get(root)
+            if seen is not None and not self._is_near(seen):
+                seen = None
+        if seen is not None:
+            found = seen.find(operation, request)
+            if found is not None:
+                if moment.depth:
+                    moment.seen[root] = seen
+                return seen.known, found
+        if not is_carried(operation, request):
+            return self.known(root), []
+        places_by, places = places_of(operation, request), list[str]()
+        with self.moment(None if moment.depth else Wanted(root, operation, places_by)):
+            for _ in range(_MOST_LOOKS):
+                seen = self._looked(root, operation, places)
+                shapes = seen.shapes[operation]
+                places = places_by(root, shapes)
+                if seen.has(operation, places, ()):
+                    at = dict(zip(shapes, places, strict=True))
+                    return seen.known, seen.find_at(at, operation, request)
+        raise self._overrun()
+
+    def note(self, found: Found) -> None:
+        self.used(found.entry.root, (found.entry.id,))
 
     def guessed(self, root: Root) -> Known | None:
         """What was known of a root when it was last looked at, without asking: others may have written since. None where it was not.
@@ -285,7 +154,7 @@ class RemoteStore(ABC, Forked):
         Whoever decides by it has that settled by a write, which names the revision, or else by `is_still`.
         """
         seen = self._moment.seen.get(root) or self._kept.get(root)
-        return None if seen is None else Known(seen.knowledge, seen.revision)
+        return None if seen is None else seen.known
 
     def is_still(self, root: Root, revision: int, tags: Sequence[str] = ()) -> bool:
         """Whether a root is at a revision in this moment. These tags are counted with the same look."""
@@ -318,9 +187,10 @@ class RemoteStore(ABC, Forked):
             kept = self._kept.pop(root, None)
             noted = tuple(self._noted.pop(root, ())) if write.put else ()
         life = self._life
-        before = next((one for one in (seen, kept) if one is not None and one.revision == revision), _Seen())
+        before = next((one for one in (seen, kept) if one is not None and one.revision == revision), Seen())
         # What was counted last may be asked for again: how many it is now comes with the answer.
-        counted, revisions = [*before.counts][-_MOST_COUNTED:], (revision, new_revision)
+        counted = [*dict.fromkeys((*write.counted, *[*before.counts][-_MOST_COUNTED:]))]
+        revisions = revision, new_revision
         # Unless it is known to have been carried out, nothing that was seen counts: a connection may end before the answer is here.
         told = self._called("written", lambda: self._written(root, revisions, write, noted, counted))
         if told is None:
@@ -361,13 +231,13 @@ class RemoteStore(ABC, Forked):
         operation: str | None = None,
         places: Sequence[str] = (),
         tags: Sequence[str] = (),
-    ) -> _Seen:
+    ) -> Seen:
         """What is seen of a root, with all that is asked for in it. It costs one round trip in a moment, if the moment said what it wants."""
         moment, wanted = self._moment, self._moment.wanted
         seen = moment.seen.get(root) if moment.depth else None
         is_fresh = seen is not None
         if seen is None:
-            seen = self._kept.get(root) or _Seen()
+            seen = self._kept.get(root) or Seen()
             is_fresh = self._is_near(seen)
         if is_fresh and seen.has(operation, places, tags):
             if moment.depth:
@@ -398,27 +268,39 @@ class RemoteStore(ABC, Forked):
                 self.set_backs[root] += 1
             seen.life, seen.looked_at = life, looked_at
         else:
-            raise StoreError(f"others are writing to the memory {self.where} all the time")
+            raise self._overrun()
         self._keep(root, seen)
         return seen
+
+    def _overrun(self) -> StoreError:
+        return StoreError(f"others are writing to the memory {self.where} all the time")
 
     @property
     def _life(self) -> object | None:
         return None if self._channel is None else self._channel.life
 
-    def _is_near(self, seen: _Seen) -> bool:
+    def _is_near(self, seen: Seen) -> bool:
         """Whether what is kept can be used without asking. It is asked for now and then all the same, for what no channel tells of."""
         channel = self._channel
-        if channel is None or not channel.is_fresh:
+        if channel is None:
             return False
-        is_heard_of = seen.life is not None and seen.life is channel.life
-        return is_heard_of and time.monotonic() - seen.looked_at < _LONGEST_UNASKED_S
+        now = time.monotonic()
+        return (
+            seen.life is not None
+            and seen.life is channel.life
+            and now - channel.caught_up_at <= LONGEST_LAG_S
+            and now - seen.looked_at < _LONGEST_UNASKED_S
+        ) or self._begin_to_listen(channel)
 
-    def _seen_by(self, look: Look, seen: _Seen) -> _Seen:
+    def _begin_to_listen(self, channel: Channel) -> bool:
+        channel.listen()
+        return False
+
+    def _seen_by(self, look: Look, seen: Seen) -> Seen:
         """What is seen after a look, by what was seen before."""
         told = self._look(look)
         if told.revision != look.revision:
-            seen = _Seen(told.revision, _knowledge_in(told.knowledge))
+            seen = Seen(told.revision, _knowledge_in(told.knowledge))
             seen.places.update(dict.fromkeys(look.held, ()))
         seen.places.update(dict.fromkeys(look.missing, ()))
         seen.places.update((place, tuple(entries)) for place, entries in told.entries.items())
@@ -427,7 +309,7 @@ class RemoteStore(ABC, Forked):
         seen.counts.update(zip(look.tags, told.counts, strict=True))
         return seen
 
-    def _keep(self, root: Root, seen: _Seen) -> None:
+    def _keep(self, root: Root, seen: Seen) -> None:
         """Keep what was seen, for this moment and for later ones.
 
         Two race here: this thread, with what it looked at, and the one that listens, with a write that came after that. Revisions rise, so

@@ -5,19 +5,15 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-import msgspec
-
 from shelflife.client.asking import Exchange, Fields, Question, Steps
-from shelflife.client.entries import Entry, Root, below_root
+from shelflife.client.entries import Entry, Root
 from shelflife.client.events import Event, Evicted, Suspected
 from shelflife.client.foresight import Foresight
 from shelflife.client.guard import Guard, amend
-from shelflife.client.observing import NOTHING, About, Observing
+from shelflife.client.observing import About, Observing
 from shelflife.client.shelf import Shelf
 from shelflife.client.steps import body_of
-from shelflife.contract import AskFixes
 from shelflife.contract.merging import merged
-from shelflife.contract.positions import AT_HEADER
 from shelflife.contract.when import names_in
 
 __all__ = ["Revalidating"]
@@ -25,8 +21,6 @@ __all__ = ["Revalidating"]
 _MOST_RENEWED = 32
 _MOST_ASKED = 8
 """About one request: it may be found again by what its fixes make of it, and others may learn of a movement while the server is asked."""
-
-_encode = msgspec.json.Encoder().encode
 
 
 class Revalidating:
@@ -71,28 +65,8 @@ class Revalidating:
     def _renewing(self, root: Root, events: list[Event]) -> Steps[list[Event]]:
         """Ask about the fixes that went, or became suspect. The server may move meanwhile: what goes with an answer is asked about too."""
         for operation, request in islice(_renewals(events), _MOST_RENEWED):
-            events += (yield from self._asking_about(root, operation, request)) or []
+            events += (yield from self._observing.asking_about(root, operation, request)) or ()
         return events
-
-    def _asking_about(
-        self,
-        root: Root,
-        operation: str,
-        request: Fields,
-        about: About = NOTHING,
-        asked_as: str | None = None,
-    ) -> Steps[list[Event] | None]:
-        """Ask what a server would suggest for a request, which it does not carry out. None when it does not say."""
-        knowledge = self._shelf.knowledge(root)
-        headers = {}
-        if knowledge is not None and knowledge.place.at is not None:
-            headers[AT_HEADER] = knowledge.place.new_header()
-        asked = AskFixes(operation=below_root(root, asked_as or operation), request=dict(request))
-        body = body_of((yield Question(f"{root}/contract/fixes", _encode(asked), headers)))
-        if body is None:
-            return None
-        told = Exchange.told(root, operation, request, body)._replace(at=headers.get(AT_HEADER))
-        return (yield from self._observing.observing(told, about))
 
     def revalidating(
         self,
@@ -134,7 +108,8 @@ class Revalidating:
                 break
             last_asked = fields, suspects, knowledge
             about = About(suspects, knowledge)
-            events += (yield from self._asking_about(root, operation, fields, about, asked_as)) or []
+            told = yield from self._observing.asking_about(root, operation, fields, about, asked_as)
+            events += told or ()
         return events
 
     def _foreseeing(
@@ -156,10 +131,11 @@ class Revalidating:
         knowledge = shelf.knowledge(root) if entries else None
         if knowledge is None or knowledge.histories is None or not self._observing.may_ask(root):
             return []
-        looked_at = self._observing.looked_at(root, knowledge.histories)
-        if not foresight.is_due(entries, knowledge.histories, looked_at, self._clock()):
+        now = self._clock()
+        looked_at = self._observing.looked_at(root, knowledge.histories, now)
+        if not foresight.is_due(entries, knowledge.histories, looked_at, now):
             return []
-        events = yield from self._asking_about(root, operation, request, asked_as=asked_as)
+        events = yield from self._observing.asking_about(root, operation, request, asked_as=asked_as)
         return (yield from self.refreshing(root)) if events is None else events
 
 

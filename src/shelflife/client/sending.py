@@ -45,6 +45,8 @@ class Held(NamedTuple):
     """Remembered fixes that were shown to whoever has made a request. It may have them in it."""
 
     entries: Sequence[Entry]
+    """The fixes that were shown."""
+
     position: str | None
     """What `Memory.position` said before they were recalled; None to ask nothing of the server."""
 
@@ -56,8 +58,14 @@ class Call(NamedTuple):
     """A request that is to be made."""
 
     root: Root
+    """Where the contract lives: mostly the origin of the server."""
+
     operation: str
+    """What the request is for, as the server names it: `POST /orders/{id}`."""
+
     request: Fields
+    """The fields of the request, as your agent wrote it."""
+
     guard: Guard | None = None
     """With one, what is remembered is put into the request as far as it allows; without, the reply is learned from and no more."""
 
@@ -87,6 +95,8 @@ class Send(NamedTuple):
     """A request that is to be sent now."""
 
     request: Fields
+    """Its fields, with what is remembered in them."""
+
     headers: Mapping[str, str]
     """To be sent with it, in addition to its own."""
 
@@ -150,8 +160,7 @@ def _sending(memory: Memory, call: Call) -> Generator[Send | Question, Reply | N
         is_last = again_count == _MOST_SENT_AGAIN
         guard = None if call.held is not None or is_last else call.guard
         if guard is not None:
-            asked_as = f"{call.method} {call.path}" if call.method and call.path else None
-            revalidating = memory.revalidating(call.root, call.operation, call.request, guard, asked_as)
+            revalidating = _revalidating(memory, call, guard)
             yield from _unfailing(revalidating, "what is remembered for a request could not be revalidated")
         send = _prepared(memory, call, guard, is_first=again_count == 0)
         reply = yield send
@@ -167,6 +176,12 @@ def _sending(memory: Memory, call: Call) -> Generator[Send | Question, Reply | N
             break  # it went through, or nothing may be written into it
         call = call._replace(request=send.without, held=None, conditional=True)
     return reply
+
+
+def _revalidating(memory: Memory, call: Call, guard: Guard) -> Steps[None]:
+    if not memory.is_clear(call.root):
+        asked_as = f"{call.method} {call.path}" if call.method and call.path else None
+        yield from memory.revalidating(call.root, call.operation, call.request, guard, asked_as)
 
 
 def _unfailing(steps: Steps[object], otherwise: str) -> Steps[None]:

@@ -10,15 +10,16 @@ from urllib.parse import urlsplit
 import msgspec
 
 from shelflife.client.asking import Fields, Reply
-from shelflife.client.entries import Entry, Knowledge, Root, Shape, digest_of, is_below, origin_of, root_at
+from shelflife.client.entries import Entry, Knowledge, Root, is_below, origin_of, root_at
+from shelflife.client.finding import Finder
 from shelflife.client.moments import InMoments
 from shelflife.client.positions import Place
-from shelflife.client.remote import PlacesBy, RemoteStore, Wanted
+from shelflife.client.remote import RemoteStore
+from shelflife.client.seen import Wanted, places_of
 from shelflife.client.steps import Word, Words
 from shelflife.client.stores import Known, Store, StoreError, Write, Written
 from shelflife.client.strategies import SUSPECT, Strategy, table_tag
 from shelflife.client.telling import Telling
-from shelflife.contract.values import is_carried
 from shelflife.contract.when import mismatch, read_at
 from shelflife.forks import Locking
 
@@ -174,8 +175,7 @@ class Shelf:
     ) -> None:
         self.store = store
         self._remote = store if isinstance(store, RemoteStore) else None
-        brief = getattr(store, "brief", None)
-        self._brief = brief if isinstance(brief, AbstractContextManager) else None
+        self._finder: Finder | None = store if isinstance(store, Finder) else None
         self.strategy = strategy
         self._strategy_name = strategy.name
         self.telling = telling
@@ -219,20 +219,21 @@ class Shelf:
             return None
         with suppress(ValueError):  # of an address that is none, of which nothing is looked at
             root = root_at(root)
-        return Wanted(root, operation, cache(partial(_places, operation, request)), tags)
+        return Wanted(root, operation, places_of(operation, request), tags)
 
     def known(self, root: Root) -> Known:
         """What the store has on record of a server. One that has lost writes leaves the server in doubt: what they dropped may be back."""
         known = self.store.known(root)
         if self._remote is not None:
-            set_back_count = self._remote.set_backs[root]
-            if self._set_backs.setdefault(root, set_back_count) != set_back_count:
-                self._set_backs[root] = set_back_count
-                self.doubts.add(root)
-                self.telling.store_has_lost(
-                    f"the memory {self._remote.where} has lost what was written to it last"
-                )
+            self._heed_set_backs(self._remote, root)
         return known
+
+    def _heed_set_backs(self, remote: RemoteStore, root: Root) -> None:
+        set_back_count = remote.set_backs.get(root, 0)
+        if self._set_backs.setdefault(root, set_back_count) != set_back_count:
+            self._set_backs[root] = set_back_count
+            self.doubts.add(root)
+            self.telling.store_has_lost(f"the memory {remote.where} has lost what was written to it last")
 
     def on_record(self, root: Root, *, is_guess: bool = False) -> tuple[Known, Knowledge]:
         """The same, with what is known under this strategy.
@@ -312,12 +313,14 @@ class Shelf:
         standing = self.doubts.standing_of(root)
         if not isinstance(standing, Usable):
             return standing
-        if knowledge is None:
-            return Revalidate("the store fails")
+        return Revalidate("the store fails") if knowledge is None else self._standing_by(root, knowledge)
+
+    def _standing_by(self, root: Root, knowledge: Knowledge) -> Standing:
+        """The same, where nothing that was seen of the server is still to be dealt with."""
         if knowledge.place.doubt:
             return Revalidate("a reply of the server may be newer than what is known")
         lack = None if self.words is None else self.word_about(root).lacks(knowledge)
-        return standing if lack is None else Revalidate(lack)
+        return _USABLE if lack is None else Revalidate(lack)
 
     def is_split(self, knowledge: Knowledge) -> bool:
         """Whether several logs were found to answer for a server not long ago."""
@@ -347,32 +350,17 @@ class Shelf:
         return not self.must_ask_first(root) and not self.has_suspects(root)
 
     def usable(
-        self,
-        root: Root,
-        operation: str,
-        request: Fields,
-        *,
-        only_to_look: bool = False,
-        places_by: PlacesBy | None = None,
+        self, root: Root, operation: str, request: Fields, *, only_to_look: bool = False
     ) -> list[Entry]:
-        """The entries that hold for this request and may be used now, oldest first. What is not only looked at counts as used.
-
-        `places_by` is what was made of this very request by `wanted`: it has worked the places out already.
-        """
-        if self._brief is None:
-            return self._usable(root, operation, request, only_to_look, places_by)
-        with self._brief:
-            return self._usable(root, operation, request, only_to_look, places_by)
-
-    def _usable(
-        self, root: Root, operation: str, request: Fields, only_to_look: bool, places_by: PlacesBy | None
-    ) -> list[Entry]:
+        """The entries that hold for this request and may be used now, oldest first. What is not only looked at counts as used."""
+        if self._finder is not None:
+            return self._found(self._finder, root, operation, request, only_to_look)
         knowledge = self.knowledge(root)
         standing = self.standing_of(root, knowledge)
         if knowledge is None or not isinstance(standing, Usable):
             return []
-        held = self._held(root, operation, request, places_by)
-        found = [entry for entry in held if isinstance(self._standing_in(entry, knowledge, standing), Usable)]
+        held = self._held(root, operation, request)
+        found = [entry for entry in held if self._is_usable(entry, knowledge, standing)]
         if found and not only_to_look:
             ids = [entry.id for entry in found]
             if root in self._confirmed:
@@ -382,6 +370,50 @@ class Shelf:
             except StoreError as error:  # which takes nothing from what was found
                 self.telling.store_failed(error, "write")
         return found
+
+    def _found(
+        self, finder: Finder, root: Root, operation: str, request: Fields, only_to_look: bool
+    ) -> list[Entry]:
+        """The same, where the store finds by itself.
+
+        Two race here: whoever drops what a movement has made stale and withholds the rest meanwhile, and this. So first it is looked whether
+        anything is withheld, and then what is there.
+        """
+        if self.doubts.standing_of(root) is not _USABLE:
+            return []
+        telling = self.telling
+        try:
+            known, found = finder.find(root, operation, request)
+        except StoreError as error:
+            telling.store_failed(error, "read")
+            return []
+        if self._remote is not None:
+            self._heed_set_backs(self._remote, root)
+            if root in self.doubts:
+                return []
+        if telling.failing_at:
+            telling.store_works("read")
+        if not found:
+            return []
+        knowledge = known.knowledge
+        if knowledge.strategy != self._strategy_name:
+            knowledge = self.known_here(knowledge)
+        standing: Standing = _USABLE
+        if knowledge.place.doubt or self.words is not None:
+            standing = self._standing_by(root, knowledge)
+        is_split = knowledge.split_at is not None
+        entries = []
+        for one in found:
+            entry = one.entry
+            if standing_of(entry, knowledge, standing) is _USABLE and (
+                not is_split or self._is_usable(entry, knowledge, standing)
+            ):
+                entries.append(entry)
+                if not only_to_look:
+                    finder.note(one)
+        if entries and not only_to_look and root in self._confirmed:
+            self._confirmed[root].difference_update([entry.id for entry in entries])
+        return entries
 
     def suspects(self, root: Root, operation: str, request: Fields) -> list[Entry]:
         """The entries that hold for this request and must be revalidated, each for itself."""
@@ -399,21 +431,24 @@ class Shelf:
         server = self.standing_of(entry.root, knowledge)
         return server if knowledge is None else self._standing_in(entry, knowledge, server)
 
+    def _is_usable(self, entry: Entry, knowledge: Knowledge, server: Standing) -> bool:
+        return isinstance(self._standing_in(entry, knowledge, server), Usable)
+
     def _standing_in(self, entry: Entry, knowledge: Knowledge, server: Standing) -> Standing:
         standing = standing_of(entry, knowledge, server)
-        is_usable = isinstance(standing, Usable)
-        is_split = knowledge.split_at is not None and self.is_split(knowledge)
-        if is_usable and is_split and entry.id not in self._confirmed[entry.root]:
-            return Revalidate("several logs answer for the server, so that is done before each use")
-        return standing
+        if knowledge.split_at is None or not isinstance(standing, Usable) or not self.is_split(knowledge):
+            return standing
+        if entry.id in self._confirmed[entry.root]:
+            return standing
+        return Revalidate("several logs answer for the server, so that is done before each use")
 
     def has_suspects(self, root: Root) -> bool:
         """Whether there may be any, for any request."""
-        knowledge = self.knowledge(root)
-        if knowledge is None:
-            return False
         try:
-            return knowledge.generation > 0 or self.store.count(root, SUSPECT) > 0
+            known = self.known(root)
+            if known.revision == 0:  # nothing was ever written of it
+                return False
+            return self.known_here(known.knowledge).generation > 0 or self.store.count(root, SUSPECT) > 0
         except StoreError as error:
             self.telling.store_failed(error, "read")
             return False
@@ -450,17 +485,11 @@ class Shelf:
 
         return self.rewrite(root.removesuffix(path), noting) is not None
 
-    def _held(
-        self, root: Root, operation: str, request: Fields, places_by: PlacesBy | None = None
-    ) -> list[Entry]:
+    def _held(self, root: Root, operation: str, request: Fields) -> list[Entry]:
         """The entries that hold for this request, whether they may be used or not."""
         try:
             shapes = tuple(self.store.shapes(root, operation))
-            places = (
-                places_by(root, shapes)
-                if places_by is not None
-                else _places(operation, request, root, shapes)
-            )
+            places = places_of(operation, request)(root, shapes)
             found = self.store.at(root, places) if places else []
         except StoreError as error:
             self.telling.store_failed(error, "read")
@@ -472,10 +501,3 @@ class Shelf:
         return [
             entry for entry in found if mismatch(entry.condition.when, said, entry.condition.unless) is None
         ]
-
-
-def _places(operation: str, request: Fields, root: Root, shapes: tuple[Shape, ...]) -> list[str]:
-    """Where entries of these shapes are that hold for a request."""
-    if not shapes or not is_carried(operation, request):
-        return []
-    return [digest_of(root, operation, {path: read_at(request, path) for path in shape}) for shape in shapes]

@@ -64,6 +64,9 @@ class Write(NamedTuple):
     capacity: int | None = None
     """More entries of the root than this are too many: those that were not used for the longest time leave."""
 
+    counted: Sequence[str] = ()
+    """Tags that are counted next: a store on another machine can tell how many bear them with what it answers."""
+
 
 class Written(NamedTuple):
     """What a write did.

@@ -1,5 +1,6 @@
 """What a memory keeps and what it drops: the seams at which strategies differ, and the one that users have."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
@@ -79,6 +80,26 @@ def rule_tag(rule: str) -> str:
 def policy_tag(policy: str) -> str:
     """The tag of what a policy gave."""
     return f"policy {policy}"
+
+
+_CELL = re.compile(r"cell ([^:]*):(\d+):(.*)", re.DOTALL)
+
+
+def broader(tag: str) -> str | None:
+    """The next tag that is borne by all that bear this one; None where there is none.
+
+    A store may leave out what follows from another tag: a cell is one of its row, a row of its table, and whatever a table, a rule or
+    a policy may make stale is not suspect.
+    """
+    kind, _, rest = tag.partition(" ")
+    if kind == "cell" and (cell := _CELL.fullmatch(tag)) is not None:
+        table, length, key = cell.groups()
+        return row_tag(table, key[: int(length)])
+    if kind == "whole":
+        return f"row {rest}"
+    if kind in ("row", "there", "rows", "keys"):
+        return table_tag(rest.partition(":")[0])
+    return STANDING if kind in ("table", "rule", "policy") else None
 
 
 class Forgetting(NamedTuple):

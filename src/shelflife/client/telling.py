@@ -29,10 +29,20 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
     """What a memory has done since it was made."""
 
     hits: int
+    """How often something was found for a request."""
+
     misses: int
+    """How often nothing was."""
+
     stored: int
+    """Fixes that were learned."""
+
     restamped: int
+    """Entries that were found to be still good after a table of theirs had moved."""
+
     applied: int
+    """Fixes that were written into requests."""
+
     stale_prevented: int
     """Evictions because something the entry rests on had changed."""
 
@@ -61,12 +71,14 @@ class Telling(Locking):
     def __init__(self, on_event: Callable[[Event], None] | None, clock: Callable[[], float]) -> None:
         super().__init__()
         self._counts: Counter[str] = Counter()
+        self._hit_count = self._miss_count = 0
         self._evictions: Counter[Reason] = Counter()
         self._gone: defaultdict[Root, OrderedDict[str, dict[str, Any]]] = defaultdict(OrderedDict)
         self._refusals: set[str] = set()
         self._on_event = on_event
         self._clock = clock
-        self._failing = ""
+        self.failing_at = ""
+        """What the store could not do when it was last tried; empty while it works."""
         self._write_failed_at = -math.inf
 
     def tell(self, events: Iterable[Event]) -> list[Event]:
@@ -99,18 +111,18 @@ class Telling(Locking):
 
     def store_works(self, doing: str) -> None:
         """The store could be read, or written. One that cannot be written may still be read."""
-        if doing == "write" or self._failing == "read":
-            self._failing = ""
+        if doing == "write" or self.failing_at == "read":
+            self.failing_at = ""
         if doing == "write":
             self._write_failed_at = -math.inf
 
     def store_failed(self, error: StoreError, doing: str) -> None:
         """Say so, once until it works again."""
-        is_news = not self._failing
+        is_news = not self.failing_at
         if doing == "write" and not self._is_backing_off:
             self._write_failed_at = self._clock()
         if doing == "write" or is_news:
-            self._failing = doing
+            self.failing_at = doing
         if is_news:
             _log.warning("%s; the agent goes on without memory", error)
             self.tell([StoreFailed(str(error))])
@@ -142,6 +154,7 @@ class Telling(Locking):
         """The counts as they are now."""
         with self._lock:
             counts, evictions = Counter(self._counts), Counter(self._evictions)
+            counts["hits"], counts["misses"] = self._hit_count, self._miss_count
         names = ("hits", "misses", "stored", "restamped", "applied", "suspected", "confirmed", "needless")
         return Statistics(
             **{name: counts[name] for name in names},
@@ -152,15 +165,19 @@ class Telling(Locking):
     def count_recall(self, *, is_hit: bool) -> None:
         """A recall found something, or did not."""
         with self._lock:
-            self._counts["hits" if is_hit else "misses"] += 1
+            if is_hit:
+                self._hit_count += 1
+            else:
+                self._miss_count += 1
 
     def _count(self, event: Event) -> None:
         """Count an event, under the lock."""
         if isinstance(event, Evicted):
-            self._evictions[event.reason] += 1
-            if event.reason.is_invalidation:
-                gone = self._gone[event.entry.root]
-                gone[event.entry.slot] = event.entry.parameters
+            reason, entry = event.reason, event.entry
+            self._evictions[reason] += 1
+            if reason.is_invalidation:
+                gone = self._gone[entry.root]
+                gone[entry.slot] = entry.parameters
                 if len(gone) > _MOST_GONE:
                     gone.popitem(last=False)
             return

@@ -5,20 +5,21 @@ import logging
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import wraps
+from functools import partial, wraps
 from types import MappingProxyType
 from typing import Any, NamedTuple, ParamSpec, Self, TypeVar, cast
 
 from shelflife.client.asking import AnyAsk, Fields, Question, Reply, Steps, driven_async
+from shelflife.client.channels import TOOL
 from shelflife.client.entries import Entry, Root, root_at
 from shelflife.client.guard import Guard
-from shelflife.client.http_asking import ask_http, ask_http_async
 from shelflife.client.memory import Memory
 from shelflife.client.outcomes import Outcome, ReadOutcome, read_outcome
 from shelflife.client.sending import Call, Send, exchange, exchange_async, sending
+from shelflife.contract.names import shown
 from shelflife.contract.values import is_carried, same_json
 
-__all__ = ["Takes", "Tools", "Use", "contract_headers"]
+__all__ = ["Takes", "Tools", "Use", "contract_headers", "name_of"]
 
 _log = logging.getLogger("shelflife.memory")
 
@@ -28,7 +29,7 @@ _Result = TypeVar("_Result")
 Run = Callable[[dict[str, Any], Mapping[str, str]], Any]
 """Runs a tool with these arguments, and with these headers where its channel takes any. What it returns or raises is the outcome."""
 
-_ANY_GUARD = Guard()
+_MOST_TOLD = 256
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 _running: ContextVar[Mapping[str, str]] = ContextVar("the headers of the tool that is running")
@@ -37,6 +38,12 @@ _running: ContextVar[Mapping[str, str]] = ContextVar("the headers of the tool th
 def contract_headers() -> dict[str, str]:
     """Inside a tool that runs behind a memory: what to send with its HTTP request. With nothing to send, and elsewhere, it is empty."""
     return dict(_running.get({}))
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """What a function is called as a tool; one that sets arguments of another is called like that."""
+    whole = function.func if isinstance(function, partial) else function
+    return getattr(whole, "__name__", type(whole).__name__)
 
 
 class Takes(NamedTuple):
@@ -122,9 +129,9 @@ class Tools:
         *,
         only: Collection[str] | None = None,
         operations: Mapping[str, str] = MappingProxyType({}),
-        guard: Guard | None = _ANY_GUARD,
-        conditional: bool = False,
-        compact: bool = False,
+        guard: Guard | None = TOOL.guard,
+        conditional: bool = TOOL.conditional,
+        compact: bool = TOOL.compact,
         ask: AnyAsk | None = None,
         read: ReadOutcome = read_outcome,
     ) -> None:
@@ -157,8 +164,17 @@ class Tools:
         self._ask = memory.ask if ask is None else ask
         self._ask_async = self._ask
         if self._ask is None and self.root.startswith(("http://", "https://")):
+            # only here: HTTP, TLS and e-mail of the standard library take as long to import as all the rest
+            from shelflife.client.http_asking import ask_http, ask_http_async
+
             self._ask, self._ask_async = ask_http, ask_http_async
         self._read = read
+        self._untold: set[str] = set()
+        """The tools of which it was said that nothing is remembered."""
+
+    def names(self, name: str) -> bool:
+        """Whether a tool is among those that are of this server by name."""
+        return self._only is not None and name in self._only
 
     def operation_of(self, name: str) -> str | None:
         """Under which name the server knows a tool; None for one that is left alone."""
@@ -221,17 +237,22 @@ class Tools:
 
     def wrap(self, function: Callable[_Given, _Result], name: str | None = None) -> Callable[_Given, _Result]:
         """A function that does what this one does, behind the memory. It is called as before, and looks the same to whoever inspects it."""
-        signature = inspect.signature(function)
-        takes, called = Takes.from_signature(signature), name or function.__name__
+        whole = function
+        first: tuple[Any, ...] = ()
+        preset: dict[str, Any] = {}
+        if isinstance(function, partial):  # what it sets is in the request, too
+            whole, first, preset = function.func, function.args, function.keywords
+        signature = inspect.signature(whole)
+        takes, called = Takes.from_signature(signature), name or name_of(function)
 
         def bound(args: Any, kwargs: Any) -> inspect.BoundArguments | None:
             try:
-                return signature.bind(*args, **kwargs)
+                return signature.bind(*first, *args, **preset | kwargs)
             except TypeError:
                 return None  # it is called all the same, and says itself what is wrong
 
         def again(given: inspect.BoundArguments) -> Run:
-            return lambda arguments, _: _called_with(function, given, arguments)
+            return lambda arguments, _: _called_with(whole, given, arguments)
 
         if inspect.iscoroutinefunction(function):
 
@@ -259,7 +280,20 @@ class Tools:
         if guard is not None and takes.names is not None:
             guard = _GuardOfTool(guard=guard, takes=takes.names)
         request = takes.filled(arguments)
+        if not is_carried(operation, request):
+            self._tell_of_what_is_not_carried(name, request)
         return Call(self.root, operation, request, guard, self._is_conditional, self._is_compact)
+
+    def _tell_of_what_is_not_carried(self, tool: str, request: Fields) -> None:
+        """Say once of each tool why nothing is remembered for its calls."""
+        if tool not in self._untold and len(self._untold) < _MOST_TOLD:
+            self._untold.add(tool)
+            which = next((name for name, value in request.items() if not is_carried("", {name: value})), "")
+            _log.warning(
+                "nothing is remembered for calls of the tool %s: JSON cannot carry its argument %s",
+                shown(tool),
+                shown(which),
+            )
 
     async def _until_sent(
         self, steps: Generator[Send | Question, Reply | None, object], reply: Reply | None

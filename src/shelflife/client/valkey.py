@@ -13,8 +13,9 @@ import msgspec
 
 from shelflife.client.entries import Entry, Root, Shape
 from shelflife.client.near import Message, News
-from shelflife.client.remote import LONGEST_CONNECTING_S, LONGEST_VERB_S, Look, RemoteStore, Told
-from shelflife.client.stores import StoreError, Write, Written
+from shelflife.client.remote import LONGEST_CONNECTING_S, LONGEST_VERB_S, RemoteStore
+from shelflife.client.seen import Look, Told
+from shelflife.client.stores import Filed, StoreError, Write, Written
 from shelflife.client.valkey_scripts import FINDING, LOOKING, NOTING, WRITING, Script
 from shelflife.extras import needing
 
@@ -25,43 +26,47 @@ with needing("redis"):
 
 __all__ = ["ValkeyStore"]
 
-_FORMAT = 2
+_FORMAT = 3
+_MOST_LEFT = 128
+"""So many entries at most that have gone are not put in order yet."""
+
 _SAFE_POLICIES = ("noeviction", "volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl")
 """With any other Valkey drops keys by itself when it is full, and what leads to an entry could go before the entry does."""
 
 
-class _Filed(NamedTuple):
-    """An entry as it is filed, as a list."""
+class _Kept(NamedTuple):
+    """What is told of an entry, as a list."""
 
+    # The scripts look for the first five by where they are: each is always as long as here.
+    learned_at: float
     id: str
-    learned_at: str
-    json: str
-    """As a text: the scripts' reader does not know bytes."""
-
     place: str
     slot: str
-    operation: str
-    shape: str
-    tags: list[str]
+    kind: str
+    """The operation and the shape, in short."""
+
+    told: Entry | str
+    """As JSON where MessagePack cannot carry it, which has no number of more than 64 bits."""
 
     @property
     def entry(self) -> Entry:
-        entry = _decode_entry(self.json)
-        if entry.learned_at != (learned_at := float(self.learned_at)):
-            entry = msgspec.structs.replace(entry, learned_at=learned_at)
-        # they are asked for next, and cost a digest each
-        vars(entry)["id"], vars(entry)["place"] = self.id, self.place
+        entry = _decode_entry(self.told) if isinstance(self.told, str) else self.told
+        if entry.learned_at != self.learned_at:
+            entry = msgspec.structs.replace(entry, learned_at=self.learned_at)
+        known = vars(entry)  # what is asked for next, and costs a digest each
+        known["id"], known["place"], known["slot"] = self.id, self.place, self.slot
         return entry
 
 
-_Looked = tuple[str, str | Literal[False], list[str] | Literal[False], list[int], list[list[_Filed]]]
-_Written = tuple[list[int], list[str], list[int], list[_Filed], list[_Filed], list[_Filed | None]]
+_Looked = tuple[str, str | Literal[False], list[str] | Literal[False], list[int], list[list[_Kept]]]
+_Written = tuple[list[int], list[int], list[_Kept], list[_Kept], list[_Kept | None]]
 
 _encode = msgspec.json.Encoder().encode
 _decode_looked = msgspec.msgpack.Decoder(_Looked).decode
 _decode_written = msgspec.msgpack.Decoder(_Written).decode
-_decode_filed = msgspec.msgpack.Decoder(_Filed).decode
-_decode_all_filed = msgspec.msgpack.Decoder(list[_Filed]).decode
+_decode_one = msgspec.msgpack.Decoder(_Kept).decode
+_decode_all = msgspec.msgpack.Decoder(list[_Kept]).decode
+_pack = msgspec.msgpack.Encoder().encode
 _decode_entry = msgspec.json.Decoder(Entry).decode
 _decode_shape = msgspec.json.Decoder(Shape).decode
 
@@ -173,9 +178,10 @@ class ValkeyStore(RemoteStore):
 
     def _look(self, look: Look) -> Told:
         places = (*look.missing, *look.held)
-        lacks, counts = "1" if look.lacks_shapes else "0", (str(len(places)), str(len(look.missing)))
-        asked = (str(look.revision), look.operation or "", lacks, *counts, *places, *map(_tag, look.tags))
-        told = self._run(LOOKING, look.root, *asked)
+        shapes_asked = "" if look.operation is None else "lacking" if look.lacks_shapes else "held"
+        counts = str(len(places)), str(len(look.missing))
+        asked = str(look.revision), look.operation or "", shapes_asked, *counts, *places
+        told = self._run(LOOKING, look.root, *asked, *map(_tag, look.tags))
         revision, knowledge, shapes, counted, found = _decode_looked(told)
         return Told(
             int(revision),
@@ -198,52 +204,40 @@ class ValkeyStore(RemoteStore):
             # Before anything is there: what is in no list could not be found.
             self._client.sadd(self._roots, root)
         drop, drop_ids = tuple(write.drop), tuple(write.drop_ids)
-        put = [
-            _Filed(
-                one.entry.id,
-                repr(one.entry.learned_at),
-                _encode(one.entry).decode(),
-                one.entry.place,
-                one.slot,
-                one.entry.operation,
-                _encode(one.entry.condition.shape).decode(),
-                sorted({*map(_tag, one.tags)}),
-            )
-            for one in write.put
-        ]
-        message = {
-            "root": root,
-            "drop": [*map(_tag, drop)],
-            "drop_ids": drop_ids,
-            "used": used,
-            "put": put,
-            "counted": [*map(_tag, counted)],
-            "capacity": -1 if write.capacity is None else write.capacity,
-        }
-        packed = msgspec.msgpack.encode(message)
-        values = str(revision), str(new_revision), _encode(write.knowledge), self._news, packed
-        told = self._run(WRITING, root, *values)
+        capacity = "" if write.capacity is None else str(write.capacity)
+        settings = root, capacity, str(_MOST_LEFT)
+        lists = [*map(_tag, drop)], drop_ids, used, [*map(_tag, counted)]
+        told = self._run(
+            WRITING,
+            root,
+            *(str(revision), str(new_revision), _encode(write.knowledge), self._news, *settings),
+            *(str(len(one)) for one in lists),
+            *(value for one in lists for value in one),
+            *(packed for one in write.put for packed in _packed_entry(one)),
+        )
         if told is None:
             return None
-        numbers, ages, counts, dropped, trimmed, old = _decode_written(told)
+        numbers, counts, dropped, trimmed, old = _decode_written(told)
         why = ("", *drop, *drop_ids)
-        left = [(filed.entry, why[number]) for filed, number in zip(dropped, numbers, strict=True)]
-        written = Written(left, [filed.entry for filed in trimmed], [])
-        for filed, age, before in zip(write.put, ages, old, strict=True):
-            entry = msgspec.structs.replace(filed.entry, learned_at=float(age))
+        left = [(told.entry, why[number]) for told, number in zip(dropped, numbers, strict=True)]
+        written = Written(left, [told.entry for told in trimmed], [])
+        for filed, before in zip(write.put, old, strict=True):
+            entry = filed.entry
+            if before is not None:
+                entry = msgspec.structs.replace(entry, learned_at=before.learned_at)
             if before is None or entry.renews(before.entry):
                 written.stored.append(entry)
         return written, counts
 
     def _tagged(self, root: Root, tags: Sequence[str]) -> list[Entry]:
-        found = _decode_all_filed(self._run(FINDING, root, *map(_tag, tags)))
-        return [filed.entry for filed in found]
+        found = _decode_all(self._run(FINDING, root, *map(_tag, tags)))
+        return [told.entry for told in found]
 
     def _entries(self) -> Iterator[Entry]:
         self._check()
         for root in sorted(self._client.smembers(self._roots)):
             found = self._client.hscan_iter(f"{self._prefix(root.decode())}entries", count=1000)
-            yield from (_decode_filed(filed).entry for _, filed in found)
+            yield from (_decode_one(filed).entry for _, filed in found)
 
     def _note(self, root: Root, used: Sequence[str]) -> None:
         self._run(NOTING, root, *used)
@@ -320,6 +314,19 @@ def _client_of(url: str, *, retry_count: int) -> Any:
 
 def _news_in(message: Any) -> News:
     return News.from_message(msgspec.msgpack.decode(message["data"], type=Message))
+
+
+def _packed_entry(filed: Filed) -> tuple[bytes, bytes]:
+    """What is told of an entry, and how it is filed."""
+    entry = filed.entry
+    shape, tags = _encode(entry.condition.shape).decode(), sorted({*map(_tag, filed.tags)})
+    kind = _tag(f"{entry.operation}\n{shape}")
+    kept = _Kept(float(entry.learned_at), entry.id, entry.place, entry.slot, kind, entry)
+    try:
+        told = _pack(kept)
+    except OverflowError:
+        told = _pack(kept._replace(told=_encode(entry).decode()))
+    return told, _pack((entry.id, entry.place, filed.slot, entry.operation, shape, tags))
 
 
 def _packed(*parts: str | bytes) -> bytes:

@@ -197,7 +197,8 @@ class Writing:
         if suspects:
             drop = {tag: reason for tag, reason in drop.items() if not reason.is_invalidation}
         put = [*map(_as_suspect, suspects), *put]
-        write = Write(disposal.knowledge, drop, drop_ids, [self._filed(one) for one in put], self._capacity)
+        filed, counted = [self._filed(one) for one in put], [table_tag(table) for table in disposal.kept]
+        write = Write(disposal.knowledge, drop, drop_ids, filed, self._capacity, counted)
         if not isinstance(self._store, RemoteStore):  # which has a circuit of its own
             self._telling.check_back_off()
         written = self._store.write(root, known.revision, write)

@@ -153,6 +153,7 @@ class ErrorMessage(msgspec.Struct, frozen=True, kw_only=True):
     """One sentence that says what is wrong."""
 
 
+_Name = Annotated[str, msgspec.Meta(max_length=100)]
 _WaitS = Annotated[float, msgspec.Meta(ge=0, le=30)]
 """For how many seconds at most a reload is answered later, so that all workers have it."""
 
@@ -186,6 +187,9 @@ class ReloadTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     wait_s: _WaitS | UnsetType = UNSET
     """Answer when all workers have it, or after so many seconds."""
 
+    by: _Name = ""
+    """Who reloads, for the log."""
+
     def __post_init__(self) -> None:
         if (self.rows is UNSET) == (self.set is UNSET is self.remove):
             raise BadMessage(
@@ -203,16 +207,31 @@ class RefreshTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     wait_s: _WaitS | UnsetType = UNSET
     """Answer when all workers have it, or after so many seconds."""
 
+    by: _Name = ""
+    """Who reloads, for the log."""
+
 
 class ReloadReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a reload did."""
 
     table: str
+    """The table that was reloaded."""
+
     old_version: str
+    """Its version before."""
+
     new_version: str
+    """Its version now; the same when nothing has changed."""
+
     added: tuple[str, ...]
+    """The keys of rows that were not there before."""
+
     removed: tuple[str, ...]
+    """The keys of rows that are no longer there."""
+
     changed: tuple[str, ...]
+    """The keys of rows that are others now."""
+
     affected_downstream: tuple[str, ...] | UnsetType = UNSET
     """The nodes that lie downstream of the changed and removed rows in the graph as it was before.
     From Level 5 on."""
@@ -235,6 +254,9 @@ class ReloadRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     wait_s: _WaitS | UnsetType = UNSET
     """Answer when all workers have it, or after so many seconds."""
+
+    by: _Name = ""
+    """Who reloads, for the log."""
 
     def __post_init__(self) -> None:
         if (self.rules is UNSET) == (self.add is UNSET is self.remove):
@@ -312,7 +334,10 @@ class ContractState(msgspec.Struct, frozen=True, kw_only=True):
     """The answer of `GET /contract/state`."""
 
     table_versions: dict[str, str]
+    """The version of every table."""
+
     rules_version: str | UnsetType = UNSET
+    """The fingerprint of the rules. From Level 6 on."""
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
@@ -354,8 +379,14 @@ class RulesChanges(msgspec.Struct, frozen=True, kw_only=True):
     """What happened to the rules since a fingerprint, if that is known."""
 
     since: str
+    """The fingerprint that was asked about."""
+
     version: str
+    """The fingerprint now."""
+
     known: bool
+    """Whether it is known what has changed since; if not, a client takes every rule for changed."""
+
     added: tuple[Rule, ...] | UnsetType = UNSET
     removed: tuple[Rule, ...] | UnsetType = UNSET
     counts: Counts | UnsetType = UNSET

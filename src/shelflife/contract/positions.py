@@ -179,3 +179,6 @@ class Account(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     nonce: str = ""
     """That of the request, if it had one."""
+
+    state: str = ""
+    """What replies that name no position call the state at `to`. Only in an answer, to whoever asks for it."""

@@ -4,8 +4,11 @@
 `Contract-State` are one String each.
 """
 
+import hashlib
 import re
 from collections.abc import Mapping
+
+import msgspec
 
 from shelflife.contract.errors import BadMessage
 
@@ -14,6 +17,7 @@ __all__ = [
     "STATE_HEADER",
     "TABLES_HEADER",
     "quoted",
+    "state_name",
     "table_versions_from_header",
     "table_versions_header",
     "unquoted",
@@ -23,9 +27,18 @@ TABLES_HEADER = "Contract-Tables"
 RULES_HEADER = "Contract-Rules"
 STATE_HEADER = "Contract-State"
 
+_NAME_LENGTH = 16
+_encode = msgspec.json.Encoder(order="sorted").encode
+
 _STRING = r'"(?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\])*"'
 _MEMBER = re.compile(rf"({_STRING});v=({_STRING})")
 _LIST = re.compile(rf"(?:\s*+{_STRING};v={_STRING}\s*+(?:,|\Z))*+")
+
+
+def state_name(table_versions: Mapping[str, str], rules_version: str | None) -> str:
+    """What `Contract-State` calls the state that these versions make up."""
+    members = {"table_versions": table_versions} | ({"rules_version": rules_version} if rules_version else {})
+    return hashlib.sha256(_encode(members)).hexdigest()[:_NAME_LENGTH]
 
 
 def quoted(text: str) -> str:

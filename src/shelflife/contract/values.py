@@ -128,13 +128,16 @@ def members_once(members: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def is_carried(operation: str, fields: Mapping[str, Any]) -> bool:
     """Whether JSON can carry a request as it is. To a memory any other is one that it has never seen."""
-    for name, value in fields.items():
+    try:
+        is_plain = "".join((operation, *fields)).isascii()
+    except TypeError:  # of a name that is no text
+        is_plain = False
+    for value in fields.values() if is_plain else ():
         kind = type(value)
-        is_plain = value.isascii() if kind is str else kind in _SMALL or (kind is int and abs(value) < _FEW)
-        if not is_plain or type(name) is not str or not name.isascii():
+        if not (value.isascii() if kind is str else kind in _SMALL or (kind is int and -_FEW < value < _FEW)):
             break
     else:
-        if operation.isascii():
+        if is_plain:
             return True  # as most are
     return fault_in({operation: dict(fields)}, DEEPEST_VALUE + 1, is_strict=True) is None
 

@@ -5,7 +5,7 @@ session = aiohttp.ClientSession(middlewares=[memory_middleware(Memory())])
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -35,7 +35,7 @@ _PART = 65_536
 def memory_middleware(
     memory: Memory, **options: Any
 ) -> Callable[[ClientRequest, Handler], Awaitable[ClientResponse]]:
-    """A middleware that watches the responses of a session, and amends requests when it is given a guard.
+    """A middleware that watches the responses of a session, and amends requests as far as the guard allows.
 
     The options are those of the transports for httpx2. A response has what was done to its request in `shelflife`.
     """
@@ -147,17 +147,15 @@ class _Body(messages.AsyncByteStream):
 
 def _watch(response: Any, watched: Watched, *, is_remote: bool) -> None:
     """What the caller reads of a response is shown to the memory once there is no more."""
-    response.content = _Content(response.content, watched)
     leaving: set[asyncio.Task[None]] = set()
+    response.content = _Content(response.content, watched, leaving)
     plain_wait = response.wait_for_close
 
     def left(plain: Callable[[], Any]) -> Callable[[], Any]:
         def leave() -> Any:
             ended = plain()
             if watched.is_open and is_remote:
-                task = asyncio.ensure_future(watched.leave())
-                leaving.add(task)  # nobody else keeps it until it is done
-                task.add_done_callback(leaving.discard)
+                _in_the_background(watched.leave(), leaving)
             elif watched.is_open:
                 at_once(watched.leave())  # whatever is sent next must not rest on what is in doubt now
             return ended
@@ -175,8 +173,8 @@ def _watch(response: Any, watched: Watched, *, is_remote: bool) -> None:
 class _Content:
     """What a response reads its body from."""
 
-    def __init__(self, content: StreamReader, watched: Watched) -> None:
-        self._content, self._watched = content, watched
+    def __init__(self, content: StreamReader, watched: Watched, ending: set[asyncio.Task[None]]) -> None:
+        self._content, self._watched, self._ending = content, watched, ending
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._content, name)
@@ -205,8 +203,22 @@ class _Content:
         chunk, is_end = await self._content.readchunk()
         return await self._kept(chunk), is_end
 
+    def read_nowait(self, n: int = -1) -> bytes:
+        chunk = self._content.read_nowait(n)
+        self._watched.keep(chunk)
+        if self._content.at_eof() and self._watched.is_open and not self._ending:
+            _in_the_background(self._watched.end(), self._ending)
+        return chunk
+
     async def _kept(self, chunk: bytes) -> bytes:
         self._watched.keep(chunk)
         if self._content.at_eof():
             await self._watched.end()
         return chunk
+
+
+def _in_the_background(doing: Coroutine[Any, Any, None], kept: set[asyncio.Task[None]]) -> None:
+    """Have something done that whoever calls does not wait for."""
+    task = asyncio.ensure_future(doing)
+    kept.add(task)  # nobody else keeps it until it is done
+    task.add_done_callback(kept.discard)

@@ -6,12 +6,13 @@ A middleware knows little of the app, and stands before its login. If there is a
 from collections.abc import Collection
 
 from shelflife.integrations.under_contract import App, Scope, UnderContract, path_below_root, serve_call
-from shelflife.server.endpoints import AdminEndpoints, ContractEndpoints, Endpoints
+from shelflife.server.admin import AdminEndpoints
+from shelflife.server.endpoints import ContractEndpoints, Endpoints
 from shelflife.server.feed import Receive, Send
 from shelflife.server.operations import Operations
 from shelflife.server.provider import Provider
 
-__all__ = ["ContractMiddleware", "contract_app"]
+__all__ = ["ContractMiddleware", "admin_app", "contract_app"]
 
 
 class EndpointsFirst:
@@ -40,6 +41,27 @@ class ContractMiddleware(EndpointsFirst):
         find = provider.apps.attach_unseen(operations)
         contract = UnderContract(app, provider, lambda scope, path: find(scope["method"], path))
         super().__init__(contract, AdminEndpoints(provider))
+
+
+def admin_app(provider: Provider) -> App:
+    """The operator's page and endpoints alone, as an ASGI app: to be mounted elsewhere, or served by itself on a port of its own.
+
+    A process that serves nothing else sees what others do when it has the same log.
+    """
+    return ContractMiddleware(_nothing, provider)
+
+
+async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
+    """An app that has nothing but a life."""
+    if scope["type"] == "http":
+        await send({"type": "http.response.start", "status": 404, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+    elif scope["type"] == "lifespan":
+        while (await receive())["type"] != "lifespan.shutdown":
+            await send({"type": "lifespan.startup.complete"})
+        await send({"type": "lifespan.shutdown.complete"})
+    else:
+        await send({"type": "websocket.close"})
 
 
 def contract_app(provider: Provider, *, fixes: Collection[str] = ()) -> App:

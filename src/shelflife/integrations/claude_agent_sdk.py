@@ -25,14 +25,18 @@ _MOST_BEGUN = 1024
 def memory_hooks(tools: Tools, server: str) -> dict[HookEvent, list[HookMatcher]]:
     """Hooks by which the tools of an MCP server are used with what is remembered, and their outcomes are learned from.
 
-    `server` is what the options call it. The tools have the names that they have there.
+    `server` is what the options call it. The tools have the names that they have there. One with two underscores in its name may be a tool
+    of another server, whose name goes on where this one ends. So it is left alone unless it is among `Tools(only=…)`.
     """
     prefix = f"mcp__{server}__"
     begun: dict[str, Use] = {}
 
     async def before(data: HookInput, use_id: str | None, _: HookContext) -> HookJSONOutput:
         given: Any = data
-        use = await tools.begin(given["tool_name"].removeprefix(prefix), given["tool_input"])
+        name = given["tool_name"].removeprefix(prefix)
+        if "__" in name and not tools.names(name):
+            return {}
+        use = await tools.begin(name, given["tool_input"])
         begun[given["tool_use_id"]] = use
         if len(begun) > _MOST_BEGUN:
             begun.pop(next(iter(begun)))

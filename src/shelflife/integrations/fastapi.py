@@ -126,9 +126,11 @@ def _note_runs(dependant: Dependant, provider: Provider) -> None:
     if provider in noted_for:
         return
 
+    pinned = provider.pinned.get
+
     @wraps(call)  # FastAPI looks through it, for what kind of function it is
     def noted(*arguments: Any, **named: Any) -> Any:
-        if (pin := provider.pin) is not None:
+        if (pin := pinned()) is not None:
             pin.has_run = True
         return call(*arguments, **named)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from shelflife.server import Level, Provider
-from shelflife.server.endpoints import AdminEndpoints
+from shelflife.server.admin import AdminEndpoints
 
 __all__ = ["endpoints_described", "show_contract"]
 
@@ -37,7 +37,8 @@ def show_contract(document: dict[str, Any], provider: Provider) -> None:
     schemas |= json.loads((_FOLDER / "openapi_schemas.json").read_bytes())
     for kind, named in described["components"].items():
         components[kind] = components.get(kind, {}) | named
-    paths |= {path: described["paths"][path] for path in AdminEndpoints(provider).by_path}
+    admin = AdminEndpoints(provider).by_path  # without those of the operator's page, which are for that alone
+    paths |= {path: described["paths"][path] for path in admin if path in described["paths"]}
 
 
 def _show_answers(operation: dict[str, Any], schemas: dict[str, Any]) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 from shelflife.extras import needing
 from shelflife.integrations.wsgi import EndpointsFirst, UnderContract, answer_call
 from shelflife.server import Provider, UsageError
-from shelflife.server.endpoints import AdminEndpoints, ContractEndpoints
+from shelflife.server.admin import AdminEndpoints
+from shelflife.server.endpoints import ContractEndpoints
 from shelflife.server.feedback import Answer
 from shelflife.server.operations import Operation, Operations
 from shelflife.server.pinning import answer_to

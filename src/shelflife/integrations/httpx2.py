@@ -13,12 +13,12 @@ __all__ = ["AsyncMemoryTransport", "MemoryTransport"]
 
 
 class MemoryTransport(BlockingWatching[httpx2.Request, httpx2.Response], httpx2.BaseTransport):
-    """Watches the responses of another transport, and amends requests when it is given a guard."""
+    """Watches the responses of another transport, and amends requests as far as the guard allows."""
 
     _default_transport = httpx2.HTTPTransport
 
 
 class AsyncMemoryTransport(AsyncWatching[httpx2.Request, httpx2.Response], httpx2.AsyncBaseTransport):
-    """The same for async clients."""
+    """A `MemoryTransport` for async clients."""
 
     _default_transport = httpx2.AsyncHTTPTransport

@@ -19,7 +19,8 @@ from shelflife.integrations.under_contract import (
     serve_call,
 )
 from shelflife.server import MalformedRequest, PolicyFailed, Provider
-from shelflife.server.endpoints import AdminEndpoints, ContractEndpoints
+from shelflife.server.admin import AdminEndpoints
+from shelflife.server.endpoints import ContractEndpoints
 from shelflife.server.feedback import Answer
 from shelflife.server.models import DICTIONARY, Reader
 from shelflife.server.operations import Operation, Operations

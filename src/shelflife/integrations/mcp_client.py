@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar, cast
 import msgspec
 
 from shelflife.client.asking import Question, Reply
+from shelflife.client.channels import MCP
 from shelflife.client.entries import Root
 from shelflife.client.guard import Guard
 from shelflife.client.memory import Memory
@@ -34,7 +35,6 @@ __all__ = ["following", "memory_client"]
 
 _log = logging.getLogger("shelflife.memory")
 
-_ANY_GUARD = Guard()
 _LARGEST_ANSWER = 8 * 1024 * 1024
 _LONGEST_ANSWER_S = 5.0
 _FIRST_PAUSE_S = 0.1
@@ -48,8 +48,8 @@ def memory_client(
     memory: Memory,
     *,
     root: Root,
-    guard: Guard | None = _ANY_GUARD,
-    conditional: bool = True,
+    guard: Guard | None = MCP.guard,
+    conditional: bool = MCP.conditional,
 ) -> Client:
     """The client, with a memory behind its calls of tools. It is used like the client itself, also in `async with`.
 
@@ -91,7 +91,7 @@ class _MemoryClient:
             root,
             guard=guard,
             conditional=conditional,
-            compact=True,
+            compact=MCP.compact,
             ask=self._ask,
             read=self._read,
         )

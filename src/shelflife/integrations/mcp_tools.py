@@ -8,7 +8,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -162,6 +162,7 @@ class ToolsUnderContract:
         except BadMessage as error:
             return Answered(None, str(error))
         pin = await incoming.pinned(lambda: operation)
+        pin.headers = partial(_headers_of, called)
         pin.body += msgspec.json.encode(called.arguments)
         tokens = provider.pinned.set(pin), self._is_calling.set(True)
         try:

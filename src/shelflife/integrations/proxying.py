@@ -33,7 +33,8 @@ from shelflife.integrations.upstreams import (
     why_refused,
 )
 from shelflife.server import MalformedRequest, PolicyFailed, Provider, Rejected, UsageError, Violation
-from shelflife.server.endpoints import AdminEndpoints, ContractEndpoints
+from shelflife.server.admin import AdminEndpoints
+from shelflife.server.endpoints import ContractEndpoints
 from shelflife.server.feed import Receive, Send
 from shelflife.server.feedback import error_answer, feedback_members, stamped
 from shelflife.server.operations import Operation
@@ -253,15 +254,16 @@ class _Proxy:
         try:
             self._provider.check(call.fields, operation.name)
         except (Rejected, MalformedRequest, PolicyFailed) as failure:
-            pin.failures.remove(failure)
+            pin.failures = tuple(one for one in pin.failures if one is not failure)
 
     def _violated(
         self, response: httpx2.Response, call: _Call, operation: Operation, pin: Pin
     ) -> list[Violation]:
         """What the policies say of a request that the API has refused, where its answer can be added to."""
         status, headers = response.status_code, list(response.headers.raw)
-        is_changeable = Stamping(pin, call.scope["method"], status).is_changeable(headers)
-        if status in UNSTAMPED or not is_changeable or not self._provider.level:
+        stamping = Stamping(pin, call.scope["method"])
+        stamping.status = status
+        if status in UNSTAMPED or not stamping.is_changeable(headers) or not self._provider.level:
             return []
         violations: list[Violation] = []
         try:

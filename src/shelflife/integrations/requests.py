@@ -24,7 +24,7 @@ _PART = 65_536
 
 
 class MemoryAdapter(BaseAdapter):  # type: ignore[misc] # it has no types where it is not installed
-    """Watches the responses of another adapter, and amends requests when it is given a guard.
+    """Watches the responses of another adapter, and amends requests as far as the guard allows.
 
     The options are those of the transports for httpx2. A response has what was done to its request in `shelflife`, and the request as it
     went out in `shelflife_sent`; its `request` stays as the session wrote it.
@@ -125,12 +125,17 @@ class _Body(messages.SyncByteStream):
         return iter(self._raw.stream(_PART, decode_content=True))
 
     def close(self) -> None:
-        self._raw.close()
+        if getattr(
+            self._raw, "auto_close", True
+        ):  # else the caller closes it, and may look at its end once more
+            self._raw.close()
         self._raw.release_conn()
 
 
 class _Raw:
     """What a response reads its body from. What the caller reads of it is shown to the memory once there is no more."""
+
+    __slots__ = ("__weakref__", "_is_plain", "_raw", "_watched")
 
     def __init__(self, raw: Any, watched: Watched) -> None:
         self._raw, self._watched = raw, watched
@@ -139,8 +144,20 @@ class _Raw:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._raw, name)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        # such as `decode_content` and `auto_close`, by which callers say how they want to read
+        if name in _Raw.__slots__:
+            super().__setattr__(name, value)
+        else:
+            setattr(self._raw, name, value)
+
     def stream(self, amt: int = _PART, decode_content: bool | None = None) -> Iterator[bytes]:
-        chunks = self._raw.stream(amt, decode_content=decode_content)
+        return self._streamed(self._raw.stream(amt, decode_content=decode_content), decode_content)
+
+    def read_chunked(self, amt: int | None = None, decode_content: bool | None = None) -> Iterator[bytes]:
+        return self._streamed(self._raw.read_chunked(amt, decode_content=decode_content), decode_content)
+
+    def _streamed(self, chunks: Iterator[bytes], decode_content: bool | None) -> Iterator[bytes]:
         while (chunk := self._next(partial(next, chunks, None))) is not None:
             self._keep(chunk, decode_content)
             yield chunk
@@ -149,9 +166,44 @@ class _Raw:
     __iter__ = HTTPResponse.__iter__
 
     def read(self, amt: int | None = None, decode_content: bool | None = None, **options: Any) -> bytes:
-        chunk: bytes = self._next(partial(self._raw.read, amt, decode_content=decode_content, **options))
+        read = partial(self._raw.read, amt, decode_content=decode_content, **options)
+        return self._read(read, decode_content, is_all=amt is None, is_some=amt != 0)
+
+    def read1(self, amt: int | None = None, decode_content: bool | None = None) -> bytes:
+        return self._read(
+            partial(self._raw.read1, amt, decode_content=decode_content), decode_content, is_some=amt != 0
+        )
+
+    def readline(self, size: int | None = -1) -> bytes:
+        return self._read(partial(self._raw.readline, size), None, is_some=size != 0)
+
+    def readlines(self, hint: int | None = -1) -> list[bytes]:
+        lines, length = [], 0
+        while line := self.readline():
+            lines.append(line)
+            length += len(line)
+            if 0 < (hint or 0) <= length:
+                break
+        return lines
+
+    def readinto(self, buffer: Any) -> int:
+        part = memoryview(buffer).cast("B")
+        chunk = self.read(len(part))
+        part[: len(chunk)] = chunk
+        return len(chunk)
+
+    def _read(
+        self,
+        read: Callable[[], Any],
+        decode_content: bool | None,
+        *,
+        is_all: bool = False,
+        is_some: bool = True,
+    ) -> bytes:
+        """The next part. Where nothing is left of what was asked for, that is the end."""
+        chunk: bytes = self._next(read)
         self._keep(chunk, decode_content)
-        if amt is None or (amt and not chunk):
+        if is_all or (is_some and not chunk):
             at_once(self._watched.end())
         return chunk
 
@@ -173,7 +225,7 @@ class _Raw:
             raise
 
     def _keep(self, chunk: bytes, decode_content: bool | None) -> None:
-        if self._is_plain or decode_content:
+        if self._is_plain or (self._raw.decode_content if decode_content is None else decode_content):
             self._watched.keep(chunk)
         else:
             self._watched.give_up()

@@ -4,20 +4,19 @@ Headers are pairs of bytes, as in ASGI. This runs on every response, so it makes
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from shelflife.contract.preconditions import PRECONDITION_HEADER
 from shelflife.server.feedback import Answer, stamped
 from shelflife.server.pins import Pin
 from shelflife.server.provider import Provider
+from shelflife.server.stamps import encoded
 
 __all__ = [
     "CALL_CHECK",
     "PROVIDER_KEY",
     "Headers",
     "Stamping",
-    "encoded",
     "headers_of_answer",
     "warn_of_what_went_unheard",
 ]
@@ -39,34 +38,38 @@ _BODILESS = frozenset({204, 205, 206, 304})
 _VERDICT = PRECONDITION_HEADER.lower().encode()
 
 
-@dataclass(slots=True)
 class Stamping:
     """One response, from its start to the first part of its body."""
 
-    pin: Pin
-    method: str
-    status: int = 0
-    length_at: int = -1
-    """Where among the headers the length of the body is."""
+    __slots__ = ("length_at", "method", "pin", "status")
+
+    def __init__(self, pin: Pin, method: str) -> None:
+        self.pin = pin
+        self.method = method
+        self.status = 0
+        self.length_at = -1
+        """Where among the headers the length of the body is."""
 
     def begun(self, headers: Sequence[tuple[bytes, bytes]]) -> tuple[Sequence[tuple[bytes, bytes]], bool]:
         """The headers as they go out, and whether they wait for the body: it may take the stamp. The status is known by then."""
-        pin, stamp = self.pin, self.pin.stamp
+        pin = self.pin
+        stamp = pin.stamp
         is_stamped = bool(stamp.members) and pin.may_be_stamped(self.status)
         if not is_stamped and pin.verdict is None:
             return headers, False
-        told = list(headers)  # an app may send the same list again and again
+        told = [*headers]  # an app may send the same list again and again
         if pin.verdict is not None:
             told.append((_VERDICT, pin.verdict.encode()))
         if not is_stamped:
             return told, False
-        told += encoded(stamp.beside)
+        if stamp.beside:
+            told += stamp.raw_beside
         if self.is_changeable(told):
             if self.method != "HEAD":
                 return told, True
             if self.length_at >= 0:
                 del told[self.length_at]
-        told += encoded(stamp.headers)
+        told += stamp.raw_headers
         return told, False
 
     def first_part(self, headers: Headers, body: bytes, *, is_all: bool) -> bytes:
@@ -78,7 +81,7 @@ class Stamping:
         is_whole = is_all or (at >= 0 and headers[at][1] == b"%d" % len(body))
         whole = stamped(body, stamp.members) if is_whole else b""
         if not whole:
-            headers += encoded(stamp.headers)
+            headers += stamp.raw_headers
             return body
         if at >= 0:
             headers[at] = (headers[at][0], b"%d" % len(whole))
@@ -86,21 +89,17 @@ class Stamping:
 
     def is_changeable(self, headers: Headers) -> bool:
         """Whether the body may be one that takes the stamp, judged by the start of the response."""
-        is_json, self.length_at = False, -1
-        for index, (raw_name, value) in enumerate(headers):
+        is_json, length_at = False, -1
+        for at, (raw_name, value) in enumerate(headers):
             name = raw_name.lower()
             if name == b"content-type":
                 is_json = _is_json(value)
             elif name == b"content-length":
-                self.length_at = index
+                length_at = at
             elif name in _VOUCHING and not value.startswith(_VOUCHING[name]):
                 return False
+        self.length_at = length_at
         return is_json and self.status not in _BODILESS
-
-
-def encoded(headers: Sequence[tuple[str, str]]) -> Headers:
-    """Headers of ours."""
-    return [(name.lower().encode(), value.encode()) for name, value in headers]
 
 
 def headers_of_answer(answer: Answer) -> Headers:

@@ -12,7 +12,8 @@ from shelflife.extras import needing
 from shelflife.integrations.asgi import EndpointsFirst
 from shelflife.integrations.under_contract import Scope, UnderContract, answer_call
 from shelflife.server import Provider, UsageError
-from shelflife.server.endpoints import AdminEndpoints, ContractEndpoints
+from shelflife.server.admin import AdminEndpoints
+from shelflife.server.endpoints import ContractEndpoints
 from shelflife.server.models import DICTIONARY, Reader
 from shelflife.server.operations import Operation, Operations
 
@@ -20,7 +21,7 @@ with needing("server"):
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
-    from starlette.routing import BaseRoute, Host, Mount, Route, Router, WebSocketRoute, compile_path
+    from starlette.routing import BaseRoute, Host, Match, Mount, Route, Router, WebSocketRoute, compile_path
     from starlette.staticfiles import StaticFiles
 
 __all__ = ["install"]
@@ -98,6 +99,8 @@ class AppRoutes:
         for path, endpoint in endpoints.by_path.items():
             add(path, endpoint.methods, _handler_of(endpoints, path))
         self.own = app.router.routes[len(others) :]
+        for route in self.own:
+            _match_quickly(route)
         app.router.routes[:] = [*self.own, *others]  # a route of the app may take every path
         provider.apps.attach(self.listed)
         app.router.middleware_stack = UnderContract(app.router.middleware_stack, provider, self.find)
@@ -124,23 +127,27 @@ class AppRoutes:
     def find(self, scope: Scope, path: str) -> Operation | None:
         """By what the app has chosen. The path decides only between several routes of one endpoint, for the
         app may understand paths otherwise than we do."""
+        endpoint, method, (operations, route_count) = scope.get("endpoint"), scope["method"], self._listed
+        called = operations.by_call.get((id(endpoint), method))
+        if called and len(called) == 1 and route_count == len(self._app.router.routes):
+            return called[0]
         # In a part of the app that cannot be seen, or before a mounted app has found its route: what is listed may not be
         # what the app chooses, so that only a policy's own path counts.
-        guessed = self._provider.policies.operations.guess
-        return self._chosen(scope, path) or guessed(scope["method"], path)
+        guess = self._provider.policies.operations.guess
+        return self._chosen(endpoint, method, path) or guess(method, path)
 
-    def _chosen(self, scope: Scope, path: str) -> Operation | None:
-        endpoint, method = scope.get("endpoint"), scope["method"]
+    def _chosen(self, endpoint: Any, method: str, path: str) -> Operation | None:
         if endpoint is None:
             return None  # nothing was found for it, or it did not come as far as the routes
         operations, route_count = self._listed
-        is_new = not operations.called(endpoint, method) and id(endpoint) not in self._looked_for
+        call = id(endpoint), method
+        is_new = call not in operations.by_call and id(endpoint) not in self._looked_for
         if is_new and len(self._looked_for) < _MOST_UNKNOWN:
             self._looked_for[id(endpoint)] = endpoint  # its route may have been added
             operations = self.listed()
         elif route_count != len(self._app.router.routes):
             operations = self.listed()
-        fitting = operations.called(endpoint, method)
+        fitting = operations.by_call.get(call, [])
         if len(fitting) > 1:
             fitting = [one for one in fitting if one.path.match(path)]
         return next(iter(fitting), None)
@@ -208,6 +215,18 @@ class AppRoutes:
         if type(declared) not in (Mount, Host) or not _is_plain(mount.app):
             guards = (*guards, f"the middleware of {path or 'a mounted app'}")
         yield from self._walk(mount.routes, path, guards)
+
+
+def _match_quickly(route: Any) -> None:
+    """Have a route of the contract's look at no path but its own: as it stands before all others, every request pays for it."""
+    path, plain = route.path, route.matches
+    if not is_of_framework(route):
+        return  # somebody's own kind of route may match otherwise
+
+    def matches(scope: Any) -> Any:
+        return plain(scope) if path in scope["path"] else (Match.NONE, {})
+
+    route.matches = matches
 
 
 def _handler_of(endpoints: ContractEndpoints, path: str) -> Handler:

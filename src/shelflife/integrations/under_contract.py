@@ -5,11 +5,12 @@ The modules for frameworks put `UnderContract` where it belongs in an app: next 
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from shelflife.contract import BadMessage
+from shelflife.contract.positions import AT_HEADER
+from shelflife.contract.preconditions import PRECONDITION_HEADER
 from shelflife.integrations.stamping import (
     CALL_CHECK,
     PROVIDER_KEY,
@@ -22,7 +23,7 @@ from shelflife.server.feed import Receive, Send
 from shelflife.server.feedback import Answer, error_answer
 from shelflife.server.operations import Operation
 from shelflife.server.pinning import Incoming, answer_to
-from shelflife.server.pins import Listening, Pin
+from shelflife.server.pins import Pin
 from shelflife.server.provider import Provider
 
 __all__ = [
@@ -43,6 +44,8 @@ App = Callable[[Any, Any, Any], Awaitable[None]]
 
 _LARGEST_HELD = 1024 * 1024
 
+_SAID_IN = frozenset({AT_HEADER.lower().encode(), PRECONDITION_HEADER.lower().encode()})
+"""Where a client says something to the contract."""
 
 FindOperation = Callable[[Scope, str], Operation | None]
 """Finds the operation that a request is for, once its handler runs; None when it cannot be told. The second argument
@@ -63,87 +66,109 @@ class UnderContract:
         self._key = f"shelflife {id(provider)}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await _live(self.app, self._provider, scope, receive, send)
-        elif scope["type"] != "http":
-            # A websocket is no request. Nor is it the request in whose task it may have been begun.
-            token = self._provider.pinned.set(None)
-            try:
-                await self.app(scope, receive, send)
-            finally:
-                self._provider.pinned.reset(token)
-        elif scope.get(self._key, self) is not self:
-            await self.app(scope, receive, send)  # an app around this one has pinned the request
-        else:
-            # Noted in the scope and not in the context: a server may begin the task of one request in that of
-            # another, and an app may call itself.
-            scope[self._key], scope[PROVIDER_KEY] = self, self._provider
-            listening = await self._serve(scope, receive, send)
-            if listening is not None:
-                # Only now: the app has let go of whatever it holds for a request, such as a database session.
-                await self._provider.feed.stream(*listening, receive, send)
-
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> Listening | None:
+        if scope["type"] != "http" or scope.get(self._key, self) is not self:
+            await self._pass_on(scope, receive, send)
+            return
         provider = self._provider
+        # Noted in the scope and not in the context: a server may begin the task of one request in that of
+        # another, and an app may call itself.
+        scope[self._key], scope[PROVIDER_KEY] = self, provider
+        path = path_below_root(scope) if scope.get("root_path") else scope["path"]
+        find = partial(self._find_operation, scope, path)
+        pin = provider.plain_pin(find)
         try:
-            pin = await self._pin(scope)
+            for name, _ in scope["headers"]:
+                if name in _SAID_IN:
+                    pin = None
+            if pin is None:
+                pin = await self._pin(scope, find)
         except BadMessage as error:  # a precondition that cannot be understood cannot be honoured
             answer = error_answer(provider.wire, accept_of(scope), 400, str(error))
             await send_answer(send, answer, scope["method"])
-            return None
-        response = _Response(pin, scope["method"], _send=send)
-
-        async def received() -> AsgiMessage:
-            message = await receive()
-            if message["type"] == "http.request":
-                pin.hear(message.get("body", b""))
-            return message
-
+            return
+        if provider.clients is not None:
+            pin.headers = partial(_headers_of, scope)
+        response = _Response(pin, scope["method"], send)
         token = provider.pinned.set(pin)
         try:
-            await self.app(scope, received, response.send)
+            await self.app(scope, _heard(receive, pin) if pin.is_heard else receive, response.send)
         except Exception as error:
             failure = pin.failure_in(error)
             if failure is None or response.has_started or _is_handled(failure, scope):
                 await response.release()
                 raise
             await response.replace(answer_to(failure, provider, pin, accept_of(scope)))
-            return None
+            return
         finally:
             pin.is_over = True  # a task that outlives the request has no request any more
             provider.pinned.reset(token)
-        if pin.listening is None:
+        if response.was_held or pin.listening is not None or pin.precondition is not None:
+            await self._end(pin, response, receive, send)
+
+    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """What is no request, or is one that an app around this one has pinned."""
+        if scope["type"] == "lifespan":
+            await _live(self.app, self._provider, scope, receive, send)
+        elif scope["type"] == "http":
+            await self.app(scope, receive, send)
+        else:
+            # A websocket is no request. Nor is it the request in whose task it may have been begun.
+            token = self._provider.pinned.set(None)
+            try:
+                await self.app(scope, receive, send)
+            finally:
+                self._provider.pinned.reset(token)
+
+    async def _end(self, pin: Pin, response: "_Response", receive: Receive, send: Send) -> None:
+        """What is left to do once the app has returned."""
+        provider, listening = self._provider, pin.listening
+        if listening is None:
             await response.release()
         warn_of_what_went_unheard(
             provider, pin, response.status, was_refusal=response.was_held, remedy=self._remedy
         )
-        return pin.listening
+        if listening is not None:
+            # Only now: the app has let go of whatever it holds for a request, such as a database session.
+            await provider.feed.stream(*listening, receive, send)
 
-    async def _pin(self, scope: Scope) -> Pin:
+    async def _pin(self, scope: Scope, find: Callable[[], Operation | None]) -> Pin:
         """What the request sees; `BadMessage` when its precondition cannot be understood."""
-        provider, headers = self._provider, {}
-        if provider.disclosure or any(name.startswith(b"contract-") for name, _ in scope["headers"]):
-            headers = _headers_of(scope)
-        find = partial(self._find_operation, scope, path_below_root(scope))
-        return await Incoming(provider, scope["method"], headers).pinned(find, scope.get("root_path", ""))
+        incoming = Incoming(self._provider, scope["method"], _headers_of(scope))
+        return await incoming.pinned(find, scope.get("root_path", ""))
 
 
-@dataclass(slots=True)
+def _heard(receive: Receive, pin: Pin) -> Receive:
+    """Receives, and keeps what the client sends for whoever checks it."""
+
+    async def received() -> AsgiMessage:
+        message = await receive()
+        if message["type"] == "http.request" and (part := message.get("body")):
+            pin.hear(part)
+        return message
+
+    return received
+
+
 class _Response(Stamping):
     """Passes a response on with its stamp. The start of one whose body may be added to waits for that body."""
 
-    _send: Send = field(kw_only=True)
-    has_started: bool = False
-    was_held: bool = False
-    _start: AsgiMessage | None = None
-    _held: list[AsgiMessage] | None = None
-    """A 500 after a failed check: the app's own when it returns, a framework's when the failure comes
-    out."""
+    __slots__ = ("_held", "_send", "_start", "has_started", "was_held")
+
+    def __init__(self, pin: Pin, method: str, send: Send) -> None:
+        # Not by a call of Stamping's own: every request pays for it.
+        self.pin, self.method, self.status, self.length_at = pin, method, 0, -1
+        self._send = send
+        self.has_started = self.was_held = False
+        self._start: AsgiMessage | None = None
+        self._held: list[AsgiMessage] | None = None
+        """A 500 after a failed check: the app's own when it returns, a framework's when the failure comes
+        out."""
 
     async def send(self, message: AsgiMessage) -> None:
-        if self.pin.listening is not None:
+        pin, kind = self.pin, message["type"]
+        if pin.listening is not None:
             return  # what a handler answers for the feed does not leave the app
-        if message["type"] == "http.response.start":
+        if kind == "http.response.start":
             self.status = message["status"]
             plain = message.get("headers", ())
             headers, waits = self.begun(plain)
@@ -152,12 +177,18 @@ class _Response(Stamping):
             if waits:
                 self._start = message
                 return
-            if self.pin.failures and self.status == 500 and not self.pin.is_own_answer:
+            if pin.failures and self.status == 500 and not pin.is_own_answer:
                 self._held = [message]
                 self.was_held = True
                 return
-        elif self._start is not None and message["type"].startswith("http.response."):
-            message = await self._send_start(self._start, message)
+        elif self._start is not None and kind.startswith("http.response."):
+            start, self._start = self._start, None
+            part = bytes(message.get("body", b""))
+            body = self.first_part(start["headers"], part, is_all=not message.get("more_body", False))
+            if body is not part:
+                message = {**message, "body": body}
+            self.has_started = True
+            await self._send(start)
         elif self._held is not None:
             self._held.append(message)
             if sum(len(one.get("body", b"")) for one in self._held) > _LARGEST_HELD:
@@ -178,15 +209,6 @@ class _Response(Stamping):
         self._start = self._held = self.pin.listening = None
         self.pin.is_own_answer = True
         await send_answer(self.send, answer, self.method)
-
-    async def _send_start(self, start: AsgiMessage, message: AsgiMessage) -> AsgiMessage:
-        """Send the start that waited for this message; the message as it goes out."""
-        self._start = None
-        self.has_started = True
-        plain = bytes(message.get("body", b""))
-        body = self.first_part(start["headers"], plain, is_all=not message.get("more_body", False))
-        await self._send(start)
-        return message if body is plain else {**message, "body": body}
 
 
 async def answer_call(

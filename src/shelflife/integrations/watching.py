@@ -1,4 +1,4 @@
-"""What the transports of HTTP clients share: a memory that watches every response and, with a guard, amends requests.
+"""What the transports of HTTP clients share: a memory that watches every response and amends requests.
 
 Nothing is read ahead of the caller: what a JSON response says is kept as the caller reads it, up to 1 MB, and the memory has taken it in
 before the caller is told of its end. Other responses are not touched. So the time that a server takes for them is the caller's, with the
@@ -25,6 +25,7 @@ from typing import Any, Generic, Self, TypeVar
 import msgspec
 
 from shelflife.client.asking import Advanced, Patience, Question, Reply, advanced, advanced_in_thread
+from shelflife.client.channels import HTTP
 from shelflife.client.entries import Entry, digest_of, origin_of
 from shelflife.client.guard import Guard
 from shelflife.client.memory import Memory
@@ -156,14 +157,14 @@ class _Watching(Generic[Request, Response]):
         memory: Memory,
         transport: Any = None,
         *,
-        guard: Guard | None = None,
+        guard: Guard | None = HTTP.guard,
         operation: Callable[[Request], str] = method_and_target,
-        compact: bool = True,
-        conditional: bool = False,
+        compact: bool = HTTP.compact,
+        conditional: bool = HTTP.conditional,
     ) -> None:
         """Watch another transport, by default one of the library's own.
 
-        - `guard`: amend requests too, with what is remembered and the guard allows.
+        - `guard` says what may be written into requests; with None the memory only learns.
         - `operation`: names the operation of a request. By default it is the method and the path, with a digest of the query.
         - `conditional`: an amended request asks the server not to carry it out if something that the fix rests on has moved. It is then
           amended anew and sent again, before the caller sees anything. When that does not help, it goes out as it came.
@@ -172,7 +173,7 @@ class _Watching(Generic[Request, Response]):
         """
         given: tuple[object, object] = memory, guard  # whatever a program without types hands in
         if not (isinstance(given[0], Memory) and isinstance(given[1], Guard | None)):
-            raise TypeError("a transport takes a Memory, and a Guard where requests are to be amended")
+            raise TypeError("a transport takes a Memory, and a Guard or None")
         self.memory = memory
         self._transport = self._default_transport() if transport is None else transport
         self._guard = guard

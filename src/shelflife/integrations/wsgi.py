@@ -5,6 +5,7 @@ change feed under WSGI: it would hold a thread for each listener.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sized
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -16,10 +17,9 @@ from shelflife.integrations.stamping import (
     headers_of_answer,
     warn_of_what_went_unheard,
 )
-from shelflife.server.endpoints import AdminEndpoints, ContractEndpoints, EndpointCall, Endpoints
-from shelflife.server.errors import LogError
+from shelflife.server.admin import AdminEndpoints
+from shelflife.server.endpoints import ContractEndpoints, EndpointCall, Endpoints
 from shelflife.server.feedback import Answer, error_answer, title_of
-from shelflife.server.keeping_up import in_time_blocking
 from shelflife.server.operations import Operation, Operations
 from shelflife.server.pinning import Incoming, answer_to
 from shelflife.server.pins import Pin
@@ -103,21 +103,18 @@ class UnderContract:
         except BadMessage as error:  # a precondition that cannot be understood cannot be honoured
             answer = error_answer(self._provider.wire, environ.get("HTTP_ACCEPT", ""), 400, str(error))
             return _answered(answer, environ, start_response)
+        pin.headers = partial(_headers_of, environ)
         if "wsgi.input" in environ:
             environ["wsgi.input"] = _Heard(environ["wsgi.input"], pin)
         return _Response(self._provider, pin, environ, start_response).of(self.app)
 
     def _pin(self, environ: Environ) -> Pin:
         """What the request sees; `BadMessage` when its precondition cannot be understood."""
-        provider, method, why = self._provider, environ["REQUEST_METHOD"], None
-        incoming = Incoming(provider, method, _headers_of(environ))
-        if incoming.needs_the_log:
-            try:
-                in_time_blocking(incoming.look) if provider.registry.is_shared else incoming.look()
-            except LogError as error:
-                why = error
-        path = _path_of(environ)
-        return incoming.pin(lambda: self._find_operation(method, path), environ.get("SCRIPT_NAME", ""), why)
+        method, path = environ["REQUEST_METHOD"], _path_of(environ)
+        incoming = Incoming(self._provider, method, _headers_of(environ))
+        return incoming.pinned_blocking(
+            lambda: self._find_operation(method, path), environ.get("SCRIPT_NAME", "")
+        )
 
 
 class _Response:

@@ -83,6 +83,7 @@ def play(
     digest: str = "",
     recorded: Sequence[Attempted] = (),
     on_episode: Callable[[], None] = lambda: None,
+    on_server: Callable[[Server], None] = lambda server: None,
     longest_until_heard_s: float = 20,
 ) -> None:
     """Play a run to its end, and hand every record of it to `record`.
@@ -92,6 +93,7 @@ def play(
     - `scenario` is the stream itself, where it should not be loaded by its name.
     - `model` and `digest` are only written down.
     - `recorded` are the answers of an interrupted run. The planner is not asked again where the messages are the same.
+    - `on_server` is handed the server, for whoever wants to look at it while the run is played.
     - Agents that follow the change feed must hear of each state within `longest_until_heard_s`, or the run ends. So must all workers.
     """
     scenario = with_stale_slots(load(spec.stream) if scenario is None else scenario)
@@ -103,6 +105,7 @@ def play(
     record(_started(spec, scenario, planner, model, digest))
     clock = Clock()
     with clock.running("whole"), _stage(spec, scenario, planner, record, recorded, clock) as (server, around):
+        on_server(server)
         with _agents(around) as agents:
 
             def drift_after(index: int) -> None:

@@ -61,7 +61,7 @@ class Conduct(msgspec.Struct, frozen=True, kw_only=True):
     """What agents and server have agreed beside the arm. The defaults are the paper's."""
 
     form: Form = "full"
-    """Of the contract on the wire. For the compact one, requests say which state their agent knows."""
+    """The form of the contract on the wire. For the compact one, requests say which state their agent knows."""
 
     fresh: Fresh = "none"
     """How a memory hears of drift before a request fails.

@@ -12,8 +12,13 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from socket import socket
 from typing import Any, NamedTuple
 
+import uvicorn
+import uvicorn.protocols.http.auto  # this and all else here by the one that the workers are forked off, and not by each of them
+
 from shelflife.errors import ShelflifeError
+from shelflife.lab.apis import APIS
 from shelflife.lab.engines import log_of_a_run, remove_log
+from shelflife.server import WireFormat
 from shelflife.server.logs import log_at
 from shelflife.testing.serving import listening_on
 
@@ -91,9 +96,6 @@ def _wait_for(count: int, place: str) -> None:
 
 def _main() -> None:
     """Serve until whoever has started this lets go of its input, or is no more."""
-    # imported once, by the one that all others are forked off
-    import uvicorn  # noqa: F401
-
     settings = json.loads(os.environ[_SETTINGS])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     with log_of_a_run(settings["log_kind"]) as log, listening_on("127.0.0.1", 0) as listener:
@@ -118,11 +120,6 @@ def _main() -> None:
 def _serve(settings: dict[str, Any], log: str, listener: socket, watched: int) -> None:
     """One worker, in a process of its own, which ends with the first."""
     try:
-        import uvicorn
-
-        from shelflife.lab.apis import APIS
-        from shelflife.server import WireFormat
-
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         threading.Thread(target=_end_with_the_first, args=[watched], daemon=True).start()
         api = APIS[settings["api"]]
@@ -132,6 +129,7 @@ def _serve(settings: dict[str, Any], log: str, listener: socket, watched: int) -
         config = uvicorn.Config(
             api.app(provider),
             log_level="critical",
+            ws="none",
             timeout_graceful_shutdown=1,
             headers=[(settings["told_in"], str(os.getpid()))] if settings["told_in"] else None,
         )

@@ -26,6 +26,7 @@ from shelflife.server.provider import Provider
 from shelflife.server.reads import Request, RowView, Tables, TableView
 from shelflife.server.refreshing import TableSource, every
 from shelflife.server.registry import Registry
+from shelflife.server.scoring import Scoring
 from shelflife.server.signing import Signing
 from shelflife.server.sources import csv_file, json_file, sql_query, toml_file
 from shelflife.server.sqlite_log import SqliteLog
@@ -52,6 +53,7 @@ __all__ = [
     "Request",
     "RowView",
     "Rule",
+    "Scoring",
     "ServerError",
     "Signing",
     "SourceError",

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 import msgspec
 
 from shelflife.server.errors import BadSetting
-from shelflife.server.faces import Face, Words
+from shelflife.server.faces import Face
 from shelflife.server.state import State
 from shelflife.server.tables import is_minted, minted_version
 from shelflife.server.wire import Level
+from shelflife.server.words import Words
 
 __all__ = ["Aliases", "Disclosure"]
 

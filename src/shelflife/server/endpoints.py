@@ -1,22 +1,16 @@
-"""The contract's own endpoints, free of any framework: a request in, an answer out."""
+"""The contract's own endpoints for clients, free of any framework: a request in, an answer out. Those of the operator are in `admin`."""
 
-import hashlib
-import hmac
 import json
-import math
 import re
-import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import partial
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qs
 
 import msgspec
 
 from shelflife.contract import AskFixes, BadMessage, ContractError
-from shelflife.contract.messages import RefreshTable, ReloadReport, ReloadRules, ReloadTable, RulesReport
-from shelflife.contract.names import shown, split_node_id
+from shelflife.contract.names import shown
 from shelflife.contract.positions import AT_HEADER, Account, Named
 from shelflife.contract.values import MOST_DIGITS, fault_in, members_once
 from shelflife.server.errors import (
@@ -31,7 +25,6 @@ from shelflife.server.errors import (
 )
 from shelflife.server.faces import Face
 from shelflife.server.feedback import JSON, Answer, error_answer, refusal_answer
-from shelflife.server.graph import graph_of
 from shelflife.server.operations import Operation
 from shelflife.server.policies import Rejected, fault_of_request
 from shelflife.server.provider import Provider
@@ -39,23 +32,26 @@ from shelflife.server.signing import signed
 from shelflife.server.state import State
 from shelflife.server.wire import Level
 
-__all__ = ["AdminEndpoints", "ContractEndpoints", "EndpointCall", "Endpoints", "read_message"]
+__all__ = [
+    "NO_STORE",
+    "READ",
+    "CallRefused",
+    "ContractEndpoints",
+    "Endpoint",
+    "EndpointCall",
+    "Endpoints",
+    "query_of",
+    "read_message",
+    "wants_events",
+]
 
 STATE_PATH = "/contract/state"
 CHANGES_PATH = "/contract/changes"
 FIXES_PATH = "/contract/fixes"
 SIGNED_PATH = "/contract/signed"
-RELOAD_TABLE_PATH = "/admin/reload-table"
-REFRESH_TABLE_PATH = "/admin/refresh-table"
-RELOAD_RULES_PATH = "/admin/reload-rules"
-GRAPH_PATH = "/admin/graph"
-RESTING_PATH = "/admin/resting"
 
-_READ = ("GET", "HEAD")
-_MOST_WAITING = 2
-"""So many reloads at most wait at the same time until all workers have them."""
-
-_NO_STORE = ("Cache-Control", "no-store")
+READ = ("GET", "HEAD")
+NO_STORE = ("Cache-Control", "no-store")
 _MOST_QUERIED = 1000
 _LARGEST_QUESTION = 64 * 1024
 _LONGEST_ACCOUNT = 1024 * 1024
@@ -89,7 +85,7 @@ class EndpointCall(NamedTuple):
     """Whether the server holds a thread until it is answered."""
 
 
-class _CallRefused(ServerError):
+class CallRefused(ServerError):
     """The answer is an error. Headers have underscores for dashes."""
 
     def __init__(self, status: int, error: str, **headers: str) -> None:
@@ -121,12 +117,12 @@ class Endpoints:
         try:
             self._authorize(call)
             if call.path not in self.by_path:
-                raise _CallRefused(404, "there is no such endpoint")
+                raise CallRefused(404, "there is no such endpoint")
             methods = self.by_path[call.path].methods
             if call.method not in methods:
                 sentence = f"{call.path} takes {' and '.join(methods)}"
-                raise _CallRefused(405, sentence, Allow=", ".join(methods))
-        except _CallRefused as refusal:
+                raise CallRefused(405, sentence, Allow=", ".join(methods))
+        except CallRefused as refusal:
             return self._refused(call, refusal)
         return None
 
@@ -134,9 +130,9 @@ class Endpoints:
         """Carry out an admitted call."""
         try:
             if len(call.body) > self.most_bytes:
-                raise _CallRefused(413, f"the body is larger than {self.most_bytes} bytes{self._hint}")
+                raise CallRefused(413, f"the body is larger than {self.most_bytes} bytes{self._hint}")
             return self.by_path[call.path].handler(call)
-        except (_CallRefused, ContractError, BadRow, BadRule, ReloadRefused, SourceError, LogError) as error:
+        except (CallRefused, ContractError, BadRow, BadRule, ReloadRefused, SourceError, LogError) as error:
             return self._refused(call, error)
 
     def respond(self, call: EndpointCall, read: Callable[[int], bytes]) -> Answer:
@@ -162,16 +158,16 @@ class Endpoints:
 
     def is_for_the_feed(self, call: EndpointCall) -> bool:
         """Whether a call asks for the change feed, and there is room for another listener."""
-        is_asked_for = call.path in self.by_path and _wants_events(call)
+        is_asked_for = call.path == CHANGES_PATH and call.path in self.by_path and wants_events(call)
         return is_asked_for and not call.holds_thread and not self.provider.feed.is_full
 
     def _authorize(self, call: EndpointCall) -> None:
         """Refuse a call that may not be made."""
 
     def _refused(self, call: EndpointCall, error: Exception) -> Answer:
-        if not isinstance(error, _CallRefused):
+        if not isinstance(error, CallRefused):
             status = next((status for kind, status in _STATUSES.items() if isinstance(error, kind)), 422)
-            error = _CallRefused(status, str(error))
+            error = CallRefused(status, str(error))
         accept = call.headers.get("accept", "")
         return error_answer(self.provider.wire, accept, error.status, str(error), error.headers)
 
@@ -184,11 +180,11 @@ class ContractEndpoints(Endpoints):
         super().__init__(provider, _LARGEST_QUESTION)
         self._disclosed = disclosed
         if provider.level > Level.PLAIN_TEXT:
-            self.by_path[STATE_PATH] = Endpoint(_READ, self._state)
-            self.by_path[CHANGES_PATH] = Endpoint(_READ, self._changes)
+            self.by_path[STATE_PATH] = Endpoint(READ, self._state)
+            self.by_path[CHANGES_PATH] = Endpoint(READ, self._changes)
             self.by_path[FIXES_PATH] = Endpoint(("POST",), self._fixes)
         if provider.signing is not None:
-            self.by_path[SIGNED_PATH] = Endpoint(_READ, self._signed)
+            self.by_path[SIGNED_PATH] = Endpoint(READ, self._signed)
 
     def _state(self, call: EndpointCall) -> Answer:
         _, face = self._as_known(call)
@@ -198,39 +194,41 @@ class ContractEndpoints(Endpoints):
         return Answer(200, JSON, b"{" + face.stamp.members + b"}", headers)
 
     def _changes(self, call: EndpointCall) -> Answer:
-        if _wants_events(call) and call.holds_thread:
-            raise _CallRefused(406, _NO_FEED)
-        if _wants_events(call):
-            raise _CallRefused(503, "there are too many listeners; try again later", Retry_After="30")
-        asked = _query_of(call, "since", "rules", "from", "nonce")
+        if wants_events(call) and call.holds_thread:
+            raise CallRefused(406, _NO_FEED)
+        if wants_events(call):
+            raise CallRefused(503, "there are too many listeners; try again later", Retry_After="30")
+        asked = query_of(call, "since", "rules", "from", "nonce", "state")
         if "from" in asked:
             face, _, told = self._account(call, asked)
-            return Answer(200, JSON, told, _with_vary(face, _NO_STORE))
+            if "state" in asked:
+                told = told[:-1] + b',"state":"%s"}' % face.tag.encode()
+            return Answer(200, JSON, told, _with_vary(face, NO_STORE))
         versions: dict[str, str] = {}
         for value in asked.get("since", ()):
             table, _, version = value.partition(":")
             if not table or not version:
-                raise _CallRefused(400, "ask with since=table:version, once for each table")
+                raise CallRefused(400, "ask with since=table:version, once for each table")
             versions[table] = version
         if not versions and "rules" not in asked:
-            raise _CallRefused(400, "ask with from=position, since=table:version or rules=fingerprint")
+            raise CallRefused(400, "ask with from=position, since=table:version or rules=fingerprint")
         _, face = self._as_known(call)
         changes = face.changes_since(versions, asked["rules"][-1] if "rules" in asked else None)
-        return Answer(200, JSON, _encode(changes), _with_vary(face, _NO_STORE))
+        return Answer(200, JSON, _encode(changes), _with_vary(face, NO_STORE))
 
     def _signed(self, call: EndpointCall) -> Answer:
-        face, account, _ = self._account(call, _query_of(call, "from", "nonce"))
+        face, account, _ = self._account(call, query_of(call, "from", "nonce"))
         signing = self.provider.signing
         assert signing is not None  # noqa: S101 - there is no such endpoint without
         answer = signed(account, face, self.provider.root_of(call.root_path), signing)
-        return Answer(200, JSON, _encode(answer), (_NO_STORE,))
+        return Answer(200, JSON, _encode(answer), (NO_STORE,))
 
     def _account(self, call: EndpointCall, asked: Mapping[str, list[str]]) -> tuple[Face, Account, bytes]:
         """What is told to a client that asks what has moved from a position. Where that is too long, the position is too far back."""
         position, nonce = asked.get("from", [""])[-1], asked.get("nonce", [""])[-1]
         named = Named.from_header(f"{position};n={nonce}" if nonce else position)
         if named is None:
-            raise _CallRefused(400, "ask with from=position, and with a nonce of letters and digits")
+            raise CallRefused(400, "ask with from=position, and with a nonce of letters and digits")
         _, face = self._at_the_end(call)
         return face, *face.account_within(_LONGEST_ACCOUNT, named, otherwise="old")
 
@@ -238,7 +236,7 @@ class ContractEndpoints(Endpoints):
         asked = read_message(call.body, AskFixes)
         provider, stamp, operation = self.provider, None, self._disclosed(asked.operation)
         if operation is None or (reader := provider.readers.of(operation)) is None:
-            raise _CallRefused(404, "fixes of this operation are told only to clients that make the request")
+            raise CallRefused(404, "fixes of this operation are told only to clients that make the request")
         named = Named.from_header(call.headers.get(AT_HEADER.lower(), ""))
         if named is None:
             state, face = self._as_known(call)
@@ -252,7 +250,7 @@ class ContractEndpoints(Endpoints):
         """The state that this process is at, while it can vouch for that, and what it shows to a client."""
         provider = self.provider
         if provider.registry.is_out_of_date:
-            raise _CallRefused(503, _OUT_OF_REACH, Retry_After="5")
+            raise CallRefused(503, _OUT_OF_REACH, Retry_After="5")
         return provider.state, provider.face(provider.state, call.headers)
 
     def _at_the_end(self, call: EndpointCall) -> tuple[State, Face]:
@@ -265,110 +263,11 @@ class ContractEndpoints(Endpoints):
             provider.registry.catch_up()
         except LogError as error:
             provider.apps.warn_once(f"a client could not be answered from the end of the log: {error}")
-            raise _CallRefused(503, _OUT_OF_REACH, Retry_After="5") from None
+            raise CallRefused(503, _OUT_OF_REACH, Retry_After="5") from None
         state = provider.registry.state
         if not provider.speaks_for(state):
-            raise _CallRefused(503, "this process runs other policies than the log has", Retry_After="5")
+            raise CallRefused(503, "this process runs other policies than the log has", Retry_After="5")
         return state, provider.face(state, call.headers)
-
-
-class AdminEndpoints(Endpoints):
-    """What an operator may do. The token for it has nothing to do with the app's own login."""
-
-    def __init__(self, provider: Provider) -> None:
-        super().__init__(provider, provider.limits.most_bytes, "; send a change instead")
-        self._being_read: set[str] = set()
-        self._waiting = threading.BoundedSemaphore(_MOST_WAITING)
-        if provider.admin_token is not None:
-            self.by_path[RELOAD_TABLE_PATH] = Endpoint(("POST",), self._reload_table)
-            self.by_path[REFRESH_TABLE_PATH] = Endpoint(("POST",), self._refresh_table)
-            self.by_path[RELOAD_RULES_PATH] = Endpoint(("POST",), self._reload_rules)
-            self.by_path[RESTING_PATH] = Endpoint(_READ, self._resting)
-            if provider.level >= Level.GRAPH:
-                self.by_path[GRAPH_PATH] = Endpoint(_READ, self._graph)
-
-    def _authorize(self, call: EndpointCall) -> None:
-        scheme, _, token = call.headers.get("authorization", "").partition(" ")
-        is_right = hmac.compare_digest(_digest(token.strip()), _digest(self.provider.admin_token or ""))
-        if scheme.lower() != "bearer" or not is_right:
-            sentence = "this endpoint needs the admin token as bearer token"
-            raise _CallRefused(401, sentence, WWW_Authenticate="Bearer")
-
-    def _reload_table(self, call: EndpointCall) -> Answer:
-        message = read_message(call.body, ReloadTable)
-        is_whole = message.rows is not msgspec.UNSET
-        rows, some = (message.rows or {}, None) if is_whole else (None, message.set or {})
-        reload = partial(self.provider.registry.reload_table, message.table, rows, version=message.version)
-        return self._reloaded(partial(reload, set=some, remove=message.remove or ()), message.wait_s)
-
-    def _refresh_table(self, call: EndpointCall) -> Answer:
-        message, being_read = read_message(call.body, RefreshTable), self._being_read
-        if (
-            message.table in being_read
-        ):  # else calls that wait for a slow source would take all threads there are
-            sentence = f"the table {shown(message.table)} is being read already; try again later"
-            raise _CallRefused(503, sentence, Retry_After="5")
-        being_read.add(message.table)
-        try:
-            refresh = partial(self.provider.refresh, message.table, message.version)
-            return self._reloaded(refresh, message.wait_s)
-        finally:
-            being_read.discard(message.table)
-
-    def _reload_rules(self, call: EndpointCall) -> Answer:
-        message = read_message(call.body, ReloadRules)
-        rules, reload = message.rules or (), self.provider.registry.reload_rules
-        given = None if message.rules is msgspec.UNSET else rules
-        reload = partial(reload, given, add=message.add or (), remove=message.remove or ())
-        return self._reloaded(reload, message.wait_s)
-
-    def _reloaded(
-        self, reload: Callable[[], ReloadReport | RulesReport], wait_s: float | msgspec.UnsetType
-    ) -> Answer:
-        """The report of a reload, when all workers have it. One too many is refused before it begins."""
-        if isinstance(wait_s, msgspec.UnsetType):
-            return self._reported(self._counted(reload))
-        if not self._waiting.acquire(blocking=False):  # they would take all threads there are
-            sentence = "other reloads wait for all workers already; try again later, or without wait_s"
-            raise _CallRefused(503, sentence, Retry_After="5")
-        try:
-            report = self._counted(reload)
-            with suppress(LogError):  # it has been made, whether others have it or not
-                report = msgspec.structs.replace(report, workers=self.provider.registry.workers(wait_s))
-            return self._reported(report)
-        finally:
-            self._waiting.release()
-
-    def _counted(self, reload: Callable[[], ReloadReport | RulesReport]) -> ReloadReport | RulesReport:
-        """The report of a reload. It counts when it changes something."""
-        budget, is_change = self.provider.reload_budget, False
-        if budget is not None and (wait_s := math.ceil(budget.wait_s())):
-            sentence = f"there were too many reloads; try again in {wait_s} s"
-            raise _CallRefused(429, sentence, Retry_After=str(wait_s))
-        try:
-            report = reload()
-            is_change = report.old_version != report.new_version
-            return report
-        finally:
-            if budget is not None and not is_change:
-                budget.give_back()
-
-    def _reported(self, report: ReloadReport | RulesReport) -> Answer:
-        shown = self.provider.wire.report(report) if isinstance(report, ReloadReport) else report
-        return Answer(200, JSON, _encode(shown))
-
-    def _resting(self, call: EndpointCall) -> Answer:
-        table, key = split_node_id(_query_of(call, "row").get("row", [""])[-1])
-        provider, state = self.provider, self.provider.state
-        if not table or key == "":
-            raise _CallRefused(400, "ask with row=table:key, or with row=table")
-        if table not in state.tables:
-            raise UnknownTable(table)
-        return Answer(200, JSON, _encode(provider.told_fixes.resting_on(table, key, state)))
-
-    def _graph(self, call: EndpointCall) -> Answer:
-        state = self.provider.state
-        return Answer(200, JSON, _encode(graph_of(state.tables, state.rules)))
 
 
 def read_message(body: bytes, message_type: type[_Sent]) -> _Sent:
@@ -415,14 +314,14 @@ def _whole_number(digits: str) -> int:
     return int(digits) if len(digits) <= MOST_DIGITS else 10**MOST_DIGITS
 
 
-def _query_of(call: EndpointCall, *names: str) -> dict[str, list[str]]:
+def query_of(call: EndpointCall, *names: str) -> dict[str, list[str]]:
     """The parameters of a call, by name. One that is not among the names is refused."""
     try:
         asked = parse_qs(call.query, keep_blank_values=True, max_num_fields=_MOST_QUERIED)
     except ValueError:
-        raise _CallRefused(400, f"the query has more than {_MOST_QUERIED} parameters") from None
+        raise CallRefused(400, f"the query has more than {_MOST_QUERIED} parameters") from None
     if unknown := [name for name in asked if name not in names]:
-        raise _CallRefused(400, f"there is no parameter {shown(unknown[0])}; there are {' and '.join(names)}")
+        raise CallRefused(400, f"there is no parameter {shown(unknown[0])}; there are {' and '.join(names)}")
     return asked
 
 
@@ -430,16 +329,11 @@ def _with_vary(face: Face, *headers: tuple[str, str]) -> tuple[tuple[str, str], 
     return (*headers, ("Vary", face.vary)) if face.vary else headers
 
 
-def _wants_events(call: EndpointCall) -> bool:
-    is_asked_for = "text/event-stream" in call.headers.get("accept", "")
-    return is_asked_for and (call.method, call.path) == ("GET", CHANGES_PATH)
+def wants_events(call: EndpointCall) -> bool:
+    """Whether a call asks to be told of changes as they come."""
+    return call.method == "GET" and "text/event-stream" in call.headers.get("accept", "")
 
 
 def _names_tag(if_none_match: str, tag: str) -> bool:
     candidates = (candidate.strip().removeprefix("W/") for candidate in if_none_match.split(","))
     return any(candidate in ("*", f'"{tag}"') for candidate in candidates)
-
-
-def _digest(token: str) -> bytes:
-    """The same length for any token, so that the comparison takes constant time."""
-    return hashlib.sha256(token.encode(errors="surrogateescape")).digest()

@@ -10,7 +10,6 @@ from msgspec import UNSET, UnsetType
 from shelflife.contract import Changes, ContractState, Rule, RulesChanges, Suggestion, TableChanges
 from shelflife.contract.cells import Cells
 from shelflife.contract.messages import Counts, TableVersion
-from shelflife.contract.names import node_id, split_node_id
 from shelflife.contract.positions import (
     AT_HEADER,
     Account,
@@ -22,14 +21,23 @@ from shelflife.contract.positions import (
     Unknown,
 )
 from shelflife.contract.preconditions import Precondition
-from shelflife.contract.stamps import RULES_HEADER, STATE_HEADER, TABLES_HEADER, quoted, table_versions_header
+from shelflife.contract.stamps import (
+    RULES_HEADER,
+    STATE_HEADER,
+    TABLES_HEADER,
+    quoted,
+    state_name,
+    table_versions_header,
+)
 from shelflife.server.delta import Delta, Row
 from shelflife.server.log import Change, Entry, check_over
 from shelflife.server.rules import RuleSet
+from shelflife.server.stamps import Stamp
 from shelflife.server.state import State, rules_between
 from shelflife.server.wire import Level
+from shelflife.server.words import PLAIN, Words
 
-__all__ = ["Face", "Stamp", "Words", "face_of"]
+__all__ = ["Face", "face_of"]
 
 _LONGEST_HEADER = 4096
 _LONGEST_ACCOUNT = 4096
@@ -39,97 +47,6 @@ _SHORTEST_KEY = len(b'"k",')
 _MOST_ACCOUNTS = 256
 _encode = msgspec.json.Encoder().encode
 _Moves = TypeVar("_Moves", MovedTable, MovedRules)
-
-
-class Words:
-    """What tables, rows, rules and policies are called for a client. Here by their own names; `disclosure` has aliases."""
-
-    __slots__ = ()
-
-    def table(self, name: str) -> str:
-        """A table."""
-        return self._name("t", name)
-
-    def key(self, table: str, key: str) -> str:
-        """The key of a row in its table."""
-        return self._name("k", table, key)
-
-    def column(self, table: str, column: str) -> str:
-        """A column of a table."""
-        return self._name("c", table, column)
-
-    def relation(self, table: str, relation: str) -> str:
-        """A relation that leaves a table."""
-        return self._name("r", table, relation)
-
-    def row(self, node: str) -> str:
-        """`table:key`, or a bare table."""
-        table, key = split_node_id(node)
-        return self.table(table) if key is None else node_id(self.table(table), self.key(table, key))
-
-    def rule_id(self, rule: str) -> str:
-        """`table:relation`."""
-        table, _, relation = rule.partition(":")
-        return node_id(self.table(table), self.relation(table, relation))
-
-    def rule(self, rule: Rule) -> Rule:
-        """A rule."""
-        return Rule(
-            from_table=self.table(rule.from_table),
-            to_table=self.table(rule.to_table),
-            relation=self.relation(rule.from_table, rule.relation),
-            via=None if rule.via is None else self.column(rule.from_table, rule.via),
-        )
-
-    def policy(self, name: str) -> str:
-        """A policy, in short."""
-        return short_name(self._name("p", name))
-
-    def version(self, table: str, version: str) -> str:
-        """A version of a table."""
-        return version
-
-    def fingerprint(self, rules_version: str) -> str:
-        """A version of the rules."""
-        return self._hexadecimal("f", rules_version)
-
-    def log(self, log_id: str) -> str:
-        """The log."""
-        return self._hexadecimal("l", log_id)
-
-    def digest(self, digest: str) -> str:
-        """A digest over what is in the log."""
-        return self._hexadecimal("d", digest)
-
-    def _name(self, kind: str, *names: str) -> str:
-        """What is called by the last of these names, within the others."""
-        return names[-1]
-
-    def _hexadecimal(self, kind: str, digits: str) -> str:
-        """What is called by digits that were drawn, or made from something else."""
-        return digits
-
-
-PLAIN = Words()
-
-
-class Stamp(msgspec.Struct, frozen=True):
-    """What a response carries, encoded once."""
-
-    members: bytes
-    """The members as they stand in a JSON object, without the braces."""
-
-    headers: list[tuple[str, str]]
-    """The same for a response whose body is left alone."""
-
-    beside: list[tuple[str, str]] = []
-    """Headers that go out in either case."""
-
-    is_compact: bool = False
-    """Whether suggestions beside it are written shorter."""
-
-    is_no_news: bool = False
-    """Whether it says only what the client has named. Then it is needed where there is a suggestion, which must name its position."""
 
 
 class Face:
@@ -164,7 +81,7 @@ class Face:
         self.versions = ContractState(table_versions=table_versions, rules_version=fingerprint)
         """What of its versions goes on the wire."""
         members = _encode(self.versions)[1:-1]
-        self.tag = hashlib.sha256(members).hexdigest()[:16]
+        self.tag = state_name(table_versions, fingerprint or None)
         """Names these versions. The same ones have the same tag, on any replica."""
         self.stamp = Stamp(members, _headers_of(self.versions, self.tag))
         """What a response carries to a client that names no position."""
@@ -172,6 +89,8 @@ class Face:
         """The request headers on which it depends, as in `Vary`."""
         self._accounts: dict[Position | None, Account] = {}
         """What is said to those who name a position, as though they had neither mark nor nonce."""
+        self.events: dict[Position, tuple[bytes, int]] = {}
+        """The same as it is written for the feed; kept here, because it goes with the state."""
 
     def stamp_at(self, named: Named, *, with_versions: bool) -> Stamp:
         """What a response carries to a client that names a position, beside the versions or in their place."""
@@ -417,13 +336,10 @@ def _rules_before(change: Change, rules: RuleSet) -> RuleSet:
 
 def face_of(state: State, level: Level) -> Face:
     """What a state shows, in the server's own words, to clients at a level. It is made once."""
-    face: Face = state.faces.get(level) or state.faces.setdefault(level, Face(state, level))
+    face: Face | None = state.faces.get(level)
+    if face is None:
+        face = state.faces.setdefault(level, Face(state, level))
     return face
-
-
-def short_name(text: str) -> str:
-    """A name of three characters. Two that share one are only told apart less."""
-    return hashlib.sha256(text.encode()).hexdigest()[:3]
 
 
 def _headers_of(versions: ContractState, tag: str) -> list[tuple[str, str]]:

@@ -36,6 +36,9 @@ _HEADERS = [
 _LONGEST_EVENT = 64 * 1024
 """A longer account says only that the server has gone on. The listener then asks."""
 
+_MOST_EVENTS = 64
+"""So many are kept with a state: those for listeners who know the same are needed at the same time."""
+
 _MOST_LISTENERS = 10_000
 _STILL_HERE = b": still here\n\n"
 _AT = AT_HEADER.lower()
@@ -56,8 +59,7 @@ class Feed:
         self.heartbeat_s = 15.0
         """While nothing moves, a listener hears so often that somebody is there. Never set it to more than 15."""
         self._lock = threading.Lock()
-        self._listeners: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
-        """Each is woken, on its loop, when there may be something to tell."""
+        self._audiences: dict[asyncio.AbstractEventLoop, _Audience] = {}
         self._ended: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
         """Loops whose process was told to end."""
         registry.on_change(self._wake)
@@ -65,7 +67,8 @@ class Feed:
     @property
     def listener_count(self) -> int:
         """How many are listening now."""
-        return len(self._listeners)
+        with self._lock:
+            return sum(audience.size for audience in self._audiences.values())
 
     @property
     def is_full(self) -> bool:
@@ -77,28 +80,37 @@ class Feed:
 
         `headers` are those of its request, by lower-case name.
         """
-        moved = asyncio.Event()
-        listener = asyncio.get_running_loop(), moved
+        loop = asyncio.get_running_loop()
         hear_of_the_end(self.end_listeners)
         with self._lock:
-            self._listeners.add(listener)
-        telling = asyncio.create_task(self._tell(headers, _known_by(headers, query), moved, send))
+            audience = self._audiences.setdefault(loop, _Audience(loop))
+            audience.size += 1
+            # A signal may have come since the server accepted this request. Late listeners are not kept either.
+            audience.is_over = loop in self._ended
+        telling = asyncio.create_task(self._tell(headers, _known_by(headers, query), audience, send))
         leaving = asyncio.create_task(_gone(receive))
         try:
             await asyncio.wait({telling, leaving}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             with self._lock:
-                self._listeners.remove(listener)
+                audience.size -= 1
+                if not audience.size:
+                    del self._audiences[loop]
             for task in (telling, leaving):
                 task.cancel()
             failed, _ = await asyncio.gather(telling, leaving, return_exceptions=True)
         if isinstance(failed, Exception):
             _log.error("the change feed has failed for a listener", exc_info=failed)
 
-    async def _tell(self, headers: Mapping[str, str], known: Named, moved: asyncio.Event, send: Send) -> None:
+    async def _tell(
+        self, headers: Mapping[str, str], known: Named, audience: "_Audience", send: Send
+    ) -> None:
         try:
             await _look_at_the_end(self._registry, bool(known.nonce), known.position)
-            face = self._face_now(headers, moved)
+            turn = (
+                audience.turn
+            )  # before the state is read: a change after this is either seen now, or is another turn
+            face = self._face_now(headers)
         except LogError as error:
             _log.info("a listener could not be answered from the end of the log: %s", error)
             face = None
@@ -107,36 +119,86 @@ class Feed:
             await send({"type": "http.response.body", "body": b""})
             return
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-        # A signal may have come since the server accepted this request. Late listeners are not kept either.
-        while face is not None and asyncio.get_running_loop() not in self._ended:
+        while face is not None and not audience.is_over:
             part = _STILL_HERE
             if known.nonce or face.position != known.position:
                 part, known = _event(face, known), Named(face.position, known.mark)
             del face  # it would keep its state alive until the next one
             await send({"type": "http.response.body", "body": part, "more_body": True})
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self.heartbeat_s):
-                    await moved.wait()
-            face = self._face_now(headers, moved)
+            await audience.another_than(turn, self.heartbeat_s)
+            turn = audience.turn
+            face = self._face_now(headers)
         await send({"type": "http.response.body", "body": b""})
 
-    def _face_now(self, headers: Mapping[str, str], moved: asyncio.Event) -> Face | None:
+    def _face_now(self, headers: Mapping[str, str]) -> Face | None:
         """What the listener is shown; None where a sign of life would say more than this process knows."""
-        moved.clear()  # before the state is read: a change after this is either seen now, or sets it again
         return None if self._registry.is_cut_off else self._face_of(self._registry.state, headers)
 
     def _wake(self) -> None:
         with self._lock:
-            listeners = list(self._listeners)
-        for loop, moved in listeners:
+            audiences = list(self._audiences.items())
+        for loop, audience in audiences:
             with suppress(RuntimeError):  # its loop has ended
-                loop.call_soon_threadsafe(moved.set)
+                loop.call_soon_threadsafe(audience.wake)
 
     def end_listeners(self, loop: asyncio.AbstractEventLoop) -> None:
         """End all feeds on this loop, and those that are still to come: the process was told to end."""
         with self._lock:
             self._ended.add(loop)
+            if loop in self._audiences:
+                self._audiences[loop].is_over = True
         self._wake()
+
+
+class _Audience:
+    """The listeners on one event loop. All are woken at once when there may be something to tell; only the loop's thread does that."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.size = 0
+        self.turn = 0
+        """How often they were woken."""
+        self.is_over = False
+        """Whether the process was told to end."""
+        self._loop = loop
+        self._waiting: dict[asyncio.Future[None], float] = {}
+        """Until when each waits. All wait for as long, so the first is the first to be woken, and one timer is enough for them."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def wake(self) -> None:
+        """Have all look again, also those who are just being told something."""
+        self.turn += 1
+        for one in self._waiting:
+            _end(one)
+
+    async def another_than(self, turn: int, at_most_s: float) -> None:
+        """Wait until they are woken, if they have not been since this turn; not for longer than so many seconds."""
+        if self.turn != turn:
+            return
+        woken = self._loop.create_future()
+        until = self._waiting[woken] = self._loop.time() + at_most_s
+        if self._timer is None:
+            self._timer = self._loop.call_at(until, self._wake_the_first)
+        try:
+            await woken
+        finally:
+            del self._waiting[woken]
+            if not self._waiting and self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+    def _wake_the_first(self) -> None:
+        """Wake those whose time has run out. The next timer is for whoever comes after them."""
+        self._timer, now = None, self._loop.time()
+        for woken, until in self._waiting.items():
+            if until > now:
+                self._timer = self._loop.call_at(until, self._wake_the_first)
+                return
+            _end(woken)
+
+
+def _end(wait: asyncio.Future[None]) -> None:
+    if not wait.done():  # the time may have run out, or the listener have gone
+        wait.set_result(None)
 
 
 async def _look_at_the_end(registry: Registry, is_asked: bool, *known: Position | None) -> None:
@@ -151,9 +213,29 @@ async def _look_at_the_end(registry: Registry, is_asked: bool, *known: Position 
 
 
 def _event(face: Face, known: Named) -> bytes:
+    """What a listener is told. All who know the same position are told the same, each with its own mark, so that is written once."""
+    if known.nonce or known.position is None:
+        return _written(face, known)[0]
+    event, spare = face.events.get(known.position) or (b"", 0)
+    if not event:
+        event, spare = face.events[known.position] = _written(face, Named(known.position))
+        if len(face.events) > _MOST_EVENTS:
+            face.events.clear()
+    if not known.mark:
+        return event
+    mark = f":{known.mark}".encode()
+    if len(mark) > spare:
+        return _written(face, known)[0]
+    base = b'"from":"' + str(known.position).encode()
+    return event.replace(base, base + mark, 1)
+
+
+def _written(face: Face, known: Named) -> tuple[bytes, int]:
+    """An event, and how many bytes more would be in it before it was too long."""
     account, told = face.account_within(_LONGEST_EVENT, known)
     name = b"resync" if account.moved is UNSET else b"moved"
-    return b"id: " + account.to.encode() + b"\nevent: " + name + b"\ndata: " + told + b"\n\n"
+    event = b"id: " + account.to.encode() + b"\nevent: " + name + b"\ndata: " + told + b"\n\n"
+    return event, _LONGEST_EVENT - len(told)
 
 
 async def _gone(receive: Receive) -> None:

@@ -10,8 +10,9 @@ import msgspec
 from shelflife.contract import Suggestion
 from shelflife.contract.compact import CompactSuggestion, compacted
 from shelflife.contract.messages import ErrorMessage, Problem
-from shelflife.server.faces import Face, Stamp
+from shelflife.server.faces import Face
 from shelflife.server.policies import PreconditionFailed, Refusal, Violation
+from shelflife.server.stamps import Stamp
 from shelflife.server.wire import ErrorForm, Level, WireFormat
 
 __all__ = ["Answer", "error_answer", "feedback_members", "refusal_answer", "stamped", "title_of"]

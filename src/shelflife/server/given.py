@@ -17,7 +17,7 @@ from shelflife.contract.names import shown
 from shelflife.contract.values import DEEPEST_VALUE, fault_in
 from shelflife.contract.when import WHOLE_REQUEST, as_read, field_path, names_in, read_at
 from shelflife.server.errors import MalformedRequest, ServerError, UsageError
-from shelflife.server.models import DICTIONARY, Reader, may_be_told, seen_of
+from shelflife.server.models import DICTIONARY, Reader, may_be_told, plain_fields, seen_of
 from shelflife.server.operations import Operation
 from shelflife.server.pins import Pin
 from shelflife.server.reads import with_objects
@@ -56,10 +56,15 @@ class Given:
         """What policies see."""
         if type(request) is dict:
             return
+        reader = asked_for()
+        if reader is not None and reader.model.kind is type(request):
+            fields = plain_fields(request, reader.model)
+            if fields is not None:
+                self.fields = fields
+                return
         if request is None or isinstance(request, str | int | float | list):
             raise MalformedRequest(f"the request is {shown(request)}, and not an object of fields")
         if not isinstance(request, Mapping):
-            reader = asked_for()
             self.fields = seen_of(request, self._sent(), None if reader is None else reader.model)
         if not isinstance(self.fields, Mapping):
             raise UsageError(f"a request is checked as an object of fields, not as {type(request).__name__}")
@@ -141,7 +146,7 @@ class SeenReaders:
 
     def note(self, pin: Pin, given: Given, *, is_refused: bool) -> None:
         """A check was given this. Once that was something else than the body, it may be that again."""
-        if not (is_refused or self._looks_left):
+        if not (is_refused or self._looks_left) or not pin.is_heard:
             return
         self._looks_left = max(0, self._looks_left - 1)
         operation = pin.find_operation()

@@ -57,6 +57,8 @@ class Keeper:
         """The state with which it was last heard of, and when."""
         self._at_the_end_at: float | None = None
         """When it was last known to be at the end of the log."""
+        self.on_beat: list[Callable[[], None]] = []
+        """What is done besides, in the same thread, every half second or so. It must not raise."""
 
     @property
     def is_out_of_date(self) -> bool:
@@ -111,6 +113,8 @@ class Keeper:
                 self._log.wait(_LONGEST_WAIT_S)
                 self._keep_up()
                 self.is_cut_off = False
+                for told in self.on_beat:
+                    told()
             except Exception as error:  # noqa: BLE001 - whatever it is, nobody else would find out
                 if not self.is_cut_off:
                     self.is_cut_off = True

@@ -96,6 +96,11 @@ class Entry(msgspec.Struct, frozen=True):
     """Over all that there is up to here."""
 
     change: Change
+    at: float = 0.0
+    """When it was made, in seconds since 1970, by the clock of whoever has made it; 0 when that was not noted."""
+
+    by: str = ""
+    """Who says that they have made it; empty for what code has declared or read again."""
 
 
 def check_over(log_id: str, digest: str) -> str:
@@ -158,6 +163,12 @@ class Log(Protocol):
     def workers(self) -> Mapping[str, int]:
         """How far each worker has come that has not ended, and whose time is not over."""
 
+    def share(self, worker: str, seen: bytes, for_s: float) -> None:
+        """What a worker has seen of clients, for the others, in the place of what it shared before. It is kept for so many seconds."""
+
+    def shared(self) -> Mapping[str, bytes]:
+        """What each worker has shared."""
+
     def close(self) -> None:
         """Let go of whatever is open, until it is needed again."""
 
@@ -205,6 +216,12 @@ class InProcessLog:
         """There is only one, and it knows how far it has come."""
 
     def workers(self) -> Mapping[str, int]:
+        return {}
+
+    def share(self, worker: str, seen: bytes, for_s: float) -> None:
+        """There is nobody to share it with."""
+
+    def shared(self) -> Mapping[str, bytes]:
         return {}
 
     def close(self) -> None:

@@ -2,7 +2,7 @@
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from copy import copy, deepcopy
 from decimal import Decimal
 from enum import Enum
@@ -22,10 +22,12 @@ from shelflife.server.shapes import (
     model_of_pydantic,
 )
 
-__all__ = ["DICTIONARY", "Reader", "may_be_told", "seen_of"]
+__all__ = ["DICTIONARY", "Reader", "may_be_told", "plain_fields", "seen_of"]
 
 _SCALARS = frozenset({str, int, bool, type(None)})
 """Of which there is nothing to look for in what was sent."""
+
+_ABSENT = object()
 
 _ORDINARY = frozenset({"builtins", "datetime", "decimal", "uuid"})
 """Where the types of values come from of which a client may be told. What an app has made may be a secret."""
@@ -118,6 +120,30 @@ def seen_of(value: Any, sent: Any, model: Model | None = None, depth: int = 0) -
         return seen_of(value.root, sent, None, depth + 1)
     known = model if model is not None and model.kind is type(value) else model_of(value.__class__)
     return _as_json(value) if known is None else _fields_of(value, told, known, depth)
+
+
+def plain_fields(holder: Any, model: Model) -> dict[str, Any] | None:
+    """The same of a model with nothing in it but texts, whole numbers, truth values and nulls: for these it does not count what was
+    sent. None of any other."""
+    if model.computed or not _keeps_its_fields(model.kind) or getattr(holder, "__pydantic_extra__", None):
+        return None
+    held, seen = holder.__dict__, {}
+    for wire, part in model.parts.items():
+        value = seen[wire] = held.get(part.name, _ABSENT)
+        if type(value) not in _SCALARS:
+            return None
+    return seen
+
+
+@lru_cache(maxsize=256)
+def _keeps_its_fields(kind: type) -> bool:
+    """Whether the fields of a model are what its dictionary holds, and it is nothing else than a model."""
+    return (
+        getattr(kind, "__dictoffset__", 0) != 0
+        and not is_watched(kind)
+        and not getattr(kind, "__pydantic_root_model__", False)
+        and not issubclass(kind, str | int | float | Decimal | Collection)
+    )
 
 
 def _fields_of(holder: Any, told: Mapping[str, Any], model: Model, depth: int) -> dict[str, Any]:

@@ -94,13 +94,13 @@ class Operations:
     def __init__(self, operations: Iterable[Operation] = (), opaque: Iterable[str] = ()) -> None:
         """`opaque` are the paths of parts of an app whose own routes cannot be seen."""
         self._by_name: dict[str, Operation] = {}
-        self._by_call: dict[tuple[int, str], list[Operation]] = {}
-        """By the identity of the endpoint, and the method."""
+        self.by_call: dict[tuple[int, str], list[Operation]] = {}
+        """Those for which an app calls an endpoint, by its identity and the method. It may have several routes."""
         for one in operations:
             before = self._by_name.get(one.name)
             self._by_name[one.name] = one.merged_with(before) if before else one
             for method in one.methods:
-                self._by_call.setdefault((id(one.endpoint), method), []).append(one)
+                self.by_call.setdefault((id(one.endpoint), method), []).append(one)
         self._opaque = tuple(opaque)
 
     @classmethod
@@ -141,10 +141,6 @@ class Operations:
     def closest_to(self, name: str) -> str | None:
         """The name of the one that somebody may have meant."""
         return next(iter(get_close_matches(name, self._by_name, 1)), None)
-
-    def called(self, endpoint: Any, method: str) -> list[Operation]:
-        """The operations for which an app calls an endpoint. It may have several routes."""
-        return self._by_call.get((id(endpoint), method), [])
 
     def find(self, method: str, path: str) -> Operation | None:
         """The operation that a request is for. Extra slashes and white space do not count, as in some

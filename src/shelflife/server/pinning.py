@@ -8,13 +8,14 @@ import msgspec
 from shelflife.contract.positions import AT_HEADER, ROOT_HEADER, Named
 from shelflife.contract.preconditions import PRECONDITION_HEADER, Precondition
 from shelflife.server.errors import LogError, MalformedRequest
-from shelflife.server.faces import Face, Stamp
+from shelflife.server.faces import Face
 from shelflife.server.feedback import Answer, error_answer, refusal_answer
-from shelflife.server.keeping_up import in_time
+from shelflife.server.keeping_up import in_time, in_time_blocking
 from shelflife.server.operations import Operation
 from shelflife.server.pins import Pin
 from shelflife.server.policies import Refusal
 from shelflife.server.provider import Provider
+from shelflife.server.stamps import Stamp
 
 __all__ = ["Incoming", "answer_to", "be_ready"]
 
@@ -59,6 +60,16 @@ class Incoming:
         why = await _done_in_time(self._provider, self.look) if self.needs_the_log else None
         return self.pin(find_operation, root_path, why)
 
+    def pinned_blocking(self, find_operation: Callable[[], Operation | None], root_path: str = "") -> Pin:
+        """The same for a thread that may wait, though not for long."""
+        why = None
+        if self.needs_the_log:
+            try:
+                in_time_blocking(self.look) if self._provider.registry.is_shared else self.look()
+            except LogError as error:
+                why = error
+        return self.pin(find_operation, root_path, why)
+
     def pin(
         self, find_operation: Callable[[], Operation | None], root_path: str = "", why: LogError | None = None
     ) -> Pin:
@@ -79,7 +90,9 @@ class Incoming:
         root = provider.root_of(root_path) if named is not None and has_log else ""
         if root:  # also of a process that tells no position: its client must know which contract that is of
             stamp = msgspec.structs.replace(stamp, beside=[*stamp.beside, (ROOT_HEADER, root)])
-        return Pin(state, face, stamp, find_operation, self._precondition, has_log, is_out_of_date)
+        pin = Pin(state, face, stamp, find_operation)
+        pin.precondition, pin.is_at_the_end, pin.is_out_of_date = self._precondition, has_log, is_out_of_date
+        return pin
 
     @property
     def _wants_the_end(self) -> bool:

@@ -1,13 +1,13 @@
 """What one request sees of the contract, and what became of its check."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
 from shelflife.contract.preconditions import Precondition, Verdict
 from shelflife.server.errors import leaves_of
-from shelflife.server.faces import Face, Stamp
+from shelflife.server.faces import Face
 from shelflife.server.models import DICTIONARY, Reader
 from shelflife.server.operations import Operation
+from shelflife.server.stamps import Stamp
 from shelflife.server.state import State
 
 __all__ = ["UNSTAMPED", "Listening", "Pin"]
@@ -23,59 +23,55 @@ Listening = tuple[Mapping[str, str], str]
 """The headers and the query of a request for the change feed that the app has let through."""
 
 
-@dataclass(eq=False, slots=True)
 class Pin:
     """One request: the state that it sees from start to end, and what its check has found.
 
     The middleware makes it before the app is called and looks at it when the app answers; `Provider.check` writes into it.
     """
 
-    state: State
-    face: Face
-    """What the state shows to the client."""
+    __slots__ = (
+        "body", "face", "failures", "find_operation", "has_checked", "has_run", "has_violations", "headers", "is_at_the_end",
+        "is_heard", "is_out_of_date", "is_over", "is_own_answer", "listening", "precondition", "stamp", "state", "verdict",
+    )  # fmt: skip
 
-    stamp: Stamp
-    """What a response carries."""
-
-    find_operation: Callable[[], Operation | None]
-    """The operation that the app has found for the request, once a handler runs; None when it cannot be
-    told."""
-
-    precondition: Precondition | None = None
-    """What the client wants to be sure of before the request is carried out."""
-
-    is_at_the_end: bool = True
-    """Whether the state is the one at the end of the log, where that was to be found out. Else nothing can be sure."""
-
-    is_out_of_date: bool = False
-    """Whether the log has been out of reach for too long: then the request is judged as ever, and nothing is told to be kept."""
-
-    verdict: Verdict | None = None
-    """The verdict of the first check on the precondition."""
-
-    body: bytearray = field(default_factory=bytearray)
-    """What the client has sent so far, as far as it is kept."""
-
-    has_checked: bool = False
-    """Whether the request has come as far as a check: the app has decided who is asking."""
-
-    has_violations: bool = False
-    """Whether the app was told of violations, and may tell the client."""
-
-    has_run: bool = False
-    """Whether the app's own endpoint has been called, in frameworks where that can be seen."""
-
-    is_over: bool = False
-    """Whether the request has been answered. A task that outlives it has no request."""
-
-    failures: list[Exception] = field(default_factory=list)
-    """What `check` has raised. A failure that the app does not handle is answered for it."""
-
-    is_own_answer: bool = False
-    """Whether the response at hand is the contract's own, and needs no stamp."""
-
-    listening: Listening | None = None
-    """Set by the endpoint of the feed, which begins once the app is done."""
+    def __init__(
+        self, state: State, face: Face, stamp: Stamp, find_operation: Callable[[], Operation | None]
+    ) -> None:
+        self.state = state
+        self.face = face
+        """What the state shows to the client."""
+        self.stamp = stamp
+        """What a response carries."""
+        self.find_operation = find_operation
+        """Gives the operation that the app has found for the request, once a handler runs; None when it cannot be told."""
+        self.precondition: Precondition | None = None
+        """What the client wants to be sure of before the request is carried out."""
+        self.is_at_the_end = True
+        """Whether the state is the one at the end of the log, where that was to be found out. Else nothing can be sure."""
+        self.is_out_of_date = False
+        """Whether the log has been out of reach for too long: then the request is judged as ever, and nothing is told to be kept."""
+        self.verdict: Verdict | None = None
+        """The verdict of the first check on the precondition."""
+        self.is_heard = True
+        """Whether what the client sends is kept. Without a policy nobody asks for it."""
+        self.body: bytes | bytearray = b""
+        """What the client has sent so far, as far as it is kept."""
+        self.has_checked = False
+        """Whether the request has come as far as a check: the app has decided who is asking."""
+        self.has_violations = False
+        """Whether the app was told of violations, and may tell the client."""
+        self.has_run = False
+        """Whether the app's own endpoint has been called, in frameworks where that can be seen."""
+        self.is_over = False
+        """Whether the request has been answered. A task that outlives it has no request."""
+        self.failures: tuple[Exception, ...] = ()
+        """What `check` has raised. A failure that the app does not handle is answered for it."""
+        self.is_own_answer = False
+        """Whether the response at hand is the contract's own, and needs no stamp."""
+        self.headers: Callable[[], Mapping[str, str]] = dict
+        """The headers of the request, by lower-case name, for whoever wants to know who is asking. Most requests need none of them."""
+        self.listening: Listening | None = None
+        """Set by the endpoint of the feed, which begins once the app is done."""
 
     def failure_in(self, error: BaseException) -> Exception | None:
         """What `check` has raised for this request, if nothing else came out of the app. A task group puts it into a group."""
@@ -105,5 +101,8 @@ class Pin:
 
     def hear(self, body: bytes) -> None:
         """Keep what the client sends, unless that is so much that no policy is about it."""
-        if len(self.body) <= _LONGEST_KEPT:
+        if not self.body:
+            self.body = bytes(body[: _LONGEST_KEPT + 1])  # most come in one piece, which is not copied
+        elif len(self.body) <= _LONGEST_KEPT:
+            self.body = bytearray(self.body) if type(self.body) is bytes else self.body
             self.body += body[: _LONGEST_KEPT + 1]

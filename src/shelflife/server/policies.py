@@ -44,7 +44,10 @@ class Fix(NamedTuple):
     """What a policy returns: the change that would make the request pass."""
 
     type: str
+    """What kind of fix it is, such as `USE_REQUIRED_PROMO`."""
+
     parameters: Mapping[str, Any]
+    """What to set in the request; None takes a field away."""
 
 
 def fix(type: str, parameters: Mapping[str, Any] | None = None, /, **fields: Any) -> Fix:
@@ -133,6 +136,12 @@ class Policies:
         self.operations = Operations()
         """The operations that some policy is for."""
         self._fingerprints: dict[str, str] | None = None
+        self._for_every: list[Policy] = []
+        self._by_operation: dict[str, list[Policy]] = {}
+        """Those for an operation that some policy is for, and for every one."""
+
+    def __bool__(self) -> bool:
+        return bool(self._all)
 
     def add(self, policy: Policy) -> None:
         """One more; the order in which they are declared is that of the suggestions."""
@@ -149,16 +158,26 @@ class Policies:
         """
         if self._fingerprints is None:
             self._all = [self._looked_at(one) for one in self._all]
+            self._for_every = [one for one in self._all if one.operation is None]
+            self._by_operation = {
+                name: [one for one in self._all if one.operation is None or one.operation.name == name]
+                for name in (one.name for one in self.operations)
+            }
             self._fingerprints = {
                 one.id: f"version {one.version}" if one.code is None else one.code.fingerprint
                 for one in self._all
             }
         return self._fingerprints
 
+    def all(self) -> list[Policy]:
+        """All of them, in the order in which they are declared."""
+        return [*self._all]
+
     def concerning(self, operation: str | None) -> list[Policy]:
         """Those for every operation and for this one."""
-        self.look()
-        return [one for one in self._all if one.operation is None or one.operation.name == operation]
+        if self._fingerprints is None:
+            self.look()
+        return self._for_every if operation is None else self._by_operation.get(operation, self._for_every)
 
     def _looked_at(self, policy: Policy) -> Policy:
         """A policy with what its code shows. The log is told what it reads that is not tracked, or without need."""
@@ -180,7 +199,10 @@ class Violation(NamedTuple):
     """A violated policy and its fix."""
 
     policy: Policy
+    """The policy, with its `name` and its `sentence` for people."""
+
     suggestion: Suggestion
+    """The fix, with all that it rests on."""
 
     def not_to_be_kept(self) -> "Violation":
         """The same fix for this request alone: nobody vouches for what it rests on."""
@@ -211,7 +233,7 @@ class Refusal(ShelflifeError):
 
 
 class Rejected(Refusal):
-    """The request violates policies."""
+    """The request violates policies. `suggestions` has the fixes, `sentences` what a person is told, `violations` both with their policies."""
 
 
 class PreconditionFailed(Refusal):

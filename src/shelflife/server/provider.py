@@ -2,11 +2,11 @@
 
 import logging
 import math
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import Any, overload
 
@@ -14,6 +14,7 @@ import msgspec
 
 from shelflife.contract import Rule
 from shelflife.contract.messages import ReloadReport
+from shelflife.forks import Forked, mind_forks
 from shelflife.server.apps import Apps
 from shelflife.server.delta import Row
 from shelflife.server.disclosure import Disclosure
@@ -26,6 +27,7 @@ from shelflife.server.limits import ReloadBudget, ReloadLimits
 from shelflife.server.log import Log
 from shelflife.server.logs import log_at
 from shelflife.server.models import DICTIONARY, Reader
+from shelflife.server.operations import Operation
 from shelflife.server.pins import Pin
 from shelflife.server.policies import (
     Policies,
@@ -41,7 +43,9 @@ from shelflife.server.reads import Tables
 from shelflife.server.refreshing import Refresher, TableSource, read_source
 from shelflife.server.registry import Registry
 from shelflife.server.resting import ToldFixes
+from shelflife.server.scoring import Clients, Scoring
 from shelflife.server.signing import Signing
+from shelflife.server.stamps import NO_STAMP
 from shelflife.server.state import State
 from shelflife.server.wire import Level, WireFormat
 from shelflife.server.workers import worker_count
@@ -52,10 +56,17 @@ _log = logging.getLogger("shelflife")
 _ROOT = re.compile(r"(https?://[^/\s]+)?(/[\x21-\x7e]*)?")
 _WIRE = WireFormat()
 _LIMITS = ReloadLimits()
-_KINDS = {"wire": WireFormat, "limits": ReloadLimits, "signing": Signing, "disclosure": Disclosure}
+_SCORING = Scoring()
+_KINDS = {
+    "wire": WireFormat,
+    "limits": ReloadLimits,
+    "signing": Signing,
+    "disclosure": Disclosure,
+    "scoring": Scoring,
+}
 
 
-class Provider:
+class Provider(Forked):
     """Tables, rules and policies of one API, and how its answers are written."""
 
     def __init__(
@@ -71,42 +82,46 @@ class Provider:
         limits: ReloadLimits = _LIMITS,
         signing: Signing | None = None,
         disclosure: Disclosure | None = None,
+        scoring: Scoring | None = _SCORING,
+        admin_page: str | None = "/admin/",
         root: str | None = None,
         strict_policies: bool = False,
     ) -> None:
         """Declare what the API's policies consult.
 
-        `versions` are the tables' first versions. Where none is given it is made from the content, so that other rows
-        after a restart are another version. Without an `admin_token` the operator's endpoints are off. With a
-        `log`, the path of a file, reloads survive a restart, and all worker processes of a machine share them; with the
-        URL of a database, as in `postgresql://user@host/name?schema=shop`, those of all machines do. Only
-        rows whose declaration has changed since the last start are set anew, as by a reload. A worker that cannot reach
-        its log goes on by what it knows, and vouches for that for `stale_for_s` seconds. `wire` says what goes on
-        the wire, and `limits` what an operator may send. With `signing` states are signed; that needs a `log`, for
-        their numbers must survive a restart.
-        With a `disclosure` clients are shown aliases in place of names and keys. `root` is where clients find the
-        contract, a path or a whole address, where the app cannot know: behind a gateway that strips a prefix.
-        With `strict_policies` an app does not start when a policy reads what no version tells of, such as the clock.
+        - `tables`: by name, the rows of each by their keys, or where they are read from: `csv_file(…)` and its like.
+        - `rules`: which values in one table are keys in another.
+        - `versions`: the tables' first versions. Where none is given it is made from the content, so that other rows after
+          a restart are another version.
+        - `admin_token`: what an operator has to show. Without one the operator's endpoints are off.
+        - `log`: where changes are kept. With the path of a file, reloads survive a restart, and all worker processes of a
+          machine share them; with the URL of a database, as in `postgresql://user@host/name?schema=shop`, those of all
+          machines do. At the next start only rows whose declaration has changed are set anew, as by a reload. Without a
+          log, reloads are lost when the process ends.
+        - `stale_for_s`: for how many seconds a worker that cannot reach its log vouches for what it knows.
+        - `wire`: how much goes on the wire, and in which form.
+        - `limits`: what an operator may send over HTTP.
+        - `signing`: how states are signed. That needs a `log`, for their numbers must survive a restart.
+        - `disclosure`: clients are shown aliases in place of names and keys.
+        - `scoring`: how clients are named when they are scored by what comes of their fixes, which needs an `admin_token`; None
+          turns it off.
+        - `admin_page`: the path of the operator's page; None for none.
+        - `root`: where clients find the contract, a path or a whole address, where the app cannot know: behind a gateway
+          that strips a prefix.
+        - `strict_policies`: an app does not start when a policy reads what no version tells of, such as the clock.
         """
         self.admin_token, self.wire, self.limits = admin_token, wire, limits
-        self.signing, self.disclosure, self._root = signing, disclosure, root
+        self.signing, self.disclosure, self.scoring, self._root = signing, disclosure, scoring, root
+        self.admin_page = admin_page
+        """The path of the operator's page; None for none."""
         if not 0 < stale_for_s < math.inf:
             raise BadSetting(f"stale_for_s is a number of seconds above 0, not {stale_for_s!r}")
         self._check_settings(has_log=log is not None)
         self.level = Level(wire.level)
         """What goes on the wire."""
         self.reload_budget = None if limits.per_minute is None else ReloadBudget(limits.per_minute)
-        rows_by_table = {name: read_source(name, given) for name, given in tables.items()}
-        shared_log = log_at(log) if isinstance(log, str | Path) else log
         self._lives = 0
-        try:
-            self.registry = Registry(
-                rows_by_table, rules, versions=versions, log=shared_log, stale_for_s=stale_for_s
-            )
-        except BaseException:
-            if shared_log is not None:
-                shared_log.close()
-            raise
+        self.registry = _registry_of(tables, rules, versions, log, stale_for_s)
         self.policies = Policies(are_strict=strict_policies)
         self._views = (self.registry.state, Tables(self.registry.state))
         """What policies see of a state at first. It is not kept in the state, because the cycle would keep
@@ -120,11 +135,17 @@ class Provider:
         """What the request at hand sees; set by the middleware."""
         self.told_fixes = ToldFixes()
         """What was told to clients of late, for operators who want to know what rests on a row."""
+        self.clients: Clients | None = None
+        """What is seen of clients; None where nobody could look at it."""
+        if scoring is not None and admin_token is not None:
+            self.clients = Clients(scoring, f"{admin_token} {self.registry.state.log_id}".encode())
+            self.registry.on_beat(partial(self.clients.meet, self.registry))
         self.apps = Apps(self.policies)
         """The apps that it is installed in."""
         self.readers = SeenReaders()
-        self._ready_in = 0
-        """The process in which it is ready."""
+        self._has_begun = False
+        """Whether it is ready in this process, as far as its own policies and log go."""
+        mind_forks(self)
 
     def _check_settings(self, *, has_log: bool) -> None:
         """Refuse settings of the wrong kind, and those that do not go together."""
@@ -132,6 +153,9 @@ class Provider:
             raise BadSetting(
                 "an admin token is printable ASCII without spaces; give None to turn the admin endpoints off"
             )
+        page = self.admin_page
+        if page is not None and not re.fullmatch(r"/([\w.~-]+/)*", page, re.ASCII):
+            raise BadSetting(f"admin_page is a path that ends with a slash, such as /operator/, not {page!r}")
         for name, kind in _KINDS.items():
             value = getattr(self, name)
             if not isinstance(value, kind) and (value is not None or name in ("wire", "limits")):
@@ -152,8 +176,14 @@ class Provider:
     def close(self) -> None:
         """Let go of the log, until it is needed again."""
         self._refresher.stop()
+        if self.clients is not None and self._has_begun:
+            self.clients.meet(self.registry, now=True)  # the last that the others hear
         self.registry.close()
-        self._ready_in = 0  # whoever is served after this follows the log again
+        self._has_begun = False  # whoever is served after this follows the log again
+
+    def after_fork_in_child(self) -> None:
+        """Each process follows the log itself."""
+        self._has_begun = False
 
     def begin_life(self) -> None:
         """An app that has the contract starts. Every operation that is named must be there."""
@@ -163,7 +193,7 @@ class Provider:
     @property
     def is_ready(self) -> bool:
         """Whether requests can be served by this process without more ado."""
-        return self._ready_in == os.getpid() and self.apps.are_held
+        return self._has_begun and self.apps.are_held
 
     def be_ready(self) -> None:
         """Before requests are served, in each process anew: hold the policies to the app's routes, and to the log."""
@@ -173,14 +203,13 @@ class Provider:
         self.registry.declare_policies(self.policies.look())
         self.registry.follow()
         self._refresher.start()
-        is_new_here = self._ready_in != os.getpid()
-        if is_new_here and not self.registry.is_shared and (count := worker_count()) > 1:
+        if not self._has_begun and not self.registry.is_shared and (count := worker_count()) > 1:
             _log.warning(
                 "this is one of %d worker processes, and a reload reaches only one of them: give the provider a log,"
                 " as in Provider(..., log='state.db')",
                 count,
             )
-        self._ready_in = os.getpid()
+        self._has_begun = True
 
     def end_life(self) -> None:
         """An app that has the contract ends; the last one closes the provider."""
@@ -203,7 +232,7 @@ class Provider:
     def speaks_for(self, state: State) -> bool:
         """Whether the policies that run here are those of a state. Else whatever they say is of no position in the log."""
         does_speak = state.policies == self.policies.look()
-        if not does_speak and self._ready_in == os.getpid():
+        if not does_speak and self._has_begun:
             self.apps.warn_once(
                 "this process runs other policies than the log has, and tells no positions: other code was started after it;"
                 " if that was older code, start this one again"
@@ -213,6 +242,20 @@ class Provider:
     def root_of(self, root_path: str) -> str:
         """Where the contract lives, for an app that is mounted there."""
         return root_path.rstrip("/") if self._root is None else self._root.rstrip("/")
+
+    def plain_pin(self, find_operation: Callable[[], Operation | None]) -> Pin | None:
+        """What a request sees that says nothing to the contract, as most do not; None where more than the state at hand counts for it."""
+        registry = self.registry
+        if not (self._has_begun and self.apps.are_held and self.disclosure is None):
+            return None
+        if registry.is_shared and registry.is_out_of_date:
+            return None
+        state = registry.state
+        face: Face = state.faces.get(self.level) or face_of(state, self.level)
+        pin = Pin(state, face, face.stamp if self.level else NO_STAMP, find_operation)
+        if not self.policies:
+            pin.is_heard = False
+        return pin
 
     def face(self, state: State, headers: Mapping[str, str]) -> Face:
         """What a state shows to the client whose request has these headers, by lower-case name."""
@@ -246,8 +289,7 @@ class Provider:
 
         def register(function: PolicyFunction) -> PolicyFunction:
             self.policies.add(Policy.from_function(function, operation, version))
-            self._ready_in = 0
-            self.apps.are_held = False
+            self._has_begun = self.apps.are_held = False
             return function
 
         return register if function is None else register(function)
@@ -259,7 +301,7 @@ class Provider:
         """
         pin = self.pin
         given = Given(request) if pin is None else Given(request, pin.body, pin.asked_for)
-        found = self._violations(given, self.apps.operation_of(operation, pin), self.state)
+        found = self._violations(given, self.apps.operation_of(operation, pin), self.state, pin)
         if pin is not None:
             pin.has_checked, pin.has_violations = True, pin.has_violations or bool(found)
         return found
@@ -290,8 +332,8 @@ class Provider:
         operation is that of the request at hand; give it only where the app's routes cannot be seen. The first check of
         a request also judges its precondition, and raises `PreconditionFailed`.
         """
-        pin = self.pin
-        if pin is None:
+        pin = self.pinned.get()
+        if pin is None or pin.is_over:
             if self.apps:  # else no app has the contract, as in a test of policies
                 raise UsageError(
                     "check does not know its request here; in a thread of a handler, run it by asyncio.to_thread,"
@@ -303,7 +345,7 @@ class Provider:
         try:
             self._check(request, operation, pin.state, pin)
         except (Refusal, MalformedRequest, PolicyFailed) as failure:
-            pin.failures.append(failure)
+            pin.failures = (*pin.failures, failure)
             pin.has_violations = True
             raise
 
@@ -313,12 +355,12 @@ class Provider:
         """One more table, while the app runs. Whoever shares the log sees it when it has added it too."""
         self.registry.add_table(table, read_source(table, rows), version)
         self._refresher.add({table: rows})
-        if self._ready_in == os.getpid():
+        if self._has_begun:
             self._refresher.start()
 
-    def refresh(self, table: str, version: str | None = None) -> ReloadReport:
-        """Read a table again from its source, and reload it."""
-        return self._refresher.refresh(table, version)
+    def refresh(self, table: str, version: str | None = None, *, by: str = "") -> ReloadReport:
+        """Read a table again from its source, and reload it. `by` says who does, for the log."""
+        return self._refresher.refresh(table, version, by)
 
     def _check(self, request: Any, operation: str | None, state: State, pin: Pin | None) -> None:
         given = Given(request) if pin is None else Given(request, pin.body, pin.asked_for)
@@ -328,20 +370,43 @@ class Provider:
             if pin.verdict == "failed":  # the fixes are for the request as it was without memory
                 violations: list[Violation] = []
                 with suppress(MalformedRequest, PolicyFailed):
-                    violations = self._violations(given.without(pin.precondition.was), concerned, state)
+                    violations = self._violations(given.without(pin.precondition.was), concerned, state, pin)
                 raise PreconditionFailed(violations, state)
-        if violations := self._violations(given, concerned, state):
+        if violations := self._violations(given, concerned, state, pin):
             raise Rejected(violations, state)
 
-    def _violations(self, given: Given, operation: str | None, state: State) -> list[Violation]:
+    def _violations(
+        self, given: Given, operation: str | None, state: State, pin: Pin | None
+    ) -> list[Violation]:
         views = self._views
         if views[0] is not state:
             views = self._views = (state, Tables(state))
         found = evaluate(self.policies.concerning(operation), given.fields, state, views[1], given.said)
         if found:
             self.told_fixes.note(found, state)
-        pin = self.pin
         if pin is not None:
             self.readers.note(pin, given, is_refused=bool(found))
+            if self.clients is not None and pin.verdict != "failed":
+                self.clients.note(pin.headers, operation, given.fields, found, state)
+        if not found:
+            return found
         is_out_of_date = self.registry.is_out_of_date if pin is None else pin.is_out_of_date
         return [one.not_to_be_kept() for one in found] if is_out_of_date else found
+
+
+def _registry_of(
+    tables: Mapping[str, Mapping[str, Row] | TableSource],
+    rules: Iterable[Rule],
+    versions: Mapping[str, str] | None,
+    log: str | Path | Log | None,
+    stale_for_s: float,
+) -> Registry:
+    """The registry of what is declared. When that fails, no log is left open."""
+    rows_by_table = {name: read_source(name, given) for name, given in tables.items()}
+    shared_log = log_at(log) if isinstance(log, str | Path) else log
+    try:
+        return Registry(rows_by_table, rules, versions=versions, log=shared_log, stale_for_s=stale_for_s)
+    except BaseException:
+        if shared_log is not None:
+            shared_log.close()
+        raise

@@ -184,12 +184,21 @@ class Request(_View, Mapping[str, Any]):
         self._path = path
 
     def __getitem__(self, name: str) -> Any:
+        if self._reads is None and type(name) is str:  # most requests are good, and pay for no call
+            value = self._fields.get(name)
+            if value is not None and type(value) in _SCALARS:
+                return value
         value = self._read(name)
         if value is None:
             raise KeyError(name)
         return value
 
     def get(self, name: str, default: Any = None) -> Any:
+        """The value of a field, or of an object the same view of it; the default when the field is absent or null."""
+        if self._reads is None and type(name) is str:
+            value = self._fields.get(name)
+            if value is not None and type(value) in _SCALARS:
+                return value
         value = self._read(name)
         return default if value is None else value
 
@@ -269,10 +278,12 @@ class RowView(_View, Mapping[str, Any]):
 
     @property
     def table(self) -> str:
+        """The name of its table."""
         return self._table
 
     @property
     def key(self) -> str:
+        """Its key. It is no reading: whoever has the row knows it."""
         return self._key
 
     def __getitem__(self, column: str) -> Any:
@@ -364,10 +375,11 @@ class TableView(_View, Mapping[str, RowView]):
 
     def get(self, key: Any, default: Any = None) -> Any:
         """The row under the key. A value that can be no key (a null, a list) is in no table."""
-        if type(key) is str and key in self._seen:
+        view = self._seen.get(key) if type(key) is str else None
+        if view is not None:
             if self._reads is not None:
-                self._reads.row(self._name, key)
-            return self._seen[key]
+                self._reads.row(self._name, view._key)
+            return view
         row_key = key_of(key)
         if row_key is None:
             return default

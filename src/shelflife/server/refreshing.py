@@ -90,7 +90,9 @@ class Refresher(Forked):
         """Know those of the tables that were given as sources."""
         self._sources |= {table: source for table, source in given.items() if callable(source)}
 
-    def refresh(self, table: str, version: str | None = None, ending: Event | None = None) -> ReloadReport:
+    def refresh(
+        self, table: str, version: str | None = None, by: str = "", ending: Event | None = None
+    ) -> ReloadReport:
         """Read a table again, and reload it; but not when `ending` was set meanwhile.
 
         When others have changed the table while it was read, what they have read may be newer: then it is read anew.
@@ -107,7 +109,7 @@ class Refresher(Forked):
             if ending is not None and ending.is_set():
                 raise SourceError(f"the table {table} was read too late: its app has ended")
             with suppress(Overtaken):
-                return registry.reload_table(table, rows, version=version, seen=seen)
+                return registry.reload_table(table, rows, version=version, seen=seen, by=by)
         raise Overtaken(f"others have changed the table {table} whenever it was read; try again")
 
     def start(self) -> None:

@@ -8,6 +8,8 @@ from copy import deepcopy
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from shelflife.contract import Rule
 from shelflife.contract.errors import BadName
 from shelflife.contract.messages import ReloadReport, RulesReport, Workers
@@ -94,6 +96,18 @@ class Registry(Forked):
         """Have a function called after every change of the state, in the thread that made it."""
         self._on_change.append(told)
 
+    def on_beat(self, told: Callable[[], None]) -> None:
+        """Have a function called every half second or so, while a shared log is followed. It must not raise."""
+        self._keeper.on_beat.append(told)
+
+    def share(self, worker: str, seen: bytes, for_s: float) -> None:
+        """Tell the others that share the log what a worker has seen."""
+        self._log.share(worker, seen, for_s)
+
+    def shared(self) -> Mapping[str, bytes]:
+        """What each worker that shares the log has seen, as far as it has told."""
+        return self._log.shared()
+
     @property
     def is_cut_off(self) -> bool:
         """Whether it follows a log that it cannot read now."""
@@ -151,6 +165,7 @@ class Registry(Forked):
         remove: Iterable[str] = (),
         version: str | None = None,
         seen: Table | None = None,
+        by: str = "",
     ) -> ReloadReport:
         """Give a table its whole new `rows`, or `set` some rows and `remove` some keys.
 
@@ -158,32 +173,35 @@ class Registry(Forked):
         `version` the table bears it from now on, even when no row changed. Rows that were read from a source, when the
         table was as `seen`, count as those of the code: at the next start only what the code then has otherwise is set
         anew. If somebody else has changed the table since, they may have read something newer: then it is `Overtaken`.
+        `by` says who reloads it, for the log.
         """
-        remove = list(remove)
-        if (rows is None) == (set is None and not remove):
-            raise ReloadRefused("a reload takes either rows, or set and remove")
-        if version is not None:
-            _check_given(version)
         declared: dict[str, Mapping[str, str]] = {}
+        remove = list(remove)
 
         def reloading(state: State) -> tuple[Change | None, ReloadReport]:
-            table = state.tables.get(name)
-            if table is None:
-                raise UnknownTable(name)
+            change = _reload_of(state, name, rows, set, remove, version)
+            table = state.tables[name]
             if seen is not None and table is not seen:  # its version may have come again meanwhile
                 raise Overtaken(f"others have changed the table {name} since it was read")
-            delta = (
-                clean_delta(name, table.rows, rows)
-                if rows is not None
-                else _delta_of(table, set or {}, remove)
-            )
-            change = table_change(state, table, delta, version)
             is_change = change.version != change.old_version
             if is_change and seen is not None and self.is_shared:
-                declared[name] = digests_of(table.rows.after(delta))
+                declared[name] = digests_of(table.rows.after(change.delta))
             return Change(tables={name: change}) if is_change else None, _report(name, change)
 
-        return self._change(reloading, declared)
+        return self._change(reloading, declared, by)
+
+    def preview_table(
+        self,
+        name: str,
+        rows: Mapping[str, Any] | None = None,
+        *,
+        set: Mapping[str, Any] | None = None,
+        remove: Iterable[str] = (),
+        version: str | None = None,
+    ) -> tuple[ReloadReport, Delta]:
+        """What `reload_table` would report, and the rows before and after. Nothing is changed."""
+        change = _reload_of(self.state, name, rows, set, list(remove), version)
+        return _report(name, change), change.delta
 
     def add_table(self, name: str, rows: Mapping[str, Row], version: str | None = None) -> None:
         """One more table. Where the log has it already, as from another worker, it is declared anew."""
@@ -210,6 +228,7 @@ class Registry(Forked):
         *,
         add: Iterable[Rule] = (),
         remove: Iterable[Rule] = (),
+        by: str = "",
     ) -> RulesReport:
         """Put all the `rules` in the place of the old ones, or `add` some and `remove` some."""
         add, remove = list(add), list(remove)
@@ -228,7 +247,7 @@ class Registry(Forked):
             )
             return Change(rules=RulesChange(added, removed)) if new != old else None, report
 
-        return self._change(reloading)
+        return self._change(reloading, by=by)
 
     def declare_policies(self, fingerprints: Mapping[str, str]) -> None:
         """These policies hold from now on."""
@@ -266,7 +285,10 @@ class Registry(Forked):
         self._keeper.forget()
 
     def _change(
-        self, make: Callable[[State], tuple[Change | None, Report]], declared: Declared = MappingProxyType({})
+        self,
+        make: Callable[[State], tuple[Change | None, Report]],
+        declared: Declared = MappingProxyType({}),
+        by: str = "",
     ) -> Report:
         """Append a change to the log, and go on to the state that it leads to. What is reported of it is handed on.
 
@@ -279,7 +301,7 @@ class Registry(Forked):
                 change, report = make(self.state)
                 if change is None:
                     return report
-                entry = self.state.entry(change)
+                entry = replace(self.state.entry(change), at=time.time(), by=by)
                 after = self.state.after(entry, self._names)
                 if self._log.append(entry, after, declared):
                     self._make_current(after)
@@ -314,6 +336,26 @@ def _changed_rules(old: RuleSet, add: list[Rule], remove: list[Rule]) -> RuleSet
     if missing := [rule for rule in remove if rule not in {*old}]:
         raise ReloadRefused(f"no rule {missing[0].id} like that is declared")
     return old.changed([rule for rule in add if rule not in {*old} - {*remove}], remove)
+
+
+def _reload_of(
+    state: State,
+    name: str,
+    rows: Mapping[str, Any] | None,
+    set: Mapping[str, Any] | None,
+    remove: list[str],
+    version: str | None,
+) -> TableChange:
+    """What a reload comes to in a state."""
+    if (rows is None) == (set is None and not remove):
+        raise ReloadRefused("a reload takes either rows, or set and remove")
+    if version is not None:
+        _check_given(version)
+    table = state.tables.get(name)
+    if table is None:
+        raise UnknownTable(name)
+    delta = clean_delta(name, table.rows, rows) if rows is not None else _delta_of(table, set or {}, remove)
+    return table_change(state, table, delta, version)
 
 
 def _delta_of(table: Table, rows: Mapping[str, Any], remove: list[str]) -> Delta:

@@ -10,16 +10,17 @@ from shelflife.contract import Suggestion
 from shelflife.contract.cells import ALL_KEYS, Cells, united
 from shelflife.contract.messages import PolicyResting, Resting
 from shelflife.contract.names import node_id
+from shelflife.server.delta import Delta
 from shelflife.server.log import Change
 from shelflife.server.policies import Violation
 from shelflife.server.state import State
 
-__all__ = ["ToldFixes"]
+__all__ = ["Ground", "ToldFixes", "grounds_of", "has_moved"]
 
 _MOST_FIXES = 4096
 _encode = msgspec.json.Encoder(order="sorted").encode
 
-_Ground = tuple[str | None, ...]
+Ground = tuple[str | None, ...]
 """What a fix can rest on: a column, a row, a table, a rule or the code of a policy. None stands for anything there."""
 
 _RULES, _POLICIES = ":rules", ":policies"
@@ -54,7 +55,7 @@ class ToldFixes:
         places = {(entry.number - 1, entry.previous) for entry in state.tail} | {(state.number, state.digest)}
         read: dict[str, list[Cells]] = {}
         for name, (policy, fix, place) in list(self._fixes.items()):
-            if place not in places or any(moved_at.get(one, 0) > place[0] for one in _grounds(policy, fix)):
+            if place not in places or any(moved_at.get(one, 0) > place[0] for one in grounds_of(policy, fix)):
                 self._fixes.pop(name, None)
             elif fix.cells and _has_read(fix.cells, table, key):
                 read.setdefault(policy, []).append(fix.cells)
@@ -66,7 +67,8 @@ class ToldFixes:
         return Resting(row=row, fixes=sum(map(len, read.values())), policies=policies_resting)
 
 
-def _grounds(policy: str, fix: Suggestion) -> Iterator[_Ground]:
+def grounds_of(policy: str, fix: Suggestion) -> Iterator[Ground]:
+    """All that a fix of a policy rests on."""
     yield (_POLICIES, policy)
     yield from ((_RULES, rule) for rule in fix.rules or ())
     for table, rows in (fix.cells or {}).items():
@@ -75,7 +77,7 @@ def _grounds(policy: str, fix: Suggestion) -> Iterator[_Ground]:
             yield from ((table, key, column) for column in ((None,) if columns is None else columns))
 
 
-def _moved_by(change: Change) -> Iterator[_Ground]:
+def _moved_by(change: Change) -> Iterator[Ground]:
     for table, one in change.tables.items():
         diff = one.delta.diff
         for key in (*diff.added, *diff.removed):
@@ -86,6 +88,27 @@ def _moved_by(change: Change) -> Iterator[_Ground]:
         yield from ((_RULES, rule.id) for rule in (*rules.added, *rules.removed))
     if (policies := change.policies) is not None:
         yield from ((_POLICIES, id) for id, _ in policies.before.items() ^ policies.after.items())
+
+
+def has_moved(ground: Ground, change: Change) -> bool:
+    """Whether a change has moved this: the same as to look for it among all that has moved, without going through a large change."""
+    place, key = ground[0], ground[1]
+    if place in (_RULES, _POLICIES):
+        return ground in _moved_by(Change(rules=change.rules, policies=change.policies))
+    if place not in change.tables:
+        return False
+    delta = change.tables[place].delta
+    if key is None:
+        return bool(delta)
+    if key == ALL_KEYS:
+        return any(delta.before[one] is None or row is None for one, row in delta.after.items())
+    before, after = delta.before.get(key), delta.after.get(key)
+    if key not in delta.after or before is None or after is None:
+        return key in delta.after and len(ground) == 2
+    if len(ground) == 2:
+        return False
+    column = ground[2]
+    return column is None or column in Delta({key: before}, {key: after}).diff.columns[key]
 
 
 def _has_read(cells: Cells, table: str, key: str | None) -> bool:

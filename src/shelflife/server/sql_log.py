@@ -21,7 +21,7 @@ from shelflife.server.state import State, new_log
 from shelflife.server.tables import RowMap, Table, is_minted
 from shelflife.sqlite_files import Kind
 
-with needing("server"):
+with needing("server", "litestar", "flask", "django", "mcp", "fastmcp"):
     from rpds import HashTrieMap
 
 __all__ = ["KIND", "Connection", "SqlLog", "Tables", "is_in"]
@@ -41,6 +41,9 @@ create table declared (name text primary key, digests blob not null) without row
 create table workers (id text primary key, number bigint not null, until double precision not null) without rowid;
 """
 KIND = Kind("log", LogError, 0x5348_4C46, 5, _SCHEMA)
+
+_SHARED = "create table if not exists shared (worker text primary key, seen {blob} not null, until double precision not null)"
+"""It is made when it is needed: a log that was made before there was such a table is none the worse for it."""
 
 _ROWS = "select key, row from rows where table_name = ?"
 _GIVEN_VERSIONS = "select version, content from given_versions where table_name = ?"
@@ -76,6 +79,10 @@ class SqlLog:
 
     now = ""
     """The time of day in seconds, where the tables are: the clocks of workers may differ."""
+
+    blob = "blob"
+    has_shared = ""
+    """Asks how many tables there are for what workers share."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
@@ -152,16 +159,32 @@ class SqlLog:
 
     def note(self, worker: str, number: int, for_s: float) -> None:
         with self._tables.noting() as connection:
-            connection.execute(f"delete from workers where until < {self.now}")  # noqa: S608
-            connection.execute(
-                f"insert into workers values (?, ?, {self.now} + ?) on conflict (id)"  # noqa: S608
-                " do update set number = excluded.number, until = excluded.until",
-                (worker, number, for_s),
-            )
+            self._note_for(connection, "workers", "id", "number", (worker, number, for_s))
 
     def workers(self) -> Mapping[str, int]:
         with self._tables.snapshot() as connection:
             return dict(connection.execute(f"select id, number from workers where until > {self.now}"))  # noqa: S608
+
+    def share(self, worker: str, seen: bytes, for_s: float) -> None:
+        with self._tables.noting() as connection:
+            connection.execute(_SHARED.format(blob=self.blob))
+            self._note_for(connection, "shared", "worker", "seen", (worker, seen, for_s))
+
+    def _note_for(self, connection: Any, table: str, key: str, column: str, noted: tuple[Any, ...]) -> None:
+        """Note something of a worker for some time, and take away what was noted for less."""
+        connection.execute(f"delete from {table} where until < {self.now}")  # noqa: S608
+        connection.execute(
+            f"insert into {table} values (?, ?, {self.now} + ?) on conflict ({key})"  # noqa: S608
+            f" do update set {column} = excluded.{column}, until = excluded.until",
+            noted,
+        )
+
+    def shared(self) -> Mapping[str, bytes]:
+        with self._tables.snapshot() as connection:
+            if not connection.execute(self.has_shared).fetchone()[0]:
+                return {}
+            stored = connection.execute(f"select worker, seen from shared where until > {self.now}")  # noqa: S608
+            return {worker: bytes(seen) for worker, seen in stored}
 
 
 def _head_in(connection: Connection) -> tuple[int, str]:

@@ -17,8 +17,10 @@ class SqliteLog(SqlLog):
     """A log in a file. Any number of processes may use it at the same time."""
 
     now = "((julianday('now') - 2440587.5) * 86400.0)"
+    has_shared = "select count(*) from sqlite_master where name = 'shared'"
 
     def __init__(self, path: str | Path, *, busy_timeout_s: float = 5.0) -> None:
+        """Open the file, or make it. `busy_timeout_s` is for how long a change waits for others that are being written."""
         self.path = Path(path)
         self.name = str(path)
         self._file = SqliteFile(path, KIND, busy_timeout_s=busy_timeout_s, durable=True)

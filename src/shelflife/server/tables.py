@@ -15,7 +15,7 @@ from shelflife.extras import needing
 from shelflife.server.delta import Delta, Row
 from shelflife.server.errors import BadRow
 
-with needing("server"):
+with needing("server", "litestar", "flask", "django", "mcp", "fastmcp"):
     from rpds import HashTrieMap
 
 __all__ = [

@@ -34,6 +34,10 @@ class Level(IntEnum):
     FINGERPRINT = 6
     """Adds `rules_version` to them."""
 
+    __hash__ = (
+        int.__hash__
+    )  # that of an enum is Python's own code, and every request looks up what its level shows
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WireFormat:

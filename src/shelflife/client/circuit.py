@@ -1,0 +1,46 @@
+"""A circuit for a store that does not answer: one step waits for it, the next ones do not."""
+
+import math
+import threading
+import time
+
+from shelflife.client.stores import StoreError
+
+__all__ = ["Circuit"]
+
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 30.0
+
+
+class Circuit:
+    """Whether a store is tried at all: one that has failed is left alone for a while, ever longer.
+
+    Threads share it. Several may be waiting for a store when it fails: that is one failure, and whoever was let in before it was noted adds
+    nothing to it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pause_s = 0.0
+        self._noted_at = self._let_in_at = -math.inf
+        self._why = ""
+
+    def check(self) -> float:
+        """`StoreError` while it is open. Else the time. The first who comes when the pause is over tries, and the others wait on."""
+        now = time.monotonic()
+        with self._lock:
+            if self._pause_s and now - max(self._noted_at, self._let_in_at) < self._pause_s:
+                raise StoreError(self._why)
+            self._let_in_at = now
+            return now
+
+    def close(self) -> None:
+        """It has answered."""
+        self._pause_s = 0.0
+
+    def open(self, let_in_at: float, why: StoreError) -> None:
+        """It has failed whoever was let in at that time."""
+        with self._lock:
+            if let_in_at > self._noted_at:
+                self._pause_s = min(max(2 * self._pause_s, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
+                self._noted_at, self._why = time.monotonic(), str(why)

@@ -1,0 +1,167 @@
+"""The operator's endpoints, free of any framework. They have a token of their own."""
+
+import hashlib
+import hmac
+import math
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+
+import msgspec
+
+from shelflife.contract.messages import RefreshTable, ReloadReport, ReloadRules, ReloadTable, RulesReport
+from shelflife.contract.names import shown, split_node_id
+from shelflife.server.endpoints import (
+    READ,
+    CallRefused,
+    Endpoint,
+    EndpointCall,
+    Endpoints,
+    query_of,
+    read_message,
+    wants_events,
+)
+from shelflife.server.errors import LogError, UnknownTable
+from shelflife.server.feedback import JSON, Answer
+from shelflife.server.graph import graph_of
+from shelflife.server.operating import views_of
+from shelflife.server.page import page_of
+from shelflife.server.provider import Provider
+from shelflife.server.wire import Level
+
+__all__ = ["AdminEndpoints"]
+
+RELOAD_TABLE_PATH = "/admin/reload-table"
+REFRESH_TABLE_PATH = "/admin/refresh-table"
+RELOAD_RULES_PATH = "/admin/reload-rules"
+GRAPH_PATH = "/admin/graph"
+RESTING_PATH = "/admin/resting"
+FEED_PATH = "/admin/changes"
+
+_MOST_WAITING = 2
+"""So many reloads at most wait at the same time until all workers have them."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+class AdminEndpoints(Endpoints):
+    """What an operator may do. The token for it has nothing to do with the app's own login."""
+
+    def __init__(self, provider: Provider) -> None:
+        super().__init__(provider, provider.limits.most_bytes, "; send a change instead")
+        self._being_read: set[str] = set()
+        self._waiting = threading.BoundedSemaphore(_MOST_WAITING)
+        self._open: Mapping[str, Endpoint] = {}
+        """What anybody may see: the operator's page, before anything is in it."""
+        if provider.admin_token is not None:
+            self.by_path[RELOAD_TABLE_PATH] = Endpoint(("POST",), self._reload_table)
+            self.by_path[REFRESH_TABLE_PATH] = Endpoint(("POST",), self._refresh_table)
+            self.by_path[RELOAD_RULES_PATH] = Endpoint(("POST",), self._reload_rules)
+            self.by_path[RESTING_PATH] = Endpoint(READ, self._resting)
+            self.by_path |= views_of(provider)
+            self.by_path[FEED_PATH] = Endpoint(READ, self._no_feed)
+            self._open = page_of(provider)
+            self.by_path |= self._open
+            if provider.level >= Level.GRAPH:
+                self.by_path[GRAPH_PATH] = Endpoint(READ, self._graph)
+
+    def is_for_the_feed(self, call: EndpointCall) -> bool:
+        """Whether an operator asks to be told of every change, and there is room for another listener."""
+        is_asked_for = call.path == FEED_PATH and wants_events(call)
+        has_room = is_asked_for and not call.holds_thread and not self.provider.feed.is_full
+        return has_room and self.admit(call) is None
+
+    def _no_feed(self, call: EndpointCall) -> Answer:
+        raise CallRefused(406, "ask with Accept: text/event-stream; under WSGI there is no feed")
+
+    def _authorize(self, call: EndpointCall) -> None:
+        if call.path in self._open:
+            return
+        scheme, _, token = call.headers.get("authorization", "").partition(" ")
+        is_right = hmac.compare_digest(_digest(token.strip()), _digest(self.provider.admin_token or ""))
+        if scheme.lower() != "bearer" or not is_right:
+            sentence = "this endpoint needs the admin token as bearer token"
+            raise CallRefused(401, sentence, WWW_Authenticate="Bearer")
+
+    def _reload_table(self, call: EndpointCall) -> Answer:
+        message = read_message(call.body, ReloadTable)
+        is_whole = message.rows is not msgspec.UNSET
+        rows, some = (message.rows or {}, None) if is_whole else (None, message.set or {})
+        reload = partial(self.provider.registry.reload_table, message.table, rows, version=message.version)
+        reload = partial(reload, set=some, remove=message.remove or (), by=message.by)
+        return self._reloaded(reload, message.wait_s)
+
+    def _refresh_table(self, call: EndpointCall) -> Answer:
+        message, being_read = read_message(call.body, RefreshTable), self._being_read
+        if (
+            message.table in being_read
+        ):  # else calls that wait for a slow source would take all threads there are
+            sentence = f"the table {shown(message.table)} is being read already; try again later"
+            raise CallRefused(503, sentence, Retry_After="5")
+        being_read.add(message.table)
+        try:
+            refresh = partial(self.provider.refresh, message.table, message.version, by=message.by)
+            return self._reloaded(refresh, message.wait_s)
+        finally:
+            being_read.discard(message.table)
+
+    def _reload_rules(self, call: EndpointCall) -> Answer:
+        message = read_message(call.body, ReloadRules)
+        rules, reload = message.rules or (), self.provider.registry.reload_rules
+        given = None if message.rules is msgspec.UNSET else rules
+        reload = partial(reload, given, add=message.add or (), remove=message.remove or (), by=message.by)
+        return self._reloaded(reload, message.wait_s)
+
+    def _reloaded(
+        self, reload: Callable[[], ReloadReport | RulesReport], wait_s: float | msgspec.UnsetType
+    ) -> Answer:
+        """The report of a reload, when all workers have it. One too many is refused before it begins."""
+        if isinstance(wait_s, msgspec.UnsetType):
+            return self._reported(self._counted(reload))
+        if not self._waiting.acquire(blocking=False):  # they would take all threads there are
+            sentence = "other reloads wait for all workers already; try again later, or without wait_s"
+            raise CallRefused(503, sentence, Retry_After="5")
+        try:
+            report = self._counted(reload)
+            with suppress(LogError):  # it has been made, whether others have it or not
+                report = msgspec.structs.replace(report, workers=self.provider.registry.workers(wait_s))
+            return self._reported(report)
+        finally:
+            self._waiting.release()
+
+    def _counted(self, reload: Callable[[], ReloadReport | RulesReport]) -> ReloadReport | RulesReport:
+        """The report of a reload. It counts when it changes something."""
+        budget, is_change = self.provider.reload_budget, False
+        if budget is not None and (wait_s := math.ceil(budget.wait_s())):
+            sentence = f"there were too many reloads; try again in {wait_s} s"
+            raise CallRefused(429, sentence, Retry_After=str(wait_s))
+        try:
+            report = reload()
+            is_change = report.old_version != report.new_version
+            return report
+        finally:
+            if budget is not None and not is_change:
+                budget.give_back()
+
+    def _reported(self, report: ReloadReport | RulesReport) -> Answer:
+        shown = self.provider.wire.report(report) if isinstance(report, ReloadReport) else report
+        return Answer(200, JSON, _encode(shown))
+
+    def _resting(self, call: EndpointCall) -> Answer:
+        table, key = split_node_id(query_of(call, "row").get("row", [""])[-1])
+        provider, state = self.provider, self.provider.state
+        if not table or key == "":
+            raise CallRefused(400, "ask with row=table:key, or with row=table")
+        if table not in state.tables:
+            raise UnknownTable(table)
+        return Answer(200, JSON, _encode(provider.told_fixes.resting_on(table, key, state)))
+
+    def _graph(self, call: EndpointCall) -> Answer:
+        state = self.provider.state
+        return Answer(200, JSON, _encode(graph_of(state.tables, state.rules)))
+
+
+def _digest(token: str) -> bytes:
+    """The same length for any token, so that the comparison takes constant time."""
+    return hashlib.sha256(token.encode(errors="surrogateescape")).digest()

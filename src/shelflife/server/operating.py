@@ -1,0 +1,226 @@
+"""What an operator looks at: tables, the log, rows and what lies around them, policies, clients, and a reload before it is made."""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from shelflife.contract.messages import ReloadTable
+from shelflife.contract.names import node_id, split_node_id
+from shelflife.server.delta import Delta
+from shelflife.server.endpoints import (
+    NO_STORE,
+    READ,
+    CallRefused,
+    Endpoint,
+    EndpointCall,
+    query_of,
+    read_message,
+)
+from shelflife.server.errors import LogError, UnknownTable
+from shelflife.server.feedback import JSON, Answer
+from shelflife.server.graph import downstream, target_keys
+from shelflife.server.log import Entry
+from shelflife.server.policies import Policy
+from shelflife.server.provider import Provider
+from shelflife.server.state import State
+from shelflife.server.verdicts import PolicyCount
+
+__all__ = ["views_of"]
+
+OVERVIEW_PATH = "/admin/overview"
+LOG_PATH = "/admin/log"
+ROWS_PATH = "/admin/rows"
+ROW_PATH = "/admin/row"
+CLIENTS_PATH = "/admin/clients"
+PREVIEW_PATH = "/admin/preview-table"
+
+_MOST_ENTRIES = 20
+_MOST_ROWS = 100
+_MOST_NODES = 200
+_encode = msgspec.json.Encoder().encode
+
+View = Callable[[Provider, EndpointCall], Any]
+
+
+def views_of(provider: Provider) -> dict[str, Endpoint]:
+    """The endpoints by which the operator's page learns what it shows."""
+    views: dict[str, View] = {OVERVIEW_PATH: _overview, LOG_PATH: _log, ROWS_PATH: _rows, ROW_PATH: _row}
+    if provider.clients is not None:
+        views[CLIENTS_PATH] = _clients
+    endpoints = {path: Endpoint(READ, partial(_shown, provider, view)) for path, view in views.items()}
+    return endpoints | {PREVIEW_PATH: Endpoint(("POST",), partial(_shown, provider, _preview))}
+
+
+def _shown(provider: Provider, view: View, call: EndpointCall) -> Answer:
+    return Answer(200, JSON, _encode(view(provider, call)), (NO_STORE,))
+
+
+def _overview(provider: Provider, call: EndpointCall) -> Any:
+    state = provider.state
+    changed: dict[str, Entry] = {name: entry for entry in state.tail for name in entry.change.tables}
+    counts: Mapping[str, PolicyCount] = {}
+    if provider.clients is not None:
+        _, counts = provider.clients.scores(provider.clients.others(provider.registry))
+    try:
+        workers = provider.registry.workers()
+    except LogError:  # it is shown all the same, by what is known here
+        workers = None
+    return {
+        "number": state.number,
+        "log": state.log_id[:8],
+        "workers": workers,
+        "is_cut_off": provider.registry.is_cut_off,
+        "scores_clients": provider.clients is not None,
+        "tables": [
+            {
+                "table": name,
+                "version": table.version,
+                "rows": len(table.rows),
+                "changed": _made(changed[name]) if name in changed else None,
+            }
+            for name, table in state.tables.items()
+        ],
+        "rules": [*state.rules],
+        "policies": [_policy(one, counts) for one in provider.policies.all()],
+    }
+
+
+def _policy(policy: Policy, counts: Mapping[str, PolicyCount]) -> Any:
+    count = counts.get(policy.id, PolicyCount())
+    operation = None if policy.operation is None else policy.operation.name
+    fixes = {
+        type: {"count": one.count, "sets": one.sets, "rests_on": one.rests_on}
+        for type, one in count.fixes.items()
+    }
+    return {
+        "id": policy.id,
+        "says": policy.sentence,
+        "operation": operation,
+        "refused": count.refused,
+        "fixes": fixes,
+    }
+
+
+def _made(entry: Entry) -> Any:
+    return {"number": entry.number, "at": entry.at or None, "by": entry.by}
+
+
+def _log(provider: Provider, call: EndpointCall) -> Any:
+    tail = provider.state.tail
+    asked = query_of(call, "before").get("before", [""])[-1]
+    if asked and not asked.isdecimal():
+        raise CallRefused(400, "ask with before=number")
+    older = [entry for entry in tail if not asked or entry.number < int(asked)]
+    return {
+        "entries": [_entry(entry) for entry in reversed(older[-_MOST_ENTRIES:])],
+        "has_more": len(older) > _MOST_ENTRIES,
+    }
+
+
+def _entry(entry: Entry) -> Any:
+    change = entry.change
+    policies = change.policies
+    moved = (
+        [] if policies is None else sorted({id for id, _ in policies.before.items() ^ policies.after.items()})
+    )
+    return {
+        **_made(entry),
+        "tables": {
+            name: {
+                "old_version": one.old_version,
+                "version": one.version,
+                **_rows_of(one.delta),
+                "affected_downstream": one.downstream[:_MOST_NODES],
+                "downstream_count": len(one.downstream),
+            }
+            for name, one in change.tables.items()
+        },
+        "rules": change.rules,
+        "policies": moved,
+    }
+
+
+def _rows_of(delta: Delta) -> dict[str, Any]:
+    """The rows of a change, before and after, as many as a person reads."""
+    keys = islice(sorted(delta.after), _MOST_ROWS)
+    rows = [{"key": key, "before": delta.before[key], "after": delta.after[key]} for key in keys]
+    return {"row_count": len(delta), "rows": rows}
+
+
+def _rows(provider: Provider, call: EndpointCall) -> Any:
+    asked = query_of(call, "table", "from", "holding")
+    name, after, holding = (asked.get(one, [""])[-1] for one in ("table", "from", "holding"))
+    if name not in provider.state.tables:
+        raise UnknownTable(name)
+    table = provider.state.tables[name]
+    keys = [key for key in table.sorted_keys if key > after and holding.lower() in key.lower()]
+    return {
+        "table": name,
+        "version": table.version,
+        "rows": [{"key": key, "row": table.rows[key]} for key in keys[:_MOST_ROWS]],
+        "next": keys[_MOST_ROWS - 1] if len(keys) > _MOST_ROWS else None,
+    }
+
+
+def _row(provider: Provider, call: EndpointCall) -> Any:
+    state = provider.state
+    asked = query_of(call, "row").get("row", [""])[-1]
+    table, key = split_node_id(asked)
+    if not key:
+        raise CallRefused(400, "ask with row=table:key")
+    if table not in state.tables:
+        raise UnknownTable(table)
+    row = state.tables[table].rows.get(key)
+    below = downstream(state.tables, state.rules, table, [key])
+    resting = provider.told_fixes.resting_on(table, key, state)
+    return {
+        "row": asked,
+        "value": row,
+        "edges": [*islice(_edges_around(state, table, key), _MOST_NODES)],
+        "downstream": below[:_MOST_NODES],
+        "downstream_count": len(below),
+        "resting": resting,
+    }
+
+
+def _edges_around(state: State, table: str, key: str) -> Iterable[dict[str, str]]:
+    node, row = node_id(table, key), state.tables[table].rows.get(key)
+    for rule in state.rules:
+        if rule.from_table == table and row is not None:
+            found = [to for to in target_keys(rule, row) if to in state.tables[rule.to_table].rows]
+            yield from (
+                {"from": node, "to": node_id(rule.to_table, to), "relation": rule.relation} for to in found
+            )
+        if rule.to_table == table and row is not None:
+            for from_key, other in state.tables[rule.from_table].rows.items():
+                if key in target_keys(rule, other):
+                    yield {
+                        "from": node_id(rule.from_table, from_key),
+                        "to": node,
+                        "relation": rule.relation,
+                    }
+
+
+def _clients(provider: Provider, call: EndpointCall) -> Any:
+    clients = provider.clients
+    assert clients is not None  # noqa: S101 - there is no such endpoint without
+    scores, _ = clients.scores(clients.others(provider.registry))
+    return {"clients": scores}
+
+
+def _preview(provider: Provider, call: EndpointCall) -> Any:
+    message = read_message(call.body, ReloadTable)
+    is_whole = message.rows is not msgspec.UNSET
+    rows, some = (message.rows or {}, None) if is_whole else (None, message.set or {})
+    provider.registry.catch_up()
+    report, delta = provider.registry.preview_table(
+        message.table, rows, set=some, remove=message.remove or (), version=message.version
+    )
+    resting = sum(
+        provider.told_fixes.resting_on(message.table, key, provider.state).fixes
+        for key in islice(delta.after, _MOST_ROWS)
+    )
+    return {"report": report, **_rows_of(delta), "fixes_resting": resting}

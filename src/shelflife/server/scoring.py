@@ -1,0 +1,316 @@
+"""Watching clients: what each of them makes of the fixes that it is given, as far as a server sees that.
+
+Nothing of a request is kept but digests with a key. What is kept is bounded, and so is the time that it takes: when there are too many
+requests, some of them are not looked at.
+"""
+
+import hashlib
+import logging
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from shelflife.contract import Suggestion
+from shelflife.contract.cells import Cells
+from shelflife.contract.when import names_in
+from shelflife.forks import Forked, mind_forks
+from shelflife.server.errors import LogError
+from shelflife.server.log import Entry
+from shelflife.server.policies import Violation
+from shelflife.server.registry import Registry
+from shelflife.server.resting import Ground, grounds_of, has_moved
+from shelflife.server.state import State
+from shelflife.server.verdicts import Cell, ClientScore, Given, Lesson, PolicyCount, Seen, added_up, score_of
+
+__all__ = ["Clients", "Scoring"]
+
+_log = logging.getLogger("shelflife")
+
+_MOST_LESSONS = 1024
+_MOST_CELLS = 8
+_MOST_VALUES = 8
+_MOST_SHAPES = 64
+_MOST_POLICIES = 512
+_MOST_AT_ONCE = 1000
+_MOST_A_SECOND = 50
+"""So many requests are looked at in the long run. It bounds what it costs a busy server; a quiet one sees all of them."""
+
+_SHARED_EVERY_S = 2.0
+_SHARED_FOR_S = 3600.0
+"""So long others count with what a worker has seen that has ended."""
+
+_CREDENTIALS = ("authorization", "x-api-key")
+_ANONYMOUS = "anonymous"
+_encode = msgspec.json.Encoder(order="sorted", enc_hook=str).encode
+_decode = msgspec.json.Decoder(Seen).decode
+
+Shape = tuple[str, str, tuple[str, ...], tuple[str, ...]]
+"""A policy, the type of a fix, the fields by which requests are like each other, and those that the fix sets."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Scoring:
+    """Clients are scored by what comes of the fixes that they are given."""
+
+    client: Callable[[Mapping[str, str]], str] | None = None
+    """Names the client from the headers of its request (by lower-case name). By default it is a digest of the `Authorization` or
+    `X-API-Key` header. All who send neither are one client."""
+
+
+class Clients(Forked):
+    """What one process has seen of clients, and of the policies that refuse them."""
+
+    def __init__(self, scoring: Scoring, key: bytes, *, clock: Callable[[], float] = time.time) -> None:
+        """`key` goes into all digests. Workers that share a log have the same one."""
+        self._scoring, self._clock = scoring, clock
+        self._key = hashlib.sha256(key).digest()
+        self._has_warned = False
+        self.after_fork_in_child()
+        mind_forks(self)
+
+    def after_fork_in_child(self) -> None:
+        """Begin with nothing: what the parent has seen is the parent's."""
+        self._lock = threading.Lock()
+        self._noted_at, self._left = 0.0, float(_MOST_AT_ONCE)
+        self._begin("")
+
+    def _begin(self, log_id: str) -> None:
+        self._log_id = log_id
+        """The log that the places are in."""
+        self._worker = secrets.token_hex(8)
+        self._shared_at = 0.0
+        self._lessons: OrderedDict[tuple[str, str], Lesson] = OrderedDict()
+        """By client and what is the same for like requests; the one that was used last is the last."""
+        self._grounds: dict[tuple[str, str], tuple[frozenset[Ground], int, int]] = {}
+        """What each rests on, the last change of that, and up to where the log was looked at for it."""
+        self._shapes: dict[str, dict[str, dict[Shape, Any]]] = {}
+        """The shapes of the fixes that a client was given, by operation; each with a digest that begins with it."""
+        self._policies: dict[str, PolicyCount] = {}
+        self._moved: dict[str, tuple[int, float]] = {}
+        """When each table has moved last: where in the log, and at which time."""
+        self._looked_at = 0
+        self._is_changed = False
+        """Whether something was seen since it was last shared."""
+
+    def note(
+        self,
+        headers: Callable[[], Mapping[str, str]],
+        operation: str | None,
+        fields: Mapping[str, Any],
+        found: Iterable[Violation],
+        state: State,
+    ) -> None:
+        """A request was checked, and these policies have refused it. Whatever goes wrong here is not the request's fault."""
+        if not found and not self._shapes:
+            return
+        now = self._clock()
+        self._left = min(_MOST_AT_ONCE, self._left + max(0.0, now - self._noted_at) * _MOST_A_SECOND)
+        self._noted_at = now
+        if self._left < 1:
+            return
+        self._left -= 1
+        try:
+            client = self._name_of(headers())
+            with self._lock:
+                self._look_at(state)
+                if not found:
+                    self._note_passed(client, operation or "", fields, state)
+                for violation in found:
+                    self._note_refused(client, operation or "", fields, violation, state, now)
+        except Exception as error:  # noqa: BLE001 - whoever names clients may fail in any way
+            if not self._has_warned:
+                self._has_warned = True
+                _log.warning("requests are not counted for their clients: %s", error)
+
+    def seen(self) -> Seen:
+        """A copy of what was seen, to be read and written down."""
+        with self._lock:
+            clients: dict[str, dict[str, Lesson]] = {}
+            for (client, like), lesson in self._lessons.items():
+                clients.setdefault(client, {})[like] = lesson
+            return added_up([Seen(self._policies, clients)])
+
+    def meet(self, registry: Registry, *, now: bool = False) -> None:
+        """Share what was seen with the other workers, if it is time for that, and learn what they have told clients."""
+        if not now and time.monotonic() - self._shared_at < _SHARED_EVERY_S:
+            return
+        self._shared_at = time.monotonic()
+        try:
+            if self._is_changed:
+                self._is_changed = False
+                registry.share(self._worker, msgspec.json.encode(self.seen()), _SHARED_FOR_S)
+            self.learn(self.others(registry))
+        except LogError as error:
+            self._is_changed = True
+            _log.info("what was seen of clients is not shared: %s", error)
+
+    def others(self, registry: Registry) -> list[Seen]:
+        """What other workers have shared."""
+        shared = registry.shared() if registry.is_shared else {}
+        return [_decode(seen) for worker, seen in shared.items() if worker != self._worker]
+
+    def learn(self, others: Iterable[Seen]) -> None:
+        """What other workers have told clients, so that it is known here when it comes back."""
+        with self._lock:
+            for one in others:
+                for client, lessons in one.clients.items():
+                    for like, lesson in lessons.items():
+                        if (client, like) not in self._lessons and len(self._lessons) < _MOST_LESSONS:
+                            bare = msgspec.structs.replace(lesson, cells={})
+                            self._keep(client, like, bare)
+
+    def scores(self, others: Iterable[Seen] = ()) -> tuple[list[ClientScore], dict[str, PolicyCount]]:
+        """What all clients come to, and what each policy has refused, with what other workers have seen."""
+        whole = added_up([self.seen(), *others])
+        scores = [score_of(client, lessons) for client, lessons in whole.clients.items()]
+        return sorted(scores, key=lambda one: (-one.tasks, one.client)), whole.policies
+
+    def _name_of(self, headers: Mapping[str, str]) -> str:
+        if self._scoring.client is not None:
+            return str(self._scoring.client(headers))[:200]
+        for name in _CREDENTIALS:
+            if credentials := headers.get(name):
+                raw = f"{name}: {credentials}".encode(errors="surrogateescape")
+                return hashlib.blake2b(raw, key=self._key, digest_size=6).hexdigest()
+        return _ANONYMOUS
+
+    def _look_at(self, state: State) -> None:
+        """Note which tables have moved since a state was looked at last."""
+        if state.log_id != self._log_id:
+            self._begin(state.log_id)
+        if state.number > self._looked_at:
+            for entry in _since(state, self._looked_at):
+                self._moved |= dict.fromkeys(entry.change.tables, (entry.number, entry.at))
+            self._looked_at = state.number
+
+    def _note_refused(
+        self,
+        client: str,
+        operation: str,
+        fields: Mapping[str, Any],
+        violation: Violation,
+        state: State,
+        now: float,
+    ) -> None:
+        policy, fix = violation
+        self._count(policy.id, fix)
+        self._is_changed = True
+        if not fix.cells or not fix.tables:
+            return
+        sets = tuple(sorted(fix.parameters))
+        read = {names_in(path)[0] for path in (*(fix.when or ()), *(fix.unless or ())) if path}
+        shape = policy.id, fix.type, tuple(sorted(read - {*sets})), sets
+        like = self._like(operation, shape, fields)
+        place = client, like
+        lesson = self._lessons.get(place)
+        if lesson is None:
+            lesson = Lesson(operation, *shape, tuple(sorted(fix.cells)))
+            self._keep(client, like, lesson)
+        grounds = frozenset(
+            grounds_of(policy.id, fix)
+        )  # what it rested on before says whether that has changed since
+        self._grounds.setdefault(place, (grounds, 0, 0))
+        cell, carried = self._cell(place, lesson, state), self._carried(fields, sets)
+        self._grounds[place] = grounds, *self._grounds[place][1:]
+        cell.told = self._carried(fix.parameters, sets)
+        if _add(cell.refused, carried):
+            cell.last_refused_at[carried] = now
+        lesson.adds = lesson.adds or any(
+            fields.get(name) is None and value is not None for name, value in fix.parameters.items()
+        )
+
+    def _note_passed(self, client: str, operation: str, fields: Mapping[str, Any], state: State) -> None:
+        shapes = self._shapes.get(client, {}).get(operation, {})
+        for shape, begun in shapes.items():
+            digest = begun.copy()
+            digest.update(_encode([fields.get(name) for name in shape[2]]))
+            place = client, digest.hexdigest()
+            lesson = self._lessons.get(place)
+            if lesson is not None:
+                _add(self._cell(place, lesson, state).passed, self._carried(fields, lesson.sets))
+                self._lessons.move_to_end(place)
+                self._is_changed = True
+
+    def _keep(self, client: str, like: str, lesson: Lesson) -> None:
+        self._lessons[client, like] = lesson
+        shapes = self._shapes.setdefault(client, {}).setdefault(lesson.operation, {})
+        if len(shapes) < _MOST_SHAPES:
+            shape = lesson.policy, lesson.type, lesson.reads, lesson.sets
+            shapes[shape] = self._begun(lesson.operation, shape)
+        if len(self._lessons) > _MOST_LESSONS:
+            (gone, of), _ = self._lessons.popitem(last=False)
+            self._grounds.pop((gone, of), None)
+            if not any(one == gone for one, _ in self._lessons):
+                del self._shapes[gone]
+
+    def _cell(self, place: tuple[str, str], lesson: Lesson, state: State) -> Cell:
+        """Where what happens to a lesson now is counted."""
+        at, changed_at = max((self._moved.get(table, (0, 0.0)) for table in lesson.tables), default=(0, 0.0))
+        grounds_at: int | None = None
+        if place in self._grounds:
+            grounds, grounds_at, seen = self._grounds[place]
+            for entry in _since(state, seen):
+                if any(has_moved(ground, entry.change) for ground in grounds):
+                    grounds_at, changed_at = entry.number, entry.at
+            self._grounds[place] = grounds, grounds_at, max(seen, state.number)
+            at = max(at, grounds_at)
+        if at not in lesson.cells:
+            lesson.cells[at] = Cell(grounds_at, changed_at)
+            if len(lesson.cells) > _MOST_CELLS:
+                del lesson.cells[min(lesson.cells)]
+        return lesson.cells.get(at) or Cell()  # one that is older than all that are kept is not
+
+    def _count(self, policy: str, fix: Suggestion) -> None:
+        if policy not in self._policies and len(self._policies) >= _MOST_POLICIES:
+            return
+        count = self._policies.setdefault(policy, PolicyCount())
+        count.refused += 1
+        if fix.type in count.fixes or len(count.fixes) < _MOST_SHAPES:
+            given = count.fixes.setdefault(fix.type, Given())
+            given.count += 1
+            given.sets = tuple(sorted(fix.parameters))
+            given.rests_on |= _columns_of(fix.cells or {})
+
+    def _like(self, operation: str, shape: Shape, fields: Mapping[str, Any]) -> str:
+        digest = self._begun(operation, shape)
+        digest.update(_encode([fields.get(name) for name in shape[2]]))
+        return str(digest.hexdigest())
+
+    def _begun(self, operation: str, shape: Shape) -> Any:
+        return hashlib.blake2b(_encode((operation, shape)), key=self._key, digest_size=8)
+
+    def _carried(self, fields: Mapping[str, Any], sets: tuple[str, ...]) -> str:
+        """The digest of what is in the fields that a fix sets. A null is as good as none."""
+        return self._digest([fields.get(name) for name in sets])
+
+    def _digest(self, told: Any) -> str:
+        return hashlib.blake2b(_encode(told), key=self._key, digest_size=8).hexdigest()
+
+
+def _add(counts: dict[str, int], value: str) -> bool:
+    """Count a value, if there is room for it."""
+    has_room = value in counts or len(counts) < _MOST_VALUES
+    if has_room:
+        counts[value] = counts.get(value, 0) + 1
+    return has_room
+
+
+def _since(state: State, number: int) -> list[Entry]:
+    """The entries of the log after a number, as far as the state knows them."""
+    behind = state.number - number
+    return [one for one in state.tail[-behind:] if one.number > number] if behind > 0 else []
+
+
+def _columns_of(cells: Cells) -> dict[str, tuple[str, ...] | None]:
+    columns: dict[str, tuple[str, ...] | None] = {}
+    for table, rows in cells.items():
+        read = [] if rows is None else [*rows.values()]
+        is_whole = rows is None or None in read
+        columns[table] = None if is_whole else tuple(sorted({one for some in read for one in some or ()}))
+    return columns

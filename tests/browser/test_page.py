@@ -1,0 +1,244 @@
+"""The operator's page in a real browser."""
+
+import os
+import re
+from pathlib import Path
+
+import httpx2
+import pytest
+from playwright.sync_api import expect, sync_playwright
+
+from shelflife.apis.acme import acme_app, acme_provider
+from shelflife.apis.acme.app import EXAMPLE
+from shelflife.testing import serving
+
+FOLDER = Path(__file__).parent / "unpacked"
+TOKEN = "operator-token"
+ADMIN = {"Authorization": f"Bearer {TOKEN}"}
+ROTATED = '{"plan_partner_growth": {"code": "SPRING27"}}'
+
+pytestmark = pytest.mark.skipif(
+    not (FOLDER / "chromium").exists(), reason="there is no browser: make setup unpacks one"
+)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    libraries = {**os.environ, "LD_LIBRARY_PATH": str(FOLDER / "al2023" / "lib")}
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=FOLDER / "chromium", args=["--no-sandbox", "--headless"], env=libraries
+        )
+        expect.set_options(timeout=15_000)  # the machine may be busy
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def provider():
+    return acme_provider(admin_token=TOKEN)
+
+
+@pytest.fixture
+def address(provider):
+    with serving(acme_app(provider)) as address:
+        yield address
+
+
+@pytest.fixture
+def tab(browser):
+    """Opens tabs, each like one of another person. Whatever a page complains of fails the test."""
+    contexts, complaints = [], []
+
+    def open_tab(**options):
+        context = browser.new_context(**options)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", lambda said: complaints.append(said.text) if "Security" in said.text else None)
+        return page
+
+    yield open_tab
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+def sign_in(page, address, token=TOKEN):
+    page.goto(f"{address}/admin/")
+    page.get_by_label("Admin token").fill(token)
+    page.keyboard.press("Enter")
+
+
+def go_to(page, view):
+    page.get_by_role("navigation").get_by_role("link", name=view, exact=True).click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text(view)
+
+
+def test_a_wrong_token_is_refused_in_a_sentence_and_shows_nothing_of_the_contract(address, tab):
+    page = tab()
+    sign_in(page, address, "wrong")
+    expect(page.get_by_role("alert")).to_have_text("This is not the admin token.")
+    expect(page.get_by_role("navigation")).to_be_hidden()
+    assert "active_csm_codes" not in page.content()
+    assert page.evaluate("sessionStorage.length") == 0
+    page.get_by_label("Admin token").fill(TOKEN)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="active_csm_codes")).to_be_visible()
+
+
+def test_the_token_stays_in_the_tab_and_out_of_addresses(address, tab):
+    page = tab()
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    sign_in(page, address)
+    expect(page.get_by_role("heading", name="Tables")).to_be_visible()
+    page.reload()
+    expect(page.get_by_role("heading", name="Tables")).to_be_visible()
+    assert page.evaluate("[localStorage.length, document.cookie]") == [0, ""]
+    assert all(TOKEN not in url and url.startswith(address) for url in asked)
+    other = page.context.new_page()
+    other.goto(f"{address}/admin/")
+    expect(other.get_by_label("Admin token")).to_be_visible()
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_label("Admin token")).to_be_focused()
+    assert page.evaluate("sessionStorage.length") == 0
+    assert "active_csm_codes" not in page.content()
+
+
+def test_a_reload_is_previewed_made_and_seen_live_in_another_window(address, provider, tab):
+    page, other = tab(), tab()
+    sign_in(page, address)
+    sign_in(other, address)
+    go_to(other, "Log")
+    expect(other.get_by_role("article")).to_have_count(1)
+    go_to(page, "Reload")
+    made = page.get_by_role("button", name="Reload now")
+    expect(made).to_be_disabled()
+    page.get_by_label("Table", exact=True).select_option("active_csm_codes")
+    page.get_by_label("Rows to set").fill("{")
+    page.get_by_role("button", name="Preview").click()
+    expect(page.get_by_role("alert")).to_contain_text("The rows are not JSON")
+    page.get_by_label("Rows to set").fill(ROTATED)
+    page.get_by_role("button", name="Preview").click()
+    expect(page.get_by_role("cell", name="SPRING27")).to_be_visible()
+    expect(page.get_by_text("Downstream: promo_eligibility:SUMMERSALE25.")).to_be_visible()
+    assert provider.registry.rows("active_csm_codes")["plan_partner_growth"] == {"code": "SUMMERSALE25"}
+    page.get_by_label("Your name").fill("Ada")
+    made.click()
+    expect(page.get_by_text("All 1 workers have it.")).to_be_visible()
+    assert provider.registry.rows("active_csm_codes")["plan_partner_growth"] == {"code": "SPRING27"}
+    expect(other.get_by_role("article", name="Change 2")).to_contain_text("by Ada")
+    expect(other.get_by_role("article", name="Change 2").get_by_role("cell", name="SPRING27")).to_be_visible()
+
+
+def test_a_reload_is_shown_anew_when_something_has_changed_since_its_preview(address, provider, tab):
+    page = tab()
+    sign_in(page, address)
+    go_to(page, "Reload")
+    page.get_by_label("Rows to set").fill(ROTATED)
+    page.get_by_role("button", name="Preview").click()
+    expect(page.get_by_role("cell", name="SUMMERSALE25")).to_be_visible()
+    other = {"plan_partner_growth": {"code": "AUTUMN26"}}
+    provider.registry.reload_table("active_csm_codes", set=other)
+    page.get_by_role("button", name="Reload now").click()
+    expect(page.get_by_role("alert")).to_contain_text("Something has changed since the preview")
+    expect(page.get_by_role("cell", name="AUTUMN26")).to_be_visible()
+    assert provider.registry.rows("active_csm_codes")["plan_partner_growth"] == {"code": "AUTUMN26"}
+
+
+def test_a_server_that_goes_away_is_told_and_its_return_too(tab):
+    page, provider = tab(), acme_provider(admin_token=TOKEN)
+    with serving(acme_app(provider)) as address:
+        sign_in(page, address)
+        expect(page.get_by_role("status").first).to_contain_text("live")
+    expect(page.get_by_role("status").first).to_contain_text("does not answer")
+    expect(page.get_by_role("button", name="active_csm_codes")).to_be_visible()
+    provider.registry.reload_table("active_csm_codes", set={"new": {"code": "N"}})
+    with serving(acme_app(provider), port=int(address.rpartition(":")[2])):
+        expect(page.get_by_role("status").first).to_contain_text("live")
+        row = page.get_by_role("row").filter(has_text="active_csm_codes")
+        expect(row.get_by_role("cell", name="4", exact=True)).to_be_visible()
+
+
+def test_the_graph_shows_what_lies_downstream_by_keyboard_too(address, tab):
+    page = tab()
+    sign_in(page, address)
+    go_to(page, "Graph")
+    page.get_by_role("button", name="required_promo_policy").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("Downstream of required_promo_policy: active_csm_codes")).to_be_visible()
+    expect(page.get_by_role("button", name="promo_eligibility, 5 rows, downstream")).to_be_visible()
+    expect(page.get_by_role("button", name="required_promo_policy")).to_be_focused()
+    go_to(page, "Tables")
+    page.get_by_role("button", name="active_csm_codes").click()
+    page.get_by_role("button", name="plan_partner_growth").click()
+    expect(page.get_by_role("heading", name="Around active_csm_codes:plan_partner_growth")).to_be_visible()
+    expect(page.get_by_role("button", name="SUMMERSALE25, promo_eligibility, downstream")).to_be_visible()
+
+
+def test_policies_and_clients_are_shown_with_what_came_of_them(address, tab):
+    for code in (None, "SUMMERSALE25") * 2:
+        body = {**EXAMPLE} | ({"promo_code": code} if code else {})
+        httpx2.post(f"{address}/subscriptions", json=body, headers={"X-API-Key": "k"}, trust_env=False)
+    page = tab()
+    sign_in(page, address)
+    go_to(page, "Policies")
+    row = page.get_by_role("row").filter(has_text="promo_must_be_the_assigned_one")
+    expect(row).to_contain_text("USE_REQUIRED_PROMO 2 times, sets promo_code")
+    expect(row).to_contain_text("active_csm_codes: code")
+    go_to(page, "Clients")
+    expect(page.get_by_role("row").nth(1)).to_contain_text("not enough seen")
+    expect(page.get_by_role("row").nth(1)).to_contain_text("2 of 2 (100 %)")
+
+
+def test_what_a_server_says_is_never_read_as_markup(address, provider, tab):
+    wild = "<img src=x onerror=alert(1)>"
+    provider.registry.reload_table("active_csm_codes", set={wild: {"code": wild}}, by=wild)
+    page = tab()
+    sign_in(page, address)
+    for view in ("Tables", "Log"):
+        go_to(page, view)
+        expect(page.get_by_text(wild).first).to_be_visible()
+        assert page.locator("main img").count() == 0
+
+
+CONTRAST = """() => {
+  const parts = (color) => color.match(/[\\d.]+/g).map(Number);
+  const light = (color) => parts(color).slice(0, 3).map((one) => one / 255)
+    .map((one) => (one <= 0.04045 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, one, index) => sum + one * [0.2126, 0.7152, 0.0722][index], 0);
+  const behind = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      const color = getComputedStyle(at).backgroundColor;
+      if ((parts(color)[3] ?? 1) > 0) return color;
+    }
+  };
+  const low = [];
+  for (const element of document.querySelectorAll("body *")) {
+    const hasText = [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+    const isDrawn = element.namespaceURI.endsWith("svg");
+    if (!hasText || !element.checkVisibility() || element.disabled || element.tagName === "TITLE") continue;
+    const color = getComputedStyle(element)[isDrawn ? "fill" : "color"];
+    const [a, b] = [light(color), light(behind(element))].sort((one, other) => other - one);
+    const ratio = (a + 0.05) / (b + 0.05);
+    if (ratio < 4.5) low.push([element.textContent.slice(0, 40), ratio]);
+  }
+  return low;
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_view_can_be_read_and_reached_without_a_mouse_on_a_small_screen_too(address, scheme, tab):
+    page = tab(viewport={"width": 390, "height": 844}, color_scheme=scheme)
+    sign_in(page, address)
+    for view in ("Tables", "Graph", "Log", "Reload", "Policies", "Clients"):
+        go_to(page, view)
+        assert page.evaluate(CONTRAST) == [], view
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), view
+        nameless = page.locator("input:not([id]), textarea:not([id]), select:not([id])")
+        assert nameless.count() == 0
+        ids = page.eval_on_selector_all("input, textarea, select", "all => all.map((one) => one.id)")
+        assert all(page.locator(f"label[for={id}]").count() == 1 for id in ids)
+        assert [page.get_by_role(role).count() for role in ("banner", "main", "navigation")] == [1, 1, 1]
+        expect(page).to_have_title(re.compile(view))

@@ -1,0 +1,165 @@
+"""What only a store in Valkey does: an eviction takes what must go at once, and puts the rest in order later."""
+
+from contextlib import closing
+
+import pytest
+import redis
+
+from shelflife.client import Knowledge, StoreError, Write
+from shelflife.client.valkey import ValkeyStore
+from shelflife.contract.versions import Versions
+from tests.client.entries import ORIGIN, entry, put
+
+PREFIX = f"shelflife:{{default {ORIGIN}}}:"
+
+
+@pytest.fixture
+def store(valkey_url):
+    with closing(ValkeyStore(valkey_url)) as store:
+        yield store
+
+
+@pytest.fixture
+def client(valkey_url):
+    with closing(redis.Redis.from_url(valkey_url, decode_responses=True, encoding="latin-1")) as client:
+        yield client
+
+
+def drop(store, *tags):
+    return store.write(ORIGIN, store.known(ORIGIN).revision, Write(Knowledge(), drop=tags))
+
+
+def traces(client, id):
+    """Where in Valkey an entry still is."""
+    found = set()
+    for key in client.scan_iter(f"{PREFIX}*"):
+        kind = client.type(key)
+        held = {
+            "hash": lambda key=key: " ".join((*client.hkeys(key), *client.hvals(key))),
+            "set": lambda key=key: client.smembers(key),
+            "zset": lambda key=key: client.zrange(key, 0, -1),
+        }[kind]()
+        if id in held:
+            found.add(key.removeprefix(PREFIX).partition(":")[0])
+    return found
+
+
+def test_what_is_dropped_is_gone_at_once_and_its_traces_with_the_next_writes(store, client):
+    put(store, entry("a"), tags=("row a", "table"))
+    put(store, entry("b"), tags=("row b", "table"))
+    gone = entry("a")
+    assert traces(client, gone.id) == {"entries", "filing", "places", "tag", "used"}
+    assert [one.id for one, _ in drop(store, "row a").dropped] == [gone.id]
+    assert traces(client, gone.id) == {"filing", "left", "places", "tag", "used"}
+    assert store.count(ORIGIN, "table") == len(store.tagged(ORIGIN, "table")) == 1
+    put(store, entry("c"))
+    assert traces(client, gone.id) == set()
+
+
+def test_no_more_traces_are_left_behind_than_a_bound(store, client, monkeypatch):
+    monkeypatch.setattr("shelflife.client.valkey._MOST_LEFT", 8)
+    put(store, *(entry(str(number)) for number in range(50)), tags=("all",))
+    put(store, *(entry(f"more {number}") for number in range(5)), tags=("more",))
+    assert len(drop(store, "all").dropped) == 50
+    assert client.scard(f"{PREFIX}left") == 8
+    assert client.hlen(f"{PREFIX}filing") == 5 + 8
+    drop(store, "more")
+    assert client.scard(f"{PREFIX}left") == client.hlen(f"{PREFIX}filing") == 8
+    put(store, entry("z"), entry("y"))
+    assert client.exists(f"{PREFIX}left") == 0
+    assert client.hlen(f"{PREFIX}places") == client.zcard(f"{PREFIX}used") == 2
+
+
+def test_an_entry_that_comes_back_before_it_was_put_in_order_is_new(store):
+    put(store, entry("a", at=1.0), entry("b", at=1.0), tags=("old",))
+    drop(store, "old")
+    assert [one.learned_at for one in put(store, entry("a", at=2.0), tags=("new",)).stored] == [2.0]
+    assert drop(store, "old").dropped == []
+    assert store.count(ORIGIN, "old") == 0
+    assert store.count(ORIGIN, "new") == 1
+    assert [one.learned_at for one in store.at(ORIGIN, [entry("a").place])] == [2.0]
+
+
+def test_what_has_left_takes_no_room(store):
+    put(store, *(entry(str(number), at=float(number)) for number in range(4)), tags=("t",))
+    put(store, entry("a"), tags=("u",))
+    store.used(ORIGIN, [entry("0").id])
+    drop(store, "u")
+    assert put(store, entry("b"), capacity=5).trimmed == []
+    assert [one.condition.when for one in put(store, entry("c"), capacity=5).trimmed] == [{"plan": "1"}]
+
+
+def test_a_full_valkey_records_what_goes_and_takes_nothing_in(store, client):
+    put(store, entry("a"))
+    client.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(StoreError, match="cannot be written"):
+            put(store, entry("b"))
+        store._circuit.close()
+        assert len(drop(store, "t").dropped) == 1
+        assert store.at(ORIGIN, [entry("a").place]) == []
+    finally:
+        client.config_set("maxmemory", 0)
+
+
+def test_an_operation_may_have_no_name(store):
+    put(store, entry("a", operation=""))
+    assert list(store.shapes(ORIGIN, "")) == [("plan",)]
+
+
+def test_a_number_of_any_size_is_kept(store):
+    large = entry("a", 7**99)
+    put(store, large)
+    assert store.at(ORIGIN, [large.place]) == [large]
+    assert [one for one, _ in drop(store, "t").dropped] == [large]
+
+
+def test_an_entry_that_bears_two_tags_goes_once(store):
+    put(store, entry("a"), entry("b"), tags=("x", "y"))
+    put(store, entry("c"), tags=("y",))
+    left = [(one.condition.when["plan"], tag) for one, tag in drop(store, "x", "y").dropped]
+    assert sorted(left) == [("a", "x"), ("b", "x"), ("c", "y")]
+
+
+# --- where it cannot be relied on
+
+
+def test_a_valkey_that_drops_keys_by_itself_is_refused(store, client):
+    client.config_set("maxmemory-policy", "allkeys-lru")
+    try:
+        with pytest.raises(StoreError, match="maxmemory-policy is allkeys-lru, and should be noeviction"):
+            put(store, entry())
+    finally:
+        client.config_set("maxmemory-policy", "noeviction")
+
+
+def test_a_full_valkey_is_a_store_error_and_what_is_there_can_be_read(store, client):
+    put(store, entry())
+    client.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(StoreError, match=r"cannot be written: .*memory"):
+            put(store, entry("b"))
+        store._circuit.close()
+        assert store.at(ORIGIN, [entry().place]) == [entry()]
+    finally:
+        client.config_set("maxmemory", 0)
+
+
+def test_a_write_that_fails_in_the_middle_leaves_what_is_known_as_it_was(store, client):
+    put(store, entry())
+    known = store.known(ORIGIN)
+    client.hdel(f"{PREFIX}entries", entry().id)
+    moved = Knowledge(versions=Versions({"codes": "9"}))
+    with pytest.raises(StoreError, match="is not there"):
+        store.write(ORIGIN, known.revision, Write(moved, drop=["t"]))
+    assert store.known(ORIGIN) == known
+
+
+def test_one_that_is_no_primary_any_more_is_not_believed(store, client):
+    put(store, entry())
+    client.replicaof("127.0.0.1", 1)
+    try:
+        with pytest.raises(StoreError, match="read only replica"):
+            store.at(ORIGIN, [entry().place])
+    finally:
+        client.replicaof("NO", "ONE")

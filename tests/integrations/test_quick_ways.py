@@ -1,0 +1,214 @@
+"""Most requests say nothing to the contract, and get by a shorter way just what they would get by the long one."""
+
+import asyncio
+import json
+
+import pytest
+from fastapi import FastAPI
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.applications import Starlette
+
+from shelflife.integrations.asgi import ContractMiddleware
+from shelflife.integrations.fastapi import install
+from shelflife.integrations.starlette import install as install_in_starlette
+from shelflife.server import Provider, WireFormat, fix
+
+TABLES = {"codes": {"x": {"code": "A"}}, "plans": {}}
+OPERATION = "POST /orders"
+OWN = ("table_versions", "rules_version", "at")
+BODILESS = (204, 205, 206, 304)
+
+headers = st.lists(
+    st.sampled_from([
+        (b"content-type", b"application/json"),
+        (b"Content-Type", b'application/problem+json; charset="UTF-8"'),
+        (b"content-type", b"application/json; charset=latin-1"),
+        (b"content-type", b"text/plain"),
+        (b"content-length", None),
+        (b"Content-Length", b"3"),
+        (b"etag", b'"strong"'),
+        (b"etag", b'W/"weak"'),
+        (b"content-encoding", b"gzip"),
+        (b"content-encoding", b"identity"),
+        (b"x-request-id", b"7"),
+    ]),
+    max_size=4,
+)  # fmt: skip
+bodies = st.sampled_from([
+    b"{}", b" {}\n", b'{"a": 1}', b'\r\n{"a":{"at":1}} ', '{"ä":"ö"}'.encode(), b'{"at":1}', b'{"\\u0061t":1}',
+    b'{"rules_version":null}', b"[1]", b"", b"null", b'{"a":}', b'{"a":"\xff"}', b"{", b'{"a":1}{"b":2}',
+])  # fmt: skip
+statuses = st.sampled_from([200, 201, 204, 206, 301, 304, 401, 404, 409, 422, 429, 500])
+
+
+@st.composite
+def responses(draw):
+    """A status, the headers and the parts of a body."""
+    body = draw(bodies)
+    at = draw(st.integers(0, len(body)))
+    parts = draw(st.sampled_from([[body], [body[:at], body[at:]], [body, b""]]))
+    own = [(name, b"%d" % len(body) if value is None else value) for name, value in draw(headers)]
+    return draw(statuses), own, parts
+
+
+def messages_of(status, headers, parts):
+    yield {"type": "http.response.start", "status": status, "headers": headers}
+    for number, part in enumerate(parts, 1):
+        yield {"type": "http.response.body", "body": part, "more_body": number < len(parts)}
+
+
+def answered(app, method="POST", asked=b"{}"):
+    """The messages that a server gets for a request."""
+    sent = []
+
+    async def receive():
+        return {"type": "http.request", "body": asked, "more_body": False}
+
+    async def send(message):
+        sent.append({**message, "headers": [*message["headers"]]} if "headers" in message else message)
+
+    scope = {"type": "http", "method": method, "path": "/orders", "headers": [(b"host", b"shop")]}
+    asyncio.run(app(scope, receive, send))
+    return sent
+
+
+def stamped_by_hand(method, status, headers, parts, stamp):
+    """What goes out for a response that may be stamped, written down as plainly as can be."""
+    known = {name.lower(): value for name, value in headers}
+    kind = known.get(b"content-type", b"").lower().replace(b" ", b"").replace(b'"', b"")
+    vouched_for = any(
+        (name.lower() == b"etag" and not value.startswith(b"W/"))
+        or (name.lower() == b"content-encoding" and value != b"identity")
+        for name, value in headers
+    )
+    is_json = kind in (b"application/json", b"application/problem+json;charset=utf-8")
+    may_change = is_json and not vouched_for and status not in BODILESS
+    length_at = max(
+        (n for n, (name, _) in enumerate(headers) if name.lower() == b"content-length"), default=-1
+    )
+    beside = [(name.lower().encode(), value.encode()) for name, value in stamp.headers]
+    told, first = list(headers), parts[0]
+    if may_change and method == "HEAD":
+        told = [one for n, one in enumerate(told) if n != length_at]
+    elif may_change and (len(parts) == 1 or (length_at >= 0 and told[length_at][1] == b"%d" % len(first))):
+        whole = with_members(first, stamp.members)
+        if whole is not None:
+            if length_at >= 0:
+                told[length_at] = told[length_at][0], b"%d" % len(whole)
+            return list(messages_of(status, told, [whole, *parts[1:]]))
+    return list(messages_of(status, told + beside, parts))
+
+
+def with_members(body, members):
+    try:
+        read = json.loads(body.decode())
+    except ValueError:
+        return None
+    if not isinstance(read, dict) or any(name in read for name in OWN):
+        return None
+    return body.strip()[:-1] + (b"," if read else b"") + members + b"}"
+
+
+@pytest.mark.spec("5.3")
+@given(responses(), st.sampled_from(["GET", "HEAD", "POST"]), st.booleans())
+def test_a_response_is_stamped_just_as_it_is_by_hand(response, method, is_checked):
+    provider = Provider(TABLES)
+
+    async def app(scope, receive, send):
+        if is_checked:
+            provider.check({})
+        for message in messages_of(*response):
+            await send(message)
+
+    got = answered(ContractMiddleware(app, provider, operations=["GET /orders", OPERATION]), method)
+    status, stamp = response[0], provider.face(provider.state, {}).stamp
+    is_success = 200 <= status < 300 or status == 304
+    is_told = (is_checked or is_success) and status not in (401, 429) and status < 500
+    expected = stamped_by_hand(method, *response, stamp) if is_told else list(messages_of(*response))
+    assert got == expected
+
+
+@given(responses(), st.sampled_from([0, 1, 6]), st.sampled_from(["none", "check", "refused", "malformed"]))
+def test_the_short_way_gives_what_the_long_one_gives(response, level, checks):
+    def serve(is_short):
+        provider = Provider(TABLES, wire=WireFormat(level=level))
+        provider.registry.state = state
+        if not is_short:
+            provider.plain_pin = lambda find: None
+
+        @provider.policy
+        def needs_a_code(request, tables):
+            code = tables.codes["x"]["code"]
+            return None if request["code"] == code else fix("F", code=code)
+
+        async def app(scope, receive, send):
+            await receive()
+            given = {"check": {"code": "A"}, "refused": {"code": "B"}, "malformed": []}.get(checks)
+            if given is not None:
+                provider.check(given)
+            for message in messages_of(*response):
+                await send(message)
+
+        contract = ContractMiddleware(app, provider, operations=[OPERATION])
+        answered(contract)  # the first request finds out what the next ones need not
+        return answered(contract, asked=b'{"code":"B"}')
+
+    state = Provider(TABLES).state
+    assert serve(True) == serve(False)
+
+
+def test_headers_that_can_be_read_only_once_are_stamped():
+    provider = Provider(TABLES)
+
+    async def app(scope, receive, send):
+        once = iter([(b"content-type", b"application/json")])
+        await send({"type": "http.response.start", "status": 200, "headers": once})
+        await send({"type": "http.response.body", "body": b"{}"})
+
+    start, body = answered(ContractMiddleware(app, provider, operations=[OPERATION]))
+    assert start["headers"] == [(b"content-type", b"application/json")]
+    assert b'"table_versions"' in body["body"]
+
+
+def test_what_an_app_sends_is_left_as_it_was():
+    provider = Provider(TABLES)
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"2")]
+    messages = list(messages_of(200, headers, [b"{}"]))
+
+    async def app(scope, receive, send):
+        for message in messages:
+            await send(message)
+
+    contract = ContractMiddleware(app, provider, operations=[OPERATION])
+    assert answered(contract) == answered(contract) != messages
+    assert messages == list(
+        messages_of(200, [(b"content-type", b"application/json"), (b"content-length", b"2")], [b"{}"])
+    )
+
+
+@pytest.mark.parametrize("framework", ["fastapi", "starlette"])
+def test_the_routes_of_the_contract_take_the_paths_that_such_routes_take(framework):
+    app = FastAPI() if framework == "fastapi" else Starlette()
+    (install if framework == "fastapi" else install_in_starlette)(app, Provider(TABLES))
+    routes = [route for route in app.router.routes if "/contract/" in getattr(route, "path", "")]
+    assert routes
+
+    @given(
+        st.sampled_from(["", "/v1", "/contract"]),
+        st.sampled_from(["", "/v1", "/contract", "/contract/state"]),
+        st.sampled_from(
+            ["/contract/state", "/contract/changes", "/contract/fixes", "/Contract/state", "/", ""]
+        ),
+        st.sampled_from(["", "/", "\n", "x", "/contract/state"]),
+        st.sampled_from(["http", "websocket"]),
+        st.sampled_from(["GET", "POST", "HEAD"]),
+    )
+    def same(root_path, prefix, path, suffix, kind, method):
+        scope = {
+            "type": kind, "method": method, "root_path": root_path, "path": prefix + path + suffix, "headers": [],
+        }  # fmt: skip
+        for route in routes:
+            assert route.matches(dict(scope)) == type(route).matches(route, dict(scope))
+
+    same()

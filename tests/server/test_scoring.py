@@ -1,0 +1,253 @@
+"""Clients are scored from what the server sees: bounded, of all workers, and without keeping what they sent."""
+
+import itertools
+import logging
+import random
+from functools import partial
+
+import pytest
+from fastapi.testclient import TestClient
+
+from shelflife.apis.acme import acme_app, acme_provider
+from shelflife.apis.acme.app import EXAMPLE
+from shelflife.server import BadSetting, Provider, Rule, Scoring, fix
+from shelflife.server.resting import _moved_by, grounds_of, has_moved
+from shelflife.server.scoring import _MOST_AT_ONCE, _MOST_LESSONS
+from shelflife.server.verdicts import Cell, Lesson, Seen, added_up, score_of
+
+ADMIN = {"Authorization": "Bearer operator"}
+CODES = ["SUMMERSALE25", "WINTERLAUNCH26"]
+
+
+def served(**options):
+    provider = acme_provider(admin_token="operator", **options)
+    return provider, TestClient(acme_app(provider))
+
+
+def asks(client, code=None, key="k1", plan="plan_partner_growth"):
+    body = {**EXAMPLE, "plan": plan} | ({"promo_code": code} if code else {})
+    return client.post("/subscriptions", json=body, headers={"X-API-Key": key}).status_code
+
+
+def rotates(provider, code):
+    provider.registry.reload_table("active_csm_codes", set={"plan_partner_growth": {"code": code}})
+
+
+def scores(client):
+    told = client.get("/admin/clients", headers=ADMIN).json()["clients"]
+    return {one["client"]: one for one in told}
+
+
+def test_each_client_is_scored_for_itself_and_by_policy():
+    _, client = served()
+    assert [asks(client), asks(client, CODES[0])] == [422, 201]
+    assert [asks(client, CODES[0]) for _ in range(3)] == [201] * 3
+    assert [asks(client, key="k2"), asks(client, CODES[0], key="k2")] * 2 == [422, 201] * 2
+    asks(client, key="k2")
+    asks(client, CODES[0], key="k2")
+    first, second = scores(client).values()
+    assert (first["tasks"], first["right_at_once"], first["saved"], first["could_save"]) == (4, 3, 3, 0)
+    assert (second["tasks"], second["repeated"], second["could_save"]) == (2, 1, 1)
+    assert first["policies"] == {"promo_must_be_the_assigned_one": {"tasks": 4, "right_at_once": 3}}
+    assert first["followed"] == first["refused"] == 1
+
+
+def test_how_long_the_previous_value_still_comes_after_a_change_is_told():
+    provider, client = served()
+    asks(client), asks(client, CODES[0])
+    rotates(provider, CODES[1])
+    for _ in range(4):
+        asks(client, CODES[0]), asks(client, CODES[1])
+    [told] = scores(client).values()
+    assert (told["stale"], told["stale_after_told"]) == (4, 3)
+    assert told["verdict"] == "remembers and does not forget"
+    assert 0 <= told["longest_stale_s"] < 60
+
+
+def test_a_value_that_comes_back_is_a_change_of_its_own():
+    provider, client = served()
+    asks(client), asks(client, CODES[0])
+    for code in (CODES[1], CODES[0], CODES[1]):
+        rotates(provider, code)
+        asks(client), asks(client, code), asks(client, code)
+    [told] = scores(client).values()
+    assert (told["repeated"], told["stale"], told["right_at_once"]) == (0, 0, 3)
+    assert told["verdict"] == "remembers and follows"
+
+
+def test_a_client_that_says_no_to_a_fix_has_not_followed_it():
+    _, client = served()
+    assert [asks(client) for _ in range(5)] == [422] * 5
+    [told] = scores(client).values()
+    assert (told["refused"], told["followed"], told["repeated"]) == (5, 0, 4)
+
+
+def test_clients_are_named_by_the_provider_or_by_a_digest_of_their_credentials():
+    _, client = served()
+    asks(client)
+    [name] = scores(client)
+    assert len(name) == 12
+    _, client = served(scoring=Scoring(client=lambda headers: headers["x-api-key"].upper()))
+    asks(client)
+    assert [*scores(client)] == ["K1"]
+    client.post("/subscriptions", json=EXAMPLE)  # without a key, so that the name cannot be told
+    assert [*scores(client)] == ["K1"]
+
+
+def test_a_request_is_answered_when_its_client_cannot_be_named(caplog):
+    _, client = served(scoring=Scoring(client=lambda headers: headers["none"]))
+    with caplog.at_level(logging.WARNING, "shelflife"):
+        assert [asks(client), asks(client, CODES[0])] == [422, 201]
+    assert [one.message for one in caplog.records] == ["requests are not counted for their clients: 'none'"]
+
+
+@pytest.mark.parametrize("options", [{"admin_token": None}, {"scoring": None}])
+def test_nothing_is_watched_where_it_is_off_or_nobody_could_look(options):
+    provider = acme_provider(**{"admin_token": "operator", **options})
+    client = TestClient(acme_app(provider))
+    asks(client)
+    assert provider.clients is None
+    assert client.get("/admin/clients", headers=ADMIN).status_code == 404
+
+
+def test_scores_need_the_token():
+    _, client = served()
+    assert client.get("/admin/clients").status_code == 401
+    with pytest.raises(BadSetting, match="scoring takes a Scoring, not int"):
+        acme_provider(scoring=3)
+
+
+@pytest.fixture
+def workers(place):
+    """Two workers that share a log."""
+    providers = [acme_provider(admin_token="operator", log=place) for _ in range(2)]
+    apps = [TestClient(acme_app(one)) for one in providers]
+    with apps[0], apps[1]:
+        yield providers, apps
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_scores_are_of_all_workers_whoever_is_asked_and_whoever_has_served(workers, seed):
+    providers, apps = workers
+    draw = random.Random(seed)
+
+    def ask(*codes):
+        for code in codes:
+            asks(draw.choice(apps), code)
+            for one in providers:
+                one.clients.meet(one.registry, now=True)
+
+    ask(None, *[CODES[0]] * 3)
+    rotates(providers[0], CODES[1])
+    providers[1].registry.catch_up()
+    ask(*[CODES[0], CODES[1]] * 4)
+    told = [scores(app) for app in apps]
+    assert told[0] == told[1]
+    [score] = told[0].values()
+    assert score["verdict"] == "remembers and does not forget"
+    assert (score["refused"], score["followed"], score["stale_after_told"]) == (5, 5, 3)
+
+
+def test_what_a_worker_has_seen_outlives_it(place):
+    for _ in range(2):
+        _, client = served(log=place)
+        with client:
+            assert asks(client) == 422
+    _, client = served(log=place)
+    with client:
+        [told] = scores(client).values()
+        assert told["refused"] == 2
+
+
+def test_what_is_shared_holds_no_value_of_a_request(tmp_path):
+    provider, client = served(log=tmp_path / "log.db")
+    with client:
+        asks(client, "MYSECRETCODE", key="mysecretkey")
+        asks(client, CODES[0], key="mysecretkey")
+        provider.clients.meet(provider.registry, now=True)
+        [shared] = provider.registry.shared().values()
+    assert b"promo_must_be_the_assigned_one" in shared
+    for value in ("MYSECRETCODE", "mysecretkey", CODES[0], EXAMPLE["customer"], EXAMPLE["plan"]):
+        assert value.encode() not in shared
+
+
+def test_what_is_kept_is_bounded():
+    provider = Provider({"codes": {"a": {"code": "A"}}}, admin_token="t")
+
+    @provider.policy
+    def code_is_right(request, tables):
+        if not request.equals("code", tables.codes["a"]["code"]):
+            return fix("USE", code=tables.codes["a"]["code"])
+        return None
+
+    clock = itertools.count()
+    provider.clients._clock = clock.__next__  # a second for each request, so that none is too many
+    for number in range(_MOST_LESSONS + 100):
+        found = provider.violations({"code": "x"}, "POST /x")
+        headers = partial(dict, [("x-api-key", f"{number}")])
+        provider.clients.note(headers, "POST /x", {"code": "x"}, found, provider.registry.state)
+    told, policies = provider.clients.scores()
+    assert len(told) == _MOST_LESSONS
+    assert next(iter(policies.values())).refused == _MOST_LESSONS + 100
+    assert len(provider.clients._shapes) == len(provider.clients._grounds) == _MOST_LESSONS
+
+
+def test_too_many_requests_at_once_are_not_looked_at():
+    provider, _ = served()
+    provider.clients._clock = lambda: 1.0
+    found = provider.violations(EXAMPLE, "POST /subscriptions")
+    for _ in range(_MOST_AT_ONCE + 500):
+        provider.clients.note(dict, "POST /subscriptions", EXAMPLE, found, provider.registry.state)
+    [told], _ = provider.clients.scores()
+    assert told.refused == _MOST_AT_ONCE
+
+
+def test_workers_that_know_only_a_part_of_it_are_added_up_in_any_order():
+    cells = {
+        0: Cell(grounds_at=0, told="a", passed={"a": 4}, refused={"-": 1}),
+        7: Cell(grounds_at=7, told="b", passed={"b": 3}, refused={"a": 3}),
+    }
+    bare = {7: Cell(passed={"b": 2})}
+    lessons = [Lesson("POST /x", "p", "F", (), ("code",), ("t",), cells=one) for one in (cells, bare)]
+    orders = [
+        score_of("c", added_up([Seen({}, {"c": {"l": one}}) for one in some]).clients["c"])
+        for some in (lessons, lessons[::-1])
+    ]
+    assert orders[0] == orders[1]
+    assert (orders[0].stale, orders[0].tasks, orders[0].verdict) == (3, 9, "remembers and does not forget")
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_whether_a_change_has_moved_what_a_fix_rests_on_is_as_looking_through_all_of_it(seed):
+    draw = random.Random(seed)
+    tie = Rule(from_table="a", to_table="b", relation="r", via="x")
+    rows = {key: {"x": draw.choice("klm"), "y": draw.random()} for key in "klm"}
+    provider = Provider({"a": rows, "b": {key: {"z": 1} for key in "klm"}}, [tie])
+    readers = [
+        lambda tables: tables.a["k"]["x"],
+        lambda tables: len(tables.a),
+        lambda tables: "n" in tables.a,
+        lambda tables: [row["y"] for row in tables.a.values()],
+        lambda tables: tables.a["k"].follow("r") and 1,
+        lambda tables: dict(tables.a["l"]),
+    ]
+    for read in readers:
+        provider.policy(lambda request, tables, read=read: fix("F", read=[read(tables)]))
+    told = provider.violations({}, "POST /x")
+    for _ in range(6):
+        key = draw.choice("klmn")
+        match draw.randrange(4):
+            case 0 if key in provider.registry.state.tables["a"].rows:
+                provider.registry.reload_table("a", remove=[key])
+            case 1:
+                rules = draw.choice([[], [tie]])
+                provider.registry.reload_rules(rules)
+            case 2:
+                provider.registry.reload_table("b", set={key: {"z": draw.random()}})
+            case _:
+                provider.registry.reload_table("a", set={key: {"x": draw.choice("klm"), "y": 1}})
+    for entry in provider.registry.state.tail:
+        moved = {*_moved_by(entry.change)}
+        for policy, suggestion in told:
+            for ground in grounds_of(policy.id, suggestion):
+                assert has_moved(ground, entry.change) == (ground in moved), (ground, entry.change)
