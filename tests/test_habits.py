@@ -50,7 +50,7 @@ def seen_by(looks, changes):
     return seen
 
 
-def forecasts(draw, seed, *, looks=500, leader=None):
+def forecasts(draw, seed, *, looks=300, leader=None):
     """Each chance that is said of a history as it grows, with whether it came true."""
     chance = Random(seed)
     moments = list(looked_at(chance, looks))
@@ -73,29 +73,40 @@ def some_time_after(chance, leader):
         yield moment + chance.gauss(3.6, 0.3)
 
 
-BINS = (0.0, 0.1, 0.3, 0.5, 0.7, 1.01)
+BINS = (0.0, 0.1, 0.4, 0.7, 1.01)
+DRAWS = 5
 
 
 @pytest.mark.parametrize("draw", [at_random, regular, in_bursts])
 def test_what_is_said_to_be_likely_comes_true_as_often_as_it_says(draw):
-    said = [one for seed in range(6) for one in forecasts(draw, seed)]
+    said = [one for seed in range(DRAWS) for one in forecasts(draw, seed)]
     assert_calibrated(said)
 
 
 def test_the_same_holds_for_what_follows_another():
-    said = [one for seed in range(6) for one in forecasts(some_time_after, seed, leader=at_random)]
+    said = [one for seed in range(DRAWS) for one in forecasts(some_time_after, seed, leader=at_random)]
     assert_calibrated(said)
 
 
 def assert_calibrated(said):
-    """Of all chances that were said within a range, the mean is within ten points of how often they came true."""
+    """Of all chances that were said within a range, the mean is within ten points of how often they came true.
+
+    Of few, chance alone makes more of a difference: twice what is usual is allowed.
+    """
     assert len(said) >= 200
     for least, most in pairwise(BINS):
         within = [(chance, came) for chance, came in said if least <= chance < most]
-        if len(within) >= 40:  # of fewer, chance alone makes more of a difference
+        if len(within) >= 20:
             expected = sum(chance for chance, _ in within) / len(within)
             happened = sum(came for _, came in within) / len(within)
-            assert abs(expected - happened) < 0.1, (least, most, len(within), expected, happened)
+            by_chance = 2 * math.sqrt(expected * (1 - expected) / len(within))
+            assert abs(expected - happened) < max(0.1, by_chance), (
+                least,
+                most,
+                len(within),
+                expected,
+                happened,
+            )
 
 
 @pytest.mark.parametrize(
@@ -120,8 +131,11 @@ def test_what_follows_another_is_said_to_and_by_how_much_is_foreseen():
     chance = Random(3)
     looks = list(looked_at(chance, 600))
     leader = list(at_random(chance, looks[-1]))
-    seen = {"it": seen_by(looks, list(some_time_after(chance, leader))), "other": seen_by(looks, leader)}
-    histories = Histories(0.0, {name: tuple(changes) for name, changes in seen.items()})
+    changes = {"it": list(some_time_after(chance, leader)), "other": leader}
+    histories = Histories(0.0)
+    for before, now in pairwise([0.0, *looks]):
+        moved = [name for name, moments in changes.items() if any(before < one <= now for one in moments)]
+        histories = histories.after(moved, before, now)
     assert histories.habit_of("it").kind == "after another"
     assert histories.habit_of("it").leader == "other"
     now = looks[-1] + 1000
@@ -196,3 +210,26 @@ def test_what_many_things_did_is_bounded():
 def test_changes_whose_very_moment_is_known_and_several_at_once_can_be_explained():
     habit = Habit(0.0, [Seen(10.0, 10.0), Seen(10.0, 10.0), Seen(20.0, 20.0), Seen(30.0, 30.0)])
     assert 0 < habit.chance(31.0, 41.0) <= 1
+
+
+def test_what_came_before_all_that_is_kept_of_the_leader_does_not_speak_against_it():
+    chance = Random(4)
+    leader = [Seen(moment, moment + 0.1) for moment in at_random(chance, 80 * GAP)]
+    followed = [Seen(one.after + 1, one.by + 1) for one in leader if chance.random() < 0.5]
+    histories = Histories(0.0, {"it": tuple(followed[-24:]), "other": tuple(leader[-24:])})
+    assert histories.habit_of("it").leader == "other"
+
+
+moments = st.lists(st.floats(-1e9, 2e9), min_size=1, max_size=40)
+
+
+@given(moments, st.floats(-1e9, 2e9))
+@settings(max_examples=40)
+def test_clocks_that_jump_to_and_fro_leave_a_history_in_order_and_chances_that_are_some(moments, now):
+    histories = Histories(moments[0])
+    for moment in moments:
+        histories = histories.after(["a", "b"], histories.looked_at, moment)
+        assert histories.looked_at == moment
+        assert all(one.after <= one.by <= moment for seen in histories.seen.values() for one in seen)
+    said = histories.habit_of("a").chance(min(now, histories.looked_at), now)
+    assert said is None or 0 <= said <= 1

@@ -132,6 +132,8 @@ class _AtRandom(_Form):
         self.mean = math.gamma(1 + 1 / shape)
 
     def hazard(self, gap: float) -> float:
+        if gap >= _INFINITE:  # to the power of the shape it might be too much for a number
+            return _INFINITE
         return min(_INFINITE, float(gap**self.shape)) if gap > 0 else 0.0
 
     def scales(self, usual: float) -> list[float]:
@@ -314,6 +316,8 @@ def _explained_by(
     """How well the changes of another explain these: some time after each of its changes there is one of these, or none."""
     span = seen[-1].by - since
     unexplained = sum(math.log((one.by - one.after) / span) for one in led.left) - 1
+    # of what came before all that is known of the other nothing can be said: it counts as if it had come at random
+    unexplained += sum(math.log((one.by - one.after) / span * len(seen)) - 1 for one in led.before)
     for (form, likely), follows in product(_BEHIND, _FOLLOWS):
         scales = form.scales(_usual(led.delays))
         for scale in scales:
@@ -340,6 +344,9 @@ class _Led(NamedTuple):
     left: list[Seen]
     """Those that followed nothing."""
 
+    before: list[Seen]
+    """Those that came before all that is known of the other."""
+
     begun_at: float | None
     """When the last came, where none has followed it yet."""
 
@@ -353,7 +360,9 @@ class _Led(NamedTuple):
     @classmethod
     def of(cls, leader: Sequence[Seen], since: float, seen: Sequence[Seen]) -> Self:
         leads = [lead for lead in leader if lead.by > since]
-        delays, waits, left = [], [], list(seen)
+        known_since = leader[0].after if len(leader) == _MOST_SEEN else since
+        before = [one for one in seen if one.by <= known_since]
+        delays, waits, left = [], [], list(seen[len(before) :])
         begun_at = None
         for index, lead in enumerate(leads):
             end = leads[index + 1].after if index + 1 < len(leads) else math.inf
@@ -365,7 +374,7 @@ class _Led(NamedTuple):
                 waits.append(max(0.0, end - lead.by))
             else:
                 begun_at = (lead.after + lead.by) / 2
-        return cls(delays, waits, left, begun_at)
+        return cls(delays, waits, left, before, begun_at)
 
 
 def _settled(explained: Sequence[tuple[_Guess, float]]) -> list[_Guess]:

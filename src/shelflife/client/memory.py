@@ -14,7 +14,7 @@ from shelflife.client.channels import TOOL
 from shelflife.client.entries import Entry, Knowledge, Root, root_at
 from shelflife.client.events import Event, Reason
 from shelflife.client.explaining import Explained, explained
-from shelflife.client.foresight import Foresight
+from shelflife.client.foresight import Foreseeing, Foresight
 from shelflife.client.guard import Amended, Guard, amend
 from shelflife.client.in_process import InProcessStore
 from shelflife.client.observing import Observing
@@ -87,8 +87,9 @@ class Memory:
         self._telling = Telling(on_event, clock)
         self._shelf = Shelf(self.store, strategy, trust, self._telling, clock)
         writing = Writing(self._shelf, capacity, most_evictions, clock)
-        self._observing = Observing(self._shelf, writing, clock, keeps_histories=foresight is not None)
-        self._revalidating = Revalidating(self._shelf, self._observing, foresight, clock)
+        foreseeing = None if foresight is None else Foreseeing(foresight, clock)
+        self._observing = Observing(self._shelf, writing, clock, foreseeing)
+        self._revalidating = Revalidating(self._shelf, self._observing, foreseeing, clock)
         self.is_remote = isinstance(self.store, RemoteStore)
         """Whether its store is on another machine. Then whoever must not wait uses it in a thread, and each step is one moment of it."""
         self.observing = self._observing.observing

@@ -8,7 +8,7 @@ from typing import Any
 from shelflife.client.asking import Exchange, Fields, Question, Steps
 from shelflife.client.entries import Entry, Root
 from shelflife.client.events import Event, Evicted, Suspected
-from shelflife.client.foresight import Foresight
+from shelflife.client.foresight import Foreseeing
 from shelflife.client.guard import Guard, amend
 from shelflife.client.observing import About, Observing
 from shelflife.client.shelf import Shelf
@@ -30,12 +30,12 @@ class Revalidating:
         self,
         shelf: Shelf,
         observing: Observing,
-        foresight: Foresight | None,
+        foreseeing: Foreseeing | None,
         clock: Callable[[], float],
     ) -> None:
         self._shelf = shelf
         self._observing = observing
-        self._foresight = foresight
+        self._foreseeing = foreseeing
         self._clock = clock
 
     def refreshing(self, root: Root) -> Steps[list[Event]]:
@@ -83,8 +83,10 @@ class Revalidating:
         something else was learned meanwhile.
         """
         shelf, events = self._shelf, list[Event]()
-        if self._foresight is not None:
-            events += yield from self._foreseeing(self._foresight, root, operation, request, guard, asked_as)
+        if self._foreseeing is not None:
+            events += yield from self._asking_ahead(
+                self._foreseeing, root, operation, request, guard, asked_as
+            )
         if shelf.is_clear(root):
             return events
         shelf.unconfirm(root)
@@ -112,9 +114,9 @@ class Revalidating:
             events += told or ()
         return events
 
-    def _foreseeing(
+    def _asking_ahead(
         self,
-        foresight: Foresight,
+        foreseeing: Foreseeing,
         root: Root,
         operation: str,
         request: Fields,
@@ -132,11 +134,13 @@ class Revalidating:
         if knowledge is None or knowledge.histories is None or not self._observing.may_ask(root):
             return []
         now = self._clock()
-        looked_at = self._observing.looked_at(root, knowledge.histories, now)
-        if not foresight.is_due(entries, knowledge.histories, looked_at, now):
+        if not foreseeing.is_due(root, entries, knowledge.histories, now):
             return []
         events = yield from self._observing.asking_about(root, operation, request, asked_as=asked_as)
-        return (yield from self.refreshing(root)) if events is None else events
+        if events is None:
+            events = yield from self.refreshing(root)
+        self._observing.note_asked(root, has_answered=foreseeing.was_heard(root, now))
+        return events
 
 
 def _renewals(events: Iterable[Event]) -> Iterator[tuple[str, dict[str, Any]]]:
