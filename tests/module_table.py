@@ -14,6 +14,7 @@ FROM_THE_BOTTOM = (
     "postgres_databases",
     "fingerprints",
     "function_sources",
+    "habit_forms",
     "habits",
     "policy_code",
     "contract",

@@ -7,10 +7,26 @@ mean over all that are left: nothing is ever decided to be the one true form, so
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise, product
+from functools import lru_cache
+from itertools import accumulate, pairwise, product
+from statistics import fmean
 from typing import Literal, NamedTuple, Self, TypeVar
 
 import msgspec
+
+from shelflife.habit_forms import (
+    ALONE,
+    AT_RANDOM,
+    BEHIND,
+    BY_THE_CLOCK,
+    SPREADS,
+    STRAY,
+    Bursts,
+    ByTheClock,
+    Form,
+    Regular,
+    mass_of,
+)
 
 __all__ = ["LEAST_SEEN", "Habit", "Histories", "Kind", "Seen"]
 
@@ -22,22 +38,27 @@ Kind = Literal["regular", "in bursts", "after another", "no pattern", "too littl
 
 _MOST_SEEN = 24
 _MOST_SEEN_OF_ALL = 1_000
-_MOST_LEADERS = 3
+_MOST_LEADERS = 2
 _AS_GOOD_AS_CERTAIN = 0.9
-_NEGLIGIBLE = 12.0
+_NEGLIGIBLE = 7.0
 """How much less likely than the best, as a logarithm, a form may be before it is left out."""
+
+_MOST_KEPT = 256
+"""A thing that has not changed is explained once, whatever else does."""
 
 _Name = TypeVar("_Name")
 
-_STRAY = 0.08
 _LEAST_WIDTH = 1e-6
 """Of the time between two looks, as a share of all the time that there was."""
 
-_INFINITE = 700.0
-"""As a logarithm: what cannot be."""
-
 _WHERE_IN_IT = ((0.1127, 5 / 18), (0.5, 8 / 18), (0.8873, 5 / 18))
 """Where in the time between two looks a change may have been, with weights: the points of Gauss."""
+
+_STEPS, _STEP = 2, 1.2
+"""So many times and periods around those that fit best are tried, so far apart as a share of how well these are known."""
+
+_PERIODS = 4.2
+"""How wide periods are spread beforehand, as a share of the usual gap: as wide as the scales of what comes at random."""
 
 _A_LEADER = 0.3
 """How likely it is beforehand that something follows another, as against going by itself."""
@@ -104,89 +125,7 @@ class Histories(msgspec.Struct, frozen=True, array_like=True, dict=True):
         return habit
 
 
-class _Form:
-    """What the gaps between changes may follow, at a scale of 1."""
-
-    mean: float
-
-    def hazard(self, gap: float) -> float:
-        """The negative logarithm of how likely it is that a gap is longer."""
-        raise NotImplementedError
-
-    def scales(self, usual: float) -> list[float]:
-        """Those that may come into question, where gaps are usually so long. Each is as close to the next as can make a difference."""
-        raise NotImplementedError
-
-    def ending(self, least: float, most: float, scale: float) -> float:
-        """The logarithm of how likely it is that a gap ends between the two."""
-        before = self.hazard(least / scale)
-        more = self.hazard(most / scale) - before
-        return math.log(-math.expm1(-more)) - before if more > 0 else -_INFINITE
-
-
-class _AtRandom(_Form):
-    """Gaps after Weibull. At 1 they are without memory; above it, a little more even."""
-
-    def __init__(self, shape: float = 1.0) -> None:
-        self.shape = shape
-        self.mean = math.gamma(1 + 1 / shape)
-
-    def hazard(self, gap: float) -> float:
-        if gap >= _INFINITE:  # to the power of the shape it might be too much for a number
-            return _INFINITE
-        return min(_INFINITE, float(gap**self.shape)) if gap > 0 else 0.0
-
-    def scales(self, usual: float) -> list[float]:
-        return [usual * 2 ** (step / 2) for step in range(-6, 7)]
-
-
-class _Regular(_AtRandom):
-    """All gaps are about the same, but for some that come as they will."""
-
-    def hazard(self, gap: float) -> float:
-        if gap <= 0:
-            return 0.0
-        still = (1 - _STRAY) * math.exp(-super().hazard(gap)) + _STRAY * math.exp(-gap)
-        return -math.log(still)
-
-    def scales(self, usual: float) -> list[float]:
-        return [usual * 2 ** (step / self.shape) for step in range(-8, 9)]
-
-
-class _Bursts(_Form):
-    """Some gaps are short, and all others long."""
-
-    def __init__(self, share: float, ratio: float) -> None:
-        self.share, self.ratio = share, ratio
-        self.mean = share * ratio + 1 - share
-
-    def hazard(self, gap: float) -> float:
-        if gap <= 0:
-            return 0.0
-        still = self.share * math.exp(-gap / self.ratio) + (1 - self.share) * math.exp(-gap)
-        return -math.log(still) if still > 0 else _INFINITE
-
-    def scales(self, usual: float) -> list[float]:
-        return [usual * 2 ** (step / 2) for step in range(-4, 11)]
-
-
-_AT_RANDOM = _AtRandom()
-_REGULAR = tuple(_Regular(shape) for shape in (5.0, 10.0, 20.0, 40.0))
-_BURSTS = tuple(_Bursts(share, ratio) for share in (0.5, 0.67, 0.8) for ratio in (0.01, 0.03, 0.1))
-_ALONE: tuple[tuple[_Form, float], ...] = (
-    (_AT_RANDOM, 0.4),
-    (_AtRandom(1.5), 0.08),
-    (_AtRandom(2.5), 0.08),
-    *((form, 0.28 / len(_REGULAR)) for form in _REGULAR),
-    *((form, 0.16 / len(_BURSTS)) for form in _BURSTS),
-)
-"""The forms of something that goes by itself, each with how likely it is beforehand."""
-
-_BEHIND: tuple[tuple[_Form, float], ...] = ((_AT_RANDOM, 0.4), (_AtRandom(2.5), 0.3), (_Regular(10.0), 0.3))
-"""Of the time by which one follows another."""
-
-
-def _still(form: _Form, gap: float, follows: float) -> float:
+def _still(form: Form, gap: float, follows: float) -> float:
     """How likely it is that nothing has come by then, where something comes at all so often."""
     return 1 - follows + follows * math.exp(-form.hazard(gap))
 
@@ -194,7 +133,7 @@ def _still(form: _Form, gap: float, follows: float) -> float:
 class _Guess(NamedTuple):
     """A form at a scale, and how likely it is that gaps follow it."""
 
-    form: _Form
+    form: Form
     scale: float
     begun_at: float
     """When the gap that goes on now began."""
@@ -227,7 +166,8 @@ class Habit:
             since, self.seen = self.seen[0].by, self.seen[1:]
         if len(self.seen) < LEAST_SEEN or self.seen[-1].by <= since:  # of a clock that stands still too
             return
-        led = {name: _Led.of(changes, since, self.seen) for name, changes in (leaders or {}).items()}
+        leaders = leaders or {}
+        led = {name: _Led.of(changes, since, self.seen) for name, changes in leaders.items()}
         closest = sorted(
             (name for name, one in led.items() if len(one.delays) >= LEAST_SEEN),
             key=lambda name: led[name].usual,
@@ -235,7 +175,7 @@ class Habit:
         by_others = [
             (guess, log + math.log(_A_LEADER / len(led)))
             for name in closest[:_MOST_LEADERS]
-            for guess, log in _explained_by(name, led[name], since, self.seen)
+            for guess, log in _explained_by(name, tuple(leaders[name]), since, self.seen)
         ]
         self._guesses = _settled([*_explained_alone(since, self.seen), *by_others])
 
@@ -272,9 +212,9 @@ class Habit:
 def _kind_of(guess: _Guess) -> Kind:
     if guess.leader is not None:
         return "after another"
-    if isinstance(guess.form, _Bursts):
+    if isinstance(guess.form, Bursts):
         return "in bursts"
-    return "regular" if guess.form in _REGULAR else "no pattern"
+    return "regular" if isinstance(guess.form, Regular | ByTheClock) else "no pattern"
 
 
 def _certain(shares: Iterable[tuple[_Name, float]]) -> _Name | None:
@@ -291,7 +231,24 @@ def _wide_enough(since: float, seen: Sequence[Seen]) -> tuple[Seen, ...]:
     return tuple(one if one.by - one.after >= least else Seen(one.by - least, one.by) for one in seen)
 
 
-def _explained_alone(since: float, seen: Sequence[Seen]) -> Iterator[tuple[_Guess, float]]:
+@lru_cache(_MOST_KEPT)
+def _explained_alone(since: float, seen: tuple[Seen, ...]) -> list[tuple[_Guess, float]]:
+    """Those forms that explain changes best that go by themselves."""
+    by_the_clock = (
+        _guesses_by_the_clock(seen) if len(seen) > LEAST_SEEN else ()
+    )  # any two gaps may be about even
+    return _likely([*_guesses_alone(since, seen), *by_the_clock])
+
+
+@lru_cache(_MOST_KEPT)
+def _explained_by(
+    name: str, leader: tuple[Seen, ...], since: float, seen: tuple[Seen, ...]
+) -> list[tuple[_Guess, float]]:
+    """Those forms that explain changes best by those of another."""
+    return _likely(_guesses_by(name, _Led.of(leader, since, seen), since, seen))
+
+
+def _guesses_alone(since: float, seen: Sequence[Seen]) -> Iterator[tuple[_Guess, float]]:
     """How well each form explains changes that go by themselves, as a logarithm.
 
     When the first gap began is not known: its end is taken to come at random.
@@ -299,26 +256,56 @@ def _explained_alone(since: float, seen: Sequence[Seen]) -> Iterator[tuple[_Gues
     gaps = [_gap(earlier, later) for earlier, later in pairwise(seen)]
     first = _gap(Seen(since, since), seen[0])
     last = seen[-1]
-    for form, likely in _ALONE:
+    for form, likely in ALONE:
         scales = form.scales(_usual(gaps))
         for scale in scales:
             log = math.log(likely * (1 - _A_LEADER) / len(scales))
-            log += _AT_RANDOM.ending(*first, form.mean * scale)
+            log += AT_RANDOM.ending(*first, form.mean * scale)
             log += sum(form.ending(least, most, scale) for least, most in gaps)
             for where, share in _WHERE_IN_IT:
                 begun_at = last.after + where * (last.by - last.after)
                 yield _Guess(form, scale, begun_at), log + math.log(share)
 
 
-def _explained_by(
-    name: str, led: "_Led", since: float, seen: Sequence[Seen]
-) -> Iterator[tuple[_Guess, float]]:
+def _guesses_by_the_clock(seen: Sequence[Seen]) -> Iterator[tuple[_Guess, float]]:
+    """How well even times explain changes, for times and periods around those that fit best.
+
+    Each change lies within what is known of it. To be held against forms of gaps, which are known by both of their ends, it counts for more.
+    """
+    middles = [(one.after + one.by) / 2 for one in seen]
+    widths = [one.by - one.after for one in seen]
+    usual = _usual([_gap(earlier, later) for earlier, later in pairwise(seen)])
+    ticks = list(accumulate((max(1, round((b - a) / usual)) for a, b in pairwise(middles)), initial=0))
+    middle_tick, middle = fmean(ticks), fmean(middles)
+    off = [tick - middle_tick for tick in ticks]
+    square = sum(one * one for one in off)
+    period = sum(one * (moment - middle) for one, moment in zip(off, middles, strict=True)) / square
+    log_known = sum(math.log((a + b) / b) for a, b in pairwise(widths))
+    log_missed = (ticks[-1] + 1 - len(ticks)) * math.log(STRAY)
+    span = seen[-1].by - seen[0].after
+    for spread in SPREADS:
+        error = math.hypot(fmean(widths) / math.sqrt(12), spread * period)
+        step, period_step = _STEP * error / math.sqrt(len(seen)), _STEP * error / math.sqrt(square)
+        likely = BY_THE_CLOCK * (1 - _A_LEADER) / len(SPREADS)
+        beforehand = likely * min(1, step / period) * min(1, period_step / (_PERIODS * period))
+        for at, by in product(range(-_STEPS, _STEPS + 1), repeat=2):
+            length = period + by * period_step
+            begun = middle + at * step
+            log = math.log(beforehand) + log_known + log_missed
+            for one, tick in zip(seen, off, strict=True):
+                due = begun + tick * length
+                within = mass_of(one.after - due, one.by - due, spread * length)
+                log += math.log((1 - STRAY) * within + STRAY * (one.by - one.after) / span)
+            yield _Guess(ByTheClock(spread), length, begun + off[-1] * length), log
+
+
+def _guesses_by(name: str, led: "_Led", since: float, seen: Sequence[Seen]) -> Iterator[tuple[_Guess, float]]:
     """How well the changes of another explain these: some time after each of its changes there is one of these, or none."""
     span = seen[-1].by - since
     unexplained = sum(math.log((one.by - one.after) / span) for one in led.left) - 1
     # of what came before all that is known of the other nothing can be said: it counts as if it had come at random
     unexplained += sum(math.log((one.by - one.after) / span * len(seen)) - 1 for one in led.before)
-    for (form, likely), follows in product(_BEHIND, _FOLLOWS):
+    for (form, likely), follows in product(BEHIND, _FOLLOWS):
         scales = form.scales(_usual(led.delays))
         for scale in scales:
             log = math.log(likely / len(_FOLLOWS) / len(scales)) + unexplained
@@ -327,7 +314,7 @@ def _explained_by(
             log += sum(math.log(_still(form, wait / scale, follows)) for wait in led.waits)
             if led.begun_at is None:  # it has not changed since, or nobody saw it
                 usual_gap, behind = span / len(led.delays), form.mean * scale
-                yield _Guess(_AT_RANDOM, usual_gap, seen[-1].by, leader=name, behind=behind), log
+                yield _Guess(AT_RANDOM, usual_gap, seen[-1].by, leader=name, behind=behind), log
             else:
                 yield _Guess(form, scale, led.begun_at, follows, leader=name), log
 
@@ -377,12 +364,19 @@ class _Led(NamedTuple):
         return cls(delays, waits, left, before, begun_at)
 
 
+def _likely(explained: Iterable[tuple[_Guess, float]]) -> list[tuple[_Guess, float]]:
+    """All that is not negligible."""
+    found = list(explained)
+    best = max(log for _, log in found)
+    return [(guess, log) for guess, log in found if log > best - _NEGLIGIBLE]
+
+
 def _settled(explained: Sequence[tuple[_Guess, float]]) -> list[_Guess]:
-    """All that is not negligible, with weights that come to one."""
-    best = max(log for _, log in explained)
-    kept = [(guess, math.exp(log - best)) for guess, log in explained if log > best - _NEGLIGIBLE]
-    whole = math.fsum(weight for _, weight in kept)
-    return [guess._replace(weight=weight / whole) for guess, weight in kept]
+    """The same, with weights that come to one."""
+    kept = _likely(explained)
+    best = max(log for _, log in kept)
+    whole = math.fsum(math.exp(log - best) for _, log in kept)
+    return [guess._replace(weight=math.exp(log - best) / whole) for guess, log in kept]
 
 
 def _usual(gaps: Sequence[tuple[float, float]]) -> float:

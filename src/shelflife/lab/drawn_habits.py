@@ -11,14 +11,17 @@ from msgspec import Meta
 
 __all__ = ["Habits", "drawn_by"]
 
-_ZONES = ("Africa/Accra", "America/Lima", "Asia/Tokyo", "Australia/Perth", "Europe/Oslo", "Pacific/Apia")
+_ZONES = ("Africa/Accra", "America/Lima")
 _OFFSETS = tuple(f"{sign}{hour:02}:00" for sign in "+-" for hour in range(1, 12))
 _MINUTES_AN_HOUR = 60
-_BURST = 4
+_BURST = 6
 """How many changes there are in one."""
 
-_WITHIN_A_BURST = 0.08
+_WITHIN_A_BURST = 0.05
 """How long it is from one change to the next there, as a share of the usual gap."""
+
+_BETWEEN_BURSTS = 4
+"""How long it is from one burst to the next, as a multiple of the usual gap."""
 
 _BEHIND = 0.15
 """By how much one follows another, as a share of the usual gap."""
@@ -31,19 +34,19 @@ class Habits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Each row changes by itself, but where they are led: there every second one follows the one before it."""
 
     episodes: Annotated[int, Meta(ge=1, le=10_000)]
-    usual_gap: Annotated[float, Meta(gt=0)] = 24.0
+    usual_gap: Annotated[float, Meta(gt=0)] = 16.0
     """Between two changes of a row, in hours and on average."""
 
     uneven: Annotated[float, Meta(ge=0, le=1)] = 0.03
     """By how much what is regular varies: its spread as a share of it."""
 
-    draw: int = 0
-    """Chooses when rows change, and which of them is used when. From one use to the next it is an hour on average."""
 
+def drawn_by(habits: Habits, seed: int = 0) -> dict[str, Any]:
+    """All that a manifest says of episodes and drift.
 
-def drawn_by(habits: Habits) -> dict[str, Any]:
-    """All that a manifest says of episodes and drift."""
-    chance = Random(habits.draw)  # noqa: S311
+    The seed chooses when rows change, and which of them is used when. From one use to the next it is an hour on average.
+    """
+    chance = Random(seed)  # noqa: S311
     gaps = [chance.expovariate(1.0) for _ in range(habits.episodes)]
     moments = list(accumulate(gaps))
     changes: list[tuple[float, str]] = []
@@ -88,7 +91,7 @@ def _by_itself(habits: Habits, until: float, chance: Random) -> Iterator[float]:
             for _ in range(_BURST):
                 yield moment
                 moment += chance.expovariate(1 / (_WITHIN_A_BURST * gap))
-            moment += chance.expovariate(1 / (_BURST * gap))
+            moment += chance.expovariate(1 / (_BETWEEN_BURSTS * gap))
         else:
             yield moment
             moment += chance.expovariate(1 / gap)

@@ -2,14 +2,21 @@
 
 from collections.abc import Callable, Sequence
 
-from shelflife.client import Entry
+from shelflife.client import EXACT, Entry
 from shelflife.client.foresight import Forecast, Foresight, chance_of
 from shelflife.habits import Histories
-from shelflife.lab.spec import Conduct
+from shelflife.lab.spec import PLAIN_STALE_COSTS, Conduct, Consume, Fresh, RunSpec
 
-__all__ = ["Always", "Heuristic", "Weighed", "foresight_of"]
+__all__ = ["STALE_COSTS", "Always", "Heuristic", "Weighed", "conduct_of", "forecast_runs", "foresight_of"]
+
+STALE_COSTS = (1.0, 3.0, 10.0)
+"""How many questions a stale use is worth, where ways to decide are compared."""
 
 _SHARE = 0.1
+_DRAWS = 5
+_DRAWN = ("habits-regular", "habits-bursts", "habits-led", "habits-random")
+_AS_THEY_ARE = ("habits-never", "organic-zones-dated")
+"""Streams of which one draw says it all."""
 
 
 class Always:
@@ -53,3 +60,23 @@ def foresight_of(conduct: Conduct) -> Foresight | None:
             return Forecast(stale_costs=conduct.stale_costs)
         case _:
             return None
+
+
+def conduct_of(way: Fresh, stale_costs: float) -> Conduct:
+    """How a way to decide is played. What a stale use is worth makes a difference to a forecast alone."""
+    return Conduct(
+        form="compact", fresh=way, stale_costs=stale_costs if way == "forecast" else PLAIN_STALE_COSTS
+    )
+
+
+def forecast_runs() -> list[RunSpec]:
+    """The runs of the forecast, and of what it is compared with."""
+    ways: tuple[Fresh, ...] = ("none", "use", "heuristic", "forecast")
+    conducts = dict.fromkeys(conduct_of(way, costs) for way in ways for costs in STALE_COSTS)
+    streams = [(stream, _DRAWS) for stream in _DRAWN] + [(stream, 1) for stream in _AS_THEY_ARE]
+    return [
+        RunSpec(stream, EXACT.name, "compliant", seed, consume=Consume.APPLY, conduct=conduct)
+        for stream, draws in streams
+        for seed in range(draws)
+        for conduct in conducts
+    ]

@@ -163,6 +163,17 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     minutes: list[float] | msgspec.UnsetType = msgspec.UNSET
     """How long it is from the episode before to each; unset where it is a minute."""
 
+    habits: Habits | msgspec.UnsetType = msgspec.UNSET
+    """How its rows change, where that is drawn anew by each seed."""
+
+    def drawn_for(self, seed: int) -> "Scenario":
+        """As a run with this seed plays it."""
+        if not self.habits:
+            return self
+        drawn = drawn_by(self.habits, seed)
+        drift = msgspec.convert(drawn["drift"], list[Drift])
+        return msgspec.structs.replace(self, order=drawn["order"], drift=drift, minutes=drawn["minutes"])
+
     def episodes(self, seed: int) -> Iterator[Episode]:
         """The episodes of a run."""
         for index, name in enumerate(self.order):
@@ -315,7 +326,7 @@ def _with_what_is_drawn(raw: dict[str, Any], lines: TomlLines, problems: list[st
     except ReleasesError as error:
         problems.append(f"{_at(lines.of(section))}{error}")
         return raw
-    rest = {key: value for key, value in raw.items() if key != section}
+    rest = {key: value for key, value in raw.items() if key != "organic"}
     problems += (
         f"{_at(lines.of(key))}`{key}` is drawn {whence}: leave it out" for key in drawn if key in rest
     )

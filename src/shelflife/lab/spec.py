@@ -126,7 +126,12 @@ class Conduct(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def goes_by_episodes(self) -> bool:
         """Whether the time of memories goes on with the episodes: where something expires, or is foreseen."""
-        return self.trust or self.fresh in ("use", "heuristic", "forecast")
+        return self.trust or self.foresees
+
+    @property
+    def foresees(self) -> bool:
+        """Whether agents decide before each use whether to ask."""
+        return self.fresh in ("use", "heuristic", "forecast")
 
     @property
     def words(self) -> tuple[str, ...]:
