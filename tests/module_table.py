@@ -16,6 +16,7 @@ FROM_THE_BOTTOM = (
     "function_sources",
     "habit_forms",
     "habits",
+    "outlooks",
     "policy_code",
     "contract",
     "server",

@@ -221,3 +221,14 @@ def test_clocks_that_jump_to_and_fro_leave_a_history_in_order_and_chances_that_a
         assert all(one.after <= one.by <= moment for seen in histories.seen.values() for one in seen)
     said = histories.habit_of("a").chance(min(now, histories.looked_at), now)
     assert said is None or 0 <= said <= 1
+
+
+@pytest.mark.parametrize("apart", [0.0, 1e-7, 1e-6, 1e-3])
+def test_changes_of_a_moment_can_be_explained_on_a_clock_that_counts_from_long_ago(apart):
+    begun = 1.7e9
+    histories = Histories(begun)
+    for number in range(30):
+        at = begun + number * apart
+        histories = histories.after(["a", "b"], at, at)
+    said = histories.habit_of("a").chance(histories.looked_at, histories.looked_at + 60)
+    assert said is None or 0 <= said <= 1

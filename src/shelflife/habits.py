@@ -28,7 +28,7 @@ from shelflife.habit_forms import (
     mass_of,
 )
 
-__all__ = ["LEAST_SEEN", "Habit", "Histories", "Kind", "Seen"]
+__all__ = ["LEAST_SEEN", "Habit", "Histories", "Kind", "Seen", "changed_names"]
 
 LEAST_SEEN = 3
 """Of what was seen to change less often nothing is said: whatever gaps follow, they have not shown yet."""
@@ -39,6 +39,9 @@ Kind = Literal["regular", "in bursts", "after another", "no pattern", "too littl
 _MOST_SEEN = 24
 _MOST_SEEN_OF_ALL = 1_000
 _MOST_LEADERS = 2
+_MOST_PARTS = 64
+"""A thing of which more parts have changed at once was made anew: that says nothing of single parts."""
+
 _AS_GOOD_AS_CERTAIN = 0.9
 _NEGLIGIBLE = 7.0
 """How much less likely than the best, as a logarithm, a form may be before it is left out."""
@@ -128,6 +131,12 @@ class Histories(msgspec.Struct, frozen=True, array_like=True, dict=True):
 def _still(form: Form, gap: float, follows: float) -> float:
     """How likely it is that nothing has come by then, where something comes at all so often."""
     return 1 - follows + follows * math.exp(-form.hazard(gap))
+
+
+def changed_names(thing: str, parts: Iterable[str]) -> list[str]:
+    """The names under which it is kept that a thing has changed, with some of its parts."""
+    named = [f"{thing}:{part}" for part in parts]
+    return [thing, *(named if len(named) <= _MOST_PARTS else ())]
 
 
 class _Guess(NamedTuple):
@@ -227,7 +236,10 @@ def _certain(shares: Iterable[tuple[_Name, float]]) -> _Name | None:
 
 def _wide_enough(since: float, seen: Sequence[Seen]) -> tuple[Seen, ...]:
     """Changes of which the very moment is known are given a little room: else nothing could explain two at once."""
-    least = (seen[-1].by - since) * _LEAST_WIDTH if seen else 0.0
+    if not seen:
+        return ()
+    finest = 8 * math.ulp(seen[-1].by)  # of numbers that are so large
+    least = max((seen[-1].by - since) * _LEAST_WIDTH, finest)
     return tuple(one if one.by - one.after >= least else Seen(one.by - least, one.by) for one in seen)
 
 

@@ -20,7 +20,7 @@ from shelflife.client.entries import Vouched, is_below, origin_of
 from shelflife.client.events import StoreFailed
 from shelflife.client.opening import Closeable, is_file, store_at
 
-__all__ = ["add_to"]
+__all__ = ["add_to", "opened", "printable", "root_in"]
 
 _SHORT_ID = 12
 _LONGEST_CELL = 60
@@ -56,7 +56,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     one.add_argument("id", help="its id, or the beginning of it")
     one.add_argument("--json", action="store_true", help="for programs")
     one = verb("why", "say of each remembered fix why it is used for a request, or is not", _why)
-    one.add_argument("root", type=_root, help="the server, as https://api.example")
+    one.add_argument("root", type=root_in, help="the server, as https://api.example")
     one.add_argument("request", help="""the request, as 'POST /orders {"plan": "basic"}'""")
     one.add_argument(
         "--body", help="a file with the fields of the request, in place of those above; - for the input"
@@ -72,14 +72,14 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 def _add_choice(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--root",
-        type=_root,
+        type=root_in,
         help="only those of one server, or of one API below a path of it: https://api.example/v1",
     )
     parser.add_argument("--operation", help="only those for one operation, e.g. 'POST /subscriptions'")
     parser.add_argument("--type", help="only those of one type")
 
 
-def _root(url: str) -> str:
+def root_in(url: str) -> str:
     """A root as a memory spells it."""
     try:
         return origin_of(url) + urlsplit(url).path.rstrip("/")
@@ -100,9 +100,9 @@ def _list(options: argparse.Namespace) -> None:
     rows = [
         (
             entry.id[:_SHORT_ID],
-            _printable(entry.root),
-            _printable(entry.operation),
-            _printable(entry.type),
+            printable(entry.root),
+            printable(entry.operation),
+            printable(entry.type),
             _short(entry.parameters),
             _short(entry.condition.when),
             "suspect" if entry.is_suspect else "",
@@ -130,11 +130,11 @@ def _stats(options: argparse.Namespace) -> None:
     for what in ("roots", "operations", "types", "tables"):
         print(f"\nby {what.removesuffix('s')}")
         for name, count in sorted(counts[what].items()):  # type: ignore[attr-defined]
-            print(f"  {count:>8}  {_printable(name)}")
+            print(f"  {count:>8}  {printable(name)}")
 
 
 def _show(options: argparse.Namespace) -> None:
-    with _opened(options, read_only=True) as store:
+    with opened(options, read_only=True) as store:
         found = [entry for entry in store.entries() if entry.id.startswith(options.id)]
     if len(found) != 1:
         raise CommandError(
@@ -146,7 +146,7 @@ def _show(options: argparse.Namespace) -> None:
         return
     learned = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(entry.learned_at))
     for name, value in (_as_json(entry) | {"learned_at": learned}).items():
-        print(f"{name:<11} {_printable(value) if isinstance(value, str) else json.dumps(value)}")
+        print(f"{name:<11} {printable(value) if isinstance(value, str) else json.dumps(value)}")
 
 
 def _as_filed(store: Store, root: str, operation: str) -> str:
@@ -159,7 +159,7 @@ def _as_filed(store: Store, root: str, operation: str) -> str:
 
 def _why(options: argparse.Namespace) -> None:
     operation, request = _request(options)
-    with _opened(options, read_only=True) as store:
+    with opened(options, read_only=True) as store:
         memory = Memory(store)
         _, _, path = operation.partition(" ")
         root = options.root if urlsplit(options.root).path else memory.root_of(options.root + path)
@@ -179,15 +179,15 @@ def _why(options: argparse.Namespace) -> None:
         )
         return
     used_count = sum(one.why_not is None for one in of_it)
-    print(f"{used_count} of {len(of_it)} remembered for {_printable(operation)} would be used now.")
-    print(f"Of {_printable(root)} {known}.")
+    print(f"{used_count} of {len(of_it)} remembered for {printable(operation)} would be used now.")
+    print(f"Of {printable(root)} {known}.")
     for one in of_it:
         becomes = "used" if one.why_not is None else "not used"
         print(
-            f"\n{one.entry.id[:_SHORT_ID]}  {_printable(one.entry.type)} sets {_short(one.entry.parameters)}: {becomes}"
+            f"\n{one.entry.id[:_SHORT_ID]}  {printable(one.entry.type)} sets {_short(one.entry.parameters)}: {becomes}"
         )
         if one.why_not is not None:
-            print(f"  {_printable(one.why_not)}")
+            print(f"  {printable(one.why_not)}")
     if not of_it:
         _print_elsewhere("operation", "of this server", Counter(one.entry.operation for one in found))
         _print_elsewhere("server", "in this memory", roots - Counter({root: roots[root]}))
@@ -200,7 +200,7 @@ def _print_elsewhere(what: str, where: str, counts: Mapping[str, int]) -> None:
     if counts:
         print(f"\nThere is something for another {what} {where}:")
         for name, count in sorted(counts.items()):
-            print(f"  {count:>8}  {_printable(name)}")
+            print(f"  {count:>8}  {printable(name)}")
 
 
 def _known(knowledge: Knowledge) -> str:
@@ -250,7 +250,7 @@ def _export(options: argparse.Namespace) -> None:
 def _forget(options: argparse.Namespace) -> None:
     if not (options.all or options.id or options.root or options.operation or options.type):
         raise CommandError("say what to forget with --id, --root, --operation or --type, or --all")
-    with _opened(options, read_only=False) as store:
+    with opened(options, read_only=False) as store:
         events: list[Event] = []
         memory = Memory(store, on_event=events.append)
         roots = {entry.root for entry in store.entries() if _is_of(entry, options)}
@@ -265,7 +265,8 @@ def _forget(options: argparse.Namespace) -> None:
 
 
 @contextmanager
-def _opened(options: argparse.Namespace, *, read_only: bool) -> Iterator[Store]:
+def opened(options: argparse.Namespace, *, read_only: bool) -> Iterator[Store]:
+    """The memory that the options name. One that cannot be read is told in one sentence."""
     try:
         path = is_file(options.memory)
         if path is not None and not Path(path).is_file():
@@ -289,7 +290,7 @@ def _opened(options: argparse.Namespace, *, read_only: bool) -> Iterator[Store]:
 
 @contextmanager
 def _reading(options: argparse.Namespace) -> Iterator[Iterable[Entry]]:
-    with _opened(options, read_only=True) as store:
+    with opened(options, read_only=True) as store:
         yield (
             entry
             for entry in store.entries()
@@ -306,7 +307,7 @@ def _as_json(entry: Entry) -> dict[str, Any]:
     return {"id": entry.id, "root": root, **members, **condition, **grounds, "rows": entry.grounds.rows}
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """A text that came from a server, so that it cannot give orders to the terminal or reorder what is on it."""
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode()

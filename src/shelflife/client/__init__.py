@@ -14,6 +14,7 @@ from shelflife.client.stores import Filed, Known, Store, StoreError, Write, Writ
 from shelflife.client.strategies import EXACT, Strategy
 from shelflife.client.telling import Statistics
 from shelflife.client.tooling import Tools, contract_headers
+from shelflife.habits import Histories, Seen
 
 __all__ = [
     "EXACT",
@@ -32,6 +33,7 @@ __all__ = [
     "Grounds",
     "Guard",
     "Held",
+    "Histories",
     "InProcessStore",
     "Knowledge",
     "Known",
@@ -40,6 +42,7 @@ __all__ = [
     "Reason",
     "Reply",
     "Root",
+    "Seen",
     "Send",
     "Shape",
     "SqliteStore",

@@ -1,18 +1,15 @@
 """Foreseeing: whether what a fix rests on is likely to have changed since its server was heard, so that asking is worth it before use."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import msgspec
 
 from shelflife.client.entries import Entry, Knowledge, Root
 from shelflife.contract.positions import Moved
-from shelflife.habits import Histories, Kind
+from shelflife.habits import Histories, changed_names
 
-__all__ = ["Forecast", "Foreseeing", "Foresight", "Outlook", "chance_of", "outlooks"]
-
-_MOST_ROWS = 64
-"""A table of which more rows have changed at once was loaded anew: that says nothing of single rows."""
+__all__ = ["Forecast", "Foreseeing", "Foresight", "chance_of"]
 
 
 class Foresight(Protocol):
@@ -86,29 +83,4 @@ def _parts_of(entry: Entry) -> tuple[str, ...]:
 def _names_of(moved: Moved) -> Iterator[str]:
     """What has moved, by the names under which it is kept: tables, and their rows where not too many have."""
     for table, change in moved.tables.items():
-        yield table
-        keys = (*change.added, *change.removed, *change.changed)
-        if len(keys) <= _MOST_ROWS:
-            yield from (f"{table}:{key}" for key in keys)
-
-
-class Outlook(NamedTuple):
-    """What is said to people of how a table or a row changes."""
-
-    name: str
-    changes: int
-    kind: Kind
-    usual_gap: float | None
-    leader: str | None
-    chance: float | None
-    """That it has changed since the server was last heard, or will have by the moment that was asked about."""
-
-
-def outlooks(histories: Histories, looked_at: float, at: float) -> list[Outlook]:
-    """Of all that was seen to change, that which is most likely to have changed first."""
-    found = []
-    for name, seen in histories.seen.items():
-        habit = histories.habit_of(name)
-        chance = habit.chance(looked_at, at)
-        found.append(Outlook(name, len(seen), habit.kind, habit.usual_gap, habit.leader, chance))
-    return sorted(found, key=lambda one: (-(one.chance or 0), one.name))
+        yield from changed_names(table, (*change.added, *change.removed, *change.changed))
