@@ -13,14 +13,16 @@ import runpy
 import subprocess
 import sys
 
+import httpx2
 import pytest
 from fastapi import FastAPI
 
 from shelflife.apis.acme import ROTATED_CODES, acme_app, acme_provider
 from shelflife.cli import main
-from shelflife.client import Exchange, Reply
+from shelflife.client import Exchange, Guard, Reply
 from shelflife.client.events import Distrusted
 from shelflife.integrations.fastapi import install
+from shelflife.integrations.httpx2 import MemoryTransport
 from shelflife.testing import serving
 from tests.acme_world import GOVERNED
 from tests.calling import calling
@@ -193,6 +195,21 @@ def test_the_guide_serves_the_operators_page_alone(folder):
 def test_the_guide_instruments_both_sides(folder):
     traced = importlib.import_module("traced")
     assert (len(traced.provider.on_checked), len(traced.memory.telling.listeners)) == (1, 1)
+
+
+@pytest.mark.runs("forecast.py")
+def test_the_guide_has_a_memory_foresee_and_shows_a_rule_of_ones_own(folder):
+    names = runpy.run_path("forecast.py")
+    rule = names["Hourly"]()
+    assert [rule.is_due([], None, 0.0, now) for now in (3599.0, 3601.0)] == [False, True]
+    with serving(acme_app(acme_provider())) as address:
+        for memory in (names["memory"], names["hourly"]):
+            with (
+                contextlib.closing(memory),
+                httpx2.Client(transport=MemoryTransport(memory, guard=Guard())) as client,
+            ):
+                statuses = [client.post(f"{address}/subscriptions", json=GOVERNED).status_code for _ in "ab"]
+            assert statuses == [422, 201]
 
 
 @pytest.mark.runs("watched.py")

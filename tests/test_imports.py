@@ -19,8 +19,8 @@ PUBLIC = {
         " csv_file every fix json_file sql_query toml_file".split()
     ),
     "shelflife.client": set(
-        "EXACT MERGE_INSTRUCTION Amended Ask AsyncAsk Call Condition Entry Event Exchange Filed Grounds Guard Held"
-        " InProcessStore Knowledge Known Memory Question Reason Reply Root Send Shape SqliteStore Statistics Store StoreError"
+        "EXACT MERGE_INSTRUCTION Amended Ask AsyncAsk Call Condition Entry Event Exchange Filed Forecast Foresight Grounds Guard Held Histories"
+        " InProcessStore Knowledge Known Memory Question Reason Reply Root Seen Send Shape SqliteStore Statistics Store StoreError"
         " Strategy Tools Write Written amended_input contract_headers exchange exchange_async for_planner memory_block origin_of".split()
     ),
     "shelflife.client.events": set(

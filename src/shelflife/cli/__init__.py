@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from shelflife import __version__
-from shelflife.cli import demo, key, lab, log, memory, proxy, serve, table
+from shelflife.cli import demo, forecast, key, lab, log, memory, proxy, serve, table
 from shelflife.cli.errors import CommandError
 
 __all__ = ["command_parser", "main"]
@@ -22,6 +22,7 @@ def command_parser() -> argparse.ArgumentParser:
     serve.add_to(commands)
     proxy.add_to(commands)
     memory.add_to(commands)
+    forecast.add_to(commands)
     key.add_to(commands)
     log.add_to(commands)
     table.add_to(commands)

@@ -110,6 +110,11 @@ def _add_grid(verbs: "Verbs") -> None:
         " neither a model nor chance.",
     )
     _add_playing(grid, job_count=os.cpu_count() or 1, kept=f"{_GRID_RECORDS} by default")
+    grid.add_argument(
+        "--forecast",
+        action="store_true",
+        help="in place of these, the runs in which drift is foreseen, and those that they are compared with",
+    )
     grid.set_defaults(run=_grid)
 
 
@@ -228,9 +233,11 @@ def _has_model(specs: list[RunSpec]) -> bool:
 
 def _grid(options: argparse.Namespace) -> None:
     with _lab():
+        from shelflife.lab.foreseeing import forecast_runs
         from shelflife.lab.grid import further_runs, paper_grid
     out = options.out or _GRID_RECORDS
-    outcome = _played([*paper_grid(), *further_runs()], out, options.jobs)
+    specs = forecast_runs() if options.forecast else [*paper_grid(), *further_runs()]
+    outcome = _played(specs, out, options.jobs)
     if outcome.scores:
         _print_extent(outcome.scores)
     print(f"records are in {out}; make the report with: shelflife lab report {out}")

@@ -1,6 +1,7 @@
 """How agents and server of a run have agreed to go about it, as flags of `shelflife lab run`."""
 
 import argparse
+import math
 from typing import get_args
 
 from shelflife.lab.spec import (
@@ -33,7 +34,15 @@ def add_conduct(parser: argparse.ArgumentParser) -> None:
         "--fresh",
         choices=get_args(Fresh),
         default=PLAIN.fresh,
-        help="how the memory hears of drift before it fails: not, by asking before each episode, or by the change feed",
+        help="how the memory hears of drift before it fails: not, by asking before each episode, by the change feed, by asking before"
+        " each use, or only where a change may be due: after a tenth of the time that has passed (heuristic), or by a forecast",
+    )
+    parser.add_argument(
+        "--stale-costs",
+        type=_costs,
+        default=PLAIN.stale_costs,
+        metavar="N",
+        help="how many questions a stale use is worth to --fresh forecast",
     )
     parser.add_argument(
         "--precondition",
@@ -113,6 +122,16 @@ def add_defences(parser: argparse.ArgumentParser) -> None:
         default=PLAIN.disclose,
         help="what the server shows of its tables: names and keys, aliases, or aliases and no diffs",
     )
+
+
+def _costs(text: str) -> float:
+    try:
+        costs = float(text)
+    except ValueError:
+        costs = 0.0
+    if not 0 < costs < math.inf:
+        raise argparse.ArgumentTypeError("must be a number above 0")
+    return costs
 
 
 def positive(text: str) -> int:

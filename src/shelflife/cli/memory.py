@@ -26,7 +26,7 @@ from shelflife.client.events import StoreFailed
 from shelflife.client.opening import Closeable, is_file, store_at
 from shelflife.client.remote import RemoteStore
 
-__all__ = ["add_to"]
+__all__ = ["add_to", "opened", "root_in"]
 
 _SHORT_ID = 12
 _LONGEST_CELL = 60
@@ -62,7 +62,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     one.add_argument("id", help="its id, or the beginning of it")
     one.add_argument("--json", action="store_true", help="for programs")
     one = verb("why", "say of each remembered fix why it is used for a request, or is not", _why)
-    one.add_argument("root", type=_root, help="the server, as https://api.example")
+    one.add_argument("root", type=root_in, help="the server, as https://api.example")
     one.add_argument("request", help="""the request, as 'POST /orders {"plan": "basic"}'""")
     one.add_argument(
         "--body", help="a file with the fields of the request, in place of those above; - for the input"
@@ -84,14 +84,14 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 def _add_choice(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--root",
-        type=_root,
+        type=root_in,
         help="only those of one server, or of one API below a path of it: https://api.example/v1",
     )
     parser.add_argument("--operation", help="only those for one operation, e.g. 'POST /subscriptions'")
     parser.add_argument("--type", help="only those of one type")
 
 
-def _root(url: str) -> str:
+def root_in(url: str) -> str:
     """A root as a memory spells it."""
     try:
         return origin_of(url) + urlsplit(url).path.rstrip("/")
@@ -146,7 +146,7 @@ def _stats(options: argparse.Namespace) -> None:
 
 
 def _show(options: argparse.Namespace) -> None:
-    with _opened(options, read_only=True) as store:
+    with opened(options, read_only=True) as store:
         found = [entry for entry in store.entries() if entry.id.startswith(options.id)]
     if len(found) != 1:
         raise CommandError(
@@ -171,7 +171,7 @@ def _as_filed(store: Store, root: str, operation: str) -> str:
 
 def _why(options: argparse.Namespace) -> None:
     operation, request = _request(options)
-    with _opened(options, read_only=True) as store:
+    with opened(options, read_only=True) as store:
         memory = Memory(store)
         _, _, path = operation.partition(" ")
         root = options.root if urlsplit(options.root).path else memory.root_of(options.root + path)
@@ -254,12 +254,12 @@ def _request(options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
 
 
 def _top(options: argparse.Namespace) -> None:
-    with _opened(options, read_only=True) as store:
+    with opened(options, read_only=True) as store:
         show_top(partial(_worth, store), _name_of(store, options), is_json=options.json)
 
 
 def _report(options: argparse.Namespace) -> None:
-    with _opened(options, read_only=True) as store:
+    with opened(options, read_only=True) as store:
         page = report_page(_worth(store), _name_of(store, options), time.time())
     try:
         options.out.write_text(page, encoding="utf-8")
@@ -289,7 +289,7 @@ def _export(options: argparse.Namespace) -> None:
 def _forget(options: argparse.Namespace) -> None:
     if not (options.all or options.id or options.root or options.operation or options.type):
         raise CommandError("say what to forget with --id, --root, --operation or --type, or --all")
-    with _opened(options, read_only=False) as store:
+    with opened(options, read_only=False) as store:
         events: list[Event] = []
         memory = Memory(store, on_event=events.append)
         roots = {entry.root for entry in store.entries() if _is_of(entry, options)}
@@ -304,7 +304,8 @@ def _forget(options: argparse.Namespace) -> None:
 
 
 @contextmanager
-def _opened(options: argparse.Namespace, *, read_only: bool) -> Iterator[Store]:
+def opened(options: argparse.Namespace, *, read_only: bool) -> Iterator[Store]:
+    """The memory that the options name. One that cannot be read is told in one sentence."""
     try:
         path = is_file(options.memory)
         if path is not None and not Path(path).is_file():
@@ -328,7 +329,7 @@ def _opened(options: argparse.Namespace, *, read_only: bool) -> Iterator[Store]:
 
 @contextmanager
 def _reading(options: argparse.Namespace) -> Iterator[Iterable[Entry]]:
-    with _opened(options, read_only=True) as store:
+    with opened(options, read_only=True) as store:
         yield (
             entry
             for entry in store.entries()

@@ -3,6 +3,7 @@
 from shelflife.client.asking import Ask, AsyncAsk, Exchange, Question, Reply
 from shelflife.client.entries import Condition, Entry, Grounds, Knowledge, Root, Shape, origin_of
 from shelflife.client.events import Event, Reason
+from shelflife.client.foresight import Forecast, Foresight
 from shelflife.client.guard import Amended, Guard
 from shelflife.client.in_process import InProcessStore
 from shelflife.client.memory import Memory
@@ -13,6 +14,7 @@ from shelflife.client.stores import Filed, Known, Store, StoreError, Write, Writ
 from shelflife.client.strategies import EXACT, Strategy
 from shelflife.client.telling import Statistics
 from shelflife.client.tooling import Tools, contract_headers
+from shelflife.habits import Histories, Seen
 
 __all__ = [
     "EXACT",
@@ -26,9 +28,12 @@ __all__ = [
     "Event",
     "Exchange",
     "Filed",
+    "Forecast",
+    "Foresight",
     "Grounds",
     "Guard",
     "Held",
+    "Histories",
     "InProcessStore",
     "Knowledge",
     "Known",
@@ -37,6 +42,7 @@ __all__ = [
     "Reason",
     "Reply",
     "Root",
+    "Seen",
     "Send",
     "Shape",
     "SqliteStore",

@@ -16,6 +16,7 @@ from shelflife.contract.cells import Cells, rows_of_cells
 from shelflife.contract.names import shown
 from shelflife.contract.versions import Versions
 from shelflife.contract.when import WHOLE_REQUEST, as_read, mismatch, read_at, value_at
+from shelflife.habits import Histories
 
 __all__ = [
     "Condition",
@@ -298,6 +299,9 @@ class Knowledge(msgspec.Struct, frozen=True, kw_only=True):
 
     vouched: Vouched | None = None
     """Where the user trusts a key: the signed state that these versions are of."""
+
+    histories: Histories | None = None
+    """Where changes are foreseen: when tables, and rows as `table:key`, were seen to change."""
 
     @property
     def lapsed(self) -> "Knowledge":

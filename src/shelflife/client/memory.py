@@ -26,6 +26,7 @@ from shelflife.client.diary import KeepsDiary
 from shelflife.client.entries import Entry, Knowledge, Root, root_at
 from shelflife.client.events import Event, Reason, Saved
 from shelflife.client.explaining import Explained, explained
+from shelflife.client.foresight import Foreseeing, Foresight
 from shelflife.client.guard import Amended, Guard, amend
 from shelflife.client.in_process import InProcessStore
 from shelflife.client.observing import Observing
@@ -50,6 +51,11 @@ _ANY_TIME = nullcontext()
 _LEAST_FAILURE = 400
 
 
+def _is_never_clear(_: Root) -> bool:
+    """Of a memory that foresees: what is due depends on the request and on the time."""
+    return False
+
+
 class Memory:
     """What an agent holds across episodes.
 
@@ -67,6 +73,7 @@ class Memory:
         most_evictions: int | None = MOST_EVICTIONS,
         on_event: Callable[[Event], None] | None = None,
         strategy: Strategy = EXACT,
+        foresight: Foresight | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """A memory over a store; without one, in this process alone.
@@ -77,6 +84,7 @@ class Memory:
         - `most_evictions` is how many entries of one server may be invalidated within an hour. Beyond it they are kept as suspects, which
           are not used until they are revalidated. None for any number.
         - `on_event` is told everything that happens; what it raises is logged and goes no further.
+        - `foresight` decides whether to ask before use, by when things were seen to change; see `Forecast`. Without it nothing of that is kept.
         """
         given: object = store  # whatever a program without types hands in
         if isinstance(given, str | PathLike):
@@ -92,14 +100,16 @@ class Memory:
         self.telling = Telling(on_event, clock, diary)
         """What it tells and counts; whoever else wants to listen is added to its `listeners`."""
         self._shelf = Shelf(self.store, strategy, trust, self.telling, clock)
-        self._observing = Observing(self._shelf, Writing(self._shelf, capacity, most_evictions, clock), clock)
-        self._revalidating = Revalidating(self._shelf, self._observing)
+        writing = Writing(self._shelf, capacity, most_evictions, clock)
+        foreseeing = None if foresight is None else Foreseeing(foresight, clock)
+        self._observing = Observing(self._shelf, writing, clock, foreseeing)
+        self._revalidating = Revalidating(self._shelf, self._observing, foreseeing, clock)
         self.is_remote = isinstance(self.store, RemoteStore)
         """Whether its store is on another machine. Then whoever must not wait uses it in a thread, and each step is one moment of it."""
         self.observing = self._observing.observing
         """What `observe` does, as steps, for whoever answers its questions in a way of their own. The root is as `root_of` spells it."""
-        self.is_clear = self._shelf.is_clear
-        """Whether nothing that is remembered of a root has to be revalidated before it is used."""
+        self.is_clear = self._shelf.is_clear if foresight is None else _is_never_clear
+        """Whether nothing that is remembered of a root has to be revalidated before it is used, whatever the request."""
         self.revalidating = self._revalidating.revalidating
         """What `revalidate` does, in the same way."""
         self.refreshing = self._revalidating.refreshing

@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, assert_never
 from urllib.parse import urlsplit
@@ -12,6 +13,7 @@ import msgspec
 from shelflife.client.asking import Exchange, Fields, Question, Reply, Steps
 from shelflife.client.entries import Entry, Knowledge, Root, below_root, is_below
 from shelflife.client.events import Distrusted, Event, Ignored, LogLost, Unjudged
+from shelflife.client.foresight import Foreseeing
 from shelflife.client.positions import (
     Adopted,
     Current,
@@ -60,6 +62,7 @@ _MOST_LEFT = 8
 _MOST_LOSSES = 3
 """When a log is lost once more within the time in which one may come back, several answer."""
 
+_LEAST_FAILURE = 400
 _NO_SUCH_ENDPOINT = (400, 404, 405)
 _NOT_TOLD = (401, 403, 404, 405)
 _NO_CONTRACT = "a reply has said that a contract lives there, and none answers"
@@ -114,10 +117,17 @@ class _BackOff:
 class Observing(Forked):
     """How one memory takes things in. Threads may share it."""
 
-    def __init__(self, shelf: Shelf, writing: Writing, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        shelf: Shelf,
+        writing: Writing,
+        clock: Callable[[], float],
+        foreseeing: Foreseeing | None = None,
+    ) -> None:
         self._shelf = shelf
         self._writing = writing
         self._clock = clock
+        self._foreseeing = foreseeing
         self._back_off = _BackOff(clock)
         self._lock = threading.Lock()
         mind_forks(self)
@@ -142,6 +152,8 @@ class Observing(Forked):
                 shelf.doubts.add(exchange.root)
             return events + shelf.telling.tell([Ignored(exchange.root, str(error))])
         if contract is None:
+            if self._foreseeing is not None and exchange.at is not None:
+                self._note_silence(exchange, self._foreseeing)
             return events
         if contract is OF_NO_STATE and not shelf.is_placed(rooted.root):
             return events + shelf.telling.tell([Ignored(rooted.root, _OF_NO_STATE)])
@@ -245,6 +257,8 @@ class Observing(Forked):
                     knowledge = shelf.knowing(root)
                     is_known = about is NOTHING and self._is_known(root, contract, knowledge)
                 if is_known:
+                    if self._foreseeing is not None:
+                        self._foreseeing.note_look(root)
                     return []
                 is_placed = knowledge.place.at is not None
             except StoreError as error:
@@ -409,6 +423,9 @@ class Observing(Forked):
                     disposal.knowledge = msgspec.structs.replace(disposal.knowledge, state_tag=said.state)
                 if answer is not None and answer.vouched is not None and disposal.is_teaching:
                     disposal.knowledge = msgspec.structs.replace(disposal.knowledge, vouched=answer.vouched)
+                if self._foreseeing is not None:
+                    moved = verdict.moved if isinstance(verdict, Forward) else None
+                    disposal.knowledge = self._foreseeing.with_history(root, disposal.knowledge, moved)
                 about = checked if disposal.is_teaching else ()
                 events = self._writing.carried_out(exchange, contract, known, disposal, about)
             if events is not None:
@@ -417,8 +434,25 @@ class Observing(Forked):
                     several = after.split_at is not None and after.split_at >= now
                     happened.append(LogLost(root, several=several))
                 happened += events
+                if self._foreseeing is not None and isinstance(verdict, Current | Forward | Adopted):
+                    self._foreseeing.note_look(root)
                 return _Taken(verdict, after.place)
         raise StoreError(_TOO_MANY)
+
+    def _note_silence(self, exchange: Exchange, foreseeing: Foreseeing) -> None:
+        """A server that has carried out a request has nothing to tell where that has named the position it is at."""
+        with suppress(StoreError):  # then it is not known whether it is of what is known
+            is_of_it = exchange.at == self._shelf.on_record(exchange.root, is_guess=True)[1].place.base
+            if is_of_it and exchange.reply.status < _LEAST_FAILURE:
+                foreseeing.note_look(exchange.root)
+
+    def may_ask(self, root: Root) -> bool:
+        """Whether a server has not just left a question unanswered."""
+        return self._back_off.may_ask(root)
+
+    def note_asked(self, root: Root, *, has_answered: bool) -> None:
+        """A server was asked before use. One that has not answered is left alone for a while."""
+        self._back_off.note(root, has_answered=has_answered)
 
     def _disposed(self, verdict: Verdict, before: Knowledge, place: Place) -> Disposal:
         """What goes, and what is known then."""

@@ -1,6 +1,6 @@
 """Asking before use: whether what is known of a server still holds, and what has replaced what does not."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 from shelflife.client.asking import Exchange, Fields, Question, Steps
 from shelflife.client.entries import Entry, Root
 from shelflife.client.events import Event, Evicted, Suspected
+from shelflife.client.foresight import Foreseeing
 from shelflife.client.guard import Guard, amend
 from shelflife.client.observing import About, Observing
 from shelflife.client.shelf import Shelf
@@ -25,9 +26,17 @@ _MOST_ASKED = 8
 class Revalidating:
     """How one memory asks before it uses something."""
 
-    def __init__(self, shelf: Shelf, observing: Observing) -> None:
+    def __init__(
+        self,
+        shelf: Shelf,
+        observing: Observing,
+        foreseeing: Foreseeing | None,
+        clock: Callable[[], float],
+    ) -> None:
         self._shelf = shelf
         self._observing = observing
+        self._foreseeing = foreseeing
+        self._clock = clock
 
     def refreshing(self, root: Root) -> Steps[list[Event]]:
         """Ask whether what is known of a server still holds.
@@ -74,6 +83,10 @@ class Revalidating:
         something else was learned meanwhile.
         """
         shelf, events = self._shelf, list[Event]()
+        if self._foreseeing is not None:
+            events += yield from self._asking_ahead(
+                self._foreseeing, root, operation, request, guard, asked_as
+            )
         if shelf.is_clear(root):
             return events
         shelf.unconfirm(root)
@@ -99,6 +112,34 @@ class Revalidating:
             about = About(suspects, knowledge)
             told = yield from self._observing.asking_about(root, operation, fields, about, asked_as)
             events += told or ()
+        return events
+
+    def _asking_ahead(
+        self,
+        foreseeing: Foreseeing,
+        root: Root,
+        operation: str,
+        request: Fields,
+        guard: Guard | None,
+        asked_as: str | None,
+    ) -> Steps[list[Event]]:
+        """Where something that this request would use is due to have changed, ask about the request: the answer has what moved, and the fix.
+
+        A server that does not answer that, as it cannot say for every operation, is asked what has moved.
+        """
+        shelf = self._shelf
+        usable = partial(shelf.usable, root, operation, only_to_look=True)
+        entries = [done.entry for done in amend(request, usable, guard or Guard()).applied]
+        knowledge = shelf.knowledge(root) if entries else None
+        if knowledge is None or knowledge.histories is None or not self._observing.may_ask(root):
+            return []
+        now = self._clock()
+        if not foreseeing.is_due(root, entries, knowledge.histories, now):
+            return []
+        events = yield from self._observing.asking_about(root, operation, request, asked_as=asked_as)
+        if events is None:
+            events = yield from self.refreshing(root)
+        self._observing.note_asked(root, has_answered=foreseeing.was_heard(root, now))
         return events
 
 

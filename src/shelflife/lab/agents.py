@@ -31,6 +31,7 @@ from shelflife.lab import prompting
 from shelflife.lab.apis import Api
 from shelflife.lab.asking import Asking
 from shelflife.lab.clock import Clock
+from shelflife.lab.foreseeing import Weighed, foresight_of
 from shelflife.lab.matching import as_matched
 from shelflife.lab.planners import Message, Planner, Proposal, Usage
 from shelflife.lab.prompting import digest_of_messages, messages_for, request_in
@@ -41,6 +42,7 @@ from shelflife.lab.records import (
     Distrusted,
     EpisodeEnded,
     Evicted,
+    Foreseen,
     Record,
     Restamped,
     Shown,
@@ -130,12 +132,28 @@ class Agent:
             most_evictions=surroundings.conduct.bound,
             on_event=self._take_down,
             strategy=surroundings.strategy,
+            foresight=self._foresight(),
             clock=surroundings.now,
         )
         self._episode = 0
+        self._last_weighed = -1
+        self._task: Fields = {}
         self._taught_by: Fields = {}
         """The request that the fixes in the last reply are for: one that was refused, or that the memory has asked about."""
         self._follower: Follower | None = None
+
+    def _foresight(self) -> Weighed | None:
+        foresight = foresight_of(self._around.conduct)
+        return None if foresight is None else Weighed(foresight, self._note_weighed)
+
+    def _note_weighed(self, chance: float, asked: bool, entries: Sequence[Entry]) -> None:
+        if self._last_weighed == self._episode:  # a second look at the same
+            return
+        self._last_weighed = self._episode
+        stale = len(self._around.learned.fitting(entries, self._task)) < len(entries)
+        self._around.record(
+            Foreseen(episode=self._episode, chance=chance, asked=asked, stale=stale, agent=self._number)
+        )
 
     def following(self) -> AbstractContextManager[object]:
         """For as long as a run lasts: the feed is heard, if that is its conduct."""
@@ -157,7 +175,7 @@ class Agent:
     def play_episode(self, episode: Episode) -> None:
         """From the first request to success or giving up."""
         around = self._around
-        self._episode = episode.index
+        self._episode, self._task = episode.index, episode.input
         if around.conduct.fresh == "check":
             with around.clock.running("memory"):
                 self._memory.refresh(around.origin)

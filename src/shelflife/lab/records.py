@@ -27,6 +27,7 @@ __all__ = [
     "Drifted",
     "EpisodeEnded",
     "Evicted",
+    "Foreseen",
     "Given",
     "Judged",
     "Model",
@@ -312,6 +313,16 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True, tag="asked"):
     agent: int = 0
 
 
+class Foreseen(msgspec.Struct, frozen=True, kw_only=True, tag="foreseen"):
+    """Before something that is remembered was used: how likely it was to be stale, whether the server was asked, and whether it was stale."""
+
+    episode: int
+    chance: float
+    asked: bool
+    stale: bool
+    agent: int = 0
+
+
 class RunEnded(msgspec.Struct, frozen=True, kw_only=True, tag="run ended"):
     """The run is whole, and where its time went."""
 
@@ -340,6 +351,7 @@ Record = (
     | Distrusted
     | Asked
     | Disclosed
+    | Foreseen
     | RunEnded
 )
 

@@ -96,7 +96,7 @@ def play(
     - `on_server` is handed the server, for whoever wants to look at it while the run is played.
     - Agents that follow the change feed must hear of each state within `longest_until_heard_s`, or the run ends. So must all workers.
     """
-    scenario = with_stale_slots(load(spec.stream) if scenario is None else scenario)
+    scenario = with_stale_slots(load(spec.stream) if scenario is None else scenario).drawn_for(spec.seed)
     spec = msgspec.structs.replace(spec, stream=scenario.name)
     check_playable(spec, scenario)
     if planner.name != spec.planner:
@@ -122,7 +122,7 @@ def play(
                 for agent in agents:
                     agent.play_episode(episode)
                 drift_after(episode.index)
-                server.clock.go_on()
+                server.clock.go_on(scenario.minutes_until(episode.index + 1) if spec.conduct.foresees else 1)
                 on_episode()
         if (disclosed := server.disclosed()) is not None:
             record(disclosed)
@@ -212,7 +212,7 @@ def _stage(
                 learned=Learned(APIS[scenario.api].operation, scenario.wants or {}, server.provider),
                 guard=guard_of(scenario, spec.conduct),
                 trust=server.trust,
-                now=server.clock if spec.conduct.trust else time.time,
+                now=server.clock if spec.conduct.goes_by_episodes else time.time,
                 wants=scenario.wants or {},
             ),
         )

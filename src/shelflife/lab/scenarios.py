@@ -1,7 +1,7 @@
 """Streams as data: what the episodes are, in which order they come, and what drifts between them."""
 
 import tomllib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 from random import Random
@@ -11,6 +11,7 @@ import msgspec
 
 from shelflife.contract import Rule
 from shelflife.errors import ShelflifeError
+from shelflife.lab.drawn_habits import Habits, drawn_by
 from shelflife.lab.misfits import sentence_of
 from shelflife.lab.organic.drawing import Organic, drawn_from
 from shelflife.lab.organic.releases import ReleasesError
@@ -37,6 +38,12 @@ Hostile = Literal["injects", "bumps", "pins", "lies", "tells"]
 
 BEFORE_THE_FIRST = -1
 """The index after which a drift comes before any episode."""
+
+_DRAWN: dict[str, tuple[str, type[Any], Callable[[Any], dict[str, Any]]]] = {
+    "organic": ("from the releases", Organic, drawn_from),
+    "habits": ("by the habits", Habits, drawn_by),
+}
+"""The sections of a manifest by which all else is drawn."""
 
 _BY_NAME = resources.files("shelflife.lab") / "streams"
 
@@ -153,6 +160,20 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     history: str | msgspec.UnsetType = msgspec.UNSET
     """Whose real releases its drift is; unset where the drift was thought up."""
 
+    minutes: list[float] | msgspec.UnsetType = msgspec.UNSET
+    """How long it is from the episode before to each; unset where it is a minute."""
+
+    habits: Habits | msgspec.UnsetType = msgspec.UNSET
+    """How its rows change, where that is drawn anew by each seed."""
+
+    def drawn_for(self, seed: int) -> "Scenario":
+        """As a run with this seed plays it."""
+        if not self.habits:
+            return self
+        drawn = drawn_by(self.habits, seed)
+        drift = msgspec.convert(drawn["drift"], list[Drift])
+        return msgspec.structs.replace(self, order=drawn["order"], drift=drift, minutes=drawn["minutes"])
+
     def episodes(self, seed: int) -> Iterator[Episode]:
         """The episodes of a run."""
         for index, name in enumerate(self.order):
@@ -164,6 +185,10 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 for field, value in family.input.items()
             }
             yield Episode(index=index, family=family, task=_worded(family.task, filled), input=filled)
+
+    def minutes_until(self, index: int) -> float:
+        """How long an episode comes after the one before."""
+        return self.minutes[index] if self.minutes and index < len(self.minutes) else 1.0
 
     def drift_after(self, index: int) -> list[Drift]:
         """What happens after an episode."""
@@ -223,7 +248,7 @@ def _parsed(text: str, name: str, *, taken: Collection[str]) -> Scenario:
     problems = _problems_of_form(raw, lines, taken)
     if problems:
         raise ScenarioError(name, problems)
-    raw = _with_releases(_resolved(raw), lines, problems)
+    raw = _with_what_is_drawn(_resolved(raw), lines, problems)
     if problems:
         raise ScenarioError(name, problems)
     families = {
@@ -283,27 +308,27 @@ def _resolved(raw: dict[str, Any]) -> dict[str, Any]:
         base.pop("stale_slots", None)  # they are those of another drift
     merged: dict[str, Any] = {
         part: {**base.get(part, {}), **changes.get(part, {})}
-        for part in ("families", "organic")
+        for part in ("families", "organic", "habits")
         if part in base or part in changes
     }
     return {**base, **changes, **merged}
 
 
-def _with_releases(raw: dict[str, Any], lines: TomlLines, problems: list[str]) -> dict[str, Any]:
-    """A manifest with the episodes and the drift that are drawn from releases, if it says so."""
-    if "organic" not in raw:
+def _with_what_is_drawn(raw: dict[str, Any], lines: TomlLines, problems: list[str]) -> dict[str, Any]:
+    """A manifest with the episodes and the drift that are drawn from releases or by habits, if it says so."""
+    section = next((section for section in _DRAWN if section in raw), None)
+    if section is None:
         return raw
-    organic: Organic | None = _part(raw["organic"], Organic, ("organic",), lines, problems)
+    whence, kind, draw = _DRAWN[section]
+    how = _part(raw[section], kind, (section,), lines, problems)
     try:
-        drawn = {} if organic is None else drawn_from(organic)
+        drawn = {} if how is None else draw(how)
     except ReleasesError as error:
-        problems.append(f"{_at(lines.of('organic'))}{error}")
+        problems.append(f"{_at(lines.of(section))}{error}")
         return raw
     rest = {key: value for key, value in raw.items() if key != "organic"}
     problems += (
-        f"{_at(lines.of(key))}`{key}` is drawn from the releases: leave it out"
-        for key in drawn
-        if key in rest
+        f"{_at(lines.of(key))}`{key}` is drawn {whence}: leave it out" for key in drawn if key in rest
     )
     return {**drawn, **rest}
 

@@ -17,6 +17,7 @@ from shelflife.lab.records import (
     Drifted,
     EpisodeEnded,
     Evicted,
+    Foreseen,
     Model,
     Record,
     Restamped,
@@ -27,8 +28,9 @@ from shelflife.lab.records import (
 from shelflife.lab.spec import RunSpec
 from shelflife.lab.spending import Tokens, Wire, tokens_of, wire_of
 
-__all__ = ["FirstTry", "RunScore", "SavingFactors", "as_json", "is_whole", "score_of"]
+__all__ = ["FirstTry", "ForeseenTenth", "RunScore", "SavingFactors", "as_json", "is_whole", "score_of"]
 
+_TENTHS = 10
 _CARRIED_OUT = 2
 """Of a status, its hundreds."""
 
@@ -67,6 +69,17 @@ class SavingFactors(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def compliance(self) -> float | None:
         return self.complied / self.valid if self.valid else None
+
+
+class ForeseenTenth(msgspec.Struct, frozen=True):
+    """The uses that were said to be stale with a chance within one tenth."""
+
+    uses: int
+    said: float
+    """The sum of these chances."""
+
+    stale: int
+    """How many were."""
 
 
 class RunScore(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,6 +159,9 @@ class RunScore(msgspec.Struct, frozen=True, kw_only=True):
 
     by_event: list[SinceDrift]
     """The same for other numbers."""
+
+    foreseen: list[ForeseenTenth] | None
+    """Before uses, how likely they were said to be stale, by tenths, and how many were; None where nothing was foreseen."""
 
     eviction_precision: float | None
     """The share of evictions that were right: the fix was stale, or rested on a table that the server would name no more."""
@@ -307,12 +323,24 @@ def _what_went_stale(run: _Run) -> dict[str, Any]:
         "stale_injections": len(injected),
         "stale_executions": len(executed),
         "by_event": list(since),
+        "foreseen": _foreseen(run.records) if start.spec.conduct.foresees else None,
         "misapplied": sum(_is_misapplied(one, start) for one in by_all),
         "injected": _injected(start, by_all, is_first=True),
         "injected_by_answers": _injected(start, by_all, is_first=False),
         "disclosed": next(disclosed, None),
         "distrusted": distrusted if start.spec.conduct.trust else None,
     }
+
+
+def _foreseen(records: Sequence[Record]) -> list[ForeseenTenth]:
+    tenths: list[list[Foreseen]] = [[] for _ in range(_TENTHS)]
+    for record in records:
+        if isinstance(record, Foreseen):
+            tenths[min(int(record.chance * _TENTHS), _TENTHS - 1)].append(record)
+    return [
+        ForeseenTenth(len(tenth), sum(one.chance for one in tenth), sum(one.stale for one in tenth))
+        for tenth in tenths
+    ]
 
 
 def _what_was_forgotten(run: _Run) -> dict[str, Any]:

@@ -24,7 +24,6 @@ from shelflife.testing import serving
 
 __all__ = ["EpisodeClock", "Server", "guard_of", "server_of"]
 
-_EPISODE_S = 60
 _SIGNED_FOR_S = 600
 """With an episode a minute, a signed state holds for ten of them."""
 
@@ -35,7 +34,7 @@ _ANYBODY = ""
 
 
 class EpisodeClock:
-    """The clock by which signatures expire: it goes on with the episodes, a minute each."""
+    """The clock by which signatures expire, and changes are foreseen: it goes on with the episodes."""
 
     def __init__(self) -> None:
         self.now = _BEGUN_AT
@@ -44,9 +43,9 @@ class EpisodeClock:
         """What time it is."""
         return self.now
 
-    def go_on(self) -> None:
-        """An episode is over."""
-        self.now += _EPISODE_S
+    def go_on(self, minutes: float) -> None:
+        """An episode is over, and so much later comes the next."""
+        self.now += minutes * 60
 
 
 class Server(NamedTuple):

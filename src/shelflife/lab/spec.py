@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 Form = Literal["full", "compact"]
-Fresh = Literal["none", "check", "feed"]
+Fresh = Literal["none", "check", "feed", "use", "heuristic", "forecast"]
 Guarding = Literal["open", "default", "fields"]
 Disclose = Literal["names", "aliases", "counts"]
 Match = Literal["request", "family", "operation", "absent"]
@@ -37,6 +37,10 @@ StoreKind = Literal["local", "sqlite", "postgres", "valkey"]
 
 ADDRESSES = {"postgres": "SHELFLIFE_POSTGRES_URL", "valkey": "SHELFLIFE_VALKEY_URL"}
 """The variables that have the addresses of engines. These may hold passwords, so no run is made of them."""
+
+
+PLAIN_STALE_COSTS = 3.0
+"""How many questions a stale use is worth, unless somebody says otherwise."""
 
 
 class Consume(StrEnum):
@@ -64,8 +68,12 @@ class Conduct(msgspec.Struct, frozen=True, kw_only=True):
     fresh: Fresh = "none"
     """How a memory hears of drift before a request fails.
 
-    Not at all, by asking at the start of each episode, or by following the change feed.
+    Not at all, by asking at the start of each episode, by following the change feed, by asking before each use, or by asking before a use
+    where it may have changed: after a tenth of the time for which it had been good, or by a forecast.
     """
+
+    stale_costs: float = PLAIN_STALE_COSTS
+    """How many questions a stale use is worth to a forecast."""
 
     precondition: bool = False
     """Whether the server is to refuse a request when what its remembered values rest on has moved."""
@@ -121,11 +129,22 @@ class Conduct(msgspec.Struct, frozen=True, kw_only=True):
         return self.form == "compact" or self.fresh != "none" or self.trust
 
     @property
+    def goes_by_episodes(self) -> bool:
+        """Whether the time of memories goes on with the episodes: where something expires, or is foreseen."""
+        return self.trust or self.foresees
+
+    @property
+    def foresees(self) -> bool:
+        """Whether agents decide before each use whether to ask."""
+        return self.fresh in ("use", "heuristic", "forecast")
+
+    @property
     def words(self) -> tuple[str, ...]:
         """What is not as in the paper."""
         told = (
             (self.form, self.form != "full"),
             (self.fresh, self.fresh != "none"),
+            (f"stale costs {self.stale_costs:g}", self.stale_costs != PLAIN_STALE_COSTS),
             ("precondition", self.precondition),
             (f"{self.agents} agents", self.agents != 1),
             (f"guard {self.guard}", self.guard != "open"),

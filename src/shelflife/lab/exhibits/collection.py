@@ -19,6 +19,7 @@ from shelflife.lab.exhibits.conducts import beyond_the_paper, matching, under_at
 from shelflife.lab.exhibits.controls import uncompleted, untouched
 from shelflife.lab.exhibits.costs import savings, tokens, wire
 from shelflife.lab.exhibits.coverage import coverage
+from shelflife.lab.exhibits.forecast import calibration, forecast
 from shelflife.lab.exhibits.levels import consumption, vectors
 from shelflife.lab.exhibits.organic import organic, organic_growth
 from shelflife.lab.exhibits.pools import Pool, Runs, Subject
@@ -38,6 +39,7 @@ _BY_RUNS = (
     *(domains, rotations, rotation_schedules, undrifted, uncompleted, intervals, wire, wire_fields),
     *(organic, organic_growth),
     *(matching, consumption, vectors, beyond_the_paper, under_attack),
+    *(forecast, calibration),
     *(measured, prompt_sensitivity),
 )
 _NEEDS = {
@@ -55,6 +57,8 @@ _NEEDS = {
     vectors: "one stream at both Level 1 and Level 4 with --match family",
     wire_fields: "a server at Level 1 with --match family, or at a level above it",
     under_attack: "a stream with a hostile server",
+    forecast: "one stream in all ways to ask before use",
+    calibration: "one stream in all ways to ask before use",
     measured: "any stream by a real model",
     prompt_sensitivity: "any stream in more than one wording",
     beyond_the_paper: "the silent stream, and none of another conduct than the paper's",

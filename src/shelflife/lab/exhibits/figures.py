@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from shelflife.lab import paper
 from shelflife.lab.exhibits.cells import DASH, Kind
 from shelflife.lab.exhibits.collection import LeftOut
+from shelflife.lab.exhibits.forecast import FrontierPanel, draw_frontier, frontier_panels
 from shelflife.lab.exhibits.growth import GrowthPanel, draw_growth, growth_panels
 from shelflife.lab.exhibits.pools import Runs, Subject
 from shelflife.lab.scores import FirstTry, RunScore
@@ -59,7 +60,7 @@ class _Plan(NamedTuple):
     title: str
     guide: str
     needs: str
-    subjects: Sequence[Subject | GrowthPanel]
+    subjects: Sequence[Subject | GrowthPanel | FrontierPanel]
     draw: Callable[["Axes", Any, bool], None]
 
 
@@ -80,7 +81,14 @@ def figure_keys() -> frozenset[str]:
 
 
 def _plans(runs: Runs) -> list[_Plan]:
-    return [_governed(runs), _funding(runs), _rotations(runs), _domains(runs), *_organic(runs)]
+    return [
+        _governed(runs),
+        _funding(runs),
+        _rotations(runs),
+        _domains(runs),
+        *_organic(runs),
+        _frontier(runs),
+    ]
 
 
 def _governed(runs: Runs) -> _Plan:
@@ -251,6 +259,27 @@ def _organic(runs: Runs) -> list[_Plan]:
     ]
 
 
+def _frontier(runs: Runs) -> _Plan:
+    panels = frontier_panels(runs)
+    most = max(
+        (stale for panel in panels for points in panel.points.values() for _, stale in points), default=0.0
+    )
+
+    def draw(axes: "Axes", panel: FrontierPanel, is_first_in_line: bool) -> None:
+        draw_frontier(axes, panel, INKS)
+        _percent_axis(axes, is_first_in_line, next((top for top in (2, 5, 10, 20, 50) if most <= top), 100))
+
+    return _Plan(
+        "forecast-frontier",
+        "Stale uses against questions",
+        "Each panel is a stream. Upward there are the stale values that were sent, and to the right the questions, both in percent of all episodes: the closer to the corner, the better."
+        " The line is the forecast, from where a stale use is worth one question to where it is worth ten.",
+        "one stream in all ways to ask before use",
+        panels,
+        draw,
+    )
+
+
 class _Line(NamedTuple):
     """A line of a panel; the first of two is solid."""
 
@@ -321,7 +350,7 @@ def _drawn(plan: _Plan) -> Figure:
     return Figure(plan.key, plan.title, plan.guide, kinds, svg, png, panels)
 
 
-def _canvas(plan: _Plan, subjects: Sequence[Subject | GrowthPanel]) -> "Canvas":
+def _canvas(plan: _Plan, subjects: Sequence[Subject | GrowthPanel | FrontierPanel]) -> "Canvas":
     """A panel for each of the subjects. A panel has the same size however many there are."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Canvas

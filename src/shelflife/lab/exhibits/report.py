@@ -26,6 +26,7 @@ _AFTER = {
     "payments-against-recipes": "hint-shapes",
     "organic-retries": "organic",
     "organic-stale": "organic",
+    "forecast-frontier": "forecast",
 }
 
 _CHARACTER_PX = 8.3

@@ -1,18 +1,19 @@
 """Streams drawn from a history of real releases: which rows are used, how often, and what drifts between."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, pairwise
 from random import Random
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
 
-from shelflife.lab.organic.releases import Release, ReleasesError, Rows, read_releases
+from shelflife.lab.organic.releases import Release, ReleasesError, Rows, read_releases, released_on
 
 __all__ = ["Organic", "drawn_from"]
 
 DRIFTING, STEADY = "drifting", "steady"
+_MINUTES_A_DAY = 24 * 60
 
 
 class Organic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -42,6 +43,9 @@ class Organic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     last: str | None = None
     frozen: bool = False
     """Nothing is ever released after the first: the same usage with no drift."""
+
+    dated: bool = False
+    """Time goes on as it did between the releases, with the episodes spread evenly over it."""
 
     draw: int = 0
     """Chooses rows and usage."""
@@ -91,7 +95,9 @@ _KINDS = {
 def drawn_from(organic: Organic) -> dict[str, Any]:
     """All that a manifest says of episodes and drift, drawn from the releases. `ReleasesError` where that cannot be."""
     kind = _KINDS[organic.releases]
-    opening, later = _window(organic, read_releases(organic.releases))
+    releases = read_releases(organic.releases)
+    first_of_all = organic.first or releases[0].version
+    opening, later = _window(organic, releases)
     first = opening[kind.table]
     constrained = sorted(key for key, row in first.items() if any(column in row for column in kind.quoted))
     drifting = _drifting(kind, first, later)
@@ -118,7 +124,15 @@ def drawn_from(organic: Organic) -> dict[str, Any]:
         "stale_slots": [],
         "varied": kind.varied,
         "history": organic.releases,
+        **({"minutes": _minutes(organic, first_of_all, later)} if organic.dated else {}),
     }
+
+
+def _minutes(organic: Organic, opening: str, later: Sequence[Release]) -> list[float]:
+    """From the episode before to each. What comes after the last release has no end, and goes on as before it."""
+    days = released_on(organic.releases, [opening, *(release.version for release in later)])
+    gaps = [(after - before).days * _MINUTES_A_DAY for before, after in pairwise(days)] or [_MINUTES_A_DAY]
+    return [gap / organic.requests for gap in (*gaps, gaps[-1]) for _ in range(organic.requests)]
 
 
 def _window(organic: Organic, releases: Sequence[Release]) -> tuple[dict[str, Any], list[Release]]:

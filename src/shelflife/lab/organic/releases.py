@@ -1,8 +1,10 @@
 """The release history of real reference data, as a file: what each release of a package changed in its tables."""
 
 import gzip
+import tomllib
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import date
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ __all__ = [
     "file_of",
     "history_of",
     "read_releases",
+    "released_on",
     "write_releases",
 ]
 
@@ -31,6 +34,7 @@ Rows = dict[str, dict[str, Any]]
 FETCHED = Path("shelflife-organic")
 """The folder into which histories are fetched, and in which they are looked for first."""
 
+_DAYS = resources.files("shelflife.lab.organic") / "days.toml"
 _SHIPPED = resources.files("shelflife.lab.organic") / "histories"
 
 
@@ -90,6 +94,15 @@ def read_releases(name: str) -> list[Release]:
         raise ReleasesError(
             f"{path} holds no releases ({error}): fetch them anew with shelflife lab fetch {name}"
         ) from error
+
+
+def released_on(name: str, versions: Sequence[str]) -> list[date]:
+    """On which days these were released. `ReleasesError` where that is not known."""
+    days: dict[str, date] = tomllib.loads(_DAYS.read_text("utf-8")).get(name, {})
+    unknown = [version for version in versions if version not in days]
+    if unknown:
+        raise ReleasesError(f"it is not known on which day {name} {unknown[0]} was released")
+    return [days[version] for version in versions]
 
 
 def file_name_of(name: str) -> str:

@@ -1,0 +1,86 @@
+"""Foreseeing: whether what a fix rests on is likely to have changed since its server was heard, so that asking is worth it before use."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+import msgspec
+
+from shelflife.client.entries import Entry, Knowledge, Root
+from shelflife.contract.positions import Moved
+from shelflife.habits import Histories, changed_names
+
+__all__ = ["Forecast", "Foreseeing", "Foresight", "chance_of"]
+
+
+class Foresight(Protocol):
+    """Decides whether to ask a server before what is remembered of it is used."""
+
+    def is_due(self, entries: Sequence[Entry], histories: Histories, looked_at: float, now: float) -> bool:
+        """Whether to ask before these are used. They were good when the server was last heard."""
+        ...
+
+
+class Forecast:
+    """Asks where a stale fix is so likely that a question costs less."""
+
+    def __init__(self, *, stale_costs: float = 3.0) -> None:
+        """`stale_costs` says how many questions one use of a stale fix is worth."""
+        if not stale_costs > 0:
+            raise ValueError("stale_costs says how many questions a stale use is worth: a number above 0")
+        self.stale_costs = stale_costs
+
+    def is_due(self, entries: Sequence[Entry], histories: Histories, looked_at: float, now: float) -> bool:
+        return self.stale_costs * chance_of(entries, histories, looked_at, now) > 1
+
+
+class Foreseeing:
+    """How one memory foresees: when it last heard each server, and what it has seen to change."""
+
+    def __init__(self, foresight: Foresight, clock: Callable[[], float]) -> None:
+        self._foresight = foresight
+        self._clock = clock
+        self._looked_at: dict[Root, float] = {}
+
+    def note_look(self, root: Root) -> None:
+        """A reply was of the state that is known."""
+        self._looked_at[root] = self._clock()
+
+    def was_heard(self, root: Root, since: float) -> bool:
+        """Whether there was one since then."""
+        return self._looked_at.get(root, 0.0) >= since
+
+    def with_history(self, root: Root, knowledge: Knowledge, moved: Moved | None) -> Knowledge:
+        """What is known, with what has moved since the last look."""
+        now = self._clock()
+        histories = knowledge.histories or Histories(now)
+        if moved is not None:
+            histories = histories.after(_names_of(moved), self._last_look(root, histories, now), now)
+        return msgspec.structs.replace(knowledge, histories=histories)
+
+    def is_due(self, root: Root, entries: Sequence[Entry], histories: Histories, now: float) -> bool:
+        """Whether to ask before these are used."""
+        return self._foresight.is_due(entries, histories, self._last_look(root, histories, now), now)
+
+    def _last_look(self, root: Root, histories: Histories, now: float) -> float:
+        """Of what another process has heard it is known only when something had changed."""
+        last = max(self._looked_at.get(root, histories.since), histories.looked_at)
+        return min(now, last)  # a clock may have been set back
+
+
+def chance_of(entries: Sequence[Entry], histories: Histories, looked_at: float, now: float) -> float:
+    """That one of them has gone stale since. What was seldom or never seen to change counts for nothing."""
+    good = 1.0
+    for part in dict.fromkeys(part for entry in entries for part in _parts_of(entry)):
+        good *= 1 - (histories.habit_of(part).chance(looked_at, now) or 0.0)
+    return 1 - good
+
+
+def _parts_of(entry: Entry) -> tuple[str, ...]:
+    rows = entry.grounds.rows
+    return entry.grounds.tables if rows is None else rows
+
+
+def _names_of(moved: Moved) -> Iterator[str]:
+    """What has moved, by the names under which it is kept: tables, and their rows where not too many have."""
+    for table, change in moved.tables.items():
+        yield from changed_names(table, (*change.added, *change.removed, *change.changed))

@@ -1,0 +1,126 @@
+"""`shelflife forecast`: what a memory or a log says of how things change, for people and for programs."""
+
+import json
+import time
+from contextlib import closing
+
+import pytest
+
+from shelflife.cli import main
+from shelflife.client import Knowledge, SqliteStore, Write
+from shelflife.habits import Histories, Seen
+from shelflife.server import Registry, SqliteLog
+from tests.client.entries import entry, filed
+
+ROOT = "https://api.example:443"
+DAY = 86_400.0
+BEGUN = 1_700_000_000.0
+
+
+def days(count, *, each=DAY, width=60.0, offset=0.0):
+    return tuple(
+        Seen(BEGUN + offset + n * each - width, BEGUN + offset + n * each) for n in range(1, count + 1)
+    )
+
+
+HISTORIES = Histories(
+    BEGUN,
+    {
+        "prices:old": days(2),
+        "prices:odd": tuple(
+            Seen(BEGUN + at * DAY - 60, BEGUN + at * DAY) for at in (1, 1.5, 4, 5.1, 8, 8.6, 12.3)
+        ),
+        "codes:growth": days(14),
+    },
+)
+
+
+@pytest.fixture
+def memory(tmp_path):
+    """The file of a memory that has seen a code rotate each day."""
+    path = tmp_path / "memory.db"
+    kept = entry(root=ROOT)
+    with closing(SqliteStore(path)) as store:
+        store.write(
+            ROOT, store.known(ROOT).revision, Write(Knowledge(histories=HISTORIES), put=[filed(kept)])
+        )
+    return path
+
+
+def told(capsys, *arguments):
+    assert main(["forecast", *map(str, arguments)]) == 0
+    return capsys.readouterr().out
+
+
+def test_of_each_table_and_row_it_says_how_often_by_what_habit_and_when_it_is_due(memory, capsys):
+    lines = told(capsys, memory).splitlines()
+    assert lines[0].startswith(f"{ROOT}, as of 2023-11-28")
+    rows = {line.split("  ")[0]: line for line in lines[3:]}
+    assert "about every day" in rows["codes:growth"]
+    assert "2023-11-29" in rows["codes:growth"]
+    assert "no pattern" in rows["prices:odd"]
+    assert "too little seen" in rows["prices:old"]
+    assert lines[3].startswith("codes:growth")
+
+
+def test_programs_get_the_same(memory, capsys):
+    said = json.loads(told(capsys, memory, "--json"))
+    assert said["source"] == "memory"
+    first, *others = said["forecasts"]
+    assert (first["root"], first["table"], first["row"], first["changes"]) == (ROOT, "codes", "growth", 14)
+    assert (first["habit"], first["follows"]) == ("regular", None)
+    assert first["usual_gap_s"] == pytest.approx(DAY)
+    assert first["due"]["since"] < BEGUN + 15 * DAY < first["due"]["by"] < BEGUN + 16 * DAY
+    assert first["due"]["confidence"] == 0.8
+    assert [one["due"] for one in others] == [None, None]
+
+
+def test_only_one_server_of_a_memory_can_be_asked_for(memory, capsys):
+    assert json.loads(told(capsys, memory, "--json", "--root", "https://api.example"))["forecasts"]
+    assert not json.loads(told(capsys, memory, "--json", "--root", "https://other.example"))["forecasts"]
+
+
+def test_a_memory_that_notes_nothing_says_how_it_would(tmp_path, capsys):
+    path = tmp_path / "memory.db"
+    with closing(SqliteStore(path)) as store:
+        store.write(ROOT, 0, Write(Knowledge()))
+    assert "Memory(foresight=Forecast())" in told(capsys, path)
+
+
+@pytest.fixture
+def log(tmp_path):
+    """The file of a log in which one row has changed often, and another never."""
+    path = tmp_path / "log.db"
+    with closing(SqliteLog(path)) as opened:
+        registry = Registry({"codes": {"growth": {"code": "A"}, "basic": {"code": "B"}}}, log=opened)
+        for number in range(12):
+            registry.reload_table("codes", set={"growth": {"code": f"A{number}"}})
+    return path
+
+
+def test_the_log_of_a_server_says_it_too(log, capsys):
+    said = json.loads(told(capsys, log, "--json"))
+    assert said["source"] == "log"
+    by_name = {(one["table"], one["row"]): one for one in said["forecasts"]}
+    assert by_name["codes", "growth"]["changes"] == 12
+    assert ("codes", "basic") not in by_name
+    assert abs(by_name["codes", "growth"]["looked_at"] - time.time()) < 600
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["{}/none.db"], "there is no file {}/none.db"),
+        (["{}/none.db", "--log"], "there is no file {}/none.db"),
+        (["{}"], "{} is a folder"),
+        (["{}/text.db"], "file is not a database"),
+        (["{}/text.db", "--log"], "the log {}/text.db cannot be opened: file is not a database"),
+    ],
+)
+def test_what_cannot_be_read_is_said_in_one_sentence(arguments, says, tmp_path, capsys):
+    (tmp_path / "text.db").write_text("a text\n" * 200)
+    assert main(["forecast", *(one.format(tmp_path) for one in arguments)]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("shelflife: ")
+    assert said.count("\n") == 1
+    assert says.format(tmp_path) in said

@@ -1,0 +1,165 @@
+"""Drift foreseen: ahead of ways of asking that foresee nothing where rows have habits, and as good as the best of them where they have none."""
+
+from functools import cache
+from statistics import fmean
+
+import pytest
+
+from shelflife.client.foresight import chance_of
+from shelflife.lab.exhibits import collection_of
+from shelflife.lab.exhibits.figures import figures_of
+from shelflife.lab.exhibits.forecast import weighed
+from shelflife.lab.exhibits.pools import Runs
+from shelflife.lab.foreseeing import STALE_COSTS, conduct_of, forecast_runs
+from shelflife.lab.grid import execute
+from shelflife.lab.organic.releases import ReleasesError, released_on
+from shelflife.lab.scenarios import load
+from shelflife.lab.spec import Consume, RunSpec
+from tests.lab.forecast_oracle import foretold
+
+DRAWS = 4
+WITHIN = 1.05
+WITH_HABITS = ["habits-regular", "habits-bursts", "habits-led"]
+WITHOUT = ["habits-random", "habits-never"]
+BASELINES = ("none", "use", "heuristic")
+
+
+@cache
+def drawn(stream, way, stale_costs=3.0):
+    """What all draws of a stream should come to. What a stale use is worth makes a difference to a forecast alone."""
+    scenario = load(stream)
+    said = chance_of if way == "forecast" else None
+    return [foretold(scenario.drawn_for(seed), way, stale_costs, said) for seed in range(DRAWS)]
+
+
+def costs(stream, way, stale_costs):
+    """On average over the draws."""
+    runs = drawn(stream, way, stale_costs) if way == "forecast" else drawn(stream, way)
+    return fmean(run.cost(stale_costs) for run in runs)
+
+
+@pytest.mark.parametrize("stale_costs", STALE_COSTS[1:])
+@pytest.mark.parametrize("stream", WITH_HABITS)
+def test_where_rows_have_habits_the_forecast_is_ahead_of_all_that_foresee_nothing(stream, stale_costs):
+    best = min(costs(stream, way, stale_costs) for way in BASELINES)
+    assert costs(stream, "forecast", stale_costs) < best
+
+
+@pytest.mark.parametrize("stale_costs", STALE_COSTS)
+@pytest.mark.parametrize("stream", WITHOUT)
+def test_where_rows_have_none_it_costs_no_more_than_the_best_of_them(stream, stale_costs):
+    best = min(costs(stream, way, stale_costs) for way in BASELINES)
+    assert costs(stream, "forecast", stale_costs) <= WITHIN * best
+
+
+@pytest.mark.parametrize("stream", WITH_HABITS)
+def test_where_a_stale_use_is_worth_one_question_nothing_is_asked(stream):
+    scenario = load(stream).drawn_for(0)
+    assert foretold(scenario, "forecast", 1.0) == foretold(scenario, "none")
+    assert costs(stream, "none", 1.0) == min(costs(stream, way, 1.0) for way in BASELINES)
+
+
+def test_what_is_foreseen_on_all_streams_together_comes_true_as_often_as_it_says():
+    said = [
+        one
+        for stream in (*WITH_HABITS, *WITHOUT)
+        for stale_costs in STALE_COSTS[1:]
+        for run in drawn(stream, "forecast", stale_costs)
+        for one in run.said
+    ]
+    assert len(said) >= 200
+    for fifth in range(5):
+        within = [one for one in said if min(int(one[0] * 5), 4) == fifth]
+        assert len(within) >= 40
+        assert abs(fmean(chance for chance, _ in within) - fmean(stale for _, stale in within)) < 0.1
+
+
+SHORT = """
+name = "short"
+like = "habits-regular"
+title = "Rows that change regularly, shortly"
+
+[habits]
+episodes = 120
+usual_gap = 8.0
+"""
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory):
+    """A short stream, played in all ways."""
+    folder = tmp_path_factory.mktemp("short")
+    path = folder / "short.toml"
+    path.write_text(SHORT)
+    conducts = dict.fromkeys(run.conduct for run in forecast_runs())
+    specs = [
+        RunSpec(str(path), "exact", "compliant", consume=Consume.APPLY, conduct=conduct)
+        for conduct in conducts
+    ]
+    return path, execute(specs, folder).scores
+
+
+def test_a_real_memory_of_a_real_server_does_what_can_be_foretold_from_the_stream(short):
+    path, scores = short
+    scenario = load(str(path)).drawn_for(0)
+    assert len(scores) == 6
+    for score in scores:
+        conduct = score.spec.conduct
+        expected = foretold(scenario, conduct.fresh, conduct.stale_costs, chance_of)
+        assert (score.wire.questions, score.stale_injections, score.retries) == expected[:3], conduct
+        if conduct.fresh == "forecast":
+            assert sum(tenth.uses for tenth in score.foreseen) == len(expected.said)
+            assert sum(tenth.stale for tenth in score.foreseen) == sum(stale for _, stale in expected.said)
+
+
+def test_the_report_has_what_each_way_costs_the_calibration_and_the_frontier(short):
+    _, scores = short
+    collection = collection_of(scores)
+    shown = {exhibit.key: exhibit for exhibit in collection.exhibits}
+    assert [row.cells[0].text for row in shown["forecast"].rows] == ["short"] * 3
+    assert len(shown["forecast-calibration"].rows) == 5
+    assert [one.stale_costs for one in weighed(Runs(scores))] == list(STALE_COSTS)
+    figures, _ = figures_of(Runs(scores))
+    [frontier] = [figure for figure in figures if figure.key == "forecast-frontier"]
+    assert [name for name, _ in frontier.panels] == ["short"]
+
+
+def test_where_one_way_was_not_played_nothing_is_compared(short):
+    _, scores = short
+    some = [score for score in scores if score.spec.conduct.fresh != "use"]
+    assert list(weighed(Runs(some))) == []
+
+
+FEWER = """
+name = "fewer"
+like = "organic-zones-dated"
+title = "Fewer requests"
+
+[organic]
+requests = 2
+"""
+
+
+def test_real_releases_come_too_seldom_to_be_foreseen_and_that_costs_nothing(tmp_path):
+    path = tmp_path / "fewer.toml"
+    path.write_text(FEWER)
+    conducts = [conduct_of("none", 10.0), conduct_of("heuristic", 10.0), conduct_of("forecast", 10.0)]
+    specs = [
+        RunSpec(str(path), "exact", "compliant", consume=Consume.APPLY, conduct=conduct)
+        for conduct in conducts
+    ]
+    never, heuristic, forecast = execute(specs, tmp_path).scores
+    cost = [score.wire.questions + 10 * score.stale_injections for score in (never, heuristic, forecast)]
+    assert cost[2] <= WITHIN * min(cost)
+    assert forecast.foreseen[0].uses == sum(tenth.uses for tenth in forecast.foreseen) > 0
+
+
+def test_the_days_of_releases_are_known_and_in_order():
+    versions = [drift.version for drift in load("organic-zones-dated").drift if drift.version]
+    days = released_on("zones", versions)
+    assert days == sorted(days)
+
+
+def test_a_release_of_no_known_day_is_said():
+    with pytest.raises(ReleasesError, match=r"it is not known on which day zones 1999\.1 was released"):
+        released_on("zones", ["1999.1"])
