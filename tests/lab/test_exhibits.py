@@ -5,7 +5,6 @@ import io
 import re
 import shutil
 import subprocess
-import sys
 from contextlib import redirect_stdout
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -594,9 +593,3 @@ def test_a_file_that_cannot_be_written_is_told(collection, tmp_path):
     (tmp_path / "exhibits").write_text("in the way")
     with pytest.raises(ExhibitsError, match="cannot write"):
         write_all(collection, tmp_path)
-
-
-def test_the_tables_do_not_wait_for_matplotlib():
-    program = "import sys, shelflife.lab.exhibits; print('matplotlib' in sys.modules)"
-    outcome = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert outcome.stdout.strip() == "False"

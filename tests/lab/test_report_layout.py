@@ -89,3 +89,9 @@ def test_no_line_of_the_report_is_broken_before_a_percent_sign(page):
     said = re.sub(r"<style>.*?</style>|<svg .*?</svg>", "", page, flags=re.DOTALL)
     assert "\N{NO-BREAK SPACE}%" in said
     assert re.findall(r"\d\s*[ \n]%", said) == []
+
+
+def test_the_tables_do_not_wait_for_matplotlib():
+    program = "import sys, shelflife.lab.exhibits; print('matplotlib' in sys.modules)"
+    outcome = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert outcome.stdout.strip() == "False"
