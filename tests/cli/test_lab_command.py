@@ -14,6 +14,7 @@ from shelflife.cli.progress import Progress
 from shelflife.cli.tables import counted
 from shelflife.lab import grid
 from shelflife.lab.records import Model
+from shelflife.lab.scores import ForeseenTenth
 from shelflife.lab.spec import RunSpec
 from tests.lab.planners import Counting
 
@@ -37,8 +38,10 @@ def test_the_json_of_runs_has_exactly_the_documented_fields(capsys):
     assert names == set(run)
     first = {name: value[0] if isinstance(value, list) and value else value for name, value in run.items()}
     fields = {name: set(value) for name, value in first.items() if isinstance(value, dict) and name in nested}
-    assert fields == {name: within for name, within in nested.items() if within and name != "model"}
+    null_here = {"model", "foreseen"}
+    assert fields == {name: within for name, within in nested.items() if within and name not in null_here}
     assert nested["model"] == {"requested", "served"}
+    assert nested["foreseen"] == {*ForeseenTenth.__struct_fields__}
 
 
 def test_the_json_of_a_preflight_has_exactly_the_documented_fields(capsys):
