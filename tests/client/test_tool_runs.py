@@ -4,7 +4,7 @@ import asyncio
 import json
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx2
@@ -47,7 +47,7 @@ def answering(answer):
             self.end_headers()
             self.wfile.write(body)
 
-        do_GET = do_POST
+        do_GET = do_POST  # noqa: N815
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
@@ -163,16 +163,18 @@ def test_a_verdict_that_came_without_its_request_does_not_run_a_tool_again(serve
 @pytest.mark.parametrize("is_name", [False, True])
 def test_what_another_origin_answers_after_a_redirect_teaches_nothing(is_name, caplog):
     evil = json.dumps(refusal("EVIL")).encode()
-    with answering(lambda path: (422, {}, evil)) as other:
-        with answering(lambda path: (307, {"location": f"{other}/x"}, b"")) as own:
-            memory = Memory()
-            root = ROOT if is_name else own
+    with (
+        answering(lambda path: (422, {}, evil)) as other,
+        answering(lambda path: (307, {"location": f"{other}/x"}, b"")) as own,
+    ):
+        memory = Memory()
+        root = ROOT if is_name else own
 
-            @memory.tool(root)
-            def subscribe(plan, promo_code=None):
-                return httpx2.post(f"{own}/subscriptions", json={"plan": plan}, follow_redirects=True)
+        @memory.tool(root)
+        def subscribe(plan, promo_code=None):
+            return httpx2.post(f"{own}/subscriptions", json={"plan": plan}, follow_redirects=True)
 
-            assert subscribe("growth").status_code == 422
+        assert subscribe("growth").status_code == 422
     assert list(memory.store.entries()) == []
     if not is_name:
         assert f"what {other} says is not heeded: {own} is another server" in caplog.text
@@ -246,10 +248,8 @@ TRAILED = Envelope(422, refusal("S2", "v2")).trailing("No.")
 def test_a_failure_that_does_not_say_why_puts_what_was_used_in_doubt_and_the_server_is_asked(outcome):
     shop = Shop()
     shop.rotated(outcome)
-    try:
+    with suppress(RuntimeError):
         assert shop.tool("growth", promo_code="S2") != "made with S2"
-    except RuntimeError:
-        pass
     assert [type(event) for event in shop.events] == [Applied, Ignored]
     assert shop.asked == ["/contract/state"]
     assert [shop.tool("growth", promo_code="S2") for _ in range(3)] == ["made with S2"] * 3
