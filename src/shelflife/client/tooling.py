@@ -84,13 +84,15 @@ class Tools:
         """Some tools, or all of them.
 
         - `root` is where their contract lives, as you call it and never as a server calls itself: the address of an API, or a name of your
-          own such as `mcp://billing` or `tool://billing`.
+          own such as `mcp://billing` or `tool://billing`. Responses of other origins do not count; a name stands for the origin that first
+          speaks the contract under it.
         - `only` names the tools that are of this server; all others are left alone. Without it all are.
         - `operations` says of some tools, by their names, which operation of the server they are. All others are `CALL /` and their name.
         - `guard` says what may be written into arguments; with None the memory only learns.
-        - `conditional`: a tool asks the server not to carry it out if what a remembered value rests on has moved. It is then run again.
-          `compact`: it says which position of the server's log is known. Both are for tools that send the headers they are given, and that
-          send their arguments as the request, by the same names.
+        - `conditional`: a tool asks the server not to carry it out if what a remembered value rests on has moved. It is then run again, if
+          it has sent the headers with one request alone, and that is the one that was refused. `compact`: it says which position of the
+          server's log is known. Both are for tools that send the headers they are given, and that send their arguments as the request, by
+          the same names.
         - `ask` puts the memory's questions to the server; by default that of the memory does. Without either, an API's address is asked
           over HTTP, without credentials; behind a name of your own nobody is asked, and a table that moved is evicted whole.
         - `read` tells what an outcome says of the contract, for a channel where that can only be in one place.
