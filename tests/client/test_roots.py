@@ -193,3 +193,10 @@ def test_a_key_that_is_pinned_for_an_address_holds_from_the_first_request_to_a_c
             statuses = [client.post("/shop/v1/subscriptions", json=GOVERNED).status_code for _ in range(3)]
     assert [one for one in events if isinstance(one, Distrusted)] == []
     assert statuses == [422, 201, 201]
+
+
+@pytest.mark.parametrize("root", ["mcp://shop?tenant=a", "mcp://shop#a", "https://api.example/v1?tenant=a"])
+def test_a_root_has_no_query_and_no_fragment(root):
+    """Two that differ in nothing else would be one."""
+    with pytest.raises(ValueError, match="has a query or a fragment, which a root has not"):
+        Memory().recall(root, "POST /x", {})

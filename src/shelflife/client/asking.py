@@ -2,8 +2,9 @@
 
 import inspect
 import logging
+import sys
 import time
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from contextlib import closing, suppress
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
@@ -35,6 +36,7 @@ __all__ = [
 _log = logging.getLogger("shelflife.memory")
 
 _LONGEST_ASKING_S = 5.0
+"""So long may all the questions of one step take together."""
 
 Step = TypeVar("Step")
 Outcome = TypeVar("Outcome")
@@ -52,6 +54,9 @@ class Question(NamedTuple):
 
     headers: Mapping[str, str] = {}
     """To be sent with it."""
+
+    within_s: float = _LONGEST_ASKING_S
+    """How long the answer is waited for: what is left of the time for all questions of one step."""
 
     @property
     def method(self) -> str:
@@ -295,12 +300,26 @@ async def _reply_to(step: Step, answer: AnyAnswering[Step] | None, patience: Pat
     if not patience:
         return None
     try:
-        with patience:
-            reply = answer(step)
-            return reply if type(reply) is Reply else await _awaited(reply)
+        with patience as until:
+            asked: Any = step._replace(within_s=until - time.monotonic())
+            reply = answer(asked)
+            return reply if type(reply) is Reply else await _within(asked.within_s, _awaited(reply))
     except Exception:  # noqa: BLE001 - whatever keeps it from being answered, the agent's request was made
         _log.warning("%s was asked, and whoever answers has failed", step.url, exc_info=True)
         return None
+
+
+async def _within(longest_s: float, reply: Coroutine[Any, Any, Reply | None]) -> Reply | None:
+    """What is awaited, if it comes in time. Where there is no event loop of asyncio's, whoever answers heeds the time alone."""
+    asyncio: Any = sys.modules.get("asyncio")  # as above
+    try:
+        is_in_a_task = asyncio is not None and asyncio.current_task() is not None
+    except RuntimeError:
+        is_in_a_task = False
+    if not is_in_a_task:
+        return await reply
+    async with asyncio.timeout(longest_s):
+        return await reply
 
 
 async def _awaited(reply: Reply | Awaitable[Reply | None] | None) -> Reply | None:

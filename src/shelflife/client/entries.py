@@ -78,7 +78,12 @@ def _in_ascii(host: str) -> str:
 @lru_cache(maxsize=1024)
 def root_at(url: str) -> Root:
     """The root that a URL names, however it is spelled."""
-    return origin_of(url) + urlsplit(url).path.rstrip("/")
+    root = origin_of(url) + urlsplit(url).path.rstrip("/")
+    if "?" in url or "#" in url:
+        raise ValueError(
+            f"{url!r} has a query or a fragment, which a root has not: put what tells it from others into its path"
+        )
+    return root
 
 
 def is_below(path: str, root: str) -> bool:

@@ -144,7 +144,8 @@ class Saved(msgspec.Struct, frozen=True, tag=True):
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True):
-    """An entry was kept out of an outgoing request: by the guard, because it contradicts another, or at the end of a long chain."""
+    """An entry was kept out of an outgoing request: by the guard, because it contradicts another, at the end of a long chain, or because the
+    tool would not take it."""
 
     entry: Entry
     why: str
@@ -156,7 +157,8 @@ class Ignored(msgspec.Struct, frozen=True, tag=True):
     - A suggestion was malformed, too large or one too many for its operation, and was left out.
     - It is of no state that the reply names.
     - The request has in it what JSON cannot carry.
-    - The stamps were malformed, the body was not read to its end, or no headers came with it. Then the server is in doubt, if anything is
+    - The stamps were malformed, the body was not read to its end, or no headers came with it. Or a tool has failed with remembered values,
+      and what it says of the contract cannot be read, or is nothing. Then the server is in doubt, if anything is
       known of it: nothing of it is recalled until it has answered.
     - Keys are pinned, and the reply is of another state.
     - A reply has said that a contract lives at some path, and none answers there: the path is forgotten.

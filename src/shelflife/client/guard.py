@@ -136,6 +136,10 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True):
             return "its parameters are too large"
         return None
 
+    def objection(self, entry: Entry, outcome: Mapping[str, Any]) -> str | None:
+        """Why what an entry makes of a request may not be sent, though the entry may be applied; None when it may."""
+        return None
+
 
 def _layers(value: Any) -> Iterator[list[Any]]:
     """A value, then the values in it, then those in them; not by recursion, for nobody knows how deep it goes."""
@@ -209,10 +213,12 @@ def amend(
             if why is None and not (is_recalled_for_it or entry.applies_to(amended)):
                 continue
             settled.add(entry.id)
+            outcome = amended if why is not None else merged(amended, entry.parameters)
+            why = why or guard.objection(entry, outcome)
             if why is not None:
                 refused.append(Refused(entry, why))
             else:
-                amended = merged(amended, entry.parameters)
+                amended = outcome
                 set_just_now.update({WHOLE_REQUEST}, (field_path("", name) for name in entry.parameters))
                 applied.append(Applied(entry, entry.parameters))
     return Amended(amended, applied, refused)

@@ -15,7 +15,6 @@ from shelflife.client.asking import Question, Reply
 
 __all__ = ["ask_http", "ask_http_async"]
 
-_LONGEST_S = 5.0
 _LARGEST_ANSWER = 8 * 1024 * 1024
 _CONNECTIONS = {"http": HTTPConnection, "https": HTTPSConnection}
 
@@ -23,8 +22,8 @@ _CONNECTIONS = {"http": HTTPConnection, "https": HTTPSConnection}
 def ask_http(question: Question) -> Reply | None:
     """Put a question to the server that its URL names; None when it does not answer, in time and in full."""
     parts = urlsplit(question.url)
-    until = time.monotonic() + _LONGEST_S
-    connection = _CONNECTIONS[parts.scheme](parts.hostname or "", parts.port, timeout=_LONGEST_S)
+    until = time.monotonic() + question.within_s
+    connection = _CONNECTIONS[parts.scheme](parts.hostname or "", parts.port, timeout=question.within_s)
     ends: Timer | None = None
     try:
         connection.connect()

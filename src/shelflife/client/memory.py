@@ -118,6 +118,8 @@ class Memory:
         """What `hear` does, in the same way."""
         self.root_of = self._shelf.root_of
         """Where the contract lives that a URL is under, as far as replies have told: the origin, or a path on it."""
+        self.heard_from: dict[Root, str] = {}
+        """By roots that are names: the origin from which a contract was first heard of in this process."""
 
     @classmethod
     def at(
@@ -281,6 +283,10 @@ class Memory:
 
     def _refreshing(self, root: Root) -> Steps[list[Event]]:
         return self._shelf.in_moments(self.refreshing(root_at(root)))
+
+    def doubting(self, root: Root, why: str) -> Steps[list[Event]]:
+        """A use of what is remembered has failed, and nobody has said why: the server is asked before any of it is used again. As steps."""
+        return self._shelf.in_moments(self._revalidating.doubting(root_at(root), why))
 
     def hear(self, root: Root, told: bytes, ask: Ask | None = None, *, at: str | None = None) -> list[Event]:
         """Take in what an event of a server's change feed says, and renew as `refresh` does.

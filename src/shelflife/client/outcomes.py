@@ -9,15 +9,35 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from shelflife.client.asking import Reply
-from shelflife.contract.envelopes import Envelope, Trailed
+from shelflife.client.entries import origin_of
+from shelflife.client.reading import read_contract
+from shelflife.contract.envelopes import META_KEY, Envelope, Trailed, has_trailer
+from shelflife.contract.errors import BadMessage
+from shelflife.contract.preconditions import PRECONDITION_HEADER
 
-__all__ = ["Outcome", "ReadOutcome", "read_outcome", "reply_of"]
+__all__ = ["Outcome", "ReadOutcome", "Source", "read_outcome", "reply_in_meta", "reply_in_text", "reply_of"]
 
 _JSON = {"content-type": "application/json"}
 _MEMBERS = ("recovery_feedback", "table_versions")
 _OF_A_RESPONSE = ("status_code", "headers", "content")
 _MOST_CAUSES = 16
 _REFUSED, _DONE = 422, 200
+_SAYS_WHY = (401, 403, 407, 429)
+_UNREADABLE = b"{"
+"""The body of a reply whose contract cannot be read. That there was one must not get lost."""
+
+
+class Source(NamedTuple):
+    """The HTTP response that an outcome was read from."""
+
+    origin: str | None = None
+    """Where it came from; None where it does not say."""
+
+    sent_to: str | None = None
+    """Where its request was sent at first, before any redirect."""
+
+    precondition: str | None = None
+    """What its request had asked."""
 
 
 class Outcome(NamedTuple):
@@ -28,6 +48,35 @@ class Outcome(NamedTuple):
 
     reply: Reply | None
     """What a response would have said; None where there is nothing of the contract."""
+
+    is_error: bool = False
+    """Whether the tool has failed, as far as that can be seen."""
+
+    source: Source | None = None
+    """The response that the reply was; None where it was none."""
+
+    is_only: bool = False
+    """Whether it is known that the reply is to the only request that the tool has made."""
+
+    @property
+    def has_contract(self) -> bool:
+        """Whether there is one that can be read."""
+        try:
+            return self.reply is not None and read_contract(self.reply) is not None
+        except BadMessage:
+            return False
+
+    @property
+    def is_unexplained(self) -> bool:
+        """Whether the tool has failed, and nothing that can be read says what is wrong."""
+        if self.reply is None:
+            return self.is_error
+        try:
+            is_silent = read_contract(self.reply) is None
+        except BadMessage:
+            return True
+        status = self.reply.status
+        return is_silent and 400 <= status < 500 and status not in _SAYS_WHY
 
 
 class ReadOutcome(Protocol):
@@ -47,14 +96,15 @@ def read_outcome(outcome: Any, *, is_error: bool = False) -> Outcome:
         found = [getattr(error, "response", None) for error in errors]
         responses = [response for response in found if _is_response(response)]
         # a response says more than a text, which may be anybody's
-        reply = _of_response(responses[0]) if responses else next(filter(None, told), None)
-        return Outcome(outcome, reply)
+        if responses:
+            return Outcome(outcome, _of_response(responses[0]), True, _source_of(responses[0]))
+        return Outcome(outcome, next(filter(None, told), None), True)
     if _is_response(outcome):
-        return Outcome(outcome, _of_response(outcome))
+        return Outcome(outcome, _of_response(outcome), source=_source_of(outcome))
     if _is_unread(outcome):
         return Outcome(outcome, None)
     if isinstance(outcome, str):
-        return _of_text(outcome, is_error)
+        return Outcome(*_of_text(outcome, is_error), is_error)
     content = _member(outcome, "content")
     if isinstance(content, str | list) and not _is_body(outcome):
         return _of_message(outcome, content, is_error)
@@ -76,6 +126,8 @@ def _of_its_text(error: BaseException) -> Reply | None:
     for at, text in enumerate(error.args):
         if isinstance(text, str):
             shown, reply = _of_text(text, is_error=True)
+            if reply is not None and shown == text:
+                return reply
             if reply is not None:
                 error.args = (*error.args[:at], shown, *error.args[at + 1 :])
                 for name, value in vars(error).items():  # errors of frameworks keep their text a second time
@@ -105,22 +157,55 @@ def _of_response(response: Any) -> Reply:
     return Reply(response.status_code, response.content, dict(response.headers))
 
 
-def _of_text(text: str, is_error: bool) -> Outcome:
+def _source_of(response: Any) -> Source:
+    """By the names that httpx2, httpx and requests share."""
+    try:
+        url, history = response.url, response.history
+        precondition = response.request.headers.get(PRECONDITION_HEADER)
+        first = history[0].url if history else url
+        return Source(origin_of(str(url)), origin_of(str(first)), precondition)
+    except Exception:  # noqa: BLE001 - of one that was made by hand, or a URL that is none
+        return Source()
+
+
+def reply_in_text(text: str) -> tuple[str, Reply | None]:
+    """What stands at the end of an error's text, and the text without it."""
+    trailed = Trailed.from_text(text)
+    if trailed.envelope is not None:
+        return trailed.text, reply_of(trailed.envelope)
+    return text, Reply(_REFUSED, _UNREADABLE, _JSON) if has_trailer(text) else None
+
+
+def reply_in_meta(meta: object, *, is_error: bool) -> Reply | None:
+    """What the metadata of a result says."""
+    if not isinstance(meta, Mapping) or META_KEY not in meta:
+        return None
+    envelope = Envelope.from_meta(meta)
+    if envelope is None:
+        return Reply(_REFUSED if is_error else _DONE, _UNREADABLE, _JSON)
+    return reply_of(envelope)
+
+
+def _of_text(text: str, is_error: bool) -> tuple[str, Reply | None]:
     if is_error:
-        trailed = Trailed.from_text(text)
-        if trailed.envelope is not None:
-            return Outcome(trailed.text, reply_of(trailed.envelope))
+        shown, reply = reply_in_text(text)
+        if reply is not None:
+            return shown, reply
     if any(f'"{name}"' in text for name in _MEMBERS):
         try:
-            return Outcome(text, _of_body(msgspec.json.decode(text)))
+            return text, _of_body(msgspec.json.decode(text))
         except (msgspec.MsgspecError, RecursionError):
-            pass  # a text that only speaks of it
-    return Outcome(text, None)
+            if text.lstrip().startswith("{"):  # else it only speaks of it
+                return text, Reply(_REFUSED, text.encode(errors="replace"), _JSON)
+    return text, None
 
 
 def reply_of(envelope: Envelope) -> Reply:
     """An envelope as a response would be."""
-    body = b"" if envelope.body is None else msgspec.json.encode(envelope.body)
+    try:
+        body = b"" if envelope.body is None else msgspec.json.encode(envelope.body)
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):  # what no JSON is
+        return Reply(envelope.status, _UNREADABLE, _JSON)
     return Reply(envelope.status, body, {**_JSON, **envelope.headers})
 
 
@@ -148,10 +233,9 @@ def _of_message(outcome: Any, content: str | list[Any], is_error: bool) -> Outco
     read = [_of_block(block, is_error) for block in texts]
     reply = next((one.reply for one in reversed(read) if one.reply is not None), None)
     shown = [one.shown for one in read]
-    envelope = Envelope.from_meta(_member(outcome, "meta") or _member(outcome, "_meta"))
-    if envelope is not None:
-        reply = reply_of(envelope)
-    return Outcome(outcome if shown == texts else _with_content(outcome, content, shown), reply)
+    meta = _member(outcome, "meta") or _member(outcome, "_meta")
+    reply = reply_in_meta(meta, is_error=is_error) or reply
+    return Outcome(outcome if shown == texts else _with_content(outcome, content, shown), reply, is_error)
 
 
 def _of_block(block: Any, is_error: bool) -> Outcome:

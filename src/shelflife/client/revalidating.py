@@ -7,7 +7,7 @@ from typing import Any
 
 from shelflife.client.asking import Exchange, Fields, Question, Steps
 from shelflife.client.entries import Entry, Root
-from shelflife.client.events import Event, Evicted, Suspected
+from shelflife.client.events import Event, Evicted, Ignored, Suspected
 from shelflife.client.foresight import Foreseeing
 from shelflife.client.guard import Guard, amend
 from shelflife.client.observing import About, Observing
@@ -53,6 +53,17 @@ class Revalidating:
             return (yield from self._renewing(root, (yield from self._observing.refreshing(root))))
         body = body_of((yield Question(f"{root}/contract/state")))
         return [] if body is None else (yield from self._taking_in(Exchange.told(root, "", {}, body)))
+
+    def doubting(self, root: Root, why: str) -> Steps[list[Event]]:
+        """What is remembered of a server may be stale, and nothing says how. It is asked before any of it is used again."""
+        shelf = self._shelf
+        if not shelf.knows_of(root):
+            return []
+        events = list[Event]()
+        if root not in shelf.doubts:
+            shelf.doubts.add(root)
+            events += shelf.telling.tell([Ignored(root, why)])
+        return events + (yield from self.refreshing(root))
 
     def hearing(self, root: Root, told: bytes, at: str | None) -> Steps[list[Event]]:
         """What a server tells of its log outside of any request but the one to be told, which has named `at`."""

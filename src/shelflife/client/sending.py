@@ -5,7 +5,7 @@ Every adapter drives the same steps. Each step is a `Send` or a `Question`, and 
 
 import logging
 from collections import defaultdict
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -91,6 +91,9 @@ class Call(NamedTuple):
 
     held: Held | None = None
     """In place of what is remembered: what may be in the request already. The guard then is for when it has to be mended."""
+
+    is_undone: Callable[[], bool] | None = None
+    """Asked before a request that was refused as stale is sent again, where more than that is done then: whether nothing was done yet."""
 
 
 class Send(NamedTuple):
@@ -178,6 +181,8 @@ def _sending(memory: Memory, call: Call) -> Generator[Send | Question, Reply | N
             memory.note_saved(call.root, call.operation)
         if not is_stale or call.guard is None:
             break  # it went through, or nothing may be written into it
+        if call.is_undone is not None and not call.is_undone():
+            break
         call = call._replace(request=send.without, held=None, conditional=True)
     return reply
 

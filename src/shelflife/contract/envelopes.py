@@ -12,7 +12,7 @@ import msgspec
 from shelflife.contract.errors import BadMessage
 from shelflife.contract.preconditions import PRECONDITION_HEADER
 
-__all__ = ["CHANGES_URI", "META_KEY", "Envelope", "QuestionUri", "Trailed", "read_headers"]
+__all__ = ["CHANGES_URI", "META_KEY", "Envelope", "QuestionUri", "Trailed", "has_trailer", "read_headers"]
 
 META_KEY = "dev.shelflife/contract"
 """Under this name it goes in metadata. In a request the headers go there that it would have."""
@@ -90,6 +90,11 @@ class Trailed(NamedTuple):
             envelope = msgspec.structs.replace(envelope, headers=headers)
             return cls(f"{text[:at].rstrip()}{text[at + length :]}", envelope)
         return cls(text, None)
+
+
+def has_trailer(text: str) -> bool:
+    """Whether something in a text begins as an envelope at its end does, whether that can be understood or not."""
+    return _TRAILER in text
 
 
 class QuestionUri(NamedTuple):

@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 from shelflife.client.tooling import Tools, Use
-from shelflife.contract import same_json
+from shelflife.contract.values import is_carried, same_json
 from shelflife.extras import needing
 
 with needing("claude-agent-sdk"):
@@ -33,20 +33,20 @@ def memory_hooks(tools: Tools, server: str) -> dict[HookEvent, list[HookMatcher]
 
     async def before(data: HookInput, use_id: str | None, _: HookContext) -> HookJSONOutput:
         given: Any = data
-        name = given["tool_name"].removeprefix(prefix)
-        if "__" in name and not tools.names(name):
+        name, arguments = given["tool_name"].removeprefix(prefix), given["tool_input"]
+        if ("__" in name and not tools.names(name)) or not isinstance(arguments, dict):
             return {}
-        use = await tools.begin(name, given["tool_input"])
-        begun[given["tool_use_id"]] = use
+        use = await tools.begin(name, arguments)
+        begun[given.get("tool_use_id") or use_id or ""] = use
         if len(begun) > _MOST_BEGUN:
             begun.pop(next(iter(begun)))
-        if same_json(use.arguments, given["tool_input"]):
+        if not is_carried("", arguments) or same_json(use.arguments, arguments):
             return {}
         return {"hookSpecificOutput": {"hookEventName": "PreToolUse", "updatedInput": use.arguments}}
 
     async def after(data: HookInput, use_id: str | None, _: HookContext) -> HookJSONOutput:
         given: Any = data
-        use = begun.pop(given["tool_use_id"], None)
+        use = begun.pop(given.get("tool_use_id") or use_id or "", None)
         if use is not None and "error" in given:
             await tools.end(use, given["error"], is_error=True)
         elif use is not None:

@@ -3,7 +3,7 @@
 agent = create_agent(model, tools, middleware=[MemoryMiddleware(Tools(Memory(), "https://billing.example"))])
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any, TypeAlias
 
 from shelflife.client.tooling import Run, Takes, Tools
@@ -64,4 +64,13 @@ def _taken_by(tool: BaseTool | None) -> Takes:
     if tool is None:
         return Takes()
     schema: Any = tool.tool_call_schema  # itself, or a model of it
-    return Takes.from_schema(schema if isinstance(schema, dict) else schema.model_json_schema())
+    if isinstance(schema, dict):
+        return Takes.from_schema(schema)
+    is_of_pydantic_1 = not hasattr(schema, "model_validate")
+    validate = schema.parse_obj if is_of_pydantic_1 else schema.model_validate
+
+    def validated(given: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
+        validate(given)
+        return {}  # what they come to is the tool's own to find out
+
+    return Takes.from_schema(schema.schema() if is_of_pydantic_1 else schema.model_json_schema(), validated)

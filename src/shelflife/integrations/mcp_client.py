@@ -4,10 +4,11 @@ The client may be one of the SDK (`mcp.Client`, or a bare `ClientSession`) or of
 """
 
 import dataclasses
+import inspect
 import logging
 import random
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import Any, Self, TypeVar, cast
 
@@ -18,15 +19,15 @@ from shelflife.client.channels import MCP
 from shelflife.client.entries import Root
 from shelflife.client.guard import Guard
 from shelflife.client.memory import Memory
-from shelflife.client.outcomes import Outcome, reply_of
+from shelflife.client.outcomes import Outcome, reply_in_meta, reply_in_text, reply_of
 from shelflife.client.tooling import Tools
-from shelflife.contract.envelopes import CHANGES_URI, META_KEY, Envelope, QuestionUri, Trailed
+from shelflife.contract.envelopes import CHANGES_URI, META_KEY, Envelope, QuestionUri
 from shelflife.contract.positions import AT_HEADER
 from shelflife.extras import needing
 
 with needing("mcp"):
     import anyio
-    from anyio.abc import TaskStatus
+    from anyio.streams.memory import MemoryObjectSendStream
     from mcp.client.subscriptions import listen
     from mcp_types import EmptyResult, ResourceUpdatedNotification, SubscribeRequest, SubscribeRequestParams
     from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -69,12 +70,21 @@ async def following(client: object) -> AsyncIterator[None]:
     """
     if not isinstance(client, _MemoryClient):
         raise TypeError("following takes a client that memory_client has given")
+    has_begun, failed = anyio.Event(), None
     async with anyio.create_task_group() as tasks:
-        await tasks.start(client.follow)
+        tasks.start_soon(client.follow, has_begun)
+        with anyio.move_on_after(_LONGEST_ANSWER_S):  # a server may not answer at all
+            await has_begun.wait()
         try:
             yield
+        except anyio.get_cancelled_exc_class():
+            raise
+        except BaseException as error:  # noqa: BLE001 - it is the block's own, and no part of a group
+            failed = error
         finally:
             tasks.cancel_scope.cancel()
+    if failed is not None:
+        raise failed
 
 
 class _MemoryClient:
@@ -97,8 +107,12 @@ class _MemoryClient:
         )
 
     def __getattr__(self, name: str) -> Any:
-        # Clients of FastMCP have another method that calls a tool.
+        if name == "_client" or name.startswith(
+            "__"
+        ):  # whoever copies it looks for such before it has a client
+            raise AttributeError(name)
         own = getattr(self._client, name)
+        # Clients of FastMCP have another method that calls a tool.
         return partial(self._called, own) if name == "call_tool_mcp" else own
 
     async def __aenter__(self) -> Self:
@@ -108,32 +122,33 @@ class _MemoryClient:
     async def __aexit__(self, *exception: object) -> Any:
         return await self._client.__aexit__(*exception)
 
-    async def call_tool(
-        self, name: str, arguments: Mapping[str, Any] | None = None, *args: Any, **options: Any
-    ) -> Any:
+    async def call_tool(self, *args: Any, **options: Any) -> Any:
         """As the client does it, with what is remembered for the arguments."""
         if not hasattr(self._client, "call_tool_mcp"):
-            return await self._called(self._client.call_tool, name, arguments, *args, **options)
+            return await self._called(self._client.call_tool, *args, **options)
         # A client of FastMCP raises what a tool calls an error, and then it has no metadata any more.
         is_raising = options.pop("raise_on_error", True)
         options["raise_on_error"] = False
-        result = await self._called(self._client.call_tool, name, arguments, *args, **options)
+        result = await self._called(self._client.call_tool, *args, **options)
         if is_raising and result.is_error:
             from fastmcp.exceptions import ToolError
 
             texts = [block.text for block in result.content[:1] if hasattr(block, "text")]
+            name = args[0] if args else options.get("name")
             raise ToolError(texts[0] if texts else f"Tool {name!r} returned an error")
         return result
 
-    async def _called(
-        self, call: Any, name: str, arguments: Mapping[str, Any] | None = None, *args: Any, **options: Any
-    ) -> Any:
-        meta = options.pop("meta", None) or {}
+    async def _called(self, call: Any, *args: Any, **options: Any) -> Any:
+        """The tool is what a client takes first, whatever it calls that; `arguments` and `meta` are so called by all of them."""
+        bound = inspect.signature(call).bind(*args, **options)
+        name = next(iter(bound.arguments.values()))
+        arguments, meta = bound.arguments.get("arguments"), bound.arguments.get("meta") or {}
 
         async def run(amended: dict[str, Any], headers: Mapping[str, str]) -> Any:
-            said = {**meta, META_KEY: dict(headers)} if headers else meta
-            given = amended or (None if arguments is None else {})
-            return await call(name, given, *args, **options, **({"meta": said} if said else {}))
+            bound.arguments["arguments"] = amended or (None if arguments is None else {})
+            if headers or meta:
+                bound.arguments["meta"] = {**meta, META_KEY: dict(headers)} if headers else meta
+            return await call(*bound.args, **bound.kwargs)
 
         return await self._tools.call_async(name, arguments or {}, run)
 
@@ -142,7 +157,7 @@ class _MemoryClient:
         session = getattr(self._client, "session", self._client)
         path, _, query = question.url.removeprefix(self._tools.root).partition("?")
         uri = QuestionUri(path, query, question.body, question.headers.get(AT_HEADER, "")).text
-        with suppress(Exception), anyio.fail_after(_LONGEST_ANSWER_S):  # whatever it says, it does not answer
+        with suppress(Exception), anyio.fail_after(question.within_s):  # whatever it says, it does not answer
             [contents] = (await session.read_resource(uri)).contents
             if len(contents.text) <= _LARGEST_ANSWER:
                 return reply_of(msgspec.json.decode(contents.text, type=Envelope))
@@ -153,45 +168,44 @@ class _MemoryClient:
 
         Nowhere else: what a tool hands on may have been written by anybody. So may an error, once it is known that metadata gets through.
         """
-        envelope = Envelope.from_meta(getattr(outcome, "meta", None))
-        self._has_metadata = self._has_metadata or envelope is not None
-        if not (is_error or getattr(outcome, "is_error", False)):
-            return Outcome(outcome, _reply(envelope))
+        if isinstance(outcome, BaseException):
+            return Outcome(outcome, None, is_error=True)
+        is_error = is_error or getattr(outcome, "is_error", False)
+        reply = reply_in_meta(getattr(outcome, "meta", None), is_error=is_error)
+        self._has_metadata = self._has_metadata or reply is not None
+        if not is_error:
+            return Outcome(outcome, reply, is_only=True)
         shown = []
         for block in outcome.content:
-            trailed = Trailed.from_text(getattr(block, "text", ""))
-            if trailed.envelope is not None:
-                block = block.model_copy(update={"text": trailed.text})
-                envelope = envelope if self._has_metadata else trailed.envelope
+            text, in_text = reply_in_text(getattr(block, "text", ""))
+            if in_text is not None:
+                block = block.model_copy(update={"text": text})
+                reply = reply if self._has_metadata else in_text
             shown.append(block)
         if shown == outcome.content:
-            return Outcome(outcome, _reply(envelope))
+            return Outcome(outcome, reply, is_error, is_only=True)
         is_model = hasattr(outcome, "model_copy")
         without = (
             outcome.model_copy(update={"content": shown})
             if is_model
             else dataclasses.replace(outcome, content=shown)
         )
-        return Outcome(without, _reply(envelope))
+        return Outcome(without, reply, is_error, is_only=True)
 
-    async def follow(self, *, task_status: TaskStatus[None]) -> None:
+    async def follow(self, has_begun: anyio.Event) -> None:
         """Refresh the memory whenever the server says that something has moved, until this is cancelled."""
-        pause_s, is_told = _FIRST_PAUSE_S, False
+        pause_s = _FIRST_PAUSE_S
         while True:
             try:
                 async with self._cues() as cues:
                     await self._refresh()  # after it is listened: nothing is told twice
                     pause_s = _FIRST_PAUSE_S
-                    if not is_told:
-                        task_status.started()
-                        is_told = True
+                    has_begun.set()
                     async for _ in cues:
                         await self._refresh()
             except Exception:  # noqa: BLE001 - whatever ends it, it is begun anew
                 _log.info("what moves at %s is not heard", self._tools.root, exc_info=True)
-            if not is_told:  # the block is not kept waiting for a server that cannot tell
-                task_status.started()
-                is_told = True
+            has_begun.set()  # the block is not kept waiting for a server that cannot tell
             await anyio.sleep(pause_s * random.uniform(1, 2))  # noqa: S311 - not all at once
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
@@ -207,23 +221,38 @@ class _MemoryClient:
                 yield heard
             return
         tell, cues = anyio.create_memory_object_stream[None](1)
-        hand_on = session._message_handler
+        with tell, cues, _hearing(session, tell):
+            request = SubscribeRequest(params=SubscribeRequestParams(uri=CHANGES_URI))
+            await session.send_request(request, EmptyResult)
+            yield cues
 
-        async def hear(message: Any) -> None:
-            if isinstance(message, ResourceUpdatedNotification) and str(message.params.uri) == CHANGES_URI:
+
+class _Hearing:
+    """Hands on what a session of 2025-11-25 hears, and tells all who follow it. A session has one place for a handler."""
+
+    def __init__(self, hand_on: Any) -> None:
+        self.hand_on = hand_on
+        self.followers: list[MemoryObjectSendStream[None]] = []
+
+    async def __call__(self, message: Any) -> None:
+        if isinstance(message, ResourceUpdatedNotification) and str(message.params.uri) == CHANGES_URI:
+            for follower in self.followers:
                 with suppress(anyio.WouldBlock):  # there is a cue already that nobody has followed up
-                    tell.send_nowait(None)
-            await hand_on(message)
-
-        session._message_handler = hear  # which has no other place for a listener that comes later
-        with tell, cues:
-            try:
-                request = SubscribeRequest(params=SubscribeRequestParams(uri=CHANGES_URI))
-                await session.send_request(request, EmptyResult)
-                yield cues
-            finally:
-                session._message_handler = hand_on
+                    follower.send_nowait(None)
+        await self.hand_on(message)
 
 
-def _reply(envelope: Envelope | None) -> Reply | None:
-    return None if envelope is None else reply_of(envelope)
+@contextmanager
+def _hearing(session: Any, follower: "MemoryObjectSendStream[None]") -> Iterator[None]:
+    """While one more follows a session."""
+    hearing = session._message_handler
+    if not isinstance(hearing, _Hearing):
+        hearing = session._message_handler = _Hearing(hearing)
+    hearing.followers.append(follower)
+    try:
+        yield
+    finally:
+        hearing.followers.remove(follower)
+        # what somebody else has put around it since stays, and hands on
+        if not hearing.followers and session._message_handler is hearing:
+            session._message_handler = hearing.hand_on

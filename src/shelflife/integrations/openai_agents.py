@@ -4,18 +4,20 @@ agent = Agent(name="Desk", tools=[memory_tool(subscribe, Tools(Memory(), "https:
 """
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 
+from shelflife.client.arguments import Validated
 from shelflife.client.tooling import Takes, Tools
 from shelflife.contract import same_json
 from shelflife.extras import needing
 
 with needing("openai-agents"):
     from agents import FunctionTool
+    from agents.function_schema import function_schema
     from agents.tool import set_function_tool_failure_error_function, with_function_tool_failure_error_handler
     from agents.tool_context import ToolContext
 
@@ -26,7 +28,7 @@ def memory_tool(tool: FunctionTool, tools: Tools) -> FunctionTool:
     """The same tool, run with what is remembered for its arguments. What it raises is learned from, and then told as the tool would tell it."""
     raising = copy.copy(tool)  # so that its error is seen before it is put into words
     set_function_tool_failure_error_function(raising, None)
-    takes = Takes.from_schema(tool.params_json_schema)
+    takes = Takes.from_schema(tool.params_json_schema, _validated_by(tool))
 
     async def invoke(context: ToolContext[Any], given: str) -> Any:
         try:
@@ -42,6 +44,21 @@ def memory_tool(tool: FunctionTool, tools: Tools) -> FunctionTool:
         return await tools.call_async(tool.name, arguments, run, takes)
 
     return replace(tool, on_invoke_tool=with_function_tool_failure_error_handler(invoke, _told))
+
+
+def _validated_by(tool: FunctionTool) -> Validated | None:
+    """As the tool of a function validates its input. The SDK keeps the function to itself, and of any other tool nothing is known."""
+    wrapped: Callable[[], object] = getattr(tool.on_invoke_tool, "_get_wrapped_callable", lambda: None)
+    function = wrapped()
+    if not callable(function):
+        return None
+    model = function_schema(function, strict_json_schema=False).params_pydantic_model
+
+    def validated(given: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
+        model(**given)
+        return {}  # what they come to is the tool's own to find out
+
+    return validated
 
 
 def _written(arguments: dict[str, Any]) -> str:

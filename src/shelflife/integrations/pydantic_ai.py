@@ -3,6 +3,7 @@
 agent = Agent(model, toolsets=[MemoryToolset(FunctionToolset([subscribe]), Tools(Memory(), "https://billing.example"))])
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,5 +32,9 @@ class MemoryToolset(WrapperToolset[AgentDepsT]):
         def run(arguments: dict[str, Any], _: object) -> Any:
             return super(MemoryToolset, self).call_tool(name, arguments, ctx, tool)
 
-        takes = Takes.from_schema(tool.tool_def.parameters_json_schema)
+        def validated(given: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
+            now = tool.args_validator.validate_python(given, context=ctx.validation_context)
+            return {name: now[name] for name in names if name in now}
+
+        takes = Takes.from_schema(tool.tool_def.parameters_json_schema, validated)
         return await self.tools.call_async(name, tool_args, run, takes)

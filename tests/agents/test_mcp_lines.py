@@ -1,0 +1,204 @@
+"""A memory behind MCP clients whose line, server or user is odd: metadata gets lost or broken, nobody answers, others follow too."""
+
+import asyncio
+import copy
+
+import pytest
+from mcp_types import ReadResourceRequestParams, SubscribeRequestParams, SubscriptionsListenRequestParams
+
+from shelflife.client import Memory
+from shelflife.client.events import Applied, Evicted, Ignored, Stored
+from shelflife.contract.envelopes import META_KEY
+from shelflife.integrations.mcp_client import following, memory_client
+from tests.agents.mcp_shops import MODES, ROOT, WANTED, Agent, Learning, Shop, agent_of
+
+RIGHT = {"plan": "growth", "promo": "WINTER"}
+
+
+class Line:
+    """A client as somebody else may have written it, who changes what comes through."""
+
+    def __init__(self, client):
+        self.client = client
+        self.change = lambda result: result
+        self.asked_count = 0
+
+    async def call_tool(self, tool_name, arguments, meta=None):
+        return self.change(await self.client.call_tool(tool_name, arguments, meta=meta))
+
+    async def read_resource(self, uri):
+        self.asked_count += 1
+        return await self.client.session.read_resource(uri)
+
+
+def with_meta(change):
+    """Errors with other metadata."""
+
+    def changed(result):
+        if not result.is_error:
+            return result
+        return result.model_copy(update={"meta": {META_KEY: change(result.meta[META_KEY])}})
+
+    return changed
+
+
+def stripped(result):
+    return result.model_copy(update={"meta": None})
+
+
+def cut(result):
+    [block] = result.content
+    return stripped(result).model_copy(
+        update={"content": [block.model_copy(update={"text": block.text[:250]})]}
+    )
+
+
+def deep():
+    value = {}
+    for _ in range(5000):
+        value = {"a": value}
+    return value
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        with_meta(lambda told: "x"),
+        with_meta(lambda told: {**told, "status": str(told["status"])}),
+        with_meta(lambda told: {**told, "headers": []}),
+        with_meta(lambda told: {**told, "body": {**told["body"], "note": "\ud800"}}),
+        with_meta(lambda told: {**told, "body": {**told["body"], "note": deep()}}),
+        stripped,
+        cut,
+    ],
+    ids=["text", "status", "headers", "surrogate", "deep", "stripped", "cut"],
+)
+def test_a_refusal_that_cannot_be_read_is_told_and_the_server_asked(change):
+    async def play():
+        shop, events = Shop(), []
+        async with shop.client() as real:
+            line = Line(real)
+            memory = Memory(on_event=events.append)
+            agent = Agent(memory_client(line, memory, root=ROOT, conditional=False))
+            assert [await agent.episode(**WANTED) for _ in range(2)] == [2, 1]
+            shop.rotate()
+            events.clear()
+            line.change = change
+            refused = [(await agent.attempt(**RIGHT))[0] for _ in range(3)]
+        return refused, [type(event) for event in events], line.asked_count
+
+    refused, happened, asked_count = asyncio.run(play())
+    assert refused == [True, False, False]  # what the model sends is right
+    assert happened[:4] == [Applied, Ignored, Evicted, Stored]
+    assert asked_count == 2
+
+
+def test_where_nobody_answers_what_may_be_stale_is_not_used():
+    async def play():
+        shop = Shop()
+        async with shop.client() as real:
+            line = Line(real)
+            line.read_resource = None
+            agent = Agent(memory_client(line, Memory(), root=ROOT))
+            assert [await agent.episode(**WANTED) for _ in range(2)] == [2, 1]
+            shop.rotate()
+            line.change = cut
+            return [(await agent.attempt(**RIGHT))[0] for _ in range(3)]
+
+    assert asyncio.run(play()) == [True, False, False]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mute", ["questions", "subscriptions"])
+def test_a_block_begins_though_the_server_does_not_answer(mode, mute, monkeypatch):
+    monkeypatch.setattr("shelflife.integrations.mcp_client._LONGEST_ANSWER_S", 0.1)
+    methods = {
+        "questions": {"resources/read": ReadResourceRequestParams},
+        "subscriptions": {
+            "resources/subscribe": SubscribeRequestParams,
+            "subscriptions/listen": SubscriptionsListenRequestParams,
+        },
+    }
+
+    async def never(context, params):
+        await asyncio.Event().wait()
+
+    async def play():
+        shop = Shop()
+        for method, params in methods[mute].items():
+            shop.server._lowlevel_server.add_request_handler(method, params, never)
+        async with agent_of(shop, mode=mode) as agent:
+            await agent.attempt(**WANTED)
+            async with asyncio.timeout(20), following(agent.client):
+                return await agent.attempt(plan="none")
+
+    assert asyncio.run(play())[0] is False
+
+
+@pytest.mark.parametrize("error", [LookupError("mine"), SystemExit(3)])
+def test_what_a_block_raises_is_raised_as_it_is(error):
+    async def play():
+        async with agent_of(Shop()) as agent:
+            with pytest.raises(type(error)) as caught:
+                async with following(agent.client):
+                    raise error
+            return caught.value
+
+    assert asyncio.run(play()) is error
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_two_may_follow_one_session_and_either_may_end_first(mode):
+    async def play():
+        shop = Shop()
+        async with shop.client(mode=mode) as client:
+            before = client.session._message_handler
+            heard = [Learning() for _ in range(2)]
+            one, other = (
+                Agent(memory_client(client, Memory(on_event=learning), root=ROOT)) for learning in heard
+            )
+            for agent in (one, other):
+                await agent.attempt(**WANTED)
+            first, second = following(one.client), following(other.client)
+            may_end, has_ended = asyncio.Event(), asyncio.Event()
+
+            async def follow_first():
+                async with first:
+                    may_end.set()
+                    await has_ended.wait()
+
+            task = asyncio.create_task(follow_first())
+            await may_end.wait()
+            async with second:
+                await asyncio.to_thread(shop.rotate, "AUTUMN")
+                for learning in heard:
+                    await learning.stored(2)
+                has_ended.set()
+                await task
+                await asyncio.to_thread(shop.rotate, "WINTER")
+                await heard[1].stored(3)
+            return client.session._message_handler == before
+
+    assert asyncio.run(play())
+
+
+def test_a_client_is_called_as_its_own_method_is():
+    async def play():
+        shop = Shop()
+        async with shop.client() as real:
+            client = memory_client(Line(real), Memory(), root=ROOT)
+            by_keyword = await client.call_tool(tool_name="subscribe", arguments=WANTED)
+            by_place = await client.call_tool("subscribe", WANTED, {"trace": "1"})
+            copied = await copy.copy(client).call_tool("subscribe", WANTED)
+            return [result.is_error for result in (by_keyword, by_place, copied)]
+
+    assert asyncio.run(play()) == [True, False, False]
+
+
+def test_a_call_that_does_not_fit_is_told_as_the_client_tells_it():
+    async def play():
+        async with agent_of(Shop()) as agent:
+            with pytest.raises(TypeError, match="missing a required argument: 'name'"):
+                await agent.client.call_tool()
+
+    asyncio.run(play())
