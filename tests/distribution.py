@@ -47,6 +47,7 @@ _TOGETHER = {
     "tests/lab/test_targets.py": "the paper's runs",
     "tests/lab/test_conduct.py": "the paper's runs",
     "tests/lab/test_hostile.py": "hostile runs",
+    "tests/lab/test_forecast.py": "forecasts",
     "tests/agents/test_mcp_recipes.py": "the SDK of MCP in processes",
     "tests/agents/test_mcp_transports.py": "the SDK of MCP in processes",
     "tests/cli/test_workers.py": "workers",

@@ -178,7 +178,7 @@ def beyond_the_paper(runs: Runs) -> Exhibit:
         tuple(_rows_of_conducts(runs)),
         notes(
             f"{paper.TOKENS.where}; its share of the contract: {paper.WIRE.where}, over all its runs and Level 1 alone",
-            "Compact: responses tell only what the client does not know. Check: the memory asks before each episode whether its state still holds. Feed: it follows the server's change feed."
+            "Compact: responses tell only what the client does not know. Check: the memory asks before each episode whether its state still holds. Feed: it follows the server's change feed. Use: it asks before each use. Heuristic and forecast: it does where a change may be due, see Drift foreseen."
             " Precondition: a request with remembered values is refused when what they rest on has moved, and mended without the planner. Applied: the client writes fixes in. Agents share one memory."
             " Guard, bound, trust, aliases and counts are defences: see Under attack.",
             "Stale values are of a remembered fix that the server would not give any more to the request that taught it: first attempts that were sent with one, requests that were"
