@@ -20,7 +20,7 @@ from shelflife.cli.memory_top import show_top
 from shelflife.cli.tables import counted, print_table, printable
 from shelflife.cli.worth import Worth, worth_of
 from shelflife.client import Entry, Event, Knowledge, Memory, SqliteStore, Store, StoreError
-from shelflife.client.diary import DiaryError, KeepsDiary
+from shelflife.client.diary import KeepsDiary
 from shelflife.client.entries import Vouched, is_below, origin_of
 from shelflife.client.events import StoreFailed
 from shelflife.client.opening import Closeable, is_file, store_at
@@ -269,10 +269,8 @@ def _report(options: argparse.Namespace) -> None:
 
 
 def _worth(store: Store) -> Worth:
-    try:
-        return worth_of(store.entries(), store.diary.read() if isinstance(store, KeepsDiary) else ())
-    except DiaryError as error:
-        raise CommandError(str(error)) from error
+    diary = store.diary if isinstance(store, KeepsDiary) else None
+    return worth_of(store.entries(), () if diary is None else diary.read())
 
 
 def _name_of(store: Store, options: argparse.Namespace) -> str:

@@ -4,7 +4,7 @@ import inspect
 import logging
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import closing, suppress
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
@@ -303,13 +303,13 @@ async def _reply_to(step: Step, answer: AnyAnswering[Step] | None, patience: Pat
         with patience as until:
             asked: Any = step._replace(within_s=until - time.monotonic())
             reply = answer(asked)
-            return reply if type(reply) is Reply else await _within(asked.within_s, _awaited(reply))
+            return reply if type(reply) is Reply else await _within(asked.within_s, reply)
     except Exception:  # noqa: BLE001 - whatever keeps it from being answered, the agent's request was made
         _log.warning("%s was asked, and whoever answers has failed", step.url, exc_info=True)
         return None
 
 
-async def _within(longest_s: float, reply: Coroutine[Any, Any, Reply | None]) -> Reply | None:
+async def _within(longest_s: float, reply: Reply | Awaitable[Reply | None] | None) -> Reply | None:
     """What is awaited, if it comes in time. Where there is no event loop of asyncio's, whoever answers heeds the time alone."""
     asyncio: Any = sys.modules.get("asyncio")  # as above
     try:
@@ -317,9 +317,9 @@ async def _within(longest_s: float, reply: Coroutine[Any, Any, Reply | None]) ->
     except RuntimeError:
         is_in_a_task = False
     if not is_in_a_task:
-        return await reply
+        return await _awaited(reply)
     async with asyncio.timeout(longest_s):
-        return await reply
+        return await _awaited(reply)
 
 
 async def _awaited(reply: Reply | Awaitable[Reply | None] | None) -> Reply | None:

@@ -4,9 +4,8 @@ from collections.abc import Iterable
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from shelflife.client.entries import Root
-from shelflife.errors import ShelflifeError
 
-__all__ = ["HOUR_S", "KEPT_HOURS", "Diary", "DiaryError", "KeepsDiary", "Noted"]
+__all__ = ["HOUR_S", "KEPT_HOURS", "Diary", "KeepsDiary", "Noted"]
 
 HOUR_S = 3600
 KEPT_HOURS = 24 * 366
@@ -32,7 +31,7 @@ class Diary(Protocol):
     """Where a memory's counts are kept, of all processes that use it."""
 
     def add(self, noted: Iterable[Noted]) -> None:
-        """Add to what is there. May raise `ShelflifeError`."""
+        """Add to what is there. May raise `StoreError`."""
 
     def read(self) -> list[Noted]:
         """All that is there, the oldest first."""
@@ -42,10 +41,5 @@ class Diary(Protocol):
 class KeepsDiary(Protocol):
     """A store that has room for a diary."""
 
-    @property
-    def diary(self) -> Diary:
-        """The diary of all who use it."""
-
-
-class DiaryError(ShelflifeError):
-    """The diary cannot be read or written."""
+    diary: Diary | None
+    """The diary of all who use it; None, before a memory is made of it, and nothing is noted."""

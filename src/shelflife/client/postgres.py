@@ -188,6 +188,7 @@ class PostgresStore(RemoteStore):
             for name in ("entries", "shapes", "tags", "left_behind"):
                 statement = f"delete from {name} where root in (select number from roots where namespace = ?)"  # noqa: S608
                 connection.execute(statement, (self.namespace,))
+            connection.execute("delete from diary where namespace = ?", (self.namespace,))
             connection.execute("delete from roots where namespace = ?", (self.namespace,))
             nothing = _encode(("", "0", "0", "", [], [])).decode()
             connection.execute("select pg_notify(?, ?)", (self._news, nothing))

@@ -17,7 +17,7 @@ import msgspec
 
 from shelflife.client.asking import Fields
 from shelflife.client.circuit import Circuit
-from shelflife.client.diary import Noted
+from shelflife.client.diary import Diary, Noted
 from shelflife.client.entries import Entry, Root, Shape, is_below
 from shelflife.client.finding import Found
 from shelflife.client.near import Channel, News
@@ -87,7 +87,7 @@ class RemoteStore(ABC, Forked):
         """The highest revision of each root that was seen. It crosses a fork: the child has seen what its parent saw."""
         self.set_backs: Counter[Root] = Counter()
         """How often a lower one has shown that the engine has lost writes."""
-        self.diary = RemoteDiary(self._called, self._add_to_diary, self._diary)
+        self.diary: Diary | None = RemoteDiary(self._called, self._add_to_diary, self._diary)
         """What all who use it have done with it."""
         self._lock = threading.Lock()
         self._channel = (

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from shelflife.client.asking import Fields
+from shelflife.client.diary import Diary
 from shelflife.client.entries import Entry, Knowledge, Root, Shape
 from shelflife.client.finding import ByShape, Found, holding, place_in, watched_by
 from shelflife.client.sqlite_diary import SqliteDiary
@@ -159,7 +160,7 @@ class SqliteStore:
         self._file = SqliteFile(
             path, _KIND, busy_timeout_s=busy_timeout_s, durable=durable, read_only=read_only
         )
-        self.diary = SqliteDiary(path, read_only=read_only)
+        self.diary: Diary | None = SqliteDiary(path, read_only=read_only)
         """What a memory has done with it, in a file beside."""
         self._noted: dict[str, int] = {}
         """When entries were used, which is not in the file yet."""

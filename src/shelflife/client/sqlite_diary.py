@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from shelflife.client.diary import KEPT_HOURS, DiaryError, Noted
+from shelflife.client.diary import KEPT_HOURS, Noted
+from shelflife.client.stores import StoreError
 from shelflife.sqlite_files import Kind, SqliteFile
 
 __all__ = ["SqliteDiary"]
@@ -13,7 +14,7 @@ create table counts (
     hour integer, root text, what text, count integer not null, primary key (hour, root, what)
 ) without rowid
 """
-_KIND = Kind("diary", DiaryError, 0x5348_4C44, 1, _SCHEMA, begins_anew=True)
+_KIND = Kind("diary", StoreError, 0x5348_4C44, 1, _SCHEMA, begins_anew=True)
 _ADD = "insert into counts values (?, ?, ?, ?) on conflict do update set count = count + excluded.count"
 
 

@@ -112,6 +112,7 @@ def _in_an_engine(kind: str, count: int) -> Iterator[list[RemoteStore]]:
             store = store_at(address, namespace=namespace)
             if not isinstance(store, RemoteStore):
                 raise EngineError(f"{ADDRESSES[kind]} is not the address of an engine")
+            store.diary = None  # a run leaves nothing behind
             stores.append(stack.enter_context(closing(store)))
         try:
             yield stores
