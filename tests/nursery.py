@@ -51,6 +51,8 @@ class Forked:
         return self.returncode
 
     def send_signal(self, number):
+        with suppress(subprocess.TimeoutExpired):
+            self.wait(0.001)  # if it has ended, another process may have its id by now
         if self.returncode is None:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
