@@ -5,10 +5,10 @@ import logging
 from types import ModuleType
 
 import pytest
+from django.conf import settings
 from django.core.handlers.asgi import ASGIHandler
 from django.core.handlers.wsgi import WSGIHandler
 from django.http import HttpResponse, JsonResponse, StreamingHttpResponse
-from django.test import override_settings
 from django.urls import path as url
 from flask import Blueprint, Flask, jsonify, request
 
@@ -198,29 +198,28 @@ def test_django_has_the_contract_under_wsgi_and_asgi(kind, caplog):
 
 
 @pytest.mark.parametrize("kind", [WSGIHandler, ASGIHandler])
-def test_djangos_own_site_is_where_it_was_and_the_operators_page_where_it_is_not(kind, caplog):
+def test_djangos_own_site_is_where_it_was_and_the_operators_page_where_it_is_not(kind, caplog, monkeypatch):
     def site(request, **rest):
         return HttpResponse("the site of Django")
 
     own = (url("admin/", site), url("admin/<path:rest>", site))
     project = ModuleType("project_urls")
     project.urlpatterns = own
-    with (
-        override_settings(ROOT_URLCONF=project),
-        calling_django(kind, Provider({"t": {}}, admin_token="secret"), *own) as client,
-    ):
+    monkeypatch.setattr(settings, "ROOT_URLCONF", project, raising=False)
+    with calling_django(kind, Provider({"t": {}}, admin_token="secret"), *own) as client:
         assert client.get("/admin/").text == "the site of Django"
         assert client.get("/admin/page.css").text == "the site of Django"
         assert client.get("/admin/clients").status_code == 401  # the operator's endpoints stay
     assert 'Provider(admin_page="/operators/")' in caplog.text
     elsewhere = Provider({"t": {}}, admin_token="secret", admin_page="/operators/")
-    with override_settings(ROOT_URLCONF=project), calling_django(kind, elsewhere, *own) as client:
+    with calling_django(kind, elsewhere, *own) as client:
         assert client.get("/admin/").text == "the site of Django"
         assert "<title>" in client.get("/operators/").text
     without = ModuleType("other_urls")
     without.urlpatterns = [url("shop/", site)]
     plain = Provider({"t": {}}, admin_token="secret")
-    with override_settings(ROOT_URLCONF=without), calling_django(kind, plain) as client:
+    monkeypatch.setattr(settings, "ROOT_URLCONF", without)
+    with calling_django(kind, plain) as client:
         assert "<title>" in client.get("/admin/").text  # a project without that site
 
 
