@@ -68,7 +68,7 @@ def by_pydantic_ai(shop, **arguments):
         return ModelResponse([ToolCallPart("subscribe", arguments) if is_first else TextPart("done")])
 
     toolset = MemoryToolset(FunctionToolset([shop.subscribe]), shop.tools)
-    Agent(FunctionModel(model), toolsets=[toolset]).run_sync("go")
+    asyncio.run(Agent(FunctionModel(model), toolsets=[toolset]).run("go"))
 
 
 def by_openai_agents(shop, **arguments):
