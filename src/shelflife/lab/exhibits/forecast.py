@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from shelflife.client import EXACT
 from shelflife.lab.exhibits.cells import Column, Exhibit, Kind, Row, count, kind_of, label, number, signed
 from shelflife.lab.exhibits.comparison import PLANNER
+from shelflife.lab.exhibits.growth import name_beside
 from shelflife.lab.exhibits.pools import Runs
 from shelflife.lab.foreseeing import STALE_COSTS, conduct_of
 from shelflife.lab.scores import RunScore
@@ -204,12 +205,4 @@ def draw_frontier(axes: "Axes", panel: FrontierPanel, inks: dict[str, str]) -> N
     axes.set_xticks((0, 1, 10, 100), ("0", "1", "10", "100 %"))
     axes.minorticks_off()
     axes.set_xlabel("questions", color=inks["faint"], size=7.5, labelpad=1)
-    axes.legend(
-        loc="center left",
-        bbox_to_anchor=(1, 0.5),
-        fontsize=7,
-        frameon=False,
-        handlelength=1.4,
-        borderpad=0,
-        labelspacing=0.25,
-    )
+    name_beside(axes)

@@ -14,7 +14,7 @@ from shelflife.lab.scores import RunScore
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["GrowthPanel", "draw_growth", "growth_panels"]
+__all__ = ["GrowthPanel", "draw_growth", "growth_panels", "name_beside"]
 
 _STYLES = {
     "A0": ("a0", "-"),
@@ -65,14 +65,8 @@ def _grown(run: RunScore, of: Callable[[SinceDrift], int]) -> list[float]:
     return [100 * total / run.episodes for total in accumulate(map(of, run.by_event))]
 
 
-def draw_growth(axes: "Axes", panel: GrowthPanel, inks: dict[str, str]) -> None:
-    """Draw the lines of a panel, the highest first, and beside them how each is called."""
-    releases = max(len(line) for line in panel.lines.values())
-    for name, line in sorted(panel.lines.items(), key=lambda one: -one[1][-1]):
-        ink, stroke = _STYLES[name]
-        # where nothing is released, only the end is known
-        points = list(enumerate(line, start=1)) if len(line) > 1 else [(1, line[0]), (releases, line[0])]
-        axes.plot(*zip(*points, strict=True), stroke, lw=1.5, color=inks[ink], clip_on=False, label=name)
+def name_beside(axes: "Axes") -> None:
+    """Say to the right of a panel how its lines are called."""
     axes.legend(
         loc="center left",
         bbox_to_anchor=(1, 0.5),
@@ -82,6 +76,17 @@ def draw_growth(axes: "Axes", panel: GrowthPanel, inks: dict[str, str]) -> None:
         borderpad=0,
         labelspacing=0.25,
     )
+
+
+def draw_growth(axes: "Axes", panel: GrowthPanel, inks: dict[str, str]) -> None:
+    """Draw the lines of a panel, the highest first, and beside them how each is called."""
+    releases = max(len(line) for line in panel.lines.values())
+    for name, line in sorted(panel.lines.items(), key=lambda one: -one[1][-1]):
+        ink, stroke = _STYLES[name]
+        # where nothing is released, only the end is known
+        points = list(enumerate(line, start=1)) if len(line) > 1 else [(1, line[0]), (releases, line[0])]
+        axes.plot(*zip(*points, strict=True), stroke, lw=1.5, color=inks[ink], clip_on=False, label=name)
+    name_beside(axes)
     axes.set_xticks((1, releases))
     axes.set_xlabel("releases", color=inks["faint"], size=7.5, labelpad=-6)
     axes.set_xlim(1, releases)
