@@ -1,5 +1,6 @@
 """Real engines for the tests, and Hypothesis profiles."""
 
+import atexit
 import functools
 import gc
 import logging
@@ -41,6 +42,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_configure(config):
     if getattr(config.option, "numprocesses", None):  # of those that are to share it none is there yet
         shared_nursery()
+    if hasattr(config, "workerinput"):
+        atexit.register(_end_at_once, os.getpid())
+
+
+def _end_at_once(worker):
+    """Libraries wait for their threads where Python is taken down. For that all others waited at the end, for seconds."""
+    if os.getpid() == worker:  # and not in a process that a test has forked off it
+        os._exit(0)
 
 
 def pytest_unconfigure():

@@ -34,6 +34,7 @@ _TOGETHER = {
     "tests/agents/test_pydantic_ai.py": "agents on the SDK of OpenAI",
     "tests/agents/test_langchain.py": "agents on the SDK of OpenAI",
     "tests/agents/test_by_hand.py": "agents on the SDK of OpenAI",
+    "tests/agents/test_validation.py": "agents on the SDK of OpenAI",
     "tests/apis/test_fuzzing.py": "what is forked off Schemathesis",
     "tests/fleet/test_fleet.py": "a fleet",
     "tests/fleet/test_agents.py": "a fleet",

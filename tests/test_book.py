@@ -10,7 +10,7 @@ import pytest
 
 from shelflife.cli import command_parser
 from tests.document_programs import ROOT
-from tests.test_imports import PUBLIC
+from tests.public_names import PUBLIC
 
 _LOADS = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src", "video": "src"}
 

@@ -14,8 +14,8 @@ from shelflife.server import sql_log
 from tests.calling import ADMIN, TOKEN, calling
 from tests.document_programs import DOCUMENTS, NOT_RUN, ROOT, document_programs
 from tests.module_table import ARCHITECTURE, PACKAGE, modules, with_its_table
+from tests.public_names import PUBLIC
 from tests.schema_files import FOLDER, OPENAPI, message_schema, schema_texts
-from tests.test_imports import PUBLIC
 
 
 def spec_sentences():

@@ -6,25 +6,24 @@ import json
 from typing import Literal
 
 import pytest
-from agents import function_tool
-from agents.tool_context import ToolContext
-from langchain.agents.middleware.types import ToolCallRequest
-from langchain_core.messages import ToolMessage
-from langchain_core.tools import StructuredTool
-from pydantic.v1 import BaseModel as BaseModelOfV1
-from pydantic_ai import Agent, FunctionToolset
-from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
-from pydantic_ai.models.function import FunctionModel
 
 from shelflife.client import Memory, Tools
 from shelflife.client.events import Refused
-from shelflife.integrations.claude_agent_sdk import memory_hooks
-from shelflife.integrations.langchain import MemoryMiddleware
-from shelflife.integrations.openai_agents import memory_tool
-from shelflife.integrations.pydantic_ai import MemoryToolset
-from tests.client.test_tool_arguments import fixing
+from tests.client.tool_results import ROOT, fixing
+from tests.lazily import Lazily
 
-ROOT = "tool://shop"
+agents = Lazily("agents")
+tool_context = Lazily("agents.tool_context")
+langchain_calls = Lazily("langchain.agents.middleware.types")
+langchain_messages = Lazily("langchain_core.messages")
+langchain_tools = Lazily("langchain_core.tools")
+pydantic_ai = Lazily("pydantic_ai")
+pydantic_ai_messages = Lazily("pydantic_ai.messages")
+pydantic_ai_function = Lazily("pydantic_ai.models.function")
+for_claude_agent_sdk = Lazily("shelflife.integrations.claude_agent_sdk")
+for_langchain = Lazily("shelflife.integrations.langchain")
+for_openai_agents = Lazily("shelflife.integrations.openai_agents")
+for_pydantic_ai = Lazily("shelflife.integrations.pydantic_ai")
 
 
 class Shop:
@@ -47,7 +46,7 @@ class Shop:
 
 
 def by_langchain(shop, **arguments):
-    tool = StructuredTool.from_function(shop.subscribe, name="subscribe")
+    tool = langchain_tools.StructuredTool.from_function(shop.subscribe, name="subscribe")
     return called_by_langchain(shop.tools, tool, arguments)
 
 
@@ -56,25 +55,31 @@ def called_by_langchain(tools, tool, arguments):
 
     def handler(request):
         said = request.tool.invoke(request.tool_call["args"])
-        return ToolMessage(said, tool_call_id="1")
+        return langchain_messages.ToolMessage(said, tool_call_id="1")
 
-    request = ToolCallRequest(tool_call=call, tool=tool, state={}, runtime=None)
-    return MemoryMiddleware(tools).wrap_tool_call(request, handler)
+    request = langchain_calls.ToolCallRequest(tool_call=call, tool=tool, state={}, runtime=None)
+    return for_langchain.MemoryMiddleware(tools).wrap_tool_call(request, handler)
 
 
 def by_pydantic_ai(shop, **arguments):
     def model(messages, info):
         is_first = len(messages) == 1
-        return ModelResponse([ToolCallPart("subscribe", arguments) if is_first else TextPart("done")])
+        return pydantic_ai_messages.ModelResponse(
+            [
+                pydantic_ai_messages.ToolCallPart("subscribe", arguments)
+                if is_first
+                else pydantic_ai_messages.TextPart("done")
+            ]
+        )
 
-    toolset = MemoryToolset(FunctionToolset([shop.subscribe]), shop.tools)
-    asyncio.run(Agent(FunctionModel(model), toolsets=[toolset]).run("go"))
+    toolset = for_pydantic_ai.MemoryToolset(pydantic_ai.FunctionToolset([shop.subscribe]), shop.tools)
+    asyncio.run(pydantic_ai.Agent(pydantic_ai_function.FunctionModel(model), toolsets=[toolset]).run("go"))
 
 
 def by_openai_agents(shop, **arguments):
-    tool = memory_tool(function_tool(shop.subscribe, strict_mode=False), shop.tools)
+    tool = for_openai_agents.memory_tool(agents.function_tool(shop.subscribe, strict_mode=False), shop.tools)
     given = json.dumps(arguments)
-    context = ToolContext(None, tool_name="subscribe", tool_call_id="1", tool_arguments=given)
+    context = tool_context.ToolContext(None, tool_name="subscribe", tool_call_id="1", tool_arguments=given)
     asyncio.run(tool.on_invoke_tool(context, given))
 
 
@@ -103,12 +108,14 @@ def test_a_fix_that_the_tool_does_not_take_is_left_out_and_what_the_model_says_i
 
 
 def test_a_tool_of_langchain_may_have_a_schema_of_pydantic_1():
+    from pydantic.v1 import BaseModel as BaseModelOfV1
+
     class Wanted(BaseModelOfV1):
         plan: str
         code: Literal["A", "B"] = None
 
     shop = Shop({"code": "B"})
-    tool = StructuredTool.from_function(shop.subscribe, name="subscribe", args_schema=Wanted)
+    tool = langchain_tools.StructuredTool.from_function(shop.subscribe, name="subscribe", args_schema=Wanted)
     for _ in range(2):
         called_by_langchain(shop.tools, tool, {"plan": "growth"})
     assert shop.seen == [(None, None), ("B", None)]
@@ -118,6 +125,6 @@ def test_a_tool_of_langchain_may_have_a_schema_of_pydantic_1():
     "data", [{"tool_input": None}, {"tool_input": []}, {"tool_input": {"plan": "\ud800", "x": float("nan")}}]
 )
 def test_a_hook_of_the_claude_agent_sdk_leaves_input_alone_that_is_none(data):
-    [before] = memory_hooks(Tools(Memory(), ROOT), "billing")["PreToolUse"][0].hooks
+    [before] = for_claude_agent_sdk.memory_hooks(Tools(Memory(), ROOT), "billing")["PreToolUse"][0].hooks
     told = {"tool_name": "mcp__billing__x", "tool_use_id": "1", **data}
     assert asyncio.run(before(told, "1", {"signal": None})) == {}

@@ -16,20 +16,12 @@ from pydantic import BaseModel
 from shelflife.client import Memory
 from shelflife.client.arguments import Signed
 from shelflife.client.events import Applied, Refused
-from tests.client.test_tool_runs import ROOT, refusal
+from tests.client.tool_results import ROOT, fixing
 
 
 class Order(BaseModel):
     plan: str
     seats: int = 1
-
-
-def fixing(parameters, when=None):
-    """What a tool returns whose API would have these arguments set."""
-    told = refusal()
-    [suggestion] = told["recovery_feedback"]["suggestions"]
-    suggestion |= {"parameters": parameters, "when": when or {}, "unless": {}}
-    return told
 
 
 def set_by(function, parameters, *args, **kwargs):

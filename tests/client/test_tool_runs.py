@@ -17,9 +17,8 @@ from shelflife.client.events import Applied, Ignored
 from shelflife.contract.envelopes import META_KEY, Envelope
 from tests.acme_world import GOVERNED
 from tests.agents.billing import ENDPOINT, NEW_CODE, OPERATION, billing
-from tests.client.test_tools import Result
+from tests.client.tool_results import ROOT, Result, refusal
 
-ROOT = "tool://shop"
 STALE = {"Contract-Precondition": "failed"}
 
 
@@ -58,26 +57,6 @@ def answering(answer):
         server.shutdown()
         thread.join()
         server.server_close()
-
-
-def refusal(code="S1", version="v1", plan="growth"):
-    """What an API without a log answers to a request without the right code."""
-    suggestion = {
-        "type": "USE_CODE",
-        "parameters": {"promo_code": code},
-        "cache_hint": "cacheable",
-        "table": "codes",
-        "tables": [{"table": "codes", "version": version}],
-        "rows": ["codes:growth"],
-        "cells": {"codes": {"growth": ["code"]}},
-        "when": {"plan": plan},
-        "unless": {"promo_code": [code]},
-    }
-    return {
-        "success": False,
-        "recovery_feedback": {"suggestions": [suggestion]},
-        "table_versions": {"codes": version},
-    }
 
 
 def learned(server, run):

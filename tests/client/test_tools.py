@@ -15,6 +15,7 @@ from shelflife.client.tooling import Takes
 from shelflife.contract.envelopes import META_KEY, Envelope
 from tests.acme_world import FREE, GOVERNED, bump
 from tests.agents.billing import NEW_CODE, OLD_CODE, OPERATION, billing
+from tests.client.tool_results import Result
 
 ROOT = "tool://billing"
 
@@ -444,16 +445,6 @@ def test_a_use_that_is_never_ended_teaches_nothing(server):
     asyncio.run(tools.begin("subscribe", GOVERNED))
     assert memory.statistics.stored == 0
     assert asyncio.run(tools.begin("subscribe", GOVERNED)).arguments == GOVERNED
-
-
-class Result:
-    """What MCP calls a result, as any framework may model it."""
-
-    def __init__(self, content, is_error=False, meta=None):
-        self.content, self.is_error, self.meta = content, is_error, meta
-
-    def model_copy(self, update):
-        return Result(**{**vars(self), **update})
 
 
 @pytest.mark.parametrize("where", ["meta", "text", "both"])

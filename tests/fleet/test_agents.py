@@ -20,7 +20,7 @@ from tests.proxies import Proxy
 
 IS_LONG = os.environ.get("SHELFLIFE_TESTS") == "long"
 AGENT_COUNT = 8
-STEP_COUNT = 10_000 if IS_LONG else 240
+STEP_COUNT = 10_000 if IS_LONG else 160
 LONGEST_PAUSE_S = 1.0
 
 

@@ -19,7 +19,7 @@ from tests.positions.histories import Broken
 from tests.positions.searching import shrunk
 
 IS_LONG = os.environ.get("SHELFLIFE_TESTS") == "long"
-PARTS, HISTORY_COUNT = (range(100), 200) if IS_LONG else (range(2), 150)
+PARTS, HISTORY_COUNT = (range(100), 200) if IS_LONG else (range(2), 100)
 SETTINGS = (
     Setting(),
     Setting(conditional=True, has_file=True),

@@ -1,6 +1,6 @@
 """What Prometheus scrapes from a running API, read by Prometheus' own parser."""
 
-from contextlib import ExitStack, closing
+from contextlib import closing
 from functools import partial
 
 import httpx2
@@ -18,34 +18,12 @@ from shelflife.server import Disclosure, LogError, Provider, fix
 from shelflife.server.counting import _MOST_TYPES
 from shelflife.server.metrics import METRICS
 from tests.calling import ADMIN, TOKEN, calling
+from tests.integrations.scraping import PATH, order, scraped
 from tests.processes import wait_until
-from tests.server.test_sharing_a_log import WORKER, Worker
+from tests.server.shop_workers import ADMIN as SHOP_ADMIN
+from tests.server.shop_workers import shop_workers
 
 PROMO = "promo_must_be_the_assigned_one"
-PATH = "/admin/metrics"
-
-
-class Scraped(dict):
-    """The samples of one scrape, by name and labels."""
-
-    def __call__(self, name, **labels):
-        return self.get((f"shelflife_{name}", frozenset(labels.items())))
-
-    @property
-    def names(self):
-        return {name for name, _ in self}
-
-
-def scraped(client, **options):
-    answer = client.get(PATH, headers=ADMIN, **options)
-    assert answer.status_code == 200, answer.text
-    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
-    families = [*text_string_to_metric_families(answer.text)]
-    samples = [one for family in families for one in family.samples]
-    found = Scraped({(one.name, frozenset(one.labels.items())): one.value for one in samples})
-    assert len(found) == len(samples)
-    assert all(family.documentation for family in families)
-    return found
 
 
 @pytest.fixture
@@ -57,11 +35,6 @@ def provider():
 def client(provider):
     with calling(acme_app(provider)) as client:
         yield client
-
-
-def order(client, **more):
-    headers = more.pop("headers", {})
-    return client.post("/subscriptions", json={**EXAMPLE, **more}, headers=headers).status_code
 
 
 def test_what_becomes_of_requests_is_counted(client):
@@ -268,10 +241,8 @@ def test_counts_are_of_all_workers_and_survive_a_restart(tmp_path):
 
 
 def test_no_count_goes_back_whichever_of_four_processes_is_asked_and_whichever_is_killed(tmp_path, nursery):
-    log, admin = tmp_path / "log.db", {"Authorization": "Bearer t"}
-
     def refused(worker):
-        text = worker.client.get(PATH, headers=admin).text
+        text = worker.client.get(PATH, headers=SHOP_ADMIN).text
         families = {one.name: one for one in text_string_to_metric_families(text)}
         return sum(
             one.value for one in families["shelflife_checks"].samples if one.labels["result"] == "refused"
@@ -280,18 +251,8 @@ def test_no_count_goes_back_whichever_of_four_processes_is_asked_and_whichever_i
     def all_are_counted(worker, sent):
         return refused(worker) == sent
 
-    with ExitStack() as stack:
-
-        def started():
-            process = stack.enter_context(nursery.forked(WORKER, log, "old", "SUMMER"))
-            assert process.stdout.readline() == "loaded\n"
-            process.stdin.write("\n")
-            process.stdin.flush()
-            worker = Worker(process, "old")
-            stack.callback(worker.client.close)
-            return worker
-
-        workers = [started() for _ in range(4)]
+    with shop_workers(nursery, tmp_path / "log.db") as start:
+        workers = start(*["old"] * 4)
         seen, sent = [], 0
         for count in (1, 2, 3):
             for worker in workers:
@@ -301,7 +262,7 @@ def test_no_count_goes_back_whichever_of_four_processes_is_asked_and_whichever_i
             sent += count * len(workers)
             wait_until(partial(all_are_counted, workers[0], sent))
             workers[-1].kill()
-            workers[-1] = started()
+            [workers[-1]] = start("old")
             seen += [refused(one) for one in workers]
         assert seen == sorted(seen)
         assert seen[-1] == sent

@@ -11,7 +11,7 @@ import yaml
 from shelflife.apis.acme import ROTATED_CODES, acme_app, acme_provider
 from shelflife.server.metrics import METRICS
 from tests.calling import ADMIN, TOKEN, calling
-from tests.integrations.test_metrics import order, scraped
+from tests.integrations.scraping import order, scraped
 
 FOLDER = files("shelflife.server").joinpath("monitoring")
 REFERENCE = Path(__file__).parents[2] / "docs/reference/metrics.md"

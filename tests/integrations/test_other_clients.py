@@ -9,7 +9,6 @@ import threading
 
 import aiohttp
 import httpx2
-import openai
 import pytest
 import requests
 import urllib3
@@ -25,6 +24,9 @@ from shelflife.integrations.requests import MemoryAdapter
 from shelflife.integrations.starlette import install
 from shelflife.server import Provider, fix
 from shelflife.testing import serving
+from tests.lazily import Lazily
+
+openai = Lazily("openai")
 
 
 def shop():

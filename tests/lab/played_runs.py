@@ -1,9 +1,8 @@
 """Runs, played for tests: those of the compliant planner once for all."""
 
 import functools
-import hashlib
 import os
-import pickle
+import shutil
 import subprocess
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -11,12 +10,15 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from shelflife.client.entries import digest_of
 from shelflife.lab import workers
+from shelflife.lab.grid import execute, file_name_of, last_run_in
 from shelflife.lab.planners.simulated import simulated_planner
-from shelflife.lab.records import Attempted, Model
+from shelflife.lab.records import Attempted, Model, RecordFile
 from shelflife.lab.runner import play
+from shelflife.lab.scenarios import load
 from shelflife.lab.scores import score_of
-from shelflife.lab.spec import PLAIN, RunSpec
+from shelflife.lab.spec import PLAIN, Consume, RunSpec
 from tests.nursery import shared_folder, shared_nursery
 
 SERVER = """
@@ -41,19 +43,45 @@ def servers_forked():
         yield
 
 
+def _kept_at(spec):
+    """Where the records of a run are kept for all workers."""
+    kept = shared_folder() / "runs"
+    kept.mkdir(exist_ok=True)
+    return kept / file_name_of(spec, load(spec.stream))
+
+
+@contextmanager
+def _written(kept):
+    """A file in the place of which the block writes: two workers may play a run at once, and a third never reads a part."""
+    written = kept.with_name(f"{kept.name}-{os.getpid()}")
+    yield written
+    written.replace(kept)
+
+
+def executed(specs, folder, **options):
+    """As `execute` does, which plays what is not in its folder. What another test has played is."""
+    paths = {folder / kept.name: kept for kept in map(_kept_at, specs)}
+    for path, kept in paths.items():
+        if kept.exists():
+            shutil.copy(kept, path)
+    outcome = execute(specs, folder, **options)
+    for path, kept in paths.items():
+        if path.exists() and not kept.exists():
+            with _written(kept) as written:
+                shutil.copy(path, written)
+    return outcome
+
+
 @functools.cache
 def recorded(stream, arm, conduct=PLAIN, consume="3", level=6):
     """All that is recorded of a run."""
-    name = hashlib.sha256(repr((stream, arm, conduct, consume, level)).encode()).hexdigest()
-    kept = shared_folder() / name
-    if kept.exists():
-        return pickle.loads(kept.read_bytes())
-    planner = simulated_planner("compliant", 0, frozenset())
-    records = records_of(planner, stream, arm, consume=consume, conduct=conduct, level=level)
-    written = kept.with_name(f"{name}-{os.getpid()}")
-    written.write_bytes(pickle.dumps(records))
-    written.replace(kept)  # two workers may play it at once, and a third never reads a part
-    return records
+    spec = RunSpec(stream, arm, "compliant", consume=Consume(consume), level=level, conduct=conduct)
+    kept = _kept_at(spec)
+    if not kept.exists():
+        with _written(kept) as written, RecordFile(written) as record:
+            planner, digest = simulated_planner("compliant", 0, frozenset()), digest_of(load(stream), None)
+            play(spec, planner, record, digest=digest)
+    return last_run_in(kept)
 
 
 def records_of(planner, stream, arm, **settings):

@@ -22,7 +22,7 @@ OF_TABLES = ("A1", "A2", "A2D", "A2DG", "exact")
 OF_RULES = ("A2D", "A2DC", "A2DR", "A2DRC", "A2DO", "exact")
 OLD, NEW = ('{ code = "SUMMERSALE25" }', '{ code = "WINTERLAUNCH26" }')
 PLAN = "plan_partner_growth"
-SEEDS = range(400 if os.environ.get("SHELFLIFE_TESTS") == "long" else 12)
+SEEDS = range(400 if os.environ.get("SHELFLIFE_TESTS") == "long" else len(OF_RULES))
 
 
 def setting(after, table, row, **more):

@@ -8,10 +8,9 @@ from shelflife.lab.exhibits.cells import DASH
 from shelflife.lab.exhibits.comparison import compared_with_the_paper
 from shelflife.lab.exhibits.figures import figures_of
 from shelflife.lab.exhibits.report import report_html
-from shelflife.lab.grid import execute
 from shelflife.lab.spec import PLAIN, Conduct, RunSpec
 from tests.lab.exhibit_lines import line
-from tests.lab.played_runs import as_if
+from tests.lab.played_runs import as_if, executed
 
 PLAINLY = [
     *(RunSpec("drifted", arm, "compliant") for arm in ("A0", "A1", "A2D", "exact")),
@@ -35,12 +34,12 @@ FURTHER = [
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
-    return execute(PLAINLY, tmp_path_factory.mktemp("plain")).scores
+    return executed(PLAINLY, tmp_path_factory.mktemp("plain")).scores
 
 
 @pytest.fixture(scope="module")
 def further(tmp_path_factory):
-    return execute(FURTHER, tmp_path_factory.mktemp("further")).scores
+    return executed(FURTHER, tmp_path_factory.mktemp("further")).scores
 
 
 @pytest.fixture(scope="module")

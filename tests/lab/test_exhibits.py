@@ -23,13 +23,12 @@ from shelflife.lab.exhibits.latex import as_latex
 from shelflife.lab.exhibits.markup import as_csv, as_markdown
 from shelflife.lab.exhibits.pools import Runs
 from shelflife.lab.exhibits.report import report_html
-from shelflife.lab.grid import execute
 from shelflife.lab.intervals import difference_interval, mean_interval, rate_interval
 from shelflife.lab.records import Model
 from shelflife.lab.scores import FirstTry
 from shelflife.lab.spec import Conduct, RunSpec
 from tests.lab.exhibit_lines import line
-from tests.lab.played_runs import QWEN, as_if, as_measured
+from tests.lab.played_runs import QWEN, as_if, as_measured, executed
 
 HAIKU = "sim:claude-haiku-4-5"
 FORESEEN = "Figure: Stale uses against questions"
@@ -52,7 +51,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def scores(folder):
-    return execute(SPECS, folder).scores
+    return executed(SPECS, folder).scores
 
 
 @pytest.fixture(scope="module")
@@ -182,7 +181,7 @@ def test_where_the_first_rotation_is_says_what_the_gap_comes_to(tmp_path):
         for which in ("1", "2", "3", "3-early")
         for arm in ("A1", "A2D")
     ]
-    shown = {one.key: one for one in collection_of(execute(specs, tmp_path).scores).exhibits}
+    shown = {one.key: one for one in collection_of(executed(specs, tmp_path).scores).exhibits}
     lines = [line(shown["rotation-schedules"], f"rotations-{which}") for which in ("1", "2", "3", "3-early")]
     assert [one["Gap: A2D\N{MINUS SIGN}A1"] for one in lines] == ["+44.4", "+57.1", "+40.0", "+60.0"]
     assert [one["Right at A1"] for one in lines] == [
@@ -197,7 +196,7 @@ def test_the_papers_own_wire_stands_beside_what_a_fix_says_itself(tmp_path, scor
         for match in ("family", "request")
         for arm in ("A1", "A2D")
     ]
-    collection = collection_of([*scores, *execute(specs, tmp_path).scores])
+    collection = collection_of([*scores, *executed(specs, tmp_path).scores])
     shown = {one.key: one for one in collection.exhibits}
     assert "beyond" not in shown
     by_row = {row.cells[0].text: line(shown["matching"], row.cells[0].text) for row in shown["matching"].rows}

@@ -10,13 +10,12 @@ from shelflife.lab import paper
 from shelflife.lab.exhibits import Kind, collection_of
 from shelflife.lab.exhibits.cells import DASH
 from shelflife.lab.exhibits.preflights import preflights_shown
-from shelflife.lab.grid import execute
 from shelflife.lab.planners.simulated import simulated_planner
 from shelflife.lab.preflight import keep_preflight, preflight, preflights_in
 from shelflife.lab.records import Model
 from shelflife.lab.spec import Conduct, RunSpec
 from tests.lab.exhibit_lines import line
-from tests.lab.played_runs import as_if
+from tests.lab.played_runs import as_if, executed
 
 FAMILY = Conduct(match="family")
 GEMINI, MINI = "sim:gemini-3.5-flash", "sim:gpt-5.4-mini"
@@ -44,7 +43,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def scores(folder):
-    return execute(SPECS, folder).scores
+    return executed(SPECS, folder).scores
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,10 @@ import pytest
 from shelflife.lab.exhibits import Kind, collection_of
 from shelflife.lab.exhibits.cells import DASH
 from shelflife.lab.exhibits.figures import figures_of
-from shelflife.lab.grid import execute
 from shelflife.lab.records import Model
 from shelflife.lab.spec import Conduct, RunSpec
 from tests.lab.exhibit_lines import line
-from tests.lab.played_runs import as_measured
+from tests.lab.played_runs import as_measured, executed
 
 ARMS = ("A0", "A1", "A2D")
 SERVED = "small@0123"
@@ -25,7 +24,7 @@ def scores(tmp_path_factory):
         RunSpec("drifted", "A2D", "compliant", consume="apply"),
         RunSpec("silent", "exact", "compliant", consume="apply", conduct=Conduct(precondition=True)),
     ]
-    return execute(specs, tmp_path_factory.mktemp("records")).scores
+    return executed(specs, tmp_path_factory.mktemp("records")).scores
 
 
 def measured(scores, model=SMALL):

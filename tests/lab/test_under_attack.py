@@ -8,9 +8,9 @@ from shelflife.lab.exhibits.cells import DASH, Kind
 from shelflife.lab.exhibits.comparison import compared_with_the_paper
 from shelflife.lab.exhibits.figures import figures_of
 from shelflife.lab.exhibits.report import report_html
-from shelflife.lab.grid import execute
 from shelflife.lab.spec import Conduct, RunSpec
 from tests.lab.exhibit_lines import line
+from tests.lab.played_runs import executed
 
 HONEST = [
     RunSpec("drifted", "A0", "compliant"),
@@ -33,12 +33,12 @@ ATTACKED = [
 
 @pytest.fixture(scope="module")
 def honest(tmp_path_factory):
-    return execute(HONEST, tmp_path_factory.mktemp("honest")).scores
+    return executed(HONEST, tmp_path_factory.mktemp("honest")).scores
 
 
 @pytest.fixture(scope="module")
 def attacked(tmp_path_factory):
-    return execute(ATTACKED, tmp_path_factory.mktemp("attacked")).scores
+    return executed(ATTACKED, tmp_path_factory.mktemp("attacked")).scores
 
 
 @pytest.fixture(scope="module")

@@ -14,12 +14,10 @@ import pytest
 from shelflife.contract import Rule, same_json
 from shelflife.server import BadRule, LogError, Provider, Registry, SqliteLog
 from shelflife.server.faces import face_of
-from shelflife.server.logs import is_url, log_at
+from shelflife.server.logs import log_at
 from shelflife.server.wire import Level
 from tests.processes import wait_until
-
-CODES = {"growth": {"code": "SUMMER"}, "scale": {"code": "SCALE"}}
-TIE = Rule(from_table="codes", to_table="promos", relation="needs", via="code")
+from tests.server.opened_logs import CODES, TIE, Opened
 
 
 @pytest.fixture
@@ -33,26 +31,6 @@ def small_tails(monkeypatch):
     for module in ("log", "sql_log"):
         monkeypatch.setattr(f"shelflife.server.{module}.MOST_ENTRIES", 32)
         monkeypatch.setattr(f"shelflife.server.{module}.MOST_ROWS", 1000)
-
-
-class Opened:
-    """A registry on a log that is closed at the end of the block, as a process would."""
-
-    def __init__(self, path, codes=CODES, rules=(TIE,), **options):
-        self.file = log_at(path) if is_url(path) else SqliteLog(path, busy_timeout_s=0.1)
-        tables = {"codes": codes, "promos": {"SUMMER": {}, "WINTER": {}}}
-        options = {"versions": {"codes": "1.0.0", "promos": "1.0.0"}} | options
-        try:
-            self.registry = Registry(tables, rules, log=self.file, **options)
-        except BaseException:
-            self.file.close()
-            raise
-
-    def __enter__(self):
-        return self.registry
-
-    def __exit__(self, *exception):
-        self.registry.close()
 
 
 @pytest.mark.spec("7.11")
@@ -250,7 +228,7 @@ def test_a_file_that_was_put_in_the_place_of_another_is_folded_anew(path, tmp_pa
 
 CHILDREN = """
 import sys
-from tests.server.test_log import fork_again_and_again
+from tests.server.opened_logs import fork_again_and_again
 fork_again_and_again(sys.argv[1])
 """
 
@@ -258,25 +236,6 @@ fork_again_and_again(sys.argv[1])
 def test_a_child_process_has_a_connection_of_its_own_and_no_lock_of_its_parent(place, nursery):
     with nursery.forked(CHILDREN, place) as parent:  # which is small, and quick to fork
         assert parent.wait(300) == 0
-
-
-def fork_again_and_again(place):
-    with Opened(place) as reg:
-        reg.follow()
-        for number in range(20):
-            with reg._changing:  # as though another thread had it
-                child = os.fork()
-                if child == 0:
-                    signal.alarm(10)
-                    reg.reload_table("codes", set={"growth": {"code": f"of child {number}"}})
-                    os._exit(0)
-            assert os.waitpid(child, 0)[1] == 0
-            reg.catch_up()
-            assert reg.rows("codes")["growth"] == {"code": f"of child {number}"}
-        reg.reload_table("codes", set={"growth": {"code": "of the parent"}})
-        reg.close()
-        if not is_url(place):
-            assert sqlite3.connect(place).execute("pragma integrity_check").fetchone() == ("ok",)
 
 
 RIVAL = """
