@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 import pytest
 
@@ -370,3 +370,63 @@ def test_nothing_that_a_source_raises_ends_the_schedule_unheard(provided, source
     assert caplog.messages[0].startswith("the table plans stays as it is, and is tried again every 0.01 s: ")
     source.rows, source.error = {"basic": {"price": 2}}, None
     until(lambda: price(provided) == 2)
+
+
+def test_what_another_worker_has_read_while_this_one_starts_is_not_undone(source, place):
+    with ExitStack() as stack:
+
+        def started():
+            return stack.enter_context(closing(Provider({"plans": source}, log=place)))
+
+        def another_starts():
+            source.meanwhile, source.rows = None, {"basic": {"price": 2}}
+            others.append(started())
+
+        started()
+        others, source.meanwhile = [], another_starts
+        late = started()
+        [quick] = others
+        assert price(late) == price(quick) == 2
+        assert late.registry.state.number == quick.registry.state.number == 1
+
+
+def test_what_another_worker_has_read_while_this_one_adds_a_table_is_not_undone(source, place):
+    with (
+        closing(Provider({}, log=place)) as late,
+        closing(Provider({}, log=place)) as quick,
+    ):
+
+        def another_adds_it():
+            source.meanwhile, source.rows = None, {"basic": {"price": 2}}
+            quick.add_table("plans", source)
+
+        source.meanwhile = another_adds_it
+        late.add_table("plans", source)
+        assert price(late) == price(quick) == 2
+        assert late.registry.state.number == quick.registry.state.number == 1
+
+
+def test_a_worker_starts_though_others_change_a_table_whenever_it_is_read(source, tmp_path):
+    path = tmp_path / "log.db"
+    with closing(Provider({"plans": source}, log=path)) as other:
+        prices = iter(range(100, 200))
+        source.meanwhile = lambda: other.registry.reload_table("plans", {"basic": {"price": next(prices)}})
+        source.rows = {"basic": {"price": 2}}
+        given = {"plans": source, "fixed": {"a": {}}}
+        with closing(Provider(given, log=path)) as late:
+            assert price(late) == price(other) >= 100
+            assert late.registry.state.tables["fixed"].rows == {"a": {}}
+
+
+def test_a_source_that_has_moved_on_before_a_restart_leaves_what_an_operator_has_set(source, tmp_path):
+    source.rows = {"basic": {"price": 1}, "large": {"price": 5}}
+
+    def provider():
+        return closing(Provider({"plans": source}, log=tmp_path / "log.db"))
+
+    with provider() as first:
+        first.registry.reload_table("plans", set={"large": {"price": 6}})
+    source.rows = {"basic": {"price": 2}, "large": {"price": 5}}
+    with provider() as second:
+        rows = second.registry.state.tables["plans"].rows
+        assert rows == {"basic": {"price": 2}, "large": {"price": 6}}

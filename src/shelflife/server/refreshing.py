@@ -1,22 +1,20 @@
 """Tables that are read again from where they live: when somebody asks, or when it is time."""
 
-import asyncio
-import inspect
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from threading import Event, Thread
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from shelflife.contract.messages import ReloadReport
 from shelflife.forks import Forked, mind_forks
+from shelflife.server.declaring import MOST_READINGS, GivenTables, TableSource, read_source
 from shelflife.server.delta import Row
 from shelflife.server.errors import BadSetting, Overtaken, ReloadRefused, SourceError, UnknownTable
 from shelflife.server.registry import Registry
 
-__all__ = ["Refresher", "Scheduled", "TableSource", "every", "read_source"]
+__all__ = ["Refresher", "Scheduled", "every"]
 
 _log = logging.getLogger("shelflife")
 _LONGEST_END_S = 5.0
@@ -24,12 +22,6 @@ _LONGEST_END_S = 5.0
 
 _LONGEST_PERIOD_S = 31 * 24 * 3600
 """No system can wait without end. Whoever needs no schedule gives the source alone."""
-
-_MOST_READINGS = 3
-"""So often at most a source is read for one refresh, because somebody else was faster."""
-
-TableSource = Callable[[], Mapping[str, Row] | Awaitable[Mapping[str, Row]]]
-"""Reads a table from where it lives. It may be async: then it runs in an event loop of its own."""
 
 
 class Scheduled(NamedTuple):
@@ -52,41 +44,20 @@ def every(seconds: float, source: TableSource) -> Scheduled:
     return Scheduled(source, seconds)
 
 
-def read_source(table: str, given: Mapping[str, Row] | TableSource) -> Mapping[str, Row]:
-    """The rows of a table that was given as such, or as a source; `SourceError` when that fails."""
-    if not callable(given):
-        return given
-    try:
-        rows: Any = given()
-        if inspect.isawaitable(rows):
-            with ThreadPoolExecutor(1) as elsewhere:  # here an event loop may be running
-                rows = elsewhere.submit(asyncio.run, _result_of(rows)).result()
-    except SourceError:
-        raise
-    except Exception as error:
-        raise SourceError(f"the source of table {table} failed: {type(error).__name__}: {error}") from error
-    checked: Mapping[str, Row] = rows
-    return checked
-
-
-async def _result_of(awaitable: Awaitable[Any]) -> Any:
-    return await awaitable
-
-
 class Refresher(Forked):
     """Reads tables again from their sources: when somebody asks, or when it is time.
 
     What is scheduled has a thread for each table, so that a slow source holds up no other.
     """
 
-    def __init__(self, registry: Registry, given: Mapping[str, Mapping[str, Row] | TableSource]) -> None:
+    def __init__(self, registry: Registry, given: GivenTables) -> None:
         self._registry = registry
         self._sources: dict[str, TableSource] = {}
         self.add(given)
         self.after_fork_in_child()
         mind_forks(self)
 
-    def add(self, given: Mapping[str, Mapping[str, Row] | TableSource]) -> None:
+    def add(self, given: GivenTables) -> None:
         """Know those of the tables that were given as sources."""
         self._sources |= {table: source for table, source in given.items() if callable(source)}
 
@@ -102,7 +73,7 @@ class Refresher(Forked):
             raise UnknownTable(table)
         if table not in self._sources:
             raise ReloadRefused(f"the table {table} was not given as a source that can be read again")
-        for _ in range(_MOST_READINGS):
+        for _ in range(MOST_READINGS):
             registry.catch_up()
             seen = registry.state.tables[table]
             rows = read_source(table, self._sources[table])
