@@ -22,6 +22,7 @@ from shelflife.server import (
     every,
     fix,
 )
+from tests.threads import at_once
 
 NOW_AND_THEN_S = 0.01
 
@@ -430,3 +431,12 @@ def test_a_source_that_has_moved_on_before_a_restart_leaves_what_an_operator_has
     with provider() as second:
         rows = second.registry.state.tables["plans"].rows
         assert rows == {"basic": {"price": 2}, "large": {"price": 6}}
+
+
+def test_requests_that_come_at_once_begin_the_schedule_once(source):
+    provider = Provider({f"plans{number}": every(60, source) for number in range(5)})
+    for _ in range(20):
+        assert at_once(provider._refresher.start) == []
+        names = [one.name for one in threading.enumerate() if one.name.startswith("shelflife-refresh")]
+        assert len(names) == 5
+        provider.close()

@@ -8,7 +8,7 @@ from threading import Event, Thread
 from typing import NamedTuple
 
 from shelflife.contract.messages import ReloadReport
-from shelflife.forks import Forked, mind_forks
+from shelflife.forks import Locking
 from shelflife.server.declaring import MOST_READINGS, GivenTables, TableSource, read_source
 from shelflife.server.delta import Row
 from shelflife.server.errors import BadSetting, Overtaken, ReloadRefused, SourceError, UnknownTable
@@ -44,7 +44,7 @@ def every(seconds: float, source: TableSource) -> Scheduled:
     return Scheduled(source, seconds)
 
 
-class Refresher(Forked):
+class Refresher(Locking):
     """Reads tables again from their sources: when somebody asks, or when it is time.
 
     What is scheduled has a thread for each table, so that a slow source holds up no other.
@@ -54,12 +54,13 @@ class Refresher(Forked):
         self._registry = registry
         self._sources: dict[str, TableSource] = {}
         self.add(given)
-        self.after_fork_in_child()
-        mind_forks(self)
+        self._begin()
+        super().__init__()
 
     def add(self, given: GivenTables) -> None:
         """Know those of the tables that were given as sources."""
-        self._sources |= {table: source for table, source in given.items() if callable(source)}
+        sources = {table: source for table, source in given.items() if callable(source)}
+        self._sources = self._sources | sources  # another one: somebody may be going through them
 
     def refresh(
         self, table: str, version: str | None = None, by: str = "", ending: Event | None = None
@@ -84,25 +85,32 @@ class Refresher(Forked):
         raise Overtaken(f"others have changed the table {table} whenever it was read; try again")
 
     def start(self) -> None:
-        """Begin with those that are scheduled, unless they have begun in this process."""
-        for table, source in self._sources.items():
-            if isinstance(source, Scheduled) and table not in self._threads:
-                given = (table, source.period_s, self._ending)
-                name = f"shelflife-refresh-{table}"
-                self._threads[table] = Thread(target=self._run, args=given, name=name, daemon=True)
-                self._threads[table].start()
+        """Begin with those that are scheduled, unless they have begun in this process. Requests that come at once all do this."""
+        with self._lock:
+            for table, source in self._sources.items():
+                if isinstance(source, Scheduled) and table not in self._threads:
+                    given = (table, source.period_s, self._ending)
+                    name = f"shelflife-refresh-{table}"
+                    thread = Thread(target=self._run, args=given, name=name, daemon=True)
+                    thread.start()
+                    self._threads[table] = thread
 
     def stop(self) -> None:
         """Refresh nothing more by itself. A source that is being read is waited for, but not for long: what it gives
         after that is left alone."""
-        self._ending.set()
+        with self._lock:
+            ending, threads = self._ending, self._threads
+            self._begin()
+        ending.set()
         until = time.monotonic() + _LONGEST_END_S
-        for thread in self._threads.values():
+        for thread in threads.values():
             thread.join(max(0.0, until - time.monotonic()))
-        self.after_fork_in_child()
 
     def after_fork_in_child(self) -> None:
-        """No thread is there any more, and one may have been in the middle of looking whether it is to end."""
+        super().after_fork_in_child()
+        self._begin()  # no thread is there any more
+
+    def _begin(self) -> None:
         self._threads: dict[str, Thread] = {}
         self._ending = Event()
 
