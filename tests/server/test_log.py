@@ -1,12 +1,13 @@
 """The log in a file and in PostgreSQL: restarts, kills, damage, workers and forks."""
 
+import math
 import os
 import random
 import shutil
 import signal
 import sqlite3
 import threading
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 
 import msgspec
 import pytest
@@ -14,9 +15,11 @@ import pytest
 from shelflife.contract import Rule, same_json
 from shelflife.server import BadRule, LogError, Provider, Registry, SqliteLog
 from shelflife.server.faces import face_of
+from shelflife.server.log import InProcessLog
 from shelflife.server.logs import is_url, log_at
 from shelflife.server.wire import Level
 from tests.processes import wait_until
+from tests.threads import coming_between
 
 CODES = {"growth": {"code": "SUMMER"}, "scale": {"code": "SCALE"}}
 TIE = Rule(from_table="codes", to_table="promos", relation="needs", via="code")
@@ -441,6 +444,7 @@ RELOADER = """
 import sys
 from shelflife.server import Registry, SqliteLog
 from shelflife.server.faces import face_of
+from shelflife.server.log import InProcessLog
 from shelflife.server.logs import is_url, log_at
 
 def content(number):
@@ -482,3 +486,49 @@ def test_a_kill_in_the_middle_of_a_reload_leaves_the_old_or_the_new_state_whole(
         assert int(table.version) in (last_reported, last_reported + 1)
         file.close()
         copy.unlink()
+
+
+def test_whoever_looks_while_another_thread_finds_the_log_again_is_told_that_it_was_away_or_goes_on(path):
+    number, is_between = 0, [True]
+    with Opened(path) as reg:
+        while is_between:
+            reg._failure = LogError("the disk is gone"), math.inf
+            with suppress(LogError), coming_between(reg._take_in, number, Registry.__module__) as is_between:
+                reg.catch_up()
+            number += 1
+    assert number > 20
+
+
+def test_registries_of_fewer_tables_leave_the_others_in_a_log_of_this_process():
+    log, promos = InProcessLog(), {"SUMMER": {}}
+    one = Registry({"codes": CODES, "promos": promos}, log=log)
+    other = Registry({"promos": promos}, log=log)
+    other.reload_table("promos", set={"WINTER": {}})
+    one.catch_up()
+    later = Registry({"codes": CODES, "promos": promos}, log=log)
+    for registry in (one, later):
+        assert registry.rows("codes") == CODES
+        assert {*registry.rows("promos")} == {"SUMMER", "WINTER"}
+
+
+def test_a_worker_that_ends_vouches_for_nothing_once_others_count_without_it(place, monkeypatch):
+    with closing(Provider({"codes": CODES}, log=place)) as provider, Opened(place, rules=()) as other:
+        log, vouched = provider.registry._log, []
+        note = log.note
+
+        def noting(worker, number, for_s):
+            note(worker, number, for_s)
+            if not for_s:  # now a reload is told that nobody is behind
+                other.reload_table("codes", set={"growth": {"code": "WINTER"}})
+                assert other.workers().behind == 0
+                vouched.append(provider.plain_pin(lambda *asked: None, ()))
+
+        monkeypatch.setattr(log, "note", noting)
+        provider.be_ready()
+        assert provider.plain_pin(lambda *asked: None, ()) is not None
+        provider.close()
+        assert vouched == [None]
+        provider.be_ready()
+        assert provider.plain_pin(lambda *asked: None, ()).state.tables["codes"].rows["growth"] == {
+            "code": "WINTER"
+        }

@@ -6,6 +6,7 @@ it was last heard of. So whoever finds that nobody is behind knows that nobody t
 
 import asyncio
 import logging
+import math
 import random
 import secrets
 import threading
@@ -84,14 +85,15 @@ class Keeper:
     def stop(self) -> None:
         """End, and say so.
 
-        Two race here: this, and a request that is still being answered. What that tells runs out by the clock, as long as others count
-        with this worker; so nothing is reset here.
+        Two race here: this, and a request that comes meanwhile. Once it is said, others no longer wait for this worker, and a reload may be
+        over that it has not heard of. So before that it ceases to vouch for what it knows.
         """
         thread, worker = self._thread, self.worker  # whoever starts meanwhile is another worker
         self._thread = None
         if thread is None:
             return
         thread.join()
+        self._at_the_end_at = -math.inf
         if not self.is_cut_off:
             try:
                 self._log.note(worker, 0, 0)

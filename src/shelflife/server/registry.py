@@ -141,8 +141,9 @@ class Registry(Forked):
 
     def _check_reach(self) -> None:
         """After it took long to find that the log cannot be read, nobody tries for as long again: they would wait for it in turn."""
-        if self._failure is not None and time.monotonic() < self._failure[1]:
-            raise LogError(str(self._failure[0]))
+        failure = self._failure  # once: another thread may find at any time that it can be read again
+        if failure is not None and time.monotonic() < failure[1]:
+            raise LogError(str(failure[0]))
 
     def _take_in(self) -> State:
         with self._changing:
@@ -319,8 +320,8 @@ class Registry(Forked):
                 if change is None:
                     return report
                 entry = replace(self.state.entry(change), at=time.time(), by=by)
-                after = self.state.after(entry, self._names)
-                if self._log.append(entry, after, declared):
+                after = self.state.after(entry, self._names)  # first: it refuses rules that do not go together
+                if self._log.append(entry, declared):
                     self.counts.count_change(change)
                     self._make_current(after)
                     return report
