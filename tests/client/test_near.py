@@ -7,6 +7,7 @@ from contextlib import closing
 from shelflife.client.near import LONGEST_LAG_S
 from shelflife.client.remote import RemoteStore
 from shelflife.client.seen import Told
+from shelflife.clocks import unsleeping_s
 from tests.client.entries import ORIGIN, entry, put
 from tests.client.remote import OPERATION, SLACK_S, eventually, trips_of
 from tests.client.responses import rejection, said
@@ -186,3 +187,10 @@ def test_near_recalls_that_come_at_once_begin_to_listen_once(where, opened):
         near.store.close()
         assert at_once(near.store._channel.listen) == []
         assert [one.name for one in threading.enumerate()].count("shelflife-near") == 1
+
+
+def test_near_what_was_heard_before_a_machine_slept_is_asked_for(where, opened, monkeypatch):
+    near = opened(where, near=True)
+    eventually(lambda: not trips_of(near, lambda: near.recall("http://h", OPERATION, {})))
+    monkeypatch.setattr("shelflife.client.near.unsleeping_s", lambda: unsleeping_s() + 3600)
+    assert trips_of(near, lambda: near.recall("http://h", OPERATION, {})) == ["_look"]

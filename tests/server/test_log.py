@@ -12,6 +12,7 @@ from contextlib import ExitStack, closing, suppress
 import msgspec
 import pytest
 
+from shelflife.clocks import unsleeping_s
 from shelflife.contract import Rule, same_json
 from shelflife.server import BadRule, LogError, Provider, Registry, SqliteLog
 from shelflife.server.faces import face_of
@@ -532,3 +533,17 @@ def test_a_worker_that_ends_vouches_for_nothing_once_others_count_without_it(pla
         assert provider.plain_pin(lambda *asked: None, ()).state.tables["codes"].rows["growth"] == {
             "code": "WINTER"
         }
+
+
+def test_a_worker_whose_machine_has_slept_vouches_for_nothing_until_it_has_looked(place, monkeypatch):
+    with closing(Provider({"codes": CODES}, log=place)) as provider:
+        provider.be_ready()
+        is_asleep, may_look = threading.Event(), threading.Event()
+        with monkeypatch.context() as asleep:
+            asleep.setattr(provider.registry._log, "wait", lambda _: (is_asleep.set(), may_look.wait(30)))
+            assert is_asleep.wait(30)
+            asleep.setattr("shelflife.server.keeping_up.unsleeping_s", lambda: unsleeping_s() + 3600)
+            assert provider.registry.is_out_of_date
+            may_look.set()
+            wait_until(lambda: not provider.registry.is_out_of_date)
+        provider.close()

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from shelflife.client.entries import Root
+from shelflife.clocks import unsleeping_s
 from shelflife.forks import Locking
 
 __all__ = ["LONGEST_LAG_S", "Channel", "Listener", "Message", "News"]
@@ -114,7 +115,7 @@ class Channel(Locking):
 
         Now and then it is asked for all the same, for what no channel tells of.
         """
-        now = time.monotonic()
+        now = unsleeping_s()
         if (
             life is not None
             and life is self.life
@@ -128,7 +129,7 @@ class Channel(Locking):
     @property
     def lag_s(self) -> float:
         """So far it may be behind."""
-        return time.monotonic() - self.caught_up_at
+        return unsleeping_s() - self.caught_up_at
 
     def close(self) -> None:
         """Stop to listen, until somebody asks again."""
@@ -164,7 +165,7 @@ class Channel(Locking):
         self._hear(None)
         self._is_told = False
         while self._is_wanted:
-            asked_at = time.monotonic()
+            asked_at = unsleeping_s()
             self._take(listener.catch_up())
             self.caught_up_at = asked_at
             self._take(listener.wait(_PING_EVERY_S))

@@ -5,7 +5,6 @@ that revision. A near cache spares it as long as a channel of the engine tells o
 """
 
 import threading
-import time
 from abc import ABC, abstractmethod
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,6 +23,7 @@ from shelflife.client.near import Channel, News
 from shelflife.client.remote_diary import RemoteDiary
 from shelflife.client.seen import InMoment, Look, Moment, Seen, Told, Wanted, knowledge_in, places_of
 from shelflife.client.stores import Known, StoreError, Write, Written, revision_after
+from shelflife.clocks import unsleeping_s
 from shelflife.contract.values import is_carried
 from shelflife.forks import Forked, mind_forks
 
@@ -209,7 +209,7 @@ class RemoteStore(ABC, Forked):
         )
         now.add_shapes(put)
         now.counts.update(zip(counted, counts, strict=True))
-        now.life, now.looked_at = life, time.monotonic()
+        now.life, now.looked_at = life, unsleeping_s()
         self._keep(root, now)
         return written
 
@@ -267,7 +267,7 @@ class RemoteStore(ABC, Forked):
             asked = tags if not is_fresh else uncounted
             look = Look(root, seen.revision, operation, lacks_shapes, missing, held, tuple(asked))
             # Before the look: others may have seen a later revision by the time that it is answered.
-            highest, life, looked_at = self._highest.get(root, 0), self._life, time.monotonic()
+            highest, life, looked_at = self._highest.get(root, 0), self._life, unsleeping_s()
             looking = partial(self._seen_by, look, seen)
             seen, is_fresh = self._called("read", looking), True
             if seen.revision < highest:

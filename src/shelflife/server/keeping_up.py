@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 
+from shelflife.clocks import unsleeping_s
 from shelflife.contract.messages import Workers
 from shelflife.server.errors import LogError
 from shelflife.server.log import Log
@@ -66,7 +67,7 @@ class Keeper:
     def unreached_s(self) -> float:
         """For how long it has not been at the end of the log; 0 where it need not be."""
         at = self._at_the_end_at
-        return 0.0 if at is None else time.monotonic() - at
+        return 0.0 if at is None else unsleeping_s() - at
 
     @property
     def is_out_of_date(self) -> bool:
@@ -131,7 +132,7 @@ class Keeper:
                 time.sleep(_PAUSE_S * random.uniform(0.5, 1.5))  # noqa: S311 - not all workers at once
 
     def _keep_up(self) -> None:
-        looked_at = time.monotonic()  # before: what comes while it reads may be missed
+        looked_at = unsleeping_s()  # before: what comes while it reads may be missed
         state = self._take_in()
         noted, noted_at = self._noted
         if state is not noted or looked_at - noted_at >= _SIGN_OF_LIFE_S:
