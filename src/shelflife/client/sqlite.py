@@ -422,11 +422,11 @@ class SqliteStore:
             found = self._execute(_ROOT, _number_of(root), root).fetchone()
             row = Row(*found) if found else Row()
             knowledge = of.known.knowledge
-            if not of.is_still(row):
+            if of.row.knowledge_at != row.knowledge_at:
                 statement = "select knowledge from knowledge where number = ?"
                 there = self._execute(statement, _number_of(root)).fetchone()
                 knowledge = _decode_knowledge(there[0]) if there else Knowledge()
-            of.known, of.version = Known(knowledge, row.revision), seen.version
+            of.go_on(row, knowledge, seen.version)
         return of
 
     def _shapes(self, of: OfRoot, root: Root, operation: str) -> Shapes:
