@@ -6,7 +6,7 @@ import math
 import struct
 import threading
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from itertools import pairwise
 
 import anyio
@@ -410,6 +410,31 @@ def test_every_memory_over_a_store_that_was_set_back_is_in_doubt_whatever_it_doe
 
 
 # --- the circuit, and steps in threads
+
+
+def test_a_root_that_others_keep_locked_is_waited_for_once_and_holds_up_no_other(postgres_url, opened):
+    store, other = opened(postgres_url).store, f"{ORIGIN}/other"
+    put(store, entry())
+    database = store._database
+    with closing(psycopg.connect(**database._settings)) as rival, closing(rival.cursor()) as cursor:
+        cursor.execute(f'select * from "{database.schema}".roots for update')
+        took_s = []
+        for _ in range(3):
+            begun_at = time.monotonic()
+            with pytest.raises(StoreError, match="lock timeout"):
+                put(store, entry("b"))
+            took_s.append(time.monotonic() - begun_at)
+            assert len(store.at(ORIGIN, [entry().place])) == 1
+            assert put(store, entry(root=other), root=other) is not None
+        assert max(took_s[1:]) < 0.5 < took_s[0]
+    eventually(lambda: not_refused(put, store, entry("b")))
+    assert put(store, entry("c")) is not None
+
+
+def not_refused(verb, *given):
+    with suppress(StoreError):
+        return verb(*given) is not None
+    return False
 
 
 def test_several_who_wait_when_a_store_fails_are_one_failure():

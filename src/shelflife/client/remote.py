@@ -5,10 +5,11 @@ that revision. A near cache spares it as long as a channel of the engine tells o
 """
 
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -37,6 +38,9 @@ _LONGEST_PUT_S = 0.002
 
 _LONGEST_LIST_S = 10.0
 """So long for all that bears a tag, which may be thousands."""
+
+_LONG_S = 0.5
+"""What takes longer to fail is not tried by every step."""
 
 _MOST_ROOTS = 1024
 _MOST_PLACES = 20_000
@@ -81,6 +85,7 @@ class RemoteStore(ABC, Forked):
         self._all_failures: tuple[type[Exception], ...] = (*self.failures, *_FAILURES)
         self._moment = Moment()
         self._circuit = Circuit()
+        self._locked: dict[Root, Circuit] = {}
         self._kept: OrderedDict[Root, Seen] = OrderedDict()
         self._noted: dict[Root, dict[str, None]] = {}
         self._highest: dict[Root, int] = {}
@@ -195,7 +200,8 @@ class RemoteStore(ABC, Forked):
         revisions = revision, new_revision
         # Unless it is known to have been carried out, nothing that was seen counts: a connection may end before the answer is here.
         writing = partial(self._written, root, revisions, write, noted, counted)
-        told = self._called("written", writing, LONGEST_VERB_S + _LONGEST_PUT_S * len(write.put))
+        with self._waiting_for(root):
+            told = self._called("written", writing, LONGEST_VERB_S + _LONGEST_PUT_S * len(write.put))
         if told is None:
             return None
         written, counts = told
@@ -212,6 +218,19 @@ class RemoteStore(ABC, Forked):
         now.life, now.looked_at = life, unsleeping_s()
         self._keep(root, now)
         return written
+
+    @contextmanager
+    def _waiting_for(self, root: Root) -> Iterator[None]:
+        """While a root is written. One that others keep locked is not waited for again at once, and holds up no other."""
+        circuit = self._locked.get(root)
+        let_in_at = time.monotonic() if circuit is None else circuit.check()
+        try:
+            yield
+        except StoreError as error:
+            if not error.is_away and time.monotonic() - let_in_at > _LONG_S:
+                self._locked.setdefault(root, Circuit()).open(let_in_at, error)
+            raise
+        self._locked.pop(root, None)
 
     def clear(self) -> None:
         """Remove the namespace, and all that is in it. For agents that use it, that is a store that has lost what was written."""
