@@ -235,8 +235,7 @@ def test_that_others_wait_for_each_other_does_not_mean_that_the_database_is_away
         with pytest.raises(NotesError, match="lock timeout") as locked:
             note(database, "two")
     with pytest.raises(NotesError, match="statement timeout") as slow, database.writing() as connection:
-        connection.execute("set local statement_timeout = 10")
-        connection.execute("select pg_sleep(10)")
+        connection.execute("set local statement_timeout = 10; select pg_sleep(10)")
     with ExitStack() as stack:
         for _ in range(4):
             stack.enter_context(database.snapshot())

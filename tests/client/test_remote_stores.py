@@ -18,6 +18,7 @@ import redis
 from shelflife.client import Guard, Memory, Reply, StoreError, Write
 from shelflife.client.asking import advanced_in_thread
 from shelflife.client.circuit import Circuit
+from shelflife.client.entries import Knowledge
 from shelflife.client.events import Evicted, Stored, StoreFailed
 from shelflife.client.postgres import PostgresStore
 from shelflife.client.remote import LONGEST_VERB_S
@@ -26,7 +27,7 @@ from shelflife.integrations.httpx2 import AsyncMemoryTransport, MemoryTransport
 from tests.acme_world import GOVERNED, rotate
 from tests.client.agents import Agent, knows
 from tests.client.by_hand import HERE, LATER, ROOT, adopt, replied
-from tests.client.entries import ORIGIN, entry, put
+from tests.client.entries import ORIGIN, entry, filed, put
 from tests.client.remote import OPERATION, SLACK_S, eventually, trips_of
 from tests.client.responses import STAMPS, rejection, said
 from tests.proxies import Proxy
@@ -407,6 +408,17 @@ def test_every_memory_over_a_store_that_was_set_back_is_in_doubt_whatever_it_doe
         one.memory.forget("http://nobody")
         one.memory.forget(address, type="NOTHING")
         assert knows(one, GOVERNED) == knows(other, GOVERNED) == []
+
+
+def test_what_was_used_is_not_lost_with_a_write_that_is_refused_or_with_the_end_of_a_process(where, opened):
+    store, other = opened(where).store, opened(where).store
+    put(store, entry("a"), entry("b"))
+    store.used(ORIGIN, [entry("a").id])
+    assert store.write(ORIGIN, 7, Write(Knowledge(), put=[filed(entry("c"))])) is None
+    assert put(store, entry("c"), capacity=2).trimmed == [entry("b")]
+    store.used(ORIGIN, [entry("a").id])
+    store.close()
+    assert put(other, entry("d"), capacity=2).trimmed == [entry("c")]
 
 
 # --- the circuit, and steps in threads

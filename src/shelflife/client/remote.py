@@ -117,6 +117,10 @@ class RemoteStore(ABC, Forked):
             self._channel.close()
         with self._lock:
             self._kept.clear()
+            noted, self._noted = self._noted, {}
+        for root, ids in noted.items():
+            with suppress(StoreError):
+                self._called("written", partial(self._note, root, tuple(ids)))
         self._disconnect()
 
     def moment(self, wanted: Wanted | None = None) -> InMoment:
@@ -203,6 +207,7 @@ class RemoteStore(ABC, Forked):
         with self._waiting_for(root):
             told = self._called("written", writing, LONGEST_VERB_S + _LONGEST_PUT_S * len(write.put))
         if told is None:
+            self._note_again(root, noted)
             return None
         written, counts = told
         put, left = [filed.entry for filed in write.put], [entry for entry, _ in written.dropped]
@@ -250,6 +255,13 @@ class RemoteStore(ABC, Forked):
             del self._noted[root]
         with suppress(StoreError):
             self._called("written", lambda: self._note(root, tuple(noted)))
+
+    def _note_again(self, root: Root, ids: Sequence[str]) -> None:
+        """These were used before those that were noted meanwhile."""
+        if ids:
+            with self._lock:
+                later = self._noted.get(root, {})
+                self._noted[root] = {id: None for id in ids if id not in later} | later
 
     def _looked(
         self,
