@@ -10,6 +10,7 @@ PACKAGE = ROOT / "src" / "shelflife"
 FROM_THE_BOTTOM = (
     "errors",
     "forks",
+    "clocks",
     "sqlite_files",
     "postgres_databases",
     "fingerprints",

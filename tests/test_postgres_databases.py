@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 import time
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 
 import psycopg
 import pytest
@@ -226,3 +226,21 @@ def test_a_statement_that_fails_costs_no_connection(postgres, database, postgres
         database.listening("x" * 100 + '"')
     assert noted(database) == ["one"]
     assert len(database._opened) == 1
+
+
+def test_that_others_wait_for_each_other_does_not_mean_that_the_database_is_away(database):
+    note(database, "one")
+    with closing(psycopg.connect(**database._settings)) as rival, closing(rival.cursor()) as cursor:
+        cursor.execute(f'lock table "{database.schema}".notes in exclusive mode')
+        with pytest.raises(NotesError, match="lock timeout") as locked:
+            note(database, "two")
+    with pytest.raises(NotesError, match="statement timeout") as slow, database.writing() as connection:
+        connection.execute("set local statement_timeout = 10; select pg_sleep(10)")
+    with ExitStack() as stack:
+        for _ in range(4):
+            stack.enter_context(database.snapshot())
+        with pytest.raises(NotesError, match="all 4 connections have been in use for too long") as busy:
+            database.once("select 1", until=time.monotonic() + 0.01)
+    with pytest.raises(NotesError, match="terminating connection") as ended, database.writing() as connection:
+        connection.execute("select pg_terminate_backend(pg_backend_pid())")
+    assert [one.value.is_away for one in (locked, slow, busy, ended)] == [False, False, False, True]

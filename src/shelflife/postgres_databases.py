@@ -55,6 +55,9 @@ _SETTINGS: dict[str, Any] = {
 }
 """Unless the URL says otherwise. Of several hosts, the one counts that can be written to."""
 
+_OF_ALL = ("08", "53", "57P", "58")
+"""How the codes of errors begin that are about more than what was asked: the connection, the room, the server and its disk."""
+
 _HAS_ROWS = psycopg.pq.ExecStatus.TUPLES_OK
 _IN_NO_TRANSACTION = psycopg.pq.TransactionStatus.IDLE
 _AT_WORK = psycopg.pq.TransactionStatus.ACTIVE
@@ -117,6 +120,13 @@ def _is_lost(connection: Connection, error: BaseException) -> bool:
     """Whether a connection is of no use any more: it has ended, nothing was heard for too long, or somebody was called away from it."""
     is_at_work = connection.info.transaction_status in (_AT_WORK, _UNKNOWN)
     return connection.closed or is_at_work or isinstance(error, TimeoutError)
+
+
+def _is_away(error: Exception) -> bool:
+    """Whether the database does not answer, or cannot do anything for anybody. A lock of somebody else's is not that, nor a deadlock."""
+    if isinstance(error, psycopg.OperationalError):
+        return error.sqlstate is None or error.sqlstate.startswith(_OF_ALL)
+    return isinstance(error, psycopg.InterfaceError | OSError)
 
 
 def _bounded(
@@ -309,7 +319,7 @@ class Database(Locking):
         """A connection, and what is done over it. That one was ended while it was idle is no reason to fail."""
         longest_s = self._longest_silence_s if until is None else max(until - time.monotonic(), 0.0)
         if not self._free.acquire(timeout=longest_s):
-            raise TimeoutError(f"all {_MOST_CONNECTIONS} connections have been in use for too long")
+            raise ShelflifeError(f"all {_MOST_CONNECTIONS} connections have been in use for too long")
         try:
             with self._lock:
                 idle = self._idle.pop() if self._idle else None
@@ -439,7 +449,7 @@ class Database(Locking):
             if password := self._settings.get("password"):
                 reason = reason.replace(str(password), "…")
             failure = self.kind.error(f"the {self.kind.name} {self.name} cannot be {what}: {reason}")
-            failure.is_away = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError | OSError)
+            failure.is_away = _is_away(error)
             raise failure from None
 
 

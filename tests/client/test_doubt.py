@@ -7,6 +7,8 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
+from contextlib import closing
 
 import pytest
 
@@ -15,6 +17,8 @@ from shelflife.client.events import Evicted, Reason, StoreFailed
 from shelflife.client.sqlite import SqliteStore
 from tests.acme_world import CONTROL, FREE, FUNDING_1, GOVERNED, rotate
 from tests.client.agents import Agent, knows, learn
+from tests.client.by_hand import HERE, LATER, ROOT, adopt, replied
+from tests.client.responses import rejection, said
 from tests.processes import started
 
 
@@ -45,9 +49,7 @@ class Locked:
         self.connection.close()
 
 
-def test_an_eviction_that_cannot_be_written_is_not_recalled_and_made_up_for_exactly(
-    agent, provider, path, clock
-):
+def test_an_eviction_that_cannot_be_written_is_not_recalled_and_made_up_for_exactly(agent, provider, path):
     learn(agent, GOVERNED, CONTROL)
     rotate(provider)
     with Locked(path):
@@ -57,7 +59,7 @@ def test_an_eviction_that_cannot_be_written_is_not_recalled_and_made_up_for_exac
         agent.call(FREE)
     assert len(agent.of(StoreFailed)) == 1
     assert knows(agent, GOVERNED) == []
-    clock.now += 10
+    agent.memory.store._circuit.close()  # as a moment later
     agent.call(FREE)
     assert [event.reason for event in agent.of(Evicted)] == [Reason.ROW_CHANGED]
     assert knows(agent, GOVERNED) == []
@@ -74,12 +76,12 @@ def test_a_late_response_does_not_lift_the_doubt(agent, provider, path):
     assert knows(agent, GOVERNED) == []
 
 
-def test_in_doubt_and_with_nobody_to_ask_everything_of_the_origin_goes(agent, provider, path, clock):
+def test_in_doubt_and_with_nobody_to_ask_everything_of_the_origin_goes(agent, provider, path):
     learn(agent, GOVERNED, CONTROL)
     rotate(provider)
     with Locked(path):
         agent.call(FREE)
-    clock.now += 10
+    agent.memory.store._circuit.close()
     agent.memory.observe(
         agent.exchange(FREE, agent.http.post(agent.origin + "/subscriptions", json=FREE)),
         ask=lambda question: None,
@@ -196,3 +198,29 @@ def test_a_kill_in_a_burst_of_observes_loses_at_most_the_one_in_flight(path):
     assert held in expected
     assert store.known("http://h:80").knowledge.versions.tables == {"t": f"{held[-1] // 10}"}
     store.close()
+
+
+def by_position(memory):
+    named = memory.contract_at(ROOT)
+    replied(memory, named, at={"to": LATER, "from": named, "moved": {"tables": {"t": {"changed": ["k"]}}}})
+
+
+def by_versions(memory):
+    memory.observe(said(rejection(parameters={"x": 2})))
+
+
+@pytest.mark.parametrize("moves_on", [by_position, by_versions])
+def test_a_file_that_stays_locked_is_waited_for_once_and_not_with_every_reply(path, moves_on):
+    with closing(Memory.at(path)) as memory:
+        adopt(memory, HERE) if moves_on is by_position else memory.observe(said(rejection()))
+        before = memory.store.known(ROOT).revision
+        with Locked(path):
+            took_s = []
+            for _ in range(5):
+                begun_at = time.monotonic()
+                moves_on(memory)
+                took_s.append(time.monotonic() - begun_at)
+        assert max(took_s[1:]) < 0.5 < took_s[0]
+        memory.store._circuit.close()  # as a moment later
+        moves_on(memory)
+        assert memory.store.known(ROOT).revision > before

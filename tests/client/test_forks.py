@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from shelflife.client import Memory, Reply, SqliteStore
+from shelflife.client.circuit import Circuit
 from tests.client.forking import in_child, recalled
 from tests.client.responses import rejection, said
 
@@ -98,3 +99,18 @@ def test_whoever_lets_go_of_a_file_takes_nothing_from_a_child_that_uses_it(tmp_p
     store.close()
     for end in (*is_used, *is_let_go):
         os.close(end)
+
+
+def test_a_child_asks_a_store_though_a_thread_of_its_parent_was_at_the_circuit():
+    circuit, is_held = Circuit(), threading.Event()
+
+    def holding():
+        with circuit._lock:
+            is_held.set()
+            threading.Event().wait(0.1)  # the fork is to begin meanwhile
+
+    holder = threading.Thread(target=holding)
+    holder.start()
+    assert is_held.wait(30)
+    assert in_child(lambda: circuit.check() > 0)
+    holder.join()

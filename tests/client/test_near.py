@@ -7,10 +7,12 @@ from contextlib import closing
 from shelflife.client.near import LONGEST_LAG_S
 from shelflife.client.remote import RemoteStore
 from shelflife.client.seen import Told
+from shelflife.clocks import unsleeping_s
 from tests.client.entries import ORIGIN, entry, put
 from tests.client.remote import OPERATION, SLACK_S, eventually, trips_of
 from tests.client.responses import rejection, said
 from tests.proxies import Proxy
+from tests.threads import at_once
 
 
 def test_near_a_recall_asks_nobody_until_somebody_writes(where, opened):
@@ -122,8 +124,8 @@ def test_near_an_engine_that_is_down_is_told_once_and_heard_again(where, opened,
         for _ in range(50):
             near.recall("http://h", OPERATION, {})
         assert [thread.name for thread in threading.enumerate()].count("shelflife-near") == 1
-        proxy.is_silent = False
         proxy.cut()
+        proxy.is_silent = False
         eventually(lambda: near.recall("http://h", OPERATION, {}) and near.store.lag_s < LONGEST_LAG_S, 20)
         assert caplog.text.count("is not heard of") == 1
         assert "Traceback" not in capfd.readouterr().err
@@ -173,6 +175,22 @@ def test_near_what_was_looked_at_before_the_channel_was_there_is_not_taken_for_f
             store.known(ORIGIN)
             store.revision = 2 << 31  # somebody writes, and nobody here listens yet
             store.may_listen.set()
-            eventually(lambda: store._channel.is_fresh)
+            eventually(lambda: store.lag_s < LONGEST_LAG_S)
             store.known(ORIGIN)
         assert store.known(ORIGIN).revision == 2 << 31
+
+
+def test_near_recalls_that_come_at_once_begin_to_listen_once(where, opened):
+    near = opened(where, near=True)
+    near.recall("http://h", OPERATION, {})
+    for _ in range(20):
+        near.store.close()
+        assert at_once(near.store._channel.listen) == []
+        assert [one.name for one in threading.enumerate()].count("shelflife-near") == 1
+
+
+def test_near_what_was_heard_before_a_machine_slept_is_asked_for(where, opened, monkeypatch):
+    near = opened(where, near=True)
+    eventually(lambda: not trips_of(near, lambda: near.recall("http://h", OPERATION, {})))
+    monkeypatch.setattr("shelflife.client.near.unsleeping_s", lambda: unsleeping_s() + 3600)
+    assert trips_of(near, lambda: near.recall("http://h", OPERATION, {})) == ["_look"]

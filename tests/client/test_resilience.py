@@ -104,17 +104,6 @@ def test_a_failing_write_is_told_once_however_many_reads_succeed(clock):
     assert [type(event) for event in events] == [StoreFailed, Stored, StoreFailed]
 
 
-def test_after_a_failed_write_the_agent_does_not_wait_for_another_at_once(clock):
-    store = Failing("write")
-    memory = Memory(store, clock=clock)
-    for _ in range(3):
-        memory.observe(said(rejection()))
-    assert store.tried.count("write") == 1
-    clock.now += 10
-    memory.observe(said(rejection()))
-    assert store.tried.count("write") == 2
-
-
 def test_once_anything_could_be_written_everything_is_tried_again(clock):
     events, store = [], Failing()
     memory = Memory(store, on_event=events.append, clock=clock)

@@ -11,9 +11,11 @@ import pytest
 
 from shelflife.client.entries import Knowledge, place_of
 from shelflife.client.sqlite import SqliteStore
+from shelflife.client.sqlite_seen import OfRoot
 from shelflife.client.stores import StoreError, Write
 from tests.client.entries import ORIGIN, entry, filed, put
 from tests.processes import started
+from tests.threads import coming_between
 
 
 def found(store, plan="basic"):
@@ -320,3 +322,43 @@ def test_a_kill_in_a_burst_of_writes_loses_at_most_the_one_in_flight(path):
     assert held in (set(range(last + 1)), set(range(last + 2)))
     assert store.count(ORIGIN, "t") == len(held)
     store.close()
+
+
+def test_a_look_that_fails_in_the_middle_leaves_nothing_of_it_behind(path):
+    with closing(SqliteStore(path)) as store, closing(SqliteStore(path)) as other:
+        put(store, entry("a"))
+        before = store.known(ORIGIN)
+        other.write(ORIGIN, before.revision, Write(Knowledge(generation=1)))
+        with closing(sqlite3.connect(path)) as edited, edited:
+            (kept,) = edited.execute("select knowledge from knowledge").fetchone()
+            edited.execute("update knowledge set knowledge = 'no JSON'")
+        with pytest.raises(StoreError):
+            store.known(ORIGIN)
+        with pytest.raises(StoreError):
+            store.known(ORIGIN)
+        with closing(sqlite3.connect(path)) as edited, edited:
+            edited.execute("update knowledge set knowledge = ?", (kept,))
+        assert store.known(ORIGIN) == other.known(ORIGIN)
+
+
+def test_wherever_a_look_is_interrupted_the_next_one_finds_what_another_has_written(path):
+    for module in (SqliteStore.__module__, OfRoot.__module__):
+        number, is_interrupted = 0, [True]
+        with closing(SqliteStore(path)) as store, closing(SqliteStore(path)) as other:
+            while is_interrupted:
+                learned = entry("a")
+                put(other, learned)
+                assert [one.entry for one in store.find(ORIGIN, "POST /x", {"plan": "a"})[1]] == [learned]
+                known = other.known(ORIGIN)
+                other.write(
+                    ORIGIN, known.revision, Write(Knowledge(generation=number + 1), drop_ids=[learned.id])
+                )
+                with suppress(KeyboardInterrupt), coming_between(interrupt, number, module) as is_interrupted:
+                    store.find(ORIGIN, "POST /x", {"plan": "a"})
+                assert store.find(ORIGIN, "POST /x", {"plan": "a"}) == (other.known(ORIGIN), [])
+                number += 1
+        assert number > 20
+
+
+def interrupt():
+    raise KeyboardInterrupt

@@ -1,23 +1,27 @@
 """The log in a file and in PostgreSQL: restarts, kills, damage, workers and forks."""
 
+import math
 import os
 import random
 import shutil
 import signal
 import sqlite3
 import threading
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 
 import msgspec
 import pytest
 
+from shelflife.clocks import unsleeping_s
 from shelflife.contract import Rule, same_json
 from shelflife.server import BadRule, LogError, Provider, Registry, SqliteLog
 from shelflife.server.faces import face_of
+from shelflife.server.log import InProcessLog
 from shelflife.server.logs import log_at
 from shelflife.server.wire import Level
 from tests.processes import wait_until
 from tests.server.opened_logs import CODES, TIE, Opened
+from tests.threads import coming_between
 
 
 @pytest.fixture
@@ -400,6 +404,7 @@ RELOADER = """
 import sys
 from shelflife.server import Registry, SqliteLog
 from shelflife.server.faces import face_of
+from shelflife.server.log import InProcessLog
 from shelflife.server.logs import is_url, log_at
 
 def content(number):
@@ -441,3 +446,63 @@ def test_a_kill_in_the_middle_of_a_reload_leaves_the_old_or_the_new_state_whole(
         assert int(table.version) in (last_reported, last_reported + 1)
         file.close()
         copy.unlink()
+
+
+def test_whoever_looks_while_another_thread_finds_the_log_again_is_told_that_it_was_away_or_goes_on(path):
+    number, is_between = 0, [True]
+    with Opened(path) as reg:
+        while is_between:
+            reg._failure = LogError("the disk is gone"), math.inf
+            with suppress(LogError), coming_between(reg._take_in, number, Registry.__module__) as is_between:
+                reg.catch_up()
+            number += 1
+    assert number > 20
+
+
+def test_registries_of_fewer_tables_leave_the_others_in_a_log_of_this_process():
+    log, promos = InProcessLog(), {"SUMMER": {}}
+    one = Registry({"codes": CODES, "promos": promos}, log=log)
+    other = Registry({"promos": promos}, log=log)
+    other.reload_table("promos", set={"WINTER": {}})
+    one.catch_up()
+    later = Registry({"codes": CODES, "promos": promos}, log=log)
+    for registry in (one, later):
+        assert registry.rows("codes") == CODES
+        assert {*registry.rows("promos")} == {"SUMMER", "WINTER"}
+
+
+def test_a_worker_that_ends_vouches_for_nothing_once_others_count_without_it(place, monkeypatch):
+    with closing(Provider({"codes": CODES}, log=place)) as provider, Opened(place, rules=()) as other:
+        log, vouched = provider.registry._log, []
+        note = log.note
+
+        def noting(worker, number, for_s):
+            note(worker, number, for_s)
+            if not for_s:  # now a reload is told that nobody is behind
+                other.reload_table("codes", set={"growth": {"code": "WINTER"}})
+                assert other.workers().behind == 0
+                vouched.append(provider.plain_pin(lambda *asked: None, ()))
+
+        monkeypatch.setattr(log, "note", noting)
+        provider.be_ready()
+        assert provider.plain_pin(lambda *asked: None, ()) is not None
+        provider.close()
+        assert vouched == [None]
+        provider.be_ready()
+        assert provider.plain_pin(lambda *asked: None, ()).state.tables["codes"].rows["growth"] == {
+            "code": "WINTER"
+        }
+
+
+def test_a_worker_whose_machine_has_slept_vouches_for_nothing_until_it_has_looked(place, monkeypatch):
+    with closing(Provider({"codes": CODES}, log=place)) as provider:
+        provider.be_ready()
+        is_asleep, may_look = threading.Event(), threading.Event()
+        with monkeypatch.context() as asleep:
+            asleep.setattr(provider.registry._log, "wait", lambda _: (is_asleep.set(), may_look.wait(30)))
+            assert is_asleep.wait(30)
+            asleep.setattr("shelflife.server.keeping_up.unsleeping_s", lambda: unsleeping_s() + 3600)
+            assert provider.registry.is_out_of_date
+            may_look.set()
+            wait_until(lambda: not provider.registry.is_out_of_date)
+        provider.close()

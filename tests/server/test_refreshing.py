@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 import pytest
 
@@ -22,6 +22,7 @@ from shelflife.server import (
     every,
     fix,
 )
+from tests.threads import at_once
 
 NOW_AND_THEN_S = 0.01
 
@@ -370,3 +371,72 @@ def test_nothing_that_a_source_raises_ends_the_schedule_unheard(provided, source
     assert caplog.messages[0].startswith("the table plans stays as it is, and is tried again every 0.01 s: ")
     source.rows, source.error = {"basic": {"price": 2}}, None
     until(lambda: price(provided) == 2)
+
+
+def test_what_another_worker_has_read_while_this_one_starts_is_not_undone(source, place):
+    with ExitStack() as stack:
+
+        def started():
+            return stack.enter_context(closing(Provider({"plans": source}, log=place)))
+
+        def another_starts():
+            source.meanwhile, source.rows = None, {"basic": {"price": 2}}
+            others.append(started())
+
+        started()
+        others, source.meanwhile = [], another_starts
+        late = started()
+        [quick] = others
+        assert price(late) == price(quick) == 2
+        assert late.registry.state.number == quick.registry.state.number == 1
+
+
+def test_what_another_worker_has_read_while_this_one_adds_a_table_is_not_undone(source, place):
+    with (
+        closing(Provider({}, log=place)) as late,
+        closing(Provider({}, log=place)) as quick,
+    ):
+
+        def another_adds_it():
+            source.meanwhile, source.rows = None, {"basic": {"price": 2}}
+            quick.add_table("plans", source)
+
+        source.meanwhile = another_adds_it
+        late.add_table("plans", source)
+        assert price(late) == price(quick) == 2
+        assert late.registry.state.number == quick.registry.state.number == 1
+
+
+def test_a_worker_starts_though_others_change_a_table_whenever_it_is_read(source, tmp_path):
+    path = tmp_path / "log.db"
+    with closing(Provider({"plans": source}, log=path)) as other:
+        prices = iter(range(100, 200))
+        source.meanwhile = lambda: other.registry.reload_table("plans", {"basic": {"price": next(prices)}})
+        source.rows = {"basic": {"price": 2}}
+        given = {"plans": source, "fixed": {"a": {}}}
+        with closing(Provider(given, log=path)) as late:
+            assert price(late) == price(other) >= 100
+            assert late.registry.state.tables["fixed"].rows == {"a": {}}
+
+
+def test_a_source_that_has_moved_on_before_a_restart_leaves_what_an_operator_has_set(source, tmp_path):
+    source.rows = {"basic": {"price": 1}, "large": {"price": 5}}
+
+    def provider():
+        return closing(Provider({"plans": source}, log=tmp_path / "log.db"))
+
+    with provider() as first:
+        first.registry.reload_table("plans", set={"large": {"price": 6}})
+    source.rows = {"basic": {"price": 2}, "large": {"price": 5}}
+    with provider() as second:
+        rows = second.registry.state.tables["plans"].rows
+        assert rows == {"basic": {"price": 2}, "large": {"price": 6}}
+
+
+def test_requests_that_come_at_once_begin_the_schedule_once(source):
+    provider = Provider({f"plans{number}": every(60, source) for number in range(5)})
+    for _ in range(20):
+        assert at_once(provider._refresher.start) == []
+        names = [one.name for one in threading.enumerate() if one.name.startswith("shelflife-refresh")]
+        assert len(names) == 5
+        provider.close()

@@ -1,10 +1,12 @@
 """A circuit for a store that does not answer: one step waits for it, the next ones do not."""
 
 import math
-import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from shelflife.client.stores import StoreError
+from shelflife.forks import Locking
 
 __all__ = ["Circuit"]
 
@@ -12,25 +14,28 @@ _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 30.0
 
 
-class Circuit:
+class Circuit(Locking):
     """Whether a store is tried at all: one that has failed is left alone for a while, ever longer.
 
     Threads share it. Several may be waiting for a store when it fails: that is one failure, and whoever was let in before it was noted adds
     nothing to it.
     """
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
+    def __init__(self, longest_pause_s: float = _LONGEST_PAUSE_S) -> None:
+        self._longest_pause_s = longest_pause_s
         self._pause_s = 0.0
         self._noted_at = self._let_in_at = -math.inf
         self._why = ""
+        super().__init__()
 
     def check(self) -> float:
         """`StoreError` while it is open. Else the time. The first who comes when the pause is over tries, and the others wait on."""
         now = time.monotonic()
         with self._lock:
             if self._pause_s and now - max(self._noted_at, self._let_in_at) < self._pause_s:
-                raise StoreError(self._why)
+                failure = StoreError(self._why)
+                failure.is_away = True
+                raise failure
             self._let_in_at = now
             return now
 
@@ -42,5 +47,16 @@ class Circuit:
         """It has failed whoever was let in at that time."""
         with self._lock:
             if let_in_at > self._noted_at:
-                self._pause_s = min(max(2 * self._pause_s, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
+                self._pause_s = min(max(2 * self._pause_s, _FIRST_PAUSE_S), self._longest_pause_s)
                 self._noted_at, self._why = time.monotonic(), str(why)
+
+    @contextmanager
+    def trying(self) -> Iterator[None]:
+        """A block in which it is tried: any `StoreError` opens it."""
+        let_in_at = self.check()
+        try:
+            yield
+        except StoreError as error:
+            self.open(let_in_at, error)
+            raise
+        self.close()

@@ -9,6 +9,8 @@ from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from shelflife.client.entries import Root
+from shelflife.clocks import unsleeping_s
+from shelflife.forks import Locking
 
 __all__ = ["LONGEST_LAG_S", "Channel", "Listener", "Message", "News"]
 
@@ -70,7 +72,7 @@ class Listener(Protocol):
         """Leave it."""
 
 
-class Channel:
+class Channel(Locking):
     """Listens in a thread of its own. While it cannot, nothing is near."""
 
     def __init__(
@@ -91,19 +93,29 @@ class Channel:
         """All that was written until this time has been heard of."""
         self._thread: threading.Thread | None = None
         self._is_told = False
+        super().__init__()
 
     def listen(self) -> None:
-        """Begin to listen, unless it does."""
+        """Begin to listen, unless it does. Recalls that come at once all do this."""
+        if self._is_listening:
+            return
+        with self._lock:
+            if not self._is_listening:
+                self.life, self.caught_up_at = None, -math.inf
+                self._thread = threading.Thread(target=self._listen, name="shelflife-near", daemon=True)
+                self._thread.start()
+
+    @property
+    def _is_listening(self) -> bool:
         thread = self._thread
-        if thread is None or not thread.is_alive():  # nor is one that has stayed behind at a fork
-            self._begin()
+        return thread is not None and thread.is_alive()  # one that has stayed behind at a fork is not
 
     def covers(self, life: object | None, looked_at: float) -> bool:
         """Whether what was looked at in this life, at that time, is as all that was heard of since has left it; else it begins to listen.
 
         Now and then it is asked for all the same, for what no channel tells of.
         """
-        now = time.monotonic()
+        now = unsleeping_s()
         if (
             life is not None
             and life is self.life
@@ -115,26 +127,16 @@ class Channel:
         return False
 
     @property
-    def is_fresh(self) -> bool:
-        """Whether all that was written until a moment ago has been heard of."""
-        return self.life is not None and self.lag_s <= LONGEST_LAG_S
-
-    @property
     def lag_s(self) -> float:
         """So far it may be behind."""
-        return time.monotonic() - self.caught_up_at
+        return unsleeping_s() - self.caught_up_at
 
     def close(self) -> None:
         """Stop to listen, until somebody asks again."""
-        thread, self._thread, self.life = self._thread, None, None
+        with self._lock:
+            thread, self._thread, self.life = self._thread, None, None
         if thread is not None and thread is not threading.current_thread():
             thread.join()
-
-    def _begin(self) -> None:
-        # Two threads may come here at once. Then the thread of the first finds that it is not wanted, and ends.
-        self.life, self.caught_up_at = None, -math.inf
-        self._thread = threading.Thread(target=self._listen, name="shelflife-near", daemon=True)
-        self._thread.start()
 
     @property
     def _is_wanted(self) -> bool:
@@ -163,7 +165,7 @@ class Channel:
         self._hear(None)
         self._is_told = False
         while self._is_wanted:
-            asked_at = time.monotonic()
+            asked_at = unsleeping_s()
             self._take(listener.catch_up())
             self.caught_up_at = asked_at
             self._take(listener.wait(_PING_EVERY_S))

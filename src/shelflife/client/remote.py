@@ -9,7 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -24,6 +24,7 @@ from shelflife.client.near import Channel, News
 from shelflife.client.remote_diary import RemoteDiary
 from shelflife.client.seen import InMoment, Look, Moment, Seen, Told, Wanted, knowledge_in, places_of
 from shelflife.client.stores import Known, StoreError, Write, Written, revision_after
+from shelflife.clocks import unsleeping_s
 from shelflife.contract.values import is_carried
 from shelflife.forks import Forked, mind_forks
 
@@ -37,6 +38,9 @@ _LONGEST_PUT_S = 0.002
 
 _LONGEST_LIST_S = 10.0
 """So long for all that bears a tag, which may be thousands."""
+
+_LONG_S = 0.5
+"""What takes longer to fail is not tried by every step."""
 
 _MOST_ROOTS = 1024
 _MOST_PLACES = 20_000
@@ -81,6 +85,7 @@ class RemoteStore(ABC, Forked):
         self._all_failures: tuple[type[Exception], ...] = (*self.failures, *_FAILURES)
         self._moment = Moment()
         self._circuit = Circuit()
+        self._locked: dict[Root, Circuit] = {}
         self._kept: OrderedDict[Root, Seen] = OrderedDict()
         self._noted: dict[Root, dict[str, None]] = {}
         self._highest: dict[Root, int] = {}
@@ -112,6 +117,10 @@ class RemoteStore(ABC, Forked):
             self._channel.close()
         with self._lock:
             self._kept.clear()
+            noted, self._noted = self._noted, {}
+        for root, ids in noted.items():
+            with suppress(StoreError):
+                self._called("written", partial(self._note, root, tuple(ids)))
         self._disconnect()
 
     def moment(self, wanted: Wanted | None = None) -> InMoment:
@@ -195,8 +204,10 @@ class RemoteStore(ABC, Forked):
         revisions = revision, new_revision
         # Unless it is known to have been carried out, nothing that was seen counts: a connection may end before the answer is here.
         writing = partial(self._written, root, revisions, write, noted, counted)
-        told = self._called("written", writing, LONGEST_VERB_S + _LONGEST_PUT_S * len(write.put))
+        with self._waiting_for(root):
+            told = self._called("written", writing, LONGEST_VERB_S + _LONGEST_PUT_S * len(write.put))
         if told is None:
+            self._note_again(root, noted)
             return None
         written, counts = told
         put, left = [filed.entry for filed in write.put], [entry for entry, _ in written.dropped]
@@ -209,9 +220,22 @@ class RemoteStore(ABC, Forked):
         )
         now.add_shapes(put)
         now.counts.update(zip(counted, counts, strict=True))
-        now.life, now.looked_at = life, time.monotonic()
+        now.life, now.looked_at = life, unsleeping_s()
         self._keep(root, now)
         return written
+
+    @contextmanager
+    def _waiting_for(self, root: Root) -> Iterator[None]:
+        """While a root is written. One that others keep locked is not waited for again at once, and holds up no other."""
+        circuit = self._locked.get(root)
+        let_in_at = time.monotonic() if circuit is None else circuit.check()
+        try:
+            yield
+        except StoreError as error:
+            if not error.is_away and time.monotonic() - let_in_at > _LONG_S:
+                self._locked.setdefault(root, Circuit()).open(let_in_at, error)
+            raise
+        self._locked.pop(root, None)
 
     def clear(self) -> None:
         """Remove the namespace, and all that is in it. For agents that use it, that is a store that has lost what was written."""
@@ -231,6 +255,13 @@ class RemoteStore(ABC, Forked):
             del self._noted[root]
         with suppress(StoreError):
             self._called("written", lambda: self._note(root, tuple(noted)))
+
+    def _note_again(self, root: Root, ids: Sequence[str]) -> None:
+        """These were used before those that were noted meanwhile."""
+        if ids:
+            with self._lock:
+                later = self._noted.get(root, {})
+                self._noted[root] = {id: None for id in ids if id not in later} | later
 
     def _looked(
         self,
@@ -267,7 +298,7 @@ class RemoteStore(ABC, Forked):
             asked = tags if not is_fresh else uncounted
             look = Look(root, seen.revision, operation, lacks_shapes, missing, held, tuple(asked))
             # Before the look: others may have seen a later revision by the time that it is answered.
-            highest, life, looked_at = self._highest.get(root, 0), self._life, time.monotonic()
+            highest, life, looked_at = self._highest.get(root, 0), self._life, unsleeping_s()
             looking = partial(self._seen_by, look, seen)
             seen, is_fresh = self._called("read", looking), True
             if seen.revision < highest:

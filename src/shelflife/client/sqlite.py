@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from shelflife.client.asking import Fields
+from shelflife.client.circuit import Circuit
 from shelflife.client.diary import Diary
 from shelflife.client.entries import Entry, Knowledge, Root, Shape
 from shelflife.client.finding import ByShape, Found, holding, place_in, watched_by
@@ -45,6 +46,9 @@ _MOST_PLACED = 16_384
 _TRIMMED_BEFORE = 16
 _ALWAYS_GONE = 1_024
 """So many that have gone may stay in the file, however little is held."""
+
+_LONGEST_PAUSE_S = 3.0
+"""So long at most a file that could not be written is not tried again."""
 
 _TAG_SIZE = 8
 _MOST_TALLIED = 2 * _TAG_SIZE
@@ -169,6 +173,8 @@ class SqliteStore:
         self._placed_before: dict[str, bytes] = {}
         self._latest = 0
         self._seen = Seen()
+        self._circuit = Circuit(_LONGEST_PAUSE_S)
+        """For writes: they may have to wait for others. Whoever reads waits for nobody."""
         if read_only:
             self.open()
 
@@ -236,7 +242,7 @@ class SqliteStore:
             return sum([self._counted(of, root, _path(root, tag)) for tag in tags])
 
     def write(self, root: Root, revision: int, write: Write) -> Written | None:
-        with self._file.reading:
+        with self._circuit.trying(), self._file.reading:
             try:
                 with self._file.writing():
                     return self._written(root, revision, write)
@@ -248,7 +254,7 @@ class SqliteStore:
         for id in ids:
             self._noted[id] = self._now()
         if len(self._noted) >= _MOST_NOTED + _NOTED_AT_ONCE:
-            with suppress(StoreError), self._file.writing():
+            with suppress(StoreError), self._circuit.trying(), self._file.writing():
                 self._write_uses(_NOTED_AT_ONCE)
 
     def note(self, found: Found) -> None:
@@ -422,11 +428,11 @@ class SqliteStore:
             found = self._execute(_ROOT, _number_of(root), root).fetchone()
             row = Row(*found) if found else Row()
             knowledge = of.known.knowledge
-            if not of.is_still(row):
+            if of.row.knowledge_at != row.knowledge_at:
                 statement = "select knowledge from knowledge where number = ?"
                 there = self._execute(statement, _number_of(root)).fetchone()
                 knowledge = _decode_knowledge(there[0]) if there else Knowledge()
-            of.known, of.version = Known(knowledge, row.revision), seen.version
+            of.go_on(row, knowledge, seen.version)
         return of
 
     def _shapes(self, of: OfRoot, root: Root, operation: str) -> Shapes:

@@ -93,17 +93,22 @@ class OfRoot(msgspec.Struct):
         self.tallies = tallies
         return _encode_tallies(tallies)
 
-    def is_still(self, row: Row) -> bool:
-        """Keep what was seen as far as the file still says the same; tells whether what is known of the server is among it."""
-        before, self.row = self.row, row
-        if before.shapes_at != row.shapes_at:
+    def go_on(self, row: Row, knowledge: Knowledge, version: int) -> None:
+        """Keep what was seen as far as the file still says the same. What is known of the server is said anew.
+
+        Ctrl-C may come between any two of these. So the row by which the next look compares is last but for the version, until which
+        nobody goes by any of it.
+        """
+        if self.row.shapes_at != row.shapes_at:
             self.shapes = {}
-        if before.entries_at != row.entries_at:
+        if self.row.entries_at != row.entries_at:
             self.counts, self.tallies = {}, None
             for shapes in self.shapes.values():
                 for one in shapes.values():
                     one.by_key = {}
-        return before.knowledge_at == row.knowledge_at
+        self.known = Known(knowledge, row.revision)
+        self.row = row
+        self.version = version
 
 
 class Seen(msgspec.Struct):

@@ -2,7 +2,6 @@
 
 import atexit
 import logging
-import math
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -22,7 +21,6 @@ __all__ = ["Statistics", "Telling"]
 
 _log = logging.getLogger("shelflife.memory")
 
-_BACK_OFF_S = 3.0
 _MOST_GONE = 10_000
 """Of each root."""
 _MOST_REFUSALS = 100
@@ -188,10 +186,8 @@ class Telling(Locking):
         self._refusals: set[str] = set()
         self.listeners = [] if on_event is None else [on_event]
         """Who is told every event. What they raise is logged, and goes no further."""
-        self._clock = clock
         self.failing_at = ""
         """What the store could not do when it was last tried; empty while it works."""
-        self._write_failed_at = -math.inf
 
     def tell(self, events: Iterable[Event]) -> list[Event]:
         """Tell everybody, and hand the events on."""
@@ -224,14 +220,10 @@ class Telling(Locking):
         """The store could be read, or written. One that cannot be written may still be read."""
         if doing == "write" or self.failing_at == "read":
             self.failing_at = ""
-        if doing == "write":
-            self._write_failed_at = -math.inf
 
     def store_failed(self, error: StoreError, doing: str) -> None:
         """Say so, once until it works again."""
         is_news = not self.failing_at
-        if doing == "write" and not self._is_backing_off:
-            self._write_failed_at = self._clock()
         if doing == "write" or is_news:
             self.failing_at = doing
         if is_news:
@@ -250,15 +242,6 @@ class Telling(Locking):
             yield
         except StoreError as error:
             self.store_failed(error, doing)
-
-    def check_back_off(self) -> None:
-        """What could not be written is not tried again for a moment: the wait for a lock is the agent's."""
-        if self._is_backing_off:
-            raise StoreError("the memory could not be written a moment ago")
-
-    @property
-    def _is_backing_off(self) -> bool:
-        return 0 <= self._clock() - self._write_failed_at < _BACK_OFF_S
 
     @property
     def statistics(self) -> Statistics:

@@ -12,7 +12,6 @@ from shelflife.client.asking import Exchange
 from shelflife.client.entries import Entry, Root, Shape
 from shelflife.client.events import Alerted, Event, Evicted, Ignored, Reason, Restamped, Stored, Suspected
 from shelflife.client.reading import Contract
-from shelflife.client.remote import RemoteStore
 from shelflife.client.shelf import Shelf
 from shelflife.client.steps import Disposal, is_current
 from shelflife.client.stores import Filed, Known, StoreError, Write, Written
@@ -201,8 +200,6 @@ class Writing:
         put = [*map(_as_suspect, suspects), *put]
         filed, counted = [self._filed(one) for one in put], [table_tag(table) for table in disposal.kept]
         write = Write(disposal.knowledge, drop, drop_ids, filed, self._capacity, counted)
-        if not isinstance(self._store, RemoteStore):  # which has a circuit of its own
-            self._telling.check_back_off()
         written = self._store.write(root, known.revision, write)
         if written is None:
             return None

@@ -5,6 +5,7 @@ Needs `rpds-py`, which every extra for a server brings: `server`, `litestar`, `f
 
 from shelflife.contract import Rule
 from shelflife.contract.messages import ReloadReport
+from shelflife.server.declaring import TableSource
 from shelflife.server.disclosure import Disclosure
 from shelflife.server.errors import (
     BadRow,
@@ -24,7 +25,7 @@ from shelflife.server.limits import ReloadLimits
 from shelflife.server.policies import Fix, PreconditionFailed, Rejected, Violation, fix
 from shelflife.server.provider import Provider
 from shelflife.server.reads import Request, RowView, Tables, TableView
-from shelflife.server.refreshing import TableSource, every
+from shelflife.server.refreshing import every
 from shelflife.server.registry import Registry
 from shelflife.server.scoring import Scoring
 from shelflife.server.signing import Signing

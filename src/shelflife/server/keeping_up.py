@@ -6,6 +6,7 @@ it was last heard of. So whoever finds that nobody is behind knows that nobody t
 
 import asyncio
 import logging
+import math
 import random
 import secrets
 import threading
@@ -13,6 +14,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 
+from shelflife.clocks import unsleeping_s
 from shelflife.contract.messages import Workers
 from shelflife.server.errors import LogError
 from shelflife.server.log import Log
@@ -65,7 +67,7 @@ class Keeper:
     def unreached_s(self) -> float:
         """For how long it has not been at the end of the log; 0 where it need not be."""
         at = self._at_the_end_at
-        return 0.0 if at is None else time.monotonic() - at
+        return 0.0 if at is None else unsleeping_s() - at
 
     @property
     def is_out_of_date(self) -> bool:
@@ -84,14 +86,15 @@ class Keeper:
     def stop(self) -> None:
         """End, and say so.
 
-        Two race here: this, and a request that is still being answered. What that tells runs out by the clock, as long as others count
-        with this worker; so nothing is reset here.
+        Two race here: this, and a request that comes meanwhile. Once it is said, others no longer wait for this worker, and a reload may be
+        over that it has not heard of. So before that it ceases to vouch for what it knows.
         """
         thread, worker = self._thread, self.worker  # whoever starts meanwhile is another worker
         self._thread = None
         if thread is None:
             return
         thread.join()
+        self._at_the_end_at = -math.inf
         if not self.is_cut_off:
             try:
                 self._log.note(worker, 0, 0)
@@ -129,7 +132,7 @@ class Keeper:
                 time.sleep(_PAUSE_S * random.uniform(0.5, 1.5))  # noqa: S311 - not all workers at once
 
     def _keep_up(self) -> None:
-        looked_at = time.monotonic()  # before: what comes while it reads may be missed
+        looked_at = unsleeping_s()  # before: what comes while it reads may be missed
         state = self._take_in()
         noted, noted_at = self._noted
         if state is not noted or looked_at - noted_at >= _SIGN_OF_LIFE_S:

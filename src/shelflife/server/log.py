@@ -142,11 +142,8 @@ class Log(Protocol):
     def open(self, first: "State", declared: Declared) -> "State":
         """The state at the end of the log. An empty log begins with the one given."""
 
-    def append(self, entry: Entry, after: "State", declared: Declared) -> bool:
-        """Add an entry, with what the code declares now of some tables; False, and nothing done, when somebody was faster.
-
-        `after` is the state that it leads to, for a log that keeps states as they are.
-        """
+    def append(self, entry: Entry, declared: Declared) -> bool:
+        """Add an entry, with what the code declares now of some tables; False, and nothing done, when somebody was faster."""
 
     def read(self, number: int, digest: str) -> "Sequence[Entry] | State":
         """What came after a position. Where that is not known any more, or not in this log, the whole state."""
@@ -195,12 +192,12 @@ class InProcessLog:
             self._state = self._state or first
             return self._state
 
-    def append(self, entry: Entry, after: "State", declared: Declared) -> bool:
+    def append(self, entry: Entry, declared: Declared) -> bool:
         with self._appended:
             state = self._opened
             if (state.number, state.digest) != (entry.number - 1, entry.previous):
                 return False
-            self._state = after
+            self._state = state.after(entry)  # whoever appends may not know all tables
             self._declared = {**self._declared, **declared}
             self._appended.notify_all()
             return True

@@ -4,9 +4,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from shelflife.contract import Rule
-from shelflife.server.delta import Row
+from shelflife.server.declaring import GivenTables
 from shelflife.server.log import Log
-from shelflife.server.refreshing import TableSource, read_source
 from shelflife.server.registry import Registry
 from shelflife.server.sql_log import SqlLog
 from shelflife.server.sqlite_log import SqliteLog
@@ -29,17 +28,16 @@ def log_at(place: str | Path) -> SqlLog:
 
 
 def registry_of(
-    tables: Mapping[str, Mapping[str, Row] | TableSource],
+    tables: GivenTables,
     rules: Iterable[Rule],
     versions: Mapping[str, str] | None,
     log: str | Path | Log | None,
     stale_for_s: float,
 ) -> Registry:
     """The registry of what is declared. When that fails, no log is left open."""
-    rows_by_table = {name: read_source(name, given) for name, given in tables.items()}
     shared_log = log_at(log) if isinstance(log, str | Path) else log
     try:
-        return Registry(rows_by_table, rules, versions=versions, log=shared_log, stale_for_s=stale_for_s)
+        return Registry(tables, rules, versions=versions, log=shared_log, stale_for_s=stale_for_s)
     except BaseException:
         if shared_log is not None:
             shared_log.close()

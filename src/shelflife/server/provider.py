@@ -16,6 +16,7 @@ from shelflife.contract import Rule
 from shelflife.contract.messages import ReloadReport
 from shelflife.forks import Forked, mind_forks
 from shelflife.server.apps import Apps
+from shelflife.server.declaring import GivenTables, TableSource
 from shelflife.server.delta import Row
 from shelflife.server.disclosure import Disclosure
 from shelflife.server.errors import BadSetting, MalformedRequest, PolicyFailed, UsageError
@@ -40,7 +41,7 @@ from shelflife.server.policies import (
     evaluate,
 )
 from shelflife.server.reads import Tables
-from shelflife.server.refreshing import Refresher, TableSource, read_source
+from shelflife.server.refreshing import Refresher
 from shelflife.server.resting import ToldFixes
 from shelflife.server.scoring import Clients, Scoring
 from shelflife.server.signing import Signing
@@ -70,7 +71,7 @@ class Provider(Forked):
 
     def __init__(
         self,
-        tables: Mapping[str, Mapping[str, Row] | TableSource],
+        tables: GivenTables,
         rules: Iterable[Rule] = (),
         *,
         versions: Mapping[str, str] | None = None,
@@ -381,7 +382,7 @@ class Provider(Forked):
         self, table: str, rows: Mapping[str, Row] | TableSource, version: str | None = None
     ) -> None:
         """One more table, while the app runs. Whoever shares the log sees it when it has added it too."""
-        self.registry.add_table(table, read_source(table, rows), version)
+        self.registry.add_table(table, rows, version)
         self._refresher.add({table: rows})
         if self._has_begun:
             self._refresher.start()

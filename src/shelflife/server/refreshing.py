@@ -1,22 +1,20 @@
 """Tables that are read again from where they live: when somebody asks, or when it is time."""
 
-import asyncio
-import inspect
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from threading import Event, Thread
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from shelflife.contract.messages import ReloadReport
-from shelflife.forks import Forked, mind_forks
+from shelflife.forks import Locking
+from shelflife.server.declaring import MOST_READINGS, GivenTables, TableSource, read_source
 from shelflife.server.delta import Row
 from shelflife.server.errors import BadSetting, Overtaken, ReloadRefused, SourceError, UnknownTable
 from shelflife.server.registry import Registry
 
-__all__ = ["Refresher", "Scheduled", "TableSource", "every", "read_source"]
+__all__ = ["Refresher", "Scheduled", "every"]
 
 _log = logging.getLogger("shelflife")
 _LONGEST_END_S = 5.0
@@ -24,12 +22,6 @@ _LONGEST_END_S = 5.0
 
 _LONGEST_PERIOD_S = 31 * 24 * 3600
 """No system can wait without end. Whoever needs no schedule gives the source alone."""
-
-_MOST_READINGS = 3
-"""So often at most a source is read for one refresh, because somebody else was faster."""
-
-TableSource = Callable[[], Mapping[str, Row] | Awaitable[Mapping[str, Row]]]
-"""Reads a table from where it lives. It may be async: then it runs in an event loop of its own."""
 
 
 class Scheduled(NamedTuple):
@@ -52,43 +44,23 @@ def every(seconds: float, source: TableSource) -> Scheduled:
     return Scheduled(source, seconds)
 
 
-def read_source(table: str, given: Mapping[str, Row] | TableSource) -> Mapping[str, Row]:
-    """The rows of a table that was given as such, or as a source; `SourceError` when that fails."""
-    if not callable(given):
-        return given
-    try:
-        rows: Any = given()
-        if inspect.isawaitable(rows):
-            with ThreadPoolExecutor(1) as elsewhere:  # here an event loop may be running
-                rows = elsewhere.submit(asyncio.run, _result_of(rows)).result()
-    except SourceError:
-        raise
-    except Exception as error:
-        raise SourceError(f"the source of table {table} failed: {type(error).__name__}: {error}") from error
-    checked: Mapping[str, Row] = rows
-    return checked
-
-
-async def _result_of(awaitable: Awaitable[Any]) -> Any:
-    return await awaitable
-
-
-class Refresher(Forked):
+class Refresher(Locking):
     """Reads tables again from their sources: when somebody asks, or when it is time.
 
     What is scheduled has a thread for each table, so that a slow source holds up no other.
     """
 
-    def __init__(self, registry: Registry, given: Mapping[str, Mapping[str, Row] | TableSource]) -> None:
+    def __init__(self, registry: Registry, given: GivenTables) -> None:
         self._registry = registry
         self._sources: dict[str, TableSource] = {}
         self.add(given)
-        self.after_fork_in_child()
-        mind_forks(self)
+        self._begin()
+        super().__init__()
 
-    def add(self, given: Mapping[str, Mapping[str, Row] | TableSource]) -> None:
+    def add(self, given: GivenTables) -> None:
         """Know those of the tables that were given as sources."""
-        self._sources |= {table: source for table, source in given.items() if callable(source)}
+        sources = {table: source for table, source in given.items() if callable(source)}
+        self._sources = self._sources | sources  # another one: somebody may be going through them
 
     def refresh(
         self, table: str, version: str | None = None, by: str = "", ending: Event | None = None
@@ -102,7 +74,7 @@ class Refresher(Forked):
             raise UnknownTable(table)
         if table not in self._sources:
             raise ReloadRefused(f"the table {table} was not given as a source that can be read again")
-        for _ in range(_MOST_READINGS):
+        for _ in range(MOST_READINGS):
             registry.catch_up()
             seen = registry.state.tables[table]
             rows = read_source(table, self._sources[table])
@@ -113,25 +85,32 @@ class Refresher(Forked):
         raise Overtaken(f"others have changed the table {table} whenever it was read; try again")
 
     def start(self) -> None:
-        """Begin with those that are scheduled, unless they have begun in this process."""
-        for table, source in self._sources.items():
-            if isinstance(source, Scheduled) and table not in self._threads:
-                given = (table, source.period_s, self._ending)
-                name = f"shelflife-refresh-{table}"
-                self._threads[table] = Thread(target=self._run, args=given, name=name, daemon=True)
-                self._threads[table].start()
+        """Begin with those that are scheduled, unless they have begun in this process. Requests that come at once all do this."""
+        with self._lock:
+            for table, source in self._sources.items():
+                if isinstance(source, Scheduled) and table not in self._threads:
+                    given = (table, source.period_s, self._ending)
+                    name = f"shelflife-refresh-{table}"
+                    thread = Thread(target=self._run, args=given, name=name, daemon=True)
+                    thread.start()
+                    self._threads[table] = thread
 
     def stop(self) -> None:
         """Refresh nothing more by itself. A source that is being read is waited for, but not for long: what it gives
         after that is left alone."""
-        self._ending.set()
+        with self._lock:
+            ending, threads = self._ending, self._threads
+            self._begin()
+        ending.set()
         until = time.monotonic() + _LONGEST_END_S
-        for thread in self._threads.values():
+        for thread in threads.values():
             thread.join(max(0.0, until - time.monotonic()))
-        self.after_fork_in_child()
 
     def after_fork_in_child(self) -> None:
-        """No thread is there any more, and one may have been in the middle of looking whether it is to end."""
+        super().after_fork_in_child()
+        self._begin()  # no thread is there any more
+
+    def _begin(self) -> None:
         self._threads: dict[str, Thread] = {}
         self._ending = Event()
 

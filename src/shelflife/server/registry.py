@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from copy import deepcopy
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -11,12 +12,20 @@ from msgspec.structs import replace
 
 from shelflife.contract import Rule
 from shelflife.contract.messages import ReloadReport, RulesReport, Workers
-from shelflife.contract.names import shown
 from shelflife.forks import Forked, mind_forks
 from shelflife.server.counting import Counts
-from shelflife.server.declaring import digests_of, redeclared, told_of
+from shelflife.server.declaring import (
+    MOST_READINGS,
+    Declaration,
+    GivenTables,
+    TableSource,
+    check_columns_of,
+    check_tables_of,
+    digests_of,
+    redeclared,
+)
 from shelflife.server.delta import Delta, Row
-from shelflife.server.errors import BadRule, LogError, Overtaken, ReloadRefused, UnknownTable, UsageError
+from shelflife.server.errors import LogError, Overtaken, ReloadRefused, UnknownTable, UsageError
 from shelflife.server.keeping_up import STALE_FOR_S, Keeper
 from shelflife.server.log import (
     Change,
@@ -29,11 +38,7 @@ from shelflife.server.log import (
 from shelflife.server.reloading import changed_rules, check_given, reload_of, report_of
 from shelflife.server.rules import RuleSet
 from shelflife.server.state import State
-from shelflife.server.tables import (
-    RowMap,
-    Table,
-    clean_rows,
-)
+from shelflife.server.tables import Table
 
 __all__ = ["Registry"]
 
@@ -55,7 +60,7 @@ class Registry(Forked):
 
     def __init__(
         self,
-        tables: Mapping[str, Mapping[str, Row]],
+        tables: GivenTables,
         rules: Iterable[Rule] = (),
         *,
         versions: Mapping[str, str] | None = None,
@@ -67,11 +72,8 @@ class Registry(Forked):
             raise UsageError(f"a version is given for {unknown[0]}, which is not among the tables")
         for version in versions.values():
             check_given(version)
-        declared = {name: _table_of(name, rows, versions.get(name)) for name, rows in tables.items()}
-        rule_set = RuleSet(rules)
-        _check_tables_of(rule_set, declared)
-        _check_columns_of(rule_set, declared)
-        self._names = frozenset(declared)
+        declaration = Declaration(tables, versions, RuleSet(rules))
+        self._names = frozenset(tables)
         self.is_shared = log is not None
         """Whether others may append to the same log."""
         self._log: Log = InProcessLog() if log is None else log
@@ -82,12 +84,11 @@ class Registry(Forked):
         self._changing = threading.RLock()
         self._keeper = Keeper(self._log, self._take_in, self._tell, stale_for_s)
         self._on_change: list[Callable[[], None]] = []
-        first = State.at_first(declared, rule_set)
-        told = told_of(declared, rule_set) if self.is_shared else {}
-        self.state = self._log.open(first, told).among(self._names)
+        told = declaration.told() if self.is_shared else {}
+        self.state = self._log.open(declaration.state(), told).among(self._names)
         """The current state. Take it once per request, and never set it."""
         if self.is_shared:
-            self._redeclare(first, told)
+            self._redeclare(declaration)
         mind_forks(self)
 
     def on_change(self, told: Callable[[], None]) -> None:
@@ -140,8 +141,9 @@ class Registry(Forked):
 
     def _check_reach(self) -> None:
         """After it took long to find that the log cannot be read, nobody tries for as long again: they would wait for it in turn."""
-        if self._failure is not None and time.monotonic() < self._failure[1]:
-            raise LogError(str(self._failure[0]))
+        failure = self._failure  # once: another thread may find at any time that it can be read again
+        if failure is not None and time.monotonic() < failure[1]:
+            raise LogError(str(failure[0]))
 
     def _take_in(self) -> State:
         with self._changing:
@@ -216,24 +218,27 @@ class Registry(Forked):
         change = reload_of(self.state, name, rows, set, list(remove), version)
         return report_of(name, change), change.delta
 
-    def add_table(self, name: str, rows: Mapping[str, Row], version: str | None = None) -> None:
+    def add_table(
+        self, name: str, given: Mapping[str, Row] | TableSource, version: str | None = None
+    ) -> None:
         """One more table. Where the log has it already, as from another worker, it is declared anew."""
         if version is not None:
             check_given(version)
-        first = State.at_first({name: _table_of(name, rows, version)}, RuleSet(()))
-        told = {name: digests_of(first.tables[name].rows)}
         with self._changing:
             if name in self._names:
                 raise ReloadRefused(f"there is a table called {name} already; reload it")
-            names, state = self._names, self.state
-            self._names = names | {name}
-            try:
+            self._names |= {name}
+        try:
+            declaration = Declaration({name: given}, {} if version is None else {name: version})
+            with self._changing:
                 if isinstance(whole := self._log.read(-1, ""), State):  # with what others have in it
                     self._make_current(whole.among(self._names))
-                self._redeclare(first, told)
-            except BaseException:
-                self._names, self.state = names, state
-                raise
+            self._redeclare(declaration)
+        except BaseException:
+            with self._changing:
+                self._names -= {name}
+                self._make_current(self.state.among(self._names))
+            raise
 
     def reload_rules(
         self,
@@ -252,9 +257,9 @@ class Registry(Forked):
         def reloading(state: State) -> tuple[Change | None, RulesReport]:
             old = state.rules
             new = changed_rules(old, add, remove) if given is None else RuleSet(given)
-            _check_tables_of(new, state.tables)
+            check_tables_of(new, state.tables)
             added, removed = new.added_since(old), old.added_since(new)
-            _check_columns_of(added, state.tables)
+            check_columns_of(added, state.tables)
             report = RulesReport(
                 old_version=old.version, new_version=new.version, added=added, removed=removed
             )
@@ -315,15 +320,47 @@ class Registry(Forked):
                 if change is None:
                     return report
                 entry = replace(self.state.entry(change), at=time.time(), by=by)
-                after = self.state.after(entry, self._names)
-                if self._log.append(entry, after, declared):
+                after = self.state.after(
+                    entry, self._names
+                )  # first: it refuses rules that do not go together
+                if self._log.append(entry, declared):
                     self.counts.count_change(change)
                     self._make_current(after)
                     return report
         raise Overtaken("too many others are changing the tables at the same time; try again")
 
-    def _redeclare(self, first: State, told: Declared) -> None:
-        self._change(lambda state: (redeclared(state, first, told, self._log.declared()), None), told)
+    def _redeclare(self, declaration: Declaration) -> None:
+        """Set anew what the code declares otherwise than when it was last started.
+
+        Two race here: this, with what it has read from a source, and others, who may have read that later and told so in the log before
+        this one has looked there. So what differs is read again, and counts if the table is then still as it was `seen`. Where others
+        change it each time, it stays as they leave it.
+        """
+        seen: Mapping[str, Table] = {}
+        declared: dict[str, Mapping[str, str]] = {}
+
+        def declaring(state: State) -> tuple[Change | None, None]:
+            told, known, tables = declaration.told(), self._log.declared(), state.tables
+            outrun = {
+                name
+                for name in declaration.sources & tables.keys()
+                if told[name] != known.get(name) and tables[name] is not seen.get(name)
+            }
+            if outrun and is_read_again:
+                raise Overtaken(f"others may have read the table {min(outrun)} later")
+            declared.clear()
+            declared.update((name, digests) for name, digests in told.items() if name not in outrun)
+            return redeclared(state, declaration.state(), declared, known), None
+
+        is_read_again = True
+        for _ in range(MOST_READINGS):
+            with suppress(Overtaken):
+                self._change(declaring, declared)
+                return
+            seen = self.state.tables
+            declaration.read_again()
+        is_read_again = False
+        self._change(declaring, declared)
 
     def _make_current(self, state: State) -> None:
         self.state = state
@@ -332,24 +369,3 @@ class Registry(Forked):
     def _tell(self) -> None:
         for told in self._on_change:
             told()
-
-
-def _table_of(name: str, rows: Mapping[str, Row], version: str | None) -> Table:
-    return Table(name, RowMap(clean_rows(name, rows)), version)
-
-
-def _check_tables_of(rules: RuleSet, tables: Mapping[str, Table]) -> None:
-    for rule in rules:
-        for name in (rule.from_table, rule.to_table):
-            if name not in tables:
-                raise BadRule(f"the rule {rule.id} names the table {name}, which is not loaded")
-
-
-def _check_columns_of(rules: Iterable[Rule], tables: Mapping[str, Table]) -> None:
-    """Refuse rules by a column that no row has. A table without rows may have any column."""
-    for rule in rules:
-        rows = tables[rule.from_table].rows
-        if rule.via is not None and rows and not any(rule.via in row for row in rows.values()):
-            raise BadRule(
-                f"the rule {rule.id} goes by the column {shown(rule.via)}, which no row of {rule.from_table} has"
-            )

@@ -11,9 +11,9 @@ from typing import Any
 
 from shelflife.contract.names import shown
 from shelflife.contract.values import members_once
+from shelflife.server.declaring import TableSource
 from shelflife.server.delta import Row
 from shelflife.server.errors import BadSetting, SourceError
-from shelflife.server.refreshing import TableSource
 from shelflife.server.tables import key_of
 
 __all__ = ["csv_file", "json_file", "sql_query", "toml_file"]
