@@ -71,7 +71,13 @@ class _ContractExtension(ServerExtension):  # type: ignore[misc] # it is not the
     ) -> None:
         be_the_first(server._mcp_server)
         self._tools = ToolsUnderContract(
-            provider, self._listed, self._found, checked=checked, operations=operations, fixes=fixes
+            provider,
+            self._listed,
+            self._found,
+            _is_finished,
+            checked=checked,
+            operations=operations,
+            fixes=fixes,
         )
         self._get_plain = server.get_tool
         answer_questions(server._mcp_server, provider, self._tools)
@@ -91,7 +97,7 @@ class _ContractExtension(ServerExtension):  # type: ignore[misc] # it is not the
         if result is None:
             text = TextContent(type="text", text=answered.error)
             return ToolResult(content=[text], meta=dict(answered.meta) or None, is_error=True)
-        if type(result) is InputRequiredToolResult or not isinstance(result, ToolResult):
+        if not _is_finished(result):
             return result
         stamped = with_meta(result, answered.meta)
         if (raw := result._raw_mcp_result) is not None:  # of a proxy, which hands on what it got as it is
@@ -175,6 +181,10 @@ def _model_of(function: Callable[..., Any], schema: Mapping[str, Any]) -> Any:
         one.name for one in look_at(function).parameters if one.name not in schema.get("properties", {})
     ]
     return func_metadata(function, skip_names=others, structured_output=False).arg_model
+
+
+def _is_finished(result: object) -> bool:
+    return isinstance(result, ToolResult) and not isinstance(result, InputRequiredToolResult)
 
 
 def _may_stop_calls(extension: ServerExtension) -> bool:

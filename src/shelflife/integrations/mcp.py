@@ -60,7 +60,13 @@ class _Installed:
         self._server = server
         self._provider = provider
         self._tools = ToolsUnderContract(
-            provider, self._listed, self._found, checked=checked, operations=operations, fixes=fixes
+            provider,
+            self._listed,
+            self._found,
+            _is_finished,
+            checked=checked,
+            operations=operations,
+            fixes=fixes,
         )
         self._call_plain = server.call_tool
         self._plain_life = beneath.lifespan
@@ -87,7 +93,7 @@ class _Installed:
         if result is None:
             text = TextContent(type="text", text=answered.error)
             return CallToolResult(content=[text], is_error=True, _meta=dict(answered.meta) or None)
-        return result if isinstance(result, InputRequiredResult) else with_meta(result, answered.meta)
+        return with_meta(result, answered.meta) if _is_finished(result) else result
 
     async def _run(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None
@@ -148,6 +154,10 @@ class _Installed:
             and vars(server).get("call_tool") == self._call
             and not any(map(_may_stop_calls, server._extensions))
         )
+
+
+def _is_finished(result: object) -> bool:
+    return isinstance(result, CallToolResult)
 
 
 def _may_stop_calls(extension: Extension) -> bool:

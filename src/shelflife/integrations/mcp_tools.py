@@ -5,7 +5,7 @@ Servers of the SDK and of FastMCP share this.
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from functools import partial, reduce
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -96,13 +96,14 @@ class ToolsUnderContract:
         provider: Provider,
         list_tools: Callable[[], Awaitable[list[Listed]]],
         find_tool: Callable[[Any, str, str], Awaitable[Listed | None]],
+        is_finished: Callable[[Any], bool],
         *,
         checked: Collection[str] = (),
         operations: Mapping[str, str] | None = None,
         fixes: Collection[str] | None = None,
     ) -> None:
         """`list_tools` gives all tools, whoever may call them. `find_tool` gives the one of a name and version that a caller could call
-        now, by the context of its request; None when there is none.
+        now, by the context of its request; None when there is none. `is_finished` tells a result from what asks for something first.
 
         `checked` and `fixes` are names of tools, and `operations` says of some which operation they are: see `install`.
         """
@@ -110,7 +111,7 @@ class ToolsUnderContract:
             if isinstance(names, str):
                 raise UsageError(f"{shown(names)} is one text; give a list of tools")
         self._provider = provider
-        self._list_tools, self._find_tool = list_tools, find_tool
+        self._list_tools, self._find_tool, self._is_finished = list_tools, find_tool, is_finished
         self._checked = frozenset(checked)
         self._named = {tool: Operation.from_name(name).name for tool, name in (operations or {}).items()}
         self._known: dict[_Key, _Known] = {}
@@ -238,7 +239,8 @@ class ToolsUnderContract:
         calling = _Calling(called.name, called.arguments)
         pin = await incoming.pinned(lambda: calling.operation)
         pin.headers = partial(_headers_of, called)
-        pin.body += msgspec.json.encode(called.arguments)
+        with suppress(TypeError, ValueError, RecursionError):  # a tool may call another with any objects
+            pin.hear(msgspec.json.encode(called.arguments))
         tokens = provider.pinned.set(pin), self._calling.set(calling)
         try:
             result = await run()
@@ -251,6 +253,8 @@ class ToolsUnderContract:
             pin.is_over = True
             provider.pinned.reset(tokens[0])
             self._calling.reset(tokens[1])
+        if not self._is_finished(result):  # it is called once more, and only then carried out
+            return Answered(result)
         return Answered(result, meta=self._stamp(pin, is_error=bool(getattr(result, "is_error", False))))
 
     def _refused(self, tool: str, failure: Exception, pin: Pin) -> Answered[Any]:
