@@ -15,7 +15,7 @@ from shelflife.contract import AskFixes, ContractError
 from shelflife.contract.envelopes import CHANGES_URI, META_KEY, Envelope, QuestionUri
 from shelflife.contract.positions import AT_HEADER
 from shelflife.extras import needing
-from shelflife.integrations.mcp_tools import ToolsUnderContract
+from shelflife.integrations.mcp_catalogue import Catalogue
 from shelflife.server.endpoints import FIXES_PATH, ContractEndpoints, EndpointCall, read_message
 from shelflife.server.errors import UsageError
 from shelflife.server.feedback import JSON
@@ -58,10 +58,10 @@ def be_the_first(server: Server[Any]) -> None:
 
 
 def answer_questions(
-    server: Server[Any], provider: Provider, tools: ToolsUnderContract, bus: SubscriptionBus | None = None
+    server: Server[Any], provider: Provider, catalogue: Catalogue, bus: SubscriptionBus | None = None
 ) -> None:
     """Have a server answer the contract's questions. `bus` is where it publishes events, if it has one."""
-    _Questions(server, provider, tools).install()
+    _Questions(server, provider, catalogue).install()
     if provider.level:
         _Cues(server, provider, bus).install()
     server.extensions[META_KEY] = {}
@@ -75,9 +75,9 @@ def headers_of(context: object) -> dict[str, str]:
 class _Questions:
     """The resource whose URIs are questions. Nothing caches it, neither here nor at the client."""
 
-    def __init__(self, server: Server[Any], provider: Provider, tools: ToolsUnderContract) -> None:
-        self._server, self._provider, self._tools = server, provider, tools
-        self._endpoints = ContractEndpoints(provider, tools.disclosed)
+    def __init__(self, server: Server[Any], provider: Provider, catalogue: Catalogue) -> None:
+        self._server, self._provider, self._catalogue = server, provider, catalogue
+        self._endpoints = ContractEndpoints(provider, catalogue.disclosed)
         self._plain = server.get_request_handler("resources/read")
 
     def install(self) -> None:
@@ -95,7 +95,7 @@ class _Questions:
         return await self._plain.handler(context, params)
 
     async def _answer(self, question: QuestionUri, context: Context) -> Envelope:
-        await self._tools.be_ready()
+        await self._catalogue.be_ready()
         await be_ready(self._provider)
         said = {AT_HEADER.lower(): question.at} if question.at else {}
         headers = {**headers_of(context), **said, "accept": JSON}
@@ -105,7 +105,7 @@ class _Questions:
         if answer is None:
             if call.path == FIXES_PATH and len(call.body) <= self._endpoints.most_bytes:
                 with suppress(ContractError):  # which is what it is answered with
-                    await self._tools.be_asked(read_message(call.body, AskFixes).operation, context)
+                    await self._catalogue.be_asked(read_message(call.body, AskFixes).operation, context)
             answer = await asyncio.to_thread(self._endpoints.answer, call)
         is_json = answer.content_type == JSON and bool(answer.body)
         return Envelope(answer.status, msgspec.json.decode(answer.body) if is_json else None)
