@@ -4,12 +4,12 @@ import math
 import threading
 import time
 
+from shelflife.client.pauses import Pauses
 from shelflife.client.stores import StoreError
 
 __all__ = ["Circuit"]
 
-_FIRST_PAUSE_S = 1.0
-_LONGEST_PAUSE_S = 30.0
+_PAUSES = Pauses(1.0, 30.0)
 
 
 class Circuit:
@@ -42,5 +42,5 @@ class Circuit:
         """It has failed whoever was let in at that time."""
         with self._lock:
             if let_in_at > self._noted_at:
-                self._pause_s = min(max(2 * self._pause_s, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
+                self._pause_s = _PAUSES.after(self._pause_s)
                 self._noted_at, self._why = time.monotonic(), str(why)

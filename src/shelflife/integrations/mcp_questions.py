@@ -115,7 +115,7 @@ class _Listener:
     """Somebody who is told that something has moved: once at a time, however often it moves meanwhile."""
 
     def __init__(self, tell: Callable[[], Awaitable[None]], leave: Callable[[], object]) -> None:
-        """`leave` is called when telling has failed, or has taken too long."""
+        """`leave` is called when telling has failed. Where it takes too long, it is tried anew: whoever does not read now may again."""
         self.loop = asyncio.get_running_loop()
         self._tell, self._leave = tell, leave
         self._is_behind = False
@@ -131,9 +131,14 @@ class _Listener:
         try:
             while self._is_behind:
                 self._is_behind = False
-                async with asyncio.timeout(_PATIENCE_S):
-                    await self._tell()
-        except Exception:  # noqa: BLE001 - its client is gone, or does not read
+                try:
+                    async with asyncio.timeout(_PATIENCE_S) as patience:
+                        await self._tell()
+                except TimeoutError:
+                    if not patience.expired():
+                        raise
+                    self._is_behind = True
+        except Exception:  # noqa: BLE001 - its client is gone
             self._leave()
         finally:
             # Nothing waits between the last look at `_is_behind` and this: a change is not lost.
@@ -144,7 +149,7 @@ class _Cues:
     """Tells listeners that something has moved. What, they ask.
 
     Clients of 2026-07-28 listen to the resource, and older ones subscribe to it. Each of these is told by a task of its own: one that
-    does not read keeps nobody else from hearing, and is not told any more after a while.
+    does not read keeps nobody else from hearing, and is told when it reads again.
     """
 
     def __init__(self, server: Server[Any], provider: Provider, bus: SubscriptionBus | None) -> None:
