@@ -12,6 +12,8 @@ from tests.lazily import Lazily
 agents = Lazily("langchain.agents")
 langchain_openai = Lazily("langchain_openai")
 langchain_tools = Lazily("langchain_core.tools")
+langgraph_memory = Lazily("langgraph.checkpoint.memory")
+langgraph_types = Lazily("langgraph.types")
 ours = Lazily("shelflife.integrations.langchain")
 
 
@@ -31,7 +33,7 @@ class TestLangChain(suite_of("LangChain")):
             )
             yield
 
-    def agent(self, each, subscribe, **by):
+    def agent(self, each, subscribe, checkpointer=None, **by):
         tool = langchain_tools.StructuredTool.from_function(
             name="subscribe",
             description="Make a subscription.",
@@ -40,7 +42,10 @@ class TestLangChain(suite_of("LangChain")):
             **by or {"coroutine": subscribe},
         )
         return agents.create_agent(
-            self.chat_model, [tool], middleware=[ours.MemoryMiddleware(tools) for tools in each]
+            self.chat_model,
+            [tool],
+            middleware=[ours.MemoryMiddleware(tools) for tools in each],
+            checkpointer=checkpointer,
         )
 
     async def play(self, tools, subscribe):
@@ -58,6 +63,27 @@ class TestLangChain(suite_of("LangChain")):
         for _ in range(2):
             said = agent.invoke({"messages": [("user", PROMPTS["subscribe"])]})
             assert said["messages"][-1].content == DONE
+        assert server.statuses == [422, 201, 201]
+
+    def test_a_tool_that_waits_for_a_human_runs_with_what_was_shown_to_them(self, server, memory):
+        tools, approved = Tools(memory, ROOT), []
+
+        async def subscribe(**wanted):
+            approved.append(langgraph_types.interrupt(wanted["promo_code"]))
+            return await handing_on(server)(**wanted)
+
+        self.played(tools, handing_on(server))
+        agent = self.agent([tools], subscribe, langgraph_memory.InMemorySaver())
+        thread = {"configurable": {"thread_id": "1"}}
+
+        async def play():
+            paused = await agent.ainvoke({"messages": [("user", PROMPTS["subscribe"])]}, thread)
+            [shown] = [one.value for one in paused["__interrupt__"]]
+            said = await agent.ainvoke(langgraph_types.Command(resume=shown), thread)
+            return said["messages"][-1].content
+
+        assert self.run(play()) == DONE
+        assert approved == [server.seen[-1][0]["promo_code"]]
         assert server.statuses == [422, 201, 201]
 
     def test_what_an_agent_learns_of_one_server_is_not_remembered_of_another(self, server, memory):

@@ -3,10 +3,17 @@
 import asyncio
 import copy
 
+import mcp
 import pytest
-from mcp_types import ReadResourceRequestParams, SubscribeRequestParams, SubscriptionsListenRequestParams
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
+from mcp_types import (
+    ReadResourceRequestParams,
+    ResourceUpdatedNotification,
+    SubscribeRequestParams,
+    SubscriptionsListenRequestParams,
+)
 
-from shelflife.client import Memory
+from shelflife.client import Guard, Memory
 from shelflife.client.events import Applied, Evicted, Ignored, Stored
 from shelflife.contract.envelopes import META_KEY
 from shelflife.integrations.mcp_client import following, memory_client
@@ -111,7 +118,7 @@ def test_where_nobody_answers_what_may_be_stale_is_not_used():
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("mute", ["questions", "subscriptions"])
 def test_a_block_begins_though_the_server_does_not_answer(mode, mute, monkeypatch):
-    monkeypatch.setattr("shelflife.integrations.mcp_client._LONGEST_ANSWER_S", 0.1)
+    monkeypatch.setattr("shelflife.integrations.mcp_client._LONGEST_START_S", 0.1)
     methods = {
         "questions": {"resources/read": ReadResourceRequestParams},
         "subscriptions": {
@@ -133,6 +140,87 @@ def test_a_block_begins_though_the_server_does_not_answer(mode, mute, monkeypatc
                 return await agent.attempt(plan="none")
 
     assert asyncio.run(play())[0] is False
+
+
+class ClosingBus(InMemorySubscriptionBus):
+    """Ends each stream as soon as it is acknowledged, until it is told to hold one."""
+
+    is_closing = True
+
+    def subscribe(self, listener):
+        if self.is_closing:
+            asyncio.get_running_loop().call_soon(self.handler.close)
+        return super().subscribe(listener)
+
+
+def test_a_server_that_takes_up_each_line_and_ends_it_at_once_is_listened_to_ever_more_seldom(monkeypatch):
+    pauses, is_enough = [], asyncio.Event()
+
+    def noted(pause_s):
+        pauses.append(pause_s)
+        if len(pauses) == 12:
+            is_enough.set()
+        return 0
+
+    monkeypatch.setattr("shelflife.integrations.mcp_client.apart", noted)
+
+    async def play():
+        shop, bus = Shop(), ClosingBus()
+        bus.handler = ListenHandler(bus)
+        beneath = shop.server._lowlevel_server
+        beneath.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, bus.handler)
+        async with agent_of(shop) as agent, following(agent.client), asyncio.timeout(20):
+            await is_enough.wait()
+
+    asyncio.run(play())
+    assert pauses[:12] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30, 30, 30]
+
+
+def test_a_session_hears_nothing_of_changes_once_the_last_follower_has_ended():
+    async def play():
+        shop, heard = Shop(), []
+
+        async def note(message):
+            if isinstance(message, ResourceUpdatedNotification):
+                heard.append(message)
+
+        learning = Learning()
+        async with mcp.Client(shop.server, mode="legacy", message_handler=note) as client:
+            agent = Agent(memory_client(client, Memory(on_event=learning), root=ROOT))
+            await agent.attempt(**WANTED)
+            async with following(agent.client):
+                await asyncio.to_thread(shop.rotate)
+                await learning.stored(2)
+            told = len(heard)
+            await asyncio.to_thread(shop.rotate, "LAST")
+            await agent.attempt(**WANTED)  # by then it would have come
+            return told, len(heard)
+
+    told, at_last = asyncio.run(play())
+    assert told >= 1
+    assert at_last == told
+
+
+class Fussy(Guard, frozen=True):
+    """A user's own, which fails when it is asked for the second time."""
+
+    def refusal(self, entry):
+        if entry.parameters["promo"] == "WINTER":
+            raise LookupError("of the user's own")
+        return super().refusal(entry)
+
+
+def test_a_call_that_is_made_again_without_remembered_values_asks_for_nothing():
+    async def play():
+        shop = Shop()
+        async with agent_of(shop, guard=Fussy()) as agent:
+            assert [await agent.episode(**WANTED) for _ in range(2)] == [2, 1]
+            shop.rotate()
+            return await agent.attempt(**WANTED)
+
+    assert asyncio.run(play())[1].splitlines()[0] == (
+        "This call was not carried out. This plan needs the code that is assigned to it."
+    )
 
 
 @pytest.mark.parametrize("error", [LookupError("mine"), SystemExit(3)])

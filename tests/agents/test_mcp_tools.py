@@ -182,7 +182,7 @@ def test_what_the_contract_of_another_server_has_said_does_not_go_out_as_the_wor
 
 @asynccontextmanager
 async def deaf_subscriber(shop):
-    """A client of 2025-11-25 that subscribes, and reads nothing from then on."""
+    """A client of 2025-11-25 that subscribes, and reads nothing from then on until somebody does so for it."""
     beneath = shop.server._lowlevel_server if shop.kind == "sdk" else shop.server._mcp_server
     info = {"capabilities": {}, "clientInfo": {"name": "deaf", "version": "1"}}
     opening = [
@@ -201,31 +201,37 @@ async def deaf_subscriber(shop):
             )
             if "id" in message:
                 await heard.receive()
-        yield
+        yield heard
         tasks.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_subscriber_that_does_not_read_keeps_nobody_from_hearing_and_is_left_after_a_while(
+def test_a_subscriber_that_does_not_read_keeps_nobody_from_hearing_and_is_told_when_it_reads_again(
     kind, monkeypatch
 ):
     shop, learning = Shop(kind), Learning()
 
+    def telling():
+        return [task for task in asyncio.all_tasks() if "_catch_up" in repr(task)]
+
     async def play():
         client = memory_client(shop.client(mode="legacy"), Memory(on_event=learning), root=ROOT)
-        async with deaf_subscriber(shop), client as connected, following(connected):
+        async with deaf_subscriber(shop) as heard, client as connected, following(connected):
             await connected.call_tool("subscribe", WANTED)
-            before = asyncio.all_tasks()
             for number in range(50):
                 shop.rotate(f"CODE{number}")
                 await asyncio.sleep(0)
             await learning.stored_with("CODE49")
-            waiting = {task for task in asyncio.all_tasks() - before if "_catch_up" in repr(task)}
-            assert len(waiting) == 1
-            await asyncio.wait(waiting, timeout=20)
-            shop.rotate("LAST")
-            await learning.stored_with("LAST")
-            assert not [task for task in asyncio.all_tasks() if "_catch_up" in repr(task)]
+            assert len(telling()) == 1
+            ended, _ = await asyncio.wait(telling(), timeout=6 * mcp_questions._PATIENCE_S)
+            assert not ended
+            async with asyncio.timeout(20):
+                told = [(await heard.receive()).message.method]
+                shop.rotate("LAST")
+                await learning.stored_with("LAST")
+                told += [(await heard.receive()).message.method]
+                await asyncio.gather(*telling())
+            return told
 
-    monkeypatch.setattr(mcp_questions, "_PATIENCE_S", 1.0)
-    asyncio.run(play())
+    monkeypatch.setattr(mcp_questions, "_PATIENCE_S", 0.05)
+    assert asyncio.run(play()) == ["notifications/resources/updated"] * 2

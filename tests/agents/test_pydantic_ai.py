@@ -2,8 +2,9 @@
 
 import pytest
 
-from tests.agents.scripted import KEY, PROMPTS
-from tests.agents.suite import suite_of
+from shelflife.client import Tools
+from tests.agents.scripted import DONE, KEY, PROMPTS
+from tests.agents.suite import ROOT, handing_on, suite_of
 from tests.agents.wanted import as_function
 from tests.lazily import Lazily
 
@@ -25,8 +26,26 @@ class TestPydanticAI(suite_of("Pydantic AI")):
             "any", provider=providers.OpenAIProvider(openai_client=client)
         )
 
-    async def play(self, tools, implementation):
-        toolset = pydantic_ai.FunctionToolset([as_function(implementation)], max_retries=3)
+    def agent(self, tools, function, **options):
+        toolset = pydantic_ai.FunctionToolset([function], max_retries=3)
         toolsets = [toolset if tools is None else ours.MemoryToolset(toolset, tools)]
-        said = await pydantic_ai.Agent(self.chat_model, toolsets=toolsets).run(PROMPTS["subscribe"])
-        return said.output
+        return pydantic_ai.Agent(self.chat_model, toolsets=toolsets, **options)
+
+    async def play(self, tools, implementation):
+        return (await self.agent(tools, as_function(implementation)).run(PROMPTS["subscribe"])).output
+
+    @pytest.mark.parametrize("pause", ["ApprovalRequired", "CallDeferred"])
+    def test_a_tool_that_waits_for_a_human_puts_nothing_in_doubt(self, server, memory, pause):
+        tools, shown = Tools(memory, ROOT), []
+
+        async def pausing(**wanted):
+            shown.append(wanted["promo_code"])
+            raise getattr(pydantic_ai, pause)
+
+        self.played(tools, handing_on(server))
+        agent = self.agent(tools, as_function(pausing), output_type=[str, pydantic_ai.DeferredToolRequests])
+        paused = self.run(agent.run(PROMPTS["subscribe"])).output
+        assert isinstance(paused, pydantic_ai.DeferredToolRequests)
+        assert self.played(tools, handing_on(server)) == DONE
+        assert shown == [server.seen[-1][0]["promo_code"]]
+        assert server.statuses == [422, 201, 201]

@@ -242,10 +242,13 @@ def test_a_failure_of_a_call_without_remembered_values_puts_nothing_in_doubt():
     assert (shop.events, shop.asked) == ([], [])
 
 
-@pytest.mark.parametrize("status", [401, 429, 503])
-def test_a_response_that_says_itself_what_it_is_about_puts_nothing_in_doubt(status):
+MET = {"Contract-Precondition": "met"}
+
+
+@pytest.mark.parametrize(("status", "headers"), [(401, {}), (429, {}), (503, {}), (409, MET)])
+def test_a_response_that_says_itself_what_it_is_about_puts_nothing_in_doubt(status, headers):
     shop = Shop()
-    shop.rotated(lambda: httpx2.Response(status))
+    shop.rotated(lambda: httpx2.Response(status, headers=headers))
     shop.tool("growth")
     assert [type(event) for event in shop.events] == [Applied]
     assert shop.asked == []

@@ -1,5 +1,6 @@
 """A contract in front of an API that knows nothing of it, over real connections."""
 
+import asyncio
 import contextlib
 import logging
 import socket
@@ -132,6 +133,48 @@ def test_a_request_that_is_no_short_object_or_form_goes_on_as_it_is(explaining, 
     refused = explaining.post("/orders", content=content, headers={"Content-Type": kind, "X-Answer": "400"})
     assert refused.json() == {"error": "no"}
     assert api.seen[-1][4] == len(content)
+
+
+async def over_http_2(app, path, *parts):
+    """The status and the body of an answer to a request as a server of HTTP/2 hands it on: no header tells that it has a body."""
+    headers = [(b"authorization", b"Bearer ada"), (b"content-type", b"application/json")]
+    scope = {"type": "http", "http_version": "2", "method": "POST", "scheme": "https", "headers": headers}
+    scope |= {"path": path, "raw_path": path.encode(), "query_string": b"", "root_path": ""}
+    left, told = [*parts], []
+
+    async def receive():
+        if not left:
+            await asyncio.Event().wait()
+        return {"type": "http.request", "body": left.pop(0), "more_body": bool(left)}
+
+    async def send(message):
+        told.append(message)
+
+    await app(scope | {"client": ("127.0.0.1", 1)}, receive, send)
+    return told[0]["status"], b"".join(message.get("body", b"") for message in told[1:])
+
+
+async def shut_down():
+    return {"type": "lifespan.shutdown"}
+
+
+async def unheard(message):
+    pass
+
+
+def test_a_body_over_http_2_is_judged_and_goes_on(api):
+    async def play(upstream):
+        app = proxy_app(contract(), upstream)
+        told = await over_http_2(app, "/orders", b'{"plan":', b' "growth"}')
+        await over_http_2(app, "/elsewhere", b"x" * 70_000, b"y" * 70_000)
+        await over_http_2(app, "/elsewhere", b"")
+        await app({"type": "lifespan"}, shut_down, unheard)
+        return told
+
+    with serving(api, lifespan="off") as upstream:
+        status, told = asyncio.run(play(upstream))
+    assert (status, b"recovery_feedback" in told) == (422, True)
+    assert [length for *_, length in api.seen[-3:]] == [18, 140_000, 0]
 
 
 def test_a_form_is_explained_and_its_fix_is_for_this_once(explaining):

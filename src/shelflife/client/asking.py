@@ -13,6 +13,8 @@ import msgspec
 from shelflife.client.entries import Root
 
 __all__ = [
+    "LARGEST_ANSWER",
+    "LEAST_FAILURE",
     "Advanced",
     "Answering",
     "AnyAnswering",
@@ -34,6 +36,12 @@ __all__ = [
 ]
 
 _log = logging.getLogger("shelflife.memory")
+
+LARGEST_ANSWER = 8 * 1024 * 1024
+"""How many bytes of an answer to a question are taken; one that is longer is none."""
+
+LEAST_FAILURE = 400
+"""Replies of this status or more say that a request was not carried out."""
 
 _LONGEST_ASKING_S = 5.0
 """So long may all the questions of one step take together."""

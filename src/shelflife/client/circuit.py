@@ -5,13 +5,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from shelflife.client.pauses import Pauses
 from shelflife.client.stores import StoreError
 from shelflife.forks import Locking
 
 __all__ = ["Circuit"]
 
-_FIRST_PAUSE_S = 1.0
-_LONGEST_PAUSE_S = 30.0
+_PAUSES = Pauses(1.0, 30.0)
 
 
 class Circuit(Locking):
@@ -21,8 +21,8 @@ class Circuit(Locking):
     nothing to it.
     """
 
-    def __init__(self, longest_pause_s: float = _LONGEST_PAUSE_S) -> None:
-        self._longest_pause_s = longest_pause_s
+    def __init__(self, pauses: Pauses = _PAUSES) -> None:
+        self._pauses = pauses
         self._pause_s = 0.0
         self._noted_at = self._let_in_at = -math.inf
         self._why = ""
@@ -47,7 +47,7 @@ class Circuit(Locking):
         """It has failed whoever was let in at that time."""
         with self._lock:
             if let_in_at > self._noted_at:
-                self._pause_s = min(max(2 * self._pause_s, _FIRST_PAUSE_S), self._longest_pause_s)
+                self._pause_s = self._pauses.after(self._pause_s)
                 self._noted_at, self._why = time.monotonic(), str(why)
 
     @contextmanager

@@ -11,11 +11,10 @@ from socket import SHUT_RDWR, socket
 from threading import Timer
 from urllib.parse import urlsplit
 
-from shelflife.client.asking import Question, Reply
+from shelflife.client.asking import LARGEST_ANSWER, Question, Reply
 
 __all__ = ["ask_http", "ask_http_async"]
 
-_LARGEST_ANSWER = 8 * 1024 * 1024
 _CONNECTIONS = {"http": HTTPConnection, "https": HTTPSConnection}
 
 
@@ -55,9 +54,9 @@ async def ask_http_async(question: Question) -> Reply | None:
 
 
 def _reply(response: HTTPResponse) -> Reply | None:
-    body = response.read(_LARGEST_ANSWER + 1)
+    body = response.read(LARGEST_ANSWER + 1)
     is_plain = response.headers.get("Content-Encoding", "identity") == "identity"
-    is_whole = len(body) <= _LARGEST_ANSWER and not response.length  # of which something may be left
+    is_whole = len(body) <= LARGEST_ANSWER and not response.length  # of which something may be left
     return Reply(response.status, body) if is_plain and is_whole else None
 
 

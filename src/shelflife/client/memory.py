@@ -10,6 +10,7 @@ from os import PathLike
 from typing import Any, ParamSpec, Self, TypeVar
 
 from shelflife.client.asking import (
+    LEAST_FAILURE,
     AnyAsk,
     Ask,
     Exchange,
@@ -47,8 +48,6 @@ _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
 
 _ANY_TIME = nullcontext()
-
-_LEAST_FAILURE = 400
 
 
 def _is_never_clear(_: Root) -> bool:
@@ -236,7 +235,7 @@ class Memory:
             exchange = exchange._replace(root=root)
         wanted = None
         if (
-            exchange.reply.status >= _LEAST_FAILURE
+            exchange.reply.status >= LEAST_FAILURE
         ):  # it may teach something, among what is there for the request
             wanted = self._shelf.wanted(exchange.root, exchange.operation, exchange.request)
         return self._shelf.in_moments(self.observing(exchange), wanted)

@@ -10,10 +10,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from shelflife.client.asking import Exchange, Fields, Question, Reply, Steps
+from shelflife.client.asking import LEAST_FAILURE, Exchange, Fields, Question, Reply, Steps
 from shelflife.client.entries import Entry, Knowledge, Root, below_root, is_below
 from shelflife.client.events import Distrusted, Event, Ignored, LogLost, Unjudged
 from shelflife.client.foresight import Foreseeing
+from shelflife.client.pauses import Pauses
 from shelflife.client.positions import (
     Adopted,
     Current,
@@ -56,13 +57,11 @@ _log = logging.getLogger("shelflife.memory")
 _MOST_ASKED = 3
 """So often at most is a server asked about one reply: others may raise doubts meanwhile."""
 
-_FIRST_PAUSE_S = 1.0
-_LONGEST_PAUSE_S = 300.0
+_PAUSES = Pauses(1.0, 300.0)
 _MOST_LEFT = 8
 _MOST_LOSSES = 3
 """When a log is lost once more within the time in which one may come back, several answer."""
 
-_LEAST_FAILURE = 400
 _NO_SUCH_ENDPOINT = (400, 404, 405)
 _NOT_TOLD = (401, 403, 404, 405)
 _NO_CONTRACT = "a reply has said that a contract lives there, and none answers"
@@ -111,7 +110,7 @@ class _BackOff:
             self._silent.pop(root, None)
         else:
             _, pause_s = self._silent.get(root, (0.0, 0.0))
-            self._silent[root] = self._clock(), min(max(2 * pause_s, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
+            self._silent[root] = self._clock(), _PAUSES.after(pause_s)
 
 
 class Observing(Forked):
@@ -443,7 +442,7 @@ class Observing(Forked):
         """A server that has carried out a request has nothing to tell where that has named the position it is at."""
         with suppress(StoreError):  # then it is not known whether it is of what is known
             is_of_it = exchange.at == self._shelf.on_record(exchange.root, is_guess=True)[1].place.base
-            if is_of_it and exchange.reply.status < _LEAST_FAILURE:
+            if is_of_it and exchange.reply.status < LEAST_FAILURE:
                 foreseeing.note_look(exchange.root)
 
     def may_ask(self, root: Root) -> bool:

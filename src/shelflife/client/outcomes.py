@@ -13,7 +13,7 @@ from shelflife.client.entries import origin_of
 from shelflife.client.reading import read_contract
 from shelflife.contract.envelopes import META_KEY, Envelope, Trailed, has_trailer
 from shelflife.contract.errors import BadMessage
-from shelflife.contract.preconditions import PRECONDITION_HEADER
+from shelflife.contract.preconditions import PRECONDITION_HEADER, verdict_in
 
 __all__ = ["Outcome", "ReadOutcome", "Source", "read_outcome", "reply_in_meta", "reply_in_text", "reply_of"]
 
@@ -68,9 +68,11 @@ class Outcome(NamedTuple):
 
     @property
     def is_unexplained(self) -> bool:
-        """Whether the tool has failed, and nothing that can be read says what is wrong."""
+        """Whether the tool has failed, and nothing that can be read says what is wrong. What a precondition was met for is not."""
         if self.reply is None:
             return self.is_error
+        if verdict_in(self.reply.headers) == "met":
+            return False
         try:
             is_silent = read_contract(self.reply) is None
         except BadMessage:

@@ -33,8 +33,8 @@ class _Counted(str):
 class Running:
     """The run of a tool that is going on, or was the last."""
 
-    def __init__(self, heard: Callable[..., Outcome]) -> None:
-        self._heard = heard
+    def __init__(self, heard: Callable[..., Outcome], passes: tuple[type[Exception], ...] = ()) -> None:
+        self._heard, self._passes = heard, passes
         self._is_carrying = False
         self._precondition = _Counted()
         self._error: Exception | None = None
@@ -51,10 +51,12 @@ class Running:
 
     @contextmanager
     def by(self, headers: Mapping[str, str]) -> Iterator[None]:
-        """While it runs, with these headers. What it raises is its outcome."""
+        """While it runs, with these headers. What it raises is its outcome, but for what only passes through it."""
         before, self._error = _running.set(headers), None
         try:
             yield
+        except self._passes:
+            raise
         except Exception as error:  # noqa: BLE001 - it is raised again once the memory has seen it
             self._error = error
         finally:

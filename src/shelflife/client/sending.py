@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from shelflife.client.asking import (
+    LEAST_FAILURE,
     Answering,
     AnyAnswering,
     Exchange,
@@ -36,8 +37,6 @@ _log = logging.getLogger("shelflife.memory")
 
 _MOST_SENT_AGAIN = 2
 """So often at most is a request sent again whose remembered values are stale: once mended, then without any."""
-
-_LEAST_FAILURE = 400
 
 _LONGEST_HEADER = 4096
 """A contract takes more, but many servers and gateways refuse a request with more than 8 KB of headers altogether."""
@@ -177,7 +176,7 @@ def _sending(memory: Memory, call: Call) -> Generator[Send | Question, Reply | N
         request = send.fixed_by(reply)
         seen = Exchange(call.root, call.operation, request, reply, at, is_conditional, call.path)
         yield from _unfailing(memory.observing(seen), "a response could not be observed")
-        if send.carried and reply.status < _LEAST_FAILURE:
+        if send.carried and reply.status < LEAST_FAILURE:
             memory.note_saved(call.root, call.operation)
         if not is_stale or call.guard is None:
             break  # it went through, or nothing may be written into it

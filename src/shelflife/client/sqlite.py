@@ -47,7 +47,7 @@ _TRIMMED_BEFORE = 16
 _ALWAYS_GONE = 1_024
 """So many that have gone may stay in the file, however little is held."""
 
-_LONGEST_PAUSE_S = 3.0
+_PAUSES = Pauses(1.0, 3.0)
 """So long at most a file that could not be written is not tried again."""
 
 _TAG_SIZE = 8
@@ -173,7 +173,7 @@ class SqliteStore:
         self._placed_before: dict[str, bytes] = {}
         self._latest = 0
         self._seen = Seen()
-        self._circuit = Circuit(_LONGEST_PAUSE_S)
+        self._circuit = Circuit(_PAUSES)
         """For writes: they may have to wait for others. Whoever reads waits for nobody."""
         if read_only:
             self.open()

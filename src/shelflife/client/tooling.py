@@ -30,6 +30,9 @@ _Result = TypeVar("_Result")
 Run = Callable[[dict[str, Any], Mapping[str, str]], Any]
 """Runs a tool with these arguments, and with these headers where its channel takes any. What it returns or raises is the outcome."""
 
+Passes = tuple[type[Exception], ...]
+"""What a tool may raise that says nothing of the server."""
+
 _MOST_TOLD = 256
 _UNEXPLAINED = (
     "a tool has failed with remembered values in its arguments, and nothing that can be read says why"
@@ -132,14 +135,19 @@ class Tools:
         is_left_alone = self._only is not None and name not in self._only
         return None if is_left_alone else self._operations.get(name, f"CALL /{name}")
 
-    def call(self, name: str, arguments: Fields, run: Run, takes: Takes = _ANYTHING) -> Any:
-        """Run a tool with what is remembered for its arguments, and learn from the outcome, which is returned or raised."""
+    def call(
+        self, name: str, arguments: Fields, run: Run, takes: Takes = _ANYTHING, passes: Passes = ()
+    ) -> Any:
+        """Run a tool with what is remembered for its arguments, and learn from the outcome, which is returned or raised.
+
+        Of a run that ends in one of `passes` nothing is learned: by that a framework stops a tool, as when a human is to be asked first.
+        """
         call = self._called(name, arguments, takes)
         if call is None:
             return run({**arguments}, {})
         if inspect.iscoroutinefunction(self._ask):
             raise TypeError("what answers is async: a tool that is not cannot wait for it")
-        running = Running(self._heard)
+        running = Running(self._heard, passes)
 
         def answer(step: Send | Question) -> Reply | None:
             if isinstance(step, Question):
@@ -152,12 +160,14 @@ class Tools:
         driven(self._using(call, running), answer)
         return running.shown()
 
-    async def call_async(self, name: str, arguments: Fields, run: Run, takes: Takes = _ANYTHING) -> Any:
+    async def call_async(
+        self, name: str, arguments: Fields, run: Run, takes: Takes = _ANYTHING, passes: Passes = ()
+    ) -> Any:
         """The same, awaiting what can be awaited."""
         call = self._called(name, arguments, takes)
         if call is None:
             return await _awaited(run({**arguments}, {}))
-        running = Running(self._heard)
+        running = Running(self._heard, passes)
 
         async def answer(step: Send | Question) -> Reply | None:
             if isinstance(step, Question):

@@ -1,5 +1,6 @@
 """The contract inside a server of FastMCP: `install(server, provider)`."""
 
+import inspect
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -10,6 +11,7 @@ from shelflife.server.provider import Provider
 
 with needing("fastmcp"):
     from fastmcp import Context, FastMCP
+    from fastmcp.exceptions import FastMCPError
     from fastmcp.server.dependencies import CurrentContext, OptionalCurrentContext, bind_request_context
     from fastmcp.server.extensions import ServerExtension
     from fastmcp.tools.base import InputRequiredToolResult, Tool, ToolResult
@@ -23,7 +25,9 @@ with needing("fastmcp"):
     from shelflife.integrations.mcp_tools import (
         Called,
         ToolsUnderContract,
+        beneath_of,
         leave_refusals_out_of,
+        overrides_calls,
         with_meta,
     )
 
@@ -69,12 +73,11 @@ class _ContractExtension(ServerExtension):  # type: ignore[misc] # it is not the
         operations: Mapping[str, str] | None,
         fixes: Collection[str] | None,
     ) -> None:
-        be_the_first(server._mcp_server)
-        self._tools = ToolsUnderContract(
-            provider, self._listed, self._found, checked=checked, operations=operations, fixes=fixes
-        )
+        beneath = server._mcp_server
+        be_the_first(beneath)
+        self._tools = ToolsUnderContract(provider, self, beneath, checked, operations, fixes)
         self._get_plain = server.get_tool
-        answer_questions(server._mcp_server, provider, self._tools)
+        answer_questions(beneath, provider, self._tools.catalogue)
         # Where a call finds its tool, when everything else has let it pass.
         server.get_tool = self._get
 
@@ -91,7 +94,7 @@ class _ContractExtension(ServerExtension):  # type: ignore[misc] # it is not the
         if result is None:
             text = TextContent(type="text", text=answered.error)
             return ToolResult(content=[text], meta=dict(answered.meta) or None, is_error=True)
-        if type(result) is InputRequiredToolResult or not isinstance(result, ToolResult):
+        if not self.is_finished(result):
             return result
         stamped = with_meta(result, answered.meta)
         if (raw := result._raw_mcp_result) is not None:  # of a proxy, which hands on what it got as it is
@@ -102,18 +105,24 @@ class _ContractExtension(ServerExtension):  # type: ignore[misc] # it is not the
         tool = await self._get_plain(name, version)
         if tool is None or not self._tools.is_calling:
             return tool
-        function = self._tools.found(self._as_listed(tool))
+        function = self._tools.about_to_run(self._as_listed(tool))
         return tool if function is None else tool.model_copy(update={"fn": function})
 
-    async def _listed(self) -> list[Listed]:
+    async def all_tools(self) -> list[Listed]:
         # not as it lists them itself: who asks first may not see all
         return [self._as_listed(tool) for tool in await super(FastMCP, self.server).list_tools()]
 
-    async def _found(self, context: Any, name: str, version: str) -> Listed | None:
+    async def tool_for(self, context: Any, name: str, version: str) -> Listed | None:
         with bind_request_context(context):
             async with Context(fastmcp=self.server):
                 tool = await self._get_plain(name, VersionSpec(eq=version) if version else None)
         return None if tool is None else self._as_listed(tool)
+
+    def is_finished(self, result: object) -> bool:
+        return isinstance(result, ToolResult) and not isinstance(result, InputRequiredToolResult)
+
+    def is_meant(self, error: Exception) -> bool:
+        return isinstance(error, FastMCPError) and beneath_of(error) is error
 
     def _as_listed(self, tool: Tool) -> Listed:
         function: Any = getattr(tool, "fn", None) if type(tool) is FunctionTool else None
@@ -149,33 +158,26 @@ class _ContractExtension(ServerExtension):  # type: ignore[misc] # it is not the
     def _is_open(self) -> bool:
         """Whether calls come as far as that without having passed anything that may stop them."""
         server = self.server
-        beneath = server._mcp_server
-        entry = beneath.get_request_handler("tools/call")
-        ways = [type(one).__module__ for one in beneath.middleware]
-        ways += [getattr(entry and entry.handler, "__module__", "")]
         others = [one for one in server._extensions.values() if one is not self]
         return (
             type(server) is FastMCP
-            and all(module.startswith(("mcp.", "fastmcp.")) for module in ways)
+            and self._tools.are_reached_by("mcp", "fastmcp")
             and all(type(one).__module__ in _LETS_EVERYBODY_IN for one in server.middleware)
-            and not any(map(_may_stop_calls, others))
+            and not any(overrides_calls(one, ServerExtension) for one in others)
         )
+
+
+def _beside(function: Callable[..., Any], schema: Mapping[str, Any]) -> list[inspect.Parameter]:
+    """What a function is given that is none of its arguments: it is not in their schema."""
+    return [one for one in look_at(function).parameters if one.name not in schema.get("properties", {})]
 
 
 def _depends(function: Callable[..., Any], schema: Mapping[str, Any]) -> bool:
     """Whether a function is given anything but its arguments and the context of the call: that may ask who is calling."""
-    taken = schema.get("properties", {})
-    others = [one for one in look_at(function).parameters if one.name not in taken]
-    return not all(isinstance(one.default, _HARMLESS) for one in others)
+    return not all(isinstance(one.default, _HARMLESS) for one in _beside(function, schema))
 
 
 def _model_of(function: Callable[..., Any], schema: Mapping[str, Any]) -> Any:
-    """The model of a function's arguments; what else it is given is not in their schema."""
-    others = [
-        one.name for one in look_at(function).parameters if one.name not in schema.get("properties", {})
-    ]
+    """The model of a function's arguments."""
+    others = [one.name for one in _beside(function, schema)]
     return func_metadata(function, skip_names=others, structured_output=False).arg_model
-
-
-def _may_stop_calls(extension: ServerExtension) -> bool:
-    return type(extension).intercept_tool_call is not ServerExtension.intercept_tool_call

@@ -5,7 +5,6 @@ All of it is written once, for async clients. The calls of a blocking one are aw
 
 import asyncio
 import logging
-import random
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -13,11 +12,12 @@ from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from shelflife.client.asking import Question, Reply
+from shelflife.client.asking import LARGEST_ANSWER, Question, Reply
 from shelflife.client.entries import Root, origin_of
 from shelflife.client.event_stream import EventStream
 from shelflife.client.events import Event, LogLost
 from shelflife.client.memory import Memory
+from shelflife.client.pauses import Pauses, apart
 from shelflife.contract.positions import AT_HEADER, Named, Position
 from shelflife.extras import needing
 from shelflife.integrations.reaching import Async, Blocking
@@ -29,15 +29,13 @@ _log = logging.getLogger("shelflife.memory")
 _QUIET_S = 40.0
 """A server sends something at least every 15 seconds. One that is silent for so long is gone."""
 
-_FIRST_PAUSE_S = 0.1
-_LONGEST_PAUSE_S = 30.0
+_PAUSES = Pauses(0.1, 30.0)
 _LONGEST_WAIT_S = 10.0
 """For a connection, and for all that is asked about one event. When that takes longer, the feed is begun anew, which asks too."""
 
 _LONGEST_END_S = 2.0
 """Only a connection that is not there yet keeps a thread from ending at once. It is left behind then, and does nothing any more."""
 
-_LARGEST_ANSWER = 4 * 1024 * 1024
 _MOST_SEEN = 256
 
 
@@ -134,7 +132,7 @@ class _Follower:
                 except Exception as error:  # noqa: BLE001 - whatever ends a connection, it is taken up again
                     if not self._reach.is_over:
                         self._lose(str(error) or type(error).__name__)
-                await self._reach.pause(self._pause_s * random.uniform(1, 2))  # noqa: S311 - not all at once
+                await self._reach.pause(apart(self._pause_s))
         finally:
             self._lose("it is not followed any more")
 
@@ -149,7 +147,7 @@ class _Follower:
 
         The request is a question, and the first event its answer. So whatever was in doubt is settled by connecting.
         """
-        self._pause_s = min(2 * self._pause_s or _FIRST_PAUSE_S, _LONGEST_PAUSE_S)
+        self._pause_s = _PAUSES.after(self._pause_s)
         at, before = self.memory.contract_at(self.root, asking=True), self.memory.position(self.root)
         start = _named_in(at)
         asked = {"accept": "text/event-stream", AT_HEADER: at}
@@ -170,7 +168,7 @@ class _Follower:
                 # Every feed begins with a sign of life. To end right after it, again and again, is no progress.
                 is_split = any(isinstance(one, LogLost) and one.several for events in heard for one in events)
                 if is_alive or (position != before and not is_split):
-                    self._pause_s = _FIRST_PAUSE_S
+                    self._pause_s = _PAUSES.first_s
                 has_begun_anew = way.mark != start.mark
                 self._way = way
                 self.state = CatchingUp() if has_begun_anew else Following()
@@ -190,7 +188,7 @@ class _Follower:
     def _check(self, feed: Any) -> None:
         """`ConnectionError` unless this is a feed."""
         if (retry_after := feed.headers.get("retry-after", "")).isdecimal():
-            self._pause_s = min(max(self._pause_s, float(retry_after)), _LONGEST_PAUSE_S)
+            self._pause_s = min(max(self._pause_s, float(retry_after)), _PAUSES.longest_s)
         media_type = feed.headers.get("content-type", "").partition(";")[0].strip().lower()
         if feed.status_code != 200 or media_type != "text/event-stream" or _is_encoded(feed):
             raise ConnectionError(f"the server answers with status {feed.status_code} and no feed")
@@ -229,7 +227,7 @@ class _Follower:
                 body = bytearray()
                 async for chunk in self._reach.chunks(response):
                     body += chunk
-                    if len(body) > _LARGEST_ANSWER or _is_encoded(response):
+                    if len(body) > LARGEST_ANSWER or _is_encoded(response):
                         return None
                 return Reply(response.status_code, bytes(body))
         return None

@@ -11,7 +11,7 @@ from shelflife.errors import ShelflifeError
 from shelflife.extras import needing
 from shelflife.integrations.mcp_functions import DECORATED, Listed, look_at
 from shelflife.integrations.mcp_questions import answer_questions, be_the_first, headers_of
-from shelflife.integrations.mcp_tools import Called, ToolsUnderContract, with_meta
+from shelflife.integrations.mcp_tools import Called, ToolsUnderContract, overrides_calls, with_meta
 from shelflife.server.provider import Provider
 
 with needing("mcp"):
@@ -19,7 +19,7 @@ with needing("mcp"):
     from mcp.server.extension import Extension
     from mcp.server.lowlevel import Server
     from mcp.server.mcpserver import Context
-    from mcp.server.mcpserver.exceptions import UnexpectedToolError
+    from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
     from mcp.server.mcpserver.tools import Tool, ToolManager
     from mcp_types import CallToolResult, InputRequiredResult, TextContent
 
@@ -59,12 +59,10 @@ class _Installed:
         be_the_first(beneath)
         self._server = server
         self._provider = provider
-        self._tools = ToolsUnderContract(
-            provider, self._listed, self._found, checked=checked, operations=operations, fixes=fixes
-        )
+        self._tools = ToolsUnderContract(provider, self, beneath, checked, operations, fixes)
         self._call_plain = server.call_tool
         self._plain_life = beneath.lifespan
-        answer_questions(beneath, provider, self._tools, server._subscriptions)
+        answer_questions(beneath, provider, self._tools.catalogue, server._subscriptions)
         beneath.lifespan = self._life
         # Inside of what turns exceptions into results, so that a refusal can be told from what else a tool raises.
         server.call_tool = self._call  # type: ignore[method-assign]
@@ -87,14 +85,14 @@ class _Installed:
         if result is None:
             text = TextContent(type="text", text=answered.error)
             return CallToolResult(content=[text], is_error=True, _meta=dict(answered.meta) or None)
-        return result if isinstance(result, InputRequiredResult) else with_meta(result, answered.meta)
+        return with_meta(result, answered.meta) if self.is_finished(result) else result
 
     async def _run(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None
     ) -> CallToolResult | InputRequiredResult:
         server = self._server
         tool = server._tool_manager.get_tool(name)
-        function = tool and self._tools.found(self._as_listed(tool))
+        function = tool and self._tools.about_to_run(self._as_listed(tool))
         if tool is None or function is None:
             return await self._call_plain(name, arguments, context)
         # As the server itself does it, and it was seen that it does nothing else.
@@ -105,12 +103,18 @@ class _Installed:
         )
         return result
 
-    async def _listed(self) -> list[Listed]:
+    async def all_tools(self) -> list[Listed]:
         return [self._as_listed(tool) for tool in self._server._tool_manager.list_tools()]
 
-    async def _found(self, context: object, name: str, version: str) -> Listed | None:
+    async def tool_for(self, context: object, name: str, version: str) -> Listed | None:
         tool = self._server._tool_manager.get_tool(name)
         return None if tool is None else self._as_listed(tool)
+
+    def is_finished(self, result: object) -> bool:
+        return isinstance(result, CallToolResult)
+
+    def is_meant(self, error: Exception) -> bool:
+        return isinstance(error, ToolError) and not isinstance(error, UnexpectedToolError)
 
     def _as_listed(self, tool: Tool) -> Listed:
         metadata, seen, obstacle = tool.fn_metadata, look_at(tool.fn), ""
@@ -140,15 +144,8 @@ class _Installed:
     def _is_open(self) -> bool:
         """Whether calls come as far as that without having passed anything that may stop them."""
         server = self._server
-        entry = server._lowlevel_server.get_request_handler("tools/call")
-        ways = [type(one).__module__ for one in server.middleware]
-        ways += [getattr(entry and entry.handler, "__module__", "")]
         return (
-            all(module.startswith("mcp.") for module in ways)
+            self._tools.are_reached_by("mcp")
             and vars(server).get("call_tool") == self._call
-            and not any(map(_may_stop_calls, server._extensions))
+            and not any(overrides_calls(one, Extension) for one in server._extensions)
         )
-
-
-def _may_stop_calls(extension: Extension) -> bool:
-    return type(extension).intercept_tool_call is not Extension.intercept_tool_call

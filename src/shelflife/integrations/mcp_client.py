@@ -6,7 +6,7 @@ The client may be one of the SDK (`mcp.Client`, or a bare `ClientSession`) or of
 import dataclasses
 import inspect
 import logging
-import random
+import math
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
@@ -14,12 +14,13 @@ from typing import Any, Self, TypeVar, cast
 
 import msgspec
 
-from shelflife.client.asking import Question, Reply
+from shelflife.client.asking import LARGEST_ANSWER, Question, Reply
 from shelflife.client.channels import MCP
 from shelflife.client.entries import Root
 from shelflife.client.guard import Guard
 from shelflife.client.memory import Memory
 from shelflife.client.outcomes import Outcome, reply_in_meta, reply_in_text, reply_of
+from shelflife.client.pauses import Pauses, apart
 from shelflife.client.tooling import Tools
 from shelflife.contract.envelopes import CHANGES_URI, META_KEY, Envelope, QuestionUri
 from shelflife.contract.positions import AT_HEADER
@@ -29,17 +30,27 @@ with needing("mcp"):
     import anyio
     from anyio.streams.memory import MemoryObjectSendStream
     from mcp.client.subscriptions import listen
-    from mcp_types import EmptyResult, ResourceUpdatedNotification, SubscribeRequest, SubscribeRequestParams
+    from mcp_types import (
+        EmptyResult,
+        ResourceUpdatedNotification,
+        SubscribeRequest,
+        SubscribeRequestParams,
+        UnsubscribeRequest,
+        UnsubscribeRequestParams,
+    )
     from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 __all__ = ["following", "memory_client"]
 
 _log = logging.getLogger("shelflife.memory")
 
-_LARGEST_ANSWER = 8 * 1024 * 1024
-_LONGEST_ANSWER_S = 5.0
-_FIRST_PAUSE_S = 0.1
-_LONGEST_PAUSE_S = 30.0
+_LONGEST_START_S = 5.0
+"""So long a block waits for the server's first word: it may not answer at all."""
+
+_LONGEST_END_S = 2.0
+_PAUSES = Pauses(0.1, 30.0)
+_HOLDS_S = 5.0
+"""A line that has held for so long is a good one. A server may take up each, and end it at once."""
 
 Client = TypeVar("Client")
 
@@ -73,7 +84,7 @@ async def following(client: object) -> AsyncIterator[None]:
     has_begun, failed = anyio.Event(), None
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(client.follow, has_begun)
-        with anyio.move_on_after(_LONGEST_ANSWER_S):  # a server may not answer at all
+        with anyio.move_on_after(_LONGEST_START_S):
             await has_begun.wait()
         try:
             yield
@@ -113,7 +124,7 @@ class _MemoryClient:
             raise AttributeError(name)
         own = getattr(self._client, name)
         # Clients of FastMCP have another method that calls a tool.
-        return partial(self._called, own) if name == "call_tool_mcp" else own
+        return partial(self._call, own) if name == "call_tool_mcp" else own
 
     async def __aenter__(self) -> Self:
         await self._client.__aenter__()
@@ -125,11 +136,11 @@ class _MemoryClient:
     async def call_tool(self, *args: Any, **options: Any) -> Any:
         """As the client does it, with what is remembered for the arguments."""
         if not hasattr(self._client, "call_tool_mcp"):
-            return await self._called(self._client.call_tool, *args, **options)
+            return await self._call(self._client.call_tool, *args, **options)
         # A client of FastMCP raises what a tool calls an error, and then it has no metadata any more.
         is_raising = options.pop("raise_on_error", True)
         options["raise_on_error"] = False
-        result = await self._called(self._client.call_tool, *args, **options)
+        result = await self._call(self._client.call_tool, *args, **options)
         if is_raising and result.is_error:
             from fastmcp.exceptions import ToolError
 
@@ -138,17 +149,18 @@ class _MemoryClient:
             raise ToolError(texts[0] if texts else f"Tool {name!r} returned an error")
         return result
 
-    async def _called(self, call: Any, *args: Any, **options: Any) -> Any:
+    async def _call(self, call: Any, *args: Any, **options: Any) -> Any:
         """The tool is what a client takes first, whatever it calls that; `arguments` and `meta` are so called by all of them."""
         bound = inspect.signature(call).bind(*args, **options)
         name = next(iter(bound.arguments.values()))
         arguments, meta = bound.arguments.get("arguments"), bound.arguments.get("meta") or {}
 
         async def run(amended: dict[str, Any], headers: Mapping[str, str]) -> Any:
-            bound.arguments["arguments"] = amended or (None if arguments is None else {})
-            if headers or meta:
-                bound.arguments["meta"] = {**meta, META_KEY: dict(headers)} if headers else meta
-            return await call(*bound.args, **bound.kwargs)
+            now = inspect.BoundArguments(bound.signature, bound.arguments.copy())
+            now.arguments["arguments"] = amended or (None if arguments is None else {})
+            if headers:
+                now.arguments["meta"] = {**meta, META_KEY: dict(headers)}
+            return await call(*now.args, **now.kwargs)
 
         return await self._tools.call_async(name, arguments or {}, run)
 
@@ -159,8 +171,9 @@ class _MemoryClient:
         uri = QuestionUri(path, query, question.body, question.headers.get(AT_HEADER, "")).text
         with suppress(Exception), anyio.fail_after(question.within_s):  # whatever it says, it does not answer
             [contents] = (await session.read_resource(uri)).contents
-            if len(contents.text) <= _LARGEST_ANSWER:
-                return reply_of(msgspec.json.decode(contents.text, type=Envelope))
+            answer = contents.text.encode()
+            if len(answer) <= LARGEST_ANSWER:
+                return reply_of(msgspec.json.decode(answer, type=Envelope))
         return None
 
     def _read(self, outcome: Any, *, is_error: bool = False) -> Outcome:
@@ -194,20 +207,23 @@ class _MemoryClient:
 
     async def follow(self, has_begun: anyio.Event) -> None:
         """Refresh the memory whenever the server says that something has moved, until this is cancelled."""
-        pause_s = _FIRST_PAUSE_S
+        pause_s = 0.0
         while True:
+            pause_s, good_at = _PAUSES.after(pause_s), math.inf
             try:
                 async with self._cues() as cues:
-                    await self._refresh()  # after it is listened: nothing is told twice
-                    pause_s = _FIRST_PAUSE_S
+                    good_at = anyio.current_time() + _HOLDS_S
+                    await self._refresh()  # what moves from now on is told; what has moved before is asked
                     has_begun.set()
                     async for _ in cues:
+                        good_at = 0.0
                         await self._refresh()
             except Exception:  # noqa: BLE001 - whatever ends it, it is begun anew
                 _log.info("what moves at %s is not heard", self._tools.root, exc_info=True)
             has_begun.set()  # the block is not kept waiting for a server that cannot tell
-            await anyio.sleep(pause_s * random.uniform(1, 2))  # noqa: S311 - not all at once
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            if anyio.current_time() >= good_at:
+                pause_s = _PAUSES.first_s
+            await anyio.sleep(apart(pause_s))
 
     async def _refresh(self) -> None:
         await self._tools.memory.refresh_async(self._tools.root, self._ask)
@@ -221,10 +237,17 @@ class _MemoryClient:
                 yield heard
             return
         tell, cues = anyio.create_memory_object_stream[None](1)
-        with tell, cues, _hearing(session, tell):
+        with tell, cues, _hearing(session, tell) as hearing:
             request = SubscribeRequest(params=SubscribeRequestParams(uri=CHANGES_URI))
             await session.send_request(request, EmptyResult)
-            yield cues
+            try:
+                yield cues
+            finally:
+                # Two race here: the last who leaves, and the next who comes. Whoever comes after this look subscribes after it, too.
+                if hearing.followers == [tell]:
+                    with suppress(Exception), anyio.move_on_after(_LONGEST_END_S, shield=True):
+                        end = UnsubscribeRequest(params=UnsubscribeRequestParams(uri=CHANGES_URI))
+                        await session.send_request(end, EmptyResult)
 
 
 class _Hearing:
@@ -243,14 +266,14 @@ class _Hearing:
 
 
 @contextmanager
-def _hearing(session: Any, follower: "MemoryObjectSendStream[None]") -> Iterator[None]:
+def _hearing(session: Any, follower: "MemoryObjectSendStream[None]") -> Iterator[_Hearing]:
     """While one more follows a session."""
     hearing = session._message_handler
     if not isinstance(hearing, _Hearing):
         hearing = session._message_handler = _Hearing(hearing)
     hearing.followers.append(follower)
     try:
-        yield
+        yield hearing
     finally:
         hearing.followers.remove(follower)
         # what somebody else has put around it since stays, and hands on

@@ -45,7 +45,7 @@ class Listed(NamedTuple):
 
     def is_as(self, other: "Listed") -> bool:
         """Whether this is the same tool, with the same things before it."""
-        return self[:6] == other[:6]
+        return self == other._replace(model=self.model, parsed=self.parsed)
 
     def reader_of_its_own_check(self) -> Reader:
         """How it reads what was sent when it checks by itself: it names the arguments too that were left out."""

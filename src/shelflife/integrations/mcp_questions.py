@@ -15,7 +15,7 @@ from shelflife.contract import AskFixes, ContractError
 from shelflife.contract.envelopes import CHANGES_URI, META_KEY, Envelope, QuestionUri
 from shelflife.contract.positions import AT_HEADER
 from shelflife.extras import needing
-from shelflife.integrations.mcp_tools import ToolsUnderContract
+from shelflife.integrations.mcp_catalogue import Catalogue
 from shelflife.server.endpoints import FIXES_PATH, ContractEndpoints, EndpointCall, read_message
 from shelflife.server.errors import UsageError
 from shelflife.server.feedback import JSON
@@ -58,10 +58,10 @@ def be_the_first(server: Server[Any]) -> None:
 
 
 def answer_questions(
-    server: Server[Any], provider: Provider, tools: ToolsUnderContract, bus: SubscriptionBus | None = None
+    server: Server[Any], provider: Provider, catalogue: Catalogue, bus: SubscriptionBus | None = None
 ) -> None:
     """Have a server answer the contract's questions. `bus` is where it publishes events, if it has one."""
-    _Questions(server, provider, tools).install()
+    _Questions(server, provider, catalogue).install()
     if provider.level:
         _Cues(server, provider, bus).install()
     server.extensions[META_KEY] = {}
@@ -75,9 +75,9 @@ def headers_of(context: object) -> dict[str, str]:
 class _Questions:
     """The resource whose URIs are questions. Nothing caches it, neither here nor at the client."""
 
-    def __init__(self, server: Server[Any], provider: Provider, tools: ToolsUnderContract) -> None:
-        self._server, self._provider, self._tools = server, provider, tools
-        self._endpoints = ContractEndpoints(provider, tools.disclosed)
+    def __init__(self, server: Server[Any], provider: Provider, catalogue: Catalogue) -> None:
+        self._server, self._provider, self._catalogue = server, provider, catalogue
+        self._endpoints = ContractEndpoints(provider, catalogue.disclosed)
         self._plain = server.get_request_handler("resources/read")
 
     def install(self) -> None:
@@ -95,7 +95,7 @@ class _Questions:
         return await self._plain.handler(context, params)
 
     async def _answer(self, question: QuestionUri, context: Context) -> Envelope:
-        await self._tools.be_ready()
+        await self._catalogue.be_ready()
         await be_ready(self._provider)
         said = {AT_HEADER.lower(): question.at} if question.at else {}
         headers = {**headers_of(context), **said, "accept": JSON}
@@ -105,7 +105,7 @@ class _Questions:
         if answer is None:
             if call.path == FIXES_PATH and len(call.body) <= self._endpoints.most_bytes:
                 with suppress(ContractError):  # which is what it is answered with
-                    await self._tools.be_asked(read_message(call.body, AskFixes).operation, context)
+                    await self._catalogue.be_asked(read_message(call.body, AskFixes).operation, context)
             answer = await asyncio.to_thread(self._endpoints.answer, call)
         is_json = answer.content_type == JSON and bool(answer.body)
         return Envelope(answer.status, msgspec.json.decode(answer.body) if is_json else None)
@@ -115,7 +115,7 @@ class _Listener:
     """Somebody who is told that something has moved: once at a time, however often it moves meanwhile."""
 
     def __init__(self, tell: Callable[[], Awaitable[None]], leave: Callable[[], object]) -> None:
-        """`leave` is called when telling has failed, or has taken too long."""
+        """`leave` is called when telling has failed. Where it takes too long, it is tried anew: whoever does not read now may again."""
         self.loop = asyncio.get_running_loop()
         self._tell, self._leave = tell, leave
         self._is_behind = False
@@ -131,9 +131,14 @@ class _Listener:
         try:
             while self._is_behind:
                 self._is_behind = False
-                async with asyncio.timeout(_PATIENCE_S):
-                    await self._tell()
-        except Exception:  # noqa: BLE001 - its client is gone, or does not read
+                try:
+                    async with asyncio.timeout(_PATIENCE_S) as patience:
+                        await self._tell()
+                except TimeoutError:
+                    if not patience.expired():
+                        raise
+                    self._is_behind = True
+        except Exception:  # noqa: BLE001 - its client is gone
             self._leave()
         finally:
             # Nothing waits between the last look at `_is_behind` and this: a change is not lost.
@@ -144,7 +149,7 @@ class _Cues:
     """Tells listeners that something has moved. What, they ask.
 
     Clients of 2026-07-28 listen to the resource, and older ones subscribe to it. Each of these is told by a task of its own: one that
-    does not read keeps nobody else from hearing, and is not told any more after a while.
+    does not read keeps nobody else from hearing, and is told when it reads again.
     """
 
     def __init__(self, server: Server[Any], provider: Provider, bus: SubscriptionBus | None) -> None:

@@ -5,42 +5,45 @@ Servers of the SDK and of FastMCP share this.
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from functools import partial, reduce
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from shelflife.contract.envelopes import META_KEY, Envelope, read_headers
 from shelflife.contract.errors import BadMessage
-from shelflife.contract.names import shown
 from shelflife.contract.preconditions import PRECONDITION_HEADER
 from shelflife.extras import needing
-from shelflife.integrations.mcp_functions import Arguments, Listed, with_check
-from shelflife.server.errors import UsageError, leaves_of
+from shelflife.integrations.mcp_catalogue import METHOD, Catalogue, HasTools
+from shelflife.integrations.mcp_functions import Arguments, Listed
+from shelflife.server.errors import leaves_of
 from shelflife.server.feedback import JSON
-from shelflife.server.operations import Operation, Operations
+from shelflife.server.operations import Operation
 from shelflife.server.pinning import Incoming, answer_to
 from shelflife.server.pins import Pin
 from shelflife.server.policies import PreconditionFailed, Refusal
 from shelflife.server.provider import Provider
 
 with needing("mcp"):
+    from mcp.server.lowlevel import Server
     from mcp.server.mcpserver.exceptions import UnexpectedToolError
 
-__all__ = ["Answered", "Called", "ToolsUnderContract", "leave_refusals_out_of", "with_meta"]
+__all__ = [
+    "Answered",
+    "Called",
+    "RunsTools",
+    "ToolsUnderContract",
+    "beneath_of",
+    "leave_refusals_out_of",
+    "overrides_calls",
+    "with_meta",
+]
 
-_METHOD = "CALL"
+_CALLS = "tools/call"
 _OF_THE_CONTRACT = "contract-"
 _DONE, _FAILED = 200, 400
-_UNSEEN = Operations(opaque=[""])
-"""Of a server whose tools nobody has listed yet."""
-
-_NOTHING = Operations()
-
-_Key = tuple[str, str]
-"""The name and the version of a tool."""
 
 Result = TypeVar("Result")
 
@@ -50,10 +53,10 @@ class Called(NamedTuple):
 
     name: str
     arguments: Mapping[str, Any]
-    meta: object = None
+    meta: object
     """The metadata of the request."""
 
-    headers: Mapping[str, str] = {}
+    headers: Mapping[str, str]
     """Those of the HTTP request that it came by, if it did; by lower-case name."""
 
 
@@ -70,13 +73,14 @@ class Answered(NamedTuple, Generic[Result]):
     """What goes into the metadata of the result."""
 
 
-class _Known(NamedTuple):
-    """A tool as it was seen last."""
+class RunsTools(HasTools, Protocol):
+    """A server of some framework, which runs its tools."""
 
-    tool: Listed
-    operation: Operation
-    function: Callable[..., Any] | None
-    """What it runs under the contract, if it is checked."""
+    def is_finished(self, result: Any) -> bool:
+        """Whether a tool was carried out, and has not only asked for something."""
+
+    def is_meant(self, error: Exception) -> bool:
+        """Whether it is an error that a tool tells its caller, and no crash."""
 
 
 class _Calling:
@@ -89,118 +93,47 @@ class _Calling:
 
 
 class ToolsUnderContract:
-    """The tools of one server."""
+    """Runs the tools of one server."""
 
     def __init__(
         self,
         provider: Provider,
-        list_tools: Callable[[], Awaitable[list[Listed]]],
-        find_tool: Callable[[Any, str, str], Awaitable[Listed | None]],
-        *,
-        checked: Collection[str] = (),
-        operations: Mapping[str, str] | None = None,
-        fixes: Collection[str] | None = None,
+        server: RunsTools,
+        beneath: Server[Any],
+        checked: Collection[str],
+        operations: Mapping[str, str] | None,
+        fixes: Collection[str] | None,
     ) -> None:
-        """`list_tools` gives all tools, whoever may call them. `find_tool` gives the one of a name and version that a caller could call
-        now, by the context of its request; None when there is none.
-
-        `checked` and `fixes` are names of tools, and `operations` says of some which operation they are: see `install`.
-        """
-        for names in (checked, fixes or ()):
-            if isinstance(names, str):
-                raise UsageError(f"{shown(names)} is one text; give a list of tools")
-        self._provider = provider
-        self._list_tools, self._find_tool = list_tools, find_tool
-        self._checked = frozenset(checked)
-        self._named = {tool: Operation.from_name(name).name for tool, name in (operations or {}).items()}
-        self._known: dict[_Key, _Known] = {}
-        """All tools that were ever seen, as they were seen last."""
-        self._present: frozenset[_Key] = frozenset()
-        """Those that were there when they were listed last."""
+        """`beneath` is what the server stands on. The rest is as `install` has it."""
+        self._provider, self._server, self._beneath = provider, server, beneath
         self._calling: ContextVar[_Calling | None] = ContextVar(f"shelflife_calling_{id(self)}", default=None)
-        self._askable: ContextVar[Operations] = ContextVar(f"shelflife_askable_{id(self)}")
-        """What whoever asks for fixes could call now."""
-        provider.apps.attach(self._listing)
-        told = None if fixes is None else [self._name_of(tool) for tool in fixes]
-        self._disclosed = provider.apps.disclosed_fixes(lambda: self._askable.get(_NOTHING), told)
+        self._of_error: ContextVar[dict[str, Any] | None] = ContextVar(
+            f"shelflife_error_{id(self)}", default=None
+        )
+        """Metadata for an error that a tool has raised. The server makes a result of that outside of all that stands before tools."""
+        self.catalogue = Catalogue(provider, server, self._check, checked, operations, fixes)
+        self._plain = beneath.get_request_handler(_CALLS)
+        if self._plain is not None:
+            beneath.add_request_handler(_CALLS, self._plain.params_type, self._handle)
 
-    def disclosed(self, asked: str) -> Operation | None:
-        """The operation of a tool that a client names, if its fixes may be told without a call. `be_asked` comes first."""
-        return self._disclosed(self._meant(asked))
-
-    async def be_asked(self, asked: str, context: Any) -> None:
-        """Before fixes are told without a call: look which tools there are now, and which whoever asks would find.
-
-        All others count too: a policy for every tool is told only where nobody is kept from any of them.
-        """
-        await self._list()
-        operations = {key: self._operation(key) for key in self._known}
-        asked_for = Operations(operations.values()).find_named(self._meant(asked))
-        are_open, is_there = not any(one.is_guarded for one in operations.values()), False
-        for key in self._present:
-            is_meant = asked_for is not None and operations[key].name == asked_for.name
-            if is_meant or are_open:
-                found = await self._find_tool(context, *key)
-                operations[key] = self._know(found).operation if found else _closed(operations[key])
-                is_there = is_there or (is_meant and found is not None)
-        self._askable.set(Operations(operations.values()) if is_there else _NOTHING)
+    def are_reached_by(self, *packages: str) -> bool:
+        """Whether calls come to the server's own handler through nothing but middleware of these packages."""
+        entry = self._beneath.get_request_handler(_CALLS)
+        if entry is None or self._plain is None or entry.handler != self._handle:
+            return False
+        ways = [type(one).__module__ for one in self._beneath.middleware]
+        ways += [getattr(self._plain.handler, "__module__", "")]
+        return all(module.startswith(tuple(f"{package}." for package in packages)) for module in ways)
 
     @asynccontextmanager
     async def life(self) -> AsyncIterator[None]:
         """While the server runs. Policies are held to its tools when it starts, and the provider's files are closed when it ends."""
-        await self.be_ready()
+        await self.catalogue.be_ready()
         self._provider.begin_life()
         try:
             yield
         finally:
             self._provider.end_life()
-
-    async def be_ready(self, tool: str | None = None) -> None:
-        """Before anything is answered: know which tools there are, and this one too if it has been added since."""
-        if not self._known or not (tool is None or any(tool == name for name, _ in self._known)):
-            await self._list()
-
-    async def _list(self) -> None:
-        listed = await self._list_tools()
-        missing = {*self._checked, *self._named} - {one.name for one in listed}
-        if not self._known:  # a tool that is taken away later is nobody's mistake
-            if missing:
-                raise UsageError(
-                    f"install names the tool {shown(min(missing))}, and the server has no such tool"
-                )
-            for one in listed:
-                self._be_able_to_check(one)
-        for one in listed:
-            self._know(one)
-        self._present = frozenset((one.name, one.version) for one in listed)
-
-    def _be_able_to_check(self, tool: Listed) -> None:
-        if tool.name in self._checked and tool.obstacle:
-            raise UsageError(
-                f"install is to check the tool {shown(tool.name)} before it runs, and a check comes after every login:"
-                f" {tool.obstacle}; call provider.check in it instead"
-            )
-
-    def _know(self, tool: Listed) -> "_Known":
-        """What is known of a tool. It may have been replaced since it was seen last."""
-        key = tool.name, tool.version
-        before = self._known.get(key)
-        if before is None or not before.tool.is_as(tool):
-            arguments = Arguments(tool) if tool.name in self._checked else None
-            method, _, template = self._name_of(tool.name).partition(" ")
-            operation = Operation.of_route(
-                method,
-                template,
-                guards=tool.guards,
-                is_stamped=not tool.guards,
-                endpoint=tool.name,
-                body=arguments.reader if arguments else tool.reader_of_its_own_check(),
-            )
-            check = arguments and partial(self._check, operation, arguments)
-            function = with_check(tool.function, check) if tool.function and check else None
-            self._known[key] = _Known(tool, operation, function)
-            self._provider.apps.are_held = False
-        return self._known[key]
 
     def _check(self, operation: Operation, arguments: Arguments, values: Mapping[str, Any]) -> None:
         """Right before a tool runs."""
@@ -210,47 +143,67 @@ class ToolsUnderContract:
         given = arguments.given(values, calling.arguments)
         self._provider.check(given, None if is_called else operation.name)
 
+    async def _handle(self, context: Any, params: Any) -> Any:
+        """Around the server's own handler."""
+        meta: dict[str, Any] = {}
+        before = self._of_error.set(meta)
+        try:
+            result: Any = await self._plain.handler(context, params)  # type: ignore[union-attr] # else this is not called
+        finally:
+            self._of_error.reset(before)
+        is_bare = getattr(result, "is_error", False) and META_KEY not in (result.meta or {})
+        return with_meta(result, meta) if meta and is_bare else result
+
     @property
     def is_calling(self) -> bool:
         """Whether a call is under way here."""
         return self._calling.get() is not None
 
-    def found(self, tool: Listed) -> Callable[..., Any] | None:
-        """A tool is about to run. Gives what it is to run in place of its function, if it is checked."""
+    def about_to_run(self, tool: Listed) -> Callable[..., Any] | None:
+        """A tool was found for a call. Gives what it is to run in place of its function, if it is checked."""
         calling = self._calling.get()
         if calling is None:
             return None
-        known = self._know(tool)
+        known = self.catalogue.know(tool)
         if calling.operation is None and calling.tool == tool.name:
             calling.operation = known.operation
-        self._be_able_to_check(tool)
+        self.catalogue.be_able_to_check(tool)
         return known.function
 
     async def call(self, called: Called, run: Callable[[], Awaitable[Result]]) -> Answered[Result]:
         """Run a tool under the contract. What else it raises is its own."""
         provider, is_inner = self._provider, self._calling.get() is not None
-        await self.be_ready(called.name)
+        await self.catalogue.be_ready(called.name)
         try:
             # What a client asks is about the tool that it calls, and not about those that are called by that.
-            incoming = Incoming(provider, _METHOD, {} if is_inner else _headers_of(called))
+            incoming = Incoming(provider, METHOD, {} if is_inner else _headers_of(called))
         except BadMessage as error:
             return Answered(None, str(error))
         calling = _Calling(called.name, called.arguments)
         pin = await incoming.pinned(lambda: calling.operation)
         pin.headers = partial(_headers_of, called)
-        pin.body += msgspec.json.encode(called.arguments)
+        with suppress(TypeError, ValueError, RecursionError):  # a tool may call another with any objects
+            pin.hear(msgspec.json.encode(called.arguments))
+        if (of_error := self._of_error.get()) is not None:
+            of_error.clear()  # something that stands before the tools may call them again
         tokens = provider.pinned.set(pin), self._calling.set(calling)
         try:
             result = await run()
         except Exception as error:
-            failure = pin.failure_in(_beneath(error))
-            if failure is None or is_inner:
+            failure = pin.failure_in(beneath_of(error))
+            if is_inner:
                 raise
-            return self._refused(called.name, failure, pin)
+            if failure is not None:
+                return self._refused(called.name, failure, pin)
+            if pin.has_checked and of_error is not None and self._server.is_meant(error):
+                of_error |= self._stamp(pin, is_error=True)
+            raise
         finally:
             pin.is_over = True
             provider.pinned.reset(tokens[0])
             self._calling.reset(tokens[1])
+        if not self._server.is_finished(result):  # it is called once more, and only then carried out
+            return Answered(result)
         return Answered(result, meta=self._stamp(pin, is_error=bool(getattr(result, "is_error", False))))
 
     def _refused(self, tool: str, failure: Exception, pin: Pin) -> Answered[Any]:
@@ -267,7 +220,8 @@ class ToolsUnderContract:
         status, headers, body = _FAILED if is_error else _DONE, _verdict_of(pin), None
         if not is_error:
             self._warn_of_what_was_not_checked(pin)
-        if pin.stamp.members and pin.may_be_stamped(status):
+        # An error is stamped though that be no news: without, it would be taken for one that a remembered value has caused.
+        if pin.stamp.members and (pin.has_checked if is_error else pin.may_be_stamped(status)):
             pin.counts.stamped += 1
             body = msgspec.json.decode(b"{" + pin.stamp.members + b"}")
             headers |= dict(pin.stamp.beside)
@@ -287,25 +241,6 @@ class ToolsUnderContract:
                 f"{name} carries calls out without judging their preconditions; call check in it first"
             )
 
-    def _operation(self, key: _Key) -> Operation:
-        """That of a tool. One that is gone is known as before, to whom policies name it, and is open to nobody."""
-        operation = self._known[key].operation
-        return operation if key in self._present else _closed(operation)
-
-    def _listing(self) -> Operations:
-        return Operations(self._operation(key) for key in list(self._known)) if self._known else _UNSEEN
-
-    def _meant(self, asked: str) -> str:
-        method, _, tool = asked.partition(" /")
-        return self._name_of(tool) if method == _METHOD else asked
-
-    def _name_of(self, tool: str) -> str:
-        return self._named.get(tool, f"{_METHOD} /{tool}")
-
-
-def _closed(operation: Operation) -> Operation:
-    return operation._replace(guards=("",))
-
 
 def with_meta(result: Any, meta: Mapping[str, Any]) -> Any:
     """A result with what the contract says of it. What the contract of another server has said there is not handed on: a client would
@@ -315,6 +250,11 @@ def with_meta(result: Any, meta: Mapping[str, Any]) -> Any:
         return result
     others = {name: before[name] for name in before if name != META_KEY}
     return result.model_copy(update={"meta": {**others, **meta} or None})
+
+
+def overrides_calls(extension: Any, base: Any) -> bool:
+    """Whether an extension stands before calls, which its base lets pass."""
+    return type(extension).intercept_tool_call is not base.intercept_tool_call
 
 
 def leave_refusals_out_of(logger: str) -> None:
@@ -333,8 +273,9 @@ def _headers_of(called: Called) -> dict[str, str]:
     return {**called.headers, **{name: said[name] for name in said if name.startswith(_OF_THE_CONTRACT)}}
 
 
-def _beneath(error: Exception) -> BaseException:
-    """What a tool has raised. A server wraps what it does not expect; what a tool itself raises from a refusal is its own."""
+def beneath_of(error: Exception) -> BaseException:
+    """What a tool has raised. A server wraps what it does not expect; what a tool itself raises from a refusal is its own, unless it
+    words that just as the server would."""
     is_wrapper = isinstance(error, UnexpectedToolError) or str(error).startswith("Error calling tool ")
     return error.__cause__ if is_wrapper and error.__cause__ is not None else error
 

@@ -95,6 +95,14 @@ def _is_address(text: str) -> bool:
     return _ADDRESS.fullmatch(text) is not None and (port is None or 0 < port < 65_536)
 
 
+async def _part(receive: Receive) -> tuple[bytes, bool]:
+    """The next part of a request's body, and whether there is more."""
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise Broken(400, "the client has gone")
+    return message.get("body", b""), message.get("more_body", False)
+
+
 class _Call(NamedTuple):
     """A request on its way."""
 
@@ -116,11 +124,8 @@ class _Call(NamedTuple):
             yield self.head
         more = self.has_more
         while more:
-            message = await self.receive()
-            if message["type"] == "http.disconnect":
-                raise Broken(400, "the client has gone")
-            more = message.get("more_body", False)
-            if part := message.get("body", b""):
+            part, more = await _part(self.receive)
+            if part:
                 yield part
 
 
@@ -156,30 +161,29 @@ class _Proxy:
         target = scope.get("raw_path") or scope["path"].encode()
         if (why := why_refused(scope, target)) is not None:
             await self._say(scope, send, *why)
-            return
-        if scope.get("query_string"):
-            target += b"?" + scope["query_string"]
-        path, pin = scope["path"], self._provider.pin
-        if self._as_caller is not None and path in self._endpoints.by_path:
-            refusal = await self._refusal_of_caller(scope, is_kept=True)
-            if refusal is None:
-                await serve_call(self._endpoints, path, scope, receive, send)
-            else:
-                await self._hand_back(refusal, scope, receive, send)
-            return
+        elif self._as_caller is not None and scope["path"] in self._endpoints.by_path:
+            await self._serve_endpoint(scope, receive, send)
+        else:
+            query = scope.get("query_string")
+            await self._serve_api(target + b"?" + query if query else target, scope, receive, send)
+
+    async def _serve_endpoint(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One of the contract's, for whom the API lets pass."""
+        refusal = await self._refusal_of_caller(scope, is_kept=True)
+        if refusal is None:
+            await serve_call(self._endpoints, scope["path"], scope, receive, send)
+        else:
+            await self._hand_back(refusal, scope, receive, send)
+
+    async def _serve_api(self, target: bytes, scope: Scope, receive: Receive, send: Send) -> None:
+        pin = self._provider.pin
         operation = None if pin is None else pin.find_operation()
-        is_untold = operation is None
-        is_concerned = operation is not None and bool(self._provider.policies.concerning(operation.name))
-        call = await self._begun(scope, receive, target, is_judged=is_concerned or is_untold)
-        if pin is None or call.fields is None or operation is None:
-            if self._enforces and is_untold and call.fields is not None:
-                await self._say(
-                    scope,
-                    send,
-                    400,
-                    "this path is written in another way than the operation it may be meant for",
-                )
-                return
+        is_concerned = operation is None or bool(self._provider.policies.concerning(operation.name))
+        call = await self._begun(scope, receive, target, is_judged=is_concerned)
+        if call.fields is not None and operation is None and self._enforces:
+            why = "this path is written in another way than the operation it may be meant for"
+            await self._say(scope, send, 400, why)
+        elif call.fields is None or operation is None or pin is None:
             await self._hand_on(call, send)
         elif self._enforces:
             if await self._refusal_of_caller(scope) is None:
@@ -193,16 +197,15 @@ class _Proxy:
         headers = headers_on(scope)
         kind = next((value for name, value in headers if name == b"content-type"), b"")
         is_packed = any(name == b"content-encoding" and value != b"identity" for name, value in headers)
-        has_body = any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"])
-        head, has_more, fields = b"", has_body, None
-        if is_judged and has_body and not is_packed and (_JSON.match(kind) or _FORM.match(kind)):
-            parts = bytearray()
+        is_read = is_judged and not is_packed and bool(_JSON.match(kind) or _FORM.match(kind))
+        # Only this tells whether there is a body: over HTTP/2 no header need.
+        head, has_more = await _part(receive)
+        fields = None
+        if is_read:
+            parts = bytearray(head)
             while has_more and len(parts) <= _LARGEST_HELD:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise Broken(400, "the client has gone")
-                parts += message.get("body", b"")
-                has_more = message.get("more_body", False)
+                part, has_more = await _part(receive)
+                parts += part
             head = bytes(parts)
             if not has_more and len(head) <= _LARGEST_HELD:
                 fields = fields_of(head, is_form=_FORM.match(kind) is not None)

@@ -10,7 +10,7 @@ from functools import cache, partial
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from shelflife.client.asking import Question, Reply, Steps
+from shelflife.client.asking import LEAST_FAILURE, Question, Reply, Steps
 from shelflife.client.entries import Entry
 from shelflife.client.events import Applied, Event, Evicted, Stored
 from shelflife.client.memory import Memory
@@ -29,7 +29,6 @@ _OPERATIONS = {Applied: "search_memory", Stored: "create_memory", Evicted: "dele
 """What the GenAI conventions call it."""
 
 _NO_ANSWER = "_OTHER"
-_LEAST_FAILURE = 400
 
 Attributes = dict[str, Any]
 
@@ -155,7 +154,7 @@ def _asked(tracer: Tracer, durations: Histogram, question: Question) -> Steps[Re
         if status is not None:
             span.set_attribute("http.response.status_code", status)
             measured["http.response.status_code"] = status
-        if status is None or status >= _LEAST_FAILURE:
+        if status is None or status >= LEAST_FAILURE:
             measured["error.type"] = _NO_ANSWER if status is None else str(status)
             span.set_attribute("error.type", measured["error.type"])
             span.set_status(StatusCode.ERROR)

@@ -24,7 +24,15 @@ from typing import Any, Generic, Self, TypeVar
 
 import msgspec
 
-from shelflife.client.asking import Advanced, Patience, Question, Reply, advanced, advanced_in_thread
+from shelflife.client.asking import (
+    LARGEST_ANSWER,
+    Advanced,
+    Patience,
+    Question,
+    Reply,
+    advanced,
+    advanced_in_thread,
+)
 from shelflife.client.channels import HTTP
 from shelflife.client.entries import Entry, digest_of, origin_of
 from shelflife.client.guard import Guard
@@ -38,7 +46,6 @@ __all__ = ["Async", "AsyncWatching", "BlockingWatching", "Watched", "at_once", "
 _log = logging.getLogger("shelflife.memory")
 
 _LARGEST_WATCHED = 1024 * 1024
-_LARGEST_ANSWER = 8 * 1024 * 1024
 _BODY_NOT_UNDERSTOOD = " with a body that is no JSON object"
 _VOUCHING = re.compile(r"(?i)[^:]*(digest|signature|content-md5|content-sha256)|authorization: .*signature=")
 _NOT_OF_A_QUESTION = re.compile(
@@ -309,7 +316,7 @@ class _Step:
                 with suppress(Exception):
                     request = _to_ask(self._request, question, self._timeouts(until))
                     answer = await self.calls.send(self._transport, request)
-                    body = await self._read(answer, _LARGEST_ANSWER, until)
+                    body = await self._read(answer, LARGEST_ANSWER, until)
                     return None if body is None else Reply(answer.status_code, body)
         return None
 

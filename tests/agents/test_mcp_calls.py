@@ -1,0 +1,151 @@
+"""Calls of MCP tools beside the common ones: by another tool, and with an end that is neither a success nor a refusal."""
+
+import asyncio
+from typing import Annotated
+
+import mcp
+import pytest
+from fastmcp.exceptions import ToolError as FastToolError
+from fastmcp.server.middleware import Middleware
+from mcp.server.mcpserver import Elicit, Resolve
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp_types import ElicitRequest, ElicitRequestFormParams, InputRequiredResult
+from pydantic import BaseModel
+
+from shelflife.client import Memory
+from shelflife.contract.envelopes import META_KEY, Envelope
+from shelflife.contract.preconditions import PRECONDITION_HEADER, Precondition
+from tests.agents.mcp_shops import KINDS, WANTED, Learning, Shop, agent_of, called
+
+AT = {META_KEY: {"Contract-At": "*:me"}}
+RIGHT = WANTED | {"promo": "SUMMER"}
+ERRORS = {"sdk": ToolError, "fastmcp": FastToolError}
+
+
+class Order(BaseModel):
+    plan: str
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_tool_may_call_another_with_what_is_no_json(kind):
+    def extend(shop):
+        @shop.server.tool()
+        def inner(order: Order) -> str:
+            """Take an order."""
+            return f"took {order.plan}"
+
+        @shop.server.tool()
+        async def outer() -> str:
+            """Order through the other tool."""
+            return str(await shop.server.call_tool("inner", {"order": Order(plan="growth")}))
+
+    result = called(Shop(kind, extend=extend), {}, tool="outer")
+    assert not result.is_error, result
+    assert "took growth" in result.content[0].text
+
+
+class Agreed(BaseModel):
+    ok: bool
+
+
+async def whether_agreed() -> Elicit[Agreed]:
+    return Elicit("Is that all right?", Agreed)
+
+
+async def never_asked(context, params):
+    raise AssertionError("it is the session's to answer")
+
+
+def with_a_tool_that_asks_first(shop):
+    if shop.kind == "sdk":
+
+        @shop.server.tool()
+        def buy(plan: str, agreed: Annotated[Agreed, Resolve(whether_agreed)]) -> str:
+            """Buy, if the user agrees."""
+            shop.provider.check({"plan": plan}, "CALL /buy")
+            return "bought"
+
+    else:
+
+        @shop.server.tool()
+        def buy(plan: str) -> InputRequiredResult:
+            """Buy, if the user agrees."""
+            schema = Agreed.model_json_schema()
+            params = ElicitRequestFormParams(message="Is that all right?", requested_schema=schema)
+            return InputRequiredResult(input_requests={"ok": ElicitRequest(params=params)})
+
+    shop.provider.policy(operation="CALL /buy")(lambda request, tables: None)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_call_that_asks_the_user_first_is_not_taken_for_one_that_was_carried_out(kind, caplog):
+    shop = Shop(kind, extend=with_a_tool_that_asks_first)
+    sure = {META_KEY: {PRECONDITION_HEADER: Precondition(at="ABCDEF9").header, "Contract-At": "*:me"}}
+
+    async def play():
+        server = shop.server if kind == "sdk" else shop.server._mcp_server
+        async with mcp.Client(server, elicitation_callback=never_asked) as client:
+            return await client.session.call_tool("buy", WANTED, meta=sure, allow_input_required=True)
+
+    assert isinstance(asyncio.run(play()), InputRequiredResult)
+    assert [record.getMessage() for record in caplog.records if record.name == "shelflife"] == []
+    counted = shop.provider.counts.own()
+    assert (counted[("stamped_responses",)], ("preconditions", "unjudged") in counted) == (0, False)
+
+
+def with_a_bank(shop):
+    """Give it a tool that fails when the check has passed, or before it: deliberately, or by a crash."""
+
+    @shop.server.tool()
+    def pay(plan: str, promo: str | None = None, how: str = "declined") -> str:
+        """Pay."""
+        if how == "stranger":
+            raise ERRORS[shop.kind]("who are you?")
+        shop.provider.check({"plan": plan, "promo": promo}, "CALL /pay")
+        raise ZeroDivisionError("of its own") if how == "crash" else ERRORS[shop.kind]("card declined")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_error_that_a_tool_means_is_stamped_once_its_check_has_passed(kind):
+    shop = Shop(kind, extend=with_a_bank)
+    told = {how: called(shop, RIGHT | {"how": how}, AT, "pay") for how in ("declined", "stranger", "crash")}
+    envelope = Envelope.from_meta(told["declined"].meta)
+    assert (envelope.status, envelope.body.keys()) == (400, {"at"})
+    assert told["declined"].content[0].text.endswith("card declined")
+    assert [told[how].is_error for how in told] == [True] * 3
+    assert [Envelope.from_meta(told[how].meta) for how in ("stranger", "crash")] == [None, None]
+
+
+@pytest.mark.parametrize("conditional", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_error_that_a_tool_means_puts_nothing_in_doubt(kind, conditional):
+    async def play():
+        learning, shop = Learning(), Shop(kind, extend=with_a_bank)
+        memory = Memory(on_event=learning)
+        async with agent_of(shop, memory=memory, conditional=conditional) as agent:
+            await agent.client.call_tool("pay", WANTED)
+            learning.events.clear()
+            return (await agent.client.call_tool("pay", WANTED)).content[0].text, learning.events
+
+    text, events = asyncio.run(play())
+    assert text.endswith("card declined")
+    assert [type(event).__name__ for event in events] == ["Applied"]
+
+
+def test_what_stands_before_the_tools_of_fastmcp_sees_their_errors_and_may_call_again():
+    seen = []
+
+    class Again(Middleware):
+        async def on_call_tool(self, context, call_next):
+            try:
+                return await call_next(context)
+            except FastToolError as error:
+                seen.append(str(error))
+            return await call_next(context)
+
+    shop = Shop("fastmcp", extend=with_a_bank)
+    shop.server.add_middleware(Again())
+    shop.provider.registry.reload_table("other", set={"x": {"y": 2}})
+    result = called(shop, RIGHT, AT, "pay")
+    assert seen == ["card declined"]
+    assert (result.is_error, Envelope.from_meta(result.meta).status) == (True, 400)
