@@ -20,6 +20,7 @@ from shelflife.server.endpoints import (
     Endpoints,
     query_of,
     read_message,
+    too_many_listeners,
     wants_events,
 )
 from shelflife.server.errors import LogError, UnknownTable
@@ -27,6 +28,7 @@ from shelflife.server.feedback import JSON, Answer
 from shelflife.server.graph import graph_of
 from shelflife.server.operating import views_of
 from shelflife.server.page import page_of
+from shelflife.server.pins import Listening
 from shelflife.server.provider import Provider
 from shelflife.server.wire import Level
 
@@ -72,7 +74,20 @@ class AdminEndpoints(Endpoints):
         has_room = is_asked_for and not call.holds_thread and not self.provider.feed.is_full
         return has_room and self.admit(call) is None
 
+    def answer(self, call: EndpointCall) -> Answer:
+        """Carry out an admitted call. From the first on the process follows the log, for nobody else may have seen to that."""
+        if call.path not in self.page:
+            with suppress(LogError):  # whatever needs the log says so
+                self.provider.registry.follow()
+        return super().answer(call)
+
+    def listen_for(self, call: EndpointCall) -> Listening:
+        """An operator is told that something is new, and not what a client would be told of it."""
+        return self.provider.feed.stream_to_operator
+
     def _no_feed(self, call: EndpointCall) -> Answer:
+        if wants_events(call) and not call.holds_thread:
+            raise too_many_listeners()
         raise CallRefused(406, "ask with Accept: text/event-stream; under WSGI there is no feed")
 
     def _authorize(self, call: EndpointCall) -> None:

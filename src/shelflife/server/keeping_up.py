@@ -62,6 +62,11 @@ class Keeper:
         """What is done besides, in the same thread, every half second or so. It must not raise."""
 
     @property
+    def is_running(self) -> bool:
+        """Whether it keeps up, in this process."""
+        return self._thread is not None
+
+    @property
     def unreached_s(self) -> float:
         """For how long it has not been at the end of the log; 0 where it need not be."""
         at = self._at_the_end_at

@@ -273,9 +273,15 @@ class Registry(Forked):
 
     def follow(self) -> None:
         """From now on, and in this process, take in what others append as soon as they do. Needless where nobody else can."""
-        with self._changing:
-            if self.is_shared:
+        if self.is_shared and not self._keeper.is_running:
+            self._check_reach()
+            with self._changing:
                 self._keeper.start(self.state.number)
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether this process takes in what others append to a log that they share."""
+        return self._keeper.is_running
 
     def workers(self, wait_s: float = 0.0) -> Workers:
         """How many workers follow the log, and how many of them have not come to the state that is current here.
