@@ -30,6 +30,7 @@ from shelflife.server.operating import views_of
 from shelflife.server.page import page_of
 from shelflife.server.pins import Listening
 from shelflife.server.provider import Provider
+from shelflife.server.reloading import arguments_of
 from shelflife.server.wire import Level
 
 __all__ = ["AdminEndpoints"]
@@ -43,6 +44,9 @@ FEED_PATH = "/admin/changes"
 
 _MOST_WAITING = 2
 """So many reloads at most wait at the same time until all workers have them."""
+
+_SOMEBODY = "an operator"
+"""Stands in the log for whoever has the token and gives no name. What has none there was done by code."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -101,11 +105,8 @@ class AdminEndpoints(Endpoints):
 
     def _reload_table(self, call: EndpointCall) -> Answer:
         message = read_message(call.body, ReloadTable)
-        is_whole = message.rows is not msgspec.UNSET
-        rows, some = (message.rows or {}, None) if is_whole else (None, message.set or {})
-        reload = partial(self.provider.registry.reload_table, message.table, rows, version=message.version)
-        reload = partial(reload, set=some, remove=message.remove or (), by=message.by)
-        return self._reloaded(reload, message.wait_s)
+        reload, by = self.provider.registry.reload_table, message.by or _SOMEBODY
+        return self._reloaded(partial(reload, message.table, **arguments_of(message), by=by), message.wait_s)
 
     def _refresh_table(self, call: EndpointCall) -> Answer:
         message, being_read = read_message(call.body, RefreshTable), self._being_read
@@ -116,7 +117,9 @@ class AdminEndpoints(Endpoints):
             raise CallRefused(503, sentence, Retry_After="5")
         being_read.add(message.table)
         try:
-            refresh = partial(self.provider.refresh, message.table, message.version, by=message.by)
+            refresh = partial(
+                self.provider.refresh, message.table, message.version, by=message.by or _SOMEBODY
+            )
             return self._reloaded(refresh, message.wait_s)
         finally:
             being_read.discard(message.table)
@@ -125,7 +128,8 @@ class AdminEndpoints(Endpoints):
         message = read_message(call.body, ReloadRules)
         rules, reload = message.rules or (), self.provider.registry.reload_rules
         given = None if message.rules is msgspec.UNSET else rules
-        reload = partial(reload, given, add=message.add or (), remove=message.remove or (), by=message.by)
+        by = message.by or _SOMEBODY
+        reload = partial(reload, given, add=message.add or (), remove=message.remove or (), by=by)
         return self._reloaded(reload, message.wait_s)
 
     def _reloaded(

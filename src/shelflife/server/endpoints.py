@@ -21,6 +21,7 @@ from shelflife.server.errors import (
     ReloadRefused,
     ServerError,
     SourceError,
+    TableMoved,
     UnknownTable,
     VersionTaken,
 )
@@ -68,7 +69,14 @@ _NO_FEED = (
     "this server has no change feed, which would hold a thread for each listener; ask with from=position"
 )
 _OUT_OF_REACH = "the log cannot be reached; try again later"
-_STATUSES = {BadMessage: 400, UnknownTable: 404, VersionTaken: 409, SourceError: 502, LogError: 503}
+_STATUSES = {
+    BadMessage: 400,
+    UnknownTable: 404,
+    TableMoved: 409,
+    VersionTaken: 409,
+    SourceError: 502,
+    LogError: 503,
+}
 _encode = msgspec.json.Encoder().encode
 _Sent = TypeVar("_Sent", bound=msgspec.Struct)
 

@@ -27,6 +27,7 @@ from shelflife.server.log import Entry
 from shelflife.server.metrics import TEXT_FORMAT, exposition
 from shelflife.server.policies import Policy
 from shelflife.server.provider import Provider
+from shelflife.server.reloading import arguments_of
 from shelflife.server.state import State
 from shelflife.server.verdicts import Given
 
@@ -224,12 +225,8 @@ def _clients(provider: Provider, call: EndpointCall) -> Any:
 
 def _preview(provider: Provider, call: EndpointCall) -> Any:
     message = read_message(call.body, ReloadTable)
-    is_whole = message.rows is not msgspec.UNSET
-    rows, some = (message.rows or {}, None) if is_whole else (None, message.set or {})
     provider.registry.catch_up()
-    report, delta = provider.registry.preview_table(
-        message.table, rows, set=some, remove=message.remove or (), version=message.version
-    )
+    report, delta = provider.registry.preview_table(message.table, **arguments_of(message))
     resting = sum(
         provider.told_fixes.resting_on(message.table, key, provider.state).fixes
         for key in islice(delta.after, _MOST_ROWS)

@@ -177,6 +177,7 @@ class Registry(Forked):
         set: Mapping[str, Any] | None = None,
         remove: Iterable[str] = (),
         version: str | None = None,
+        replaces: str | None = None,
         seen: Table | None = None,
         by: str = "",
     ) -> ReloadReport:
@@ -186,13 +187,14 @@ class Registry(Forked):
         `version` the table bears it from now on, even when no row changed. Rows that were read from a source, when the
         table was as `seen`, count as those of the code: at the next start only what the code then has otherwise is set
         anew. If somebody else has changed the table since, they may have read something newer: then it is `Overtaken`.
+        With `replaces` it is `TableMoved`, and nothing is done, unless the table is at that version when the change is made.
         `by` says who reloads it, for the log.
         """
         declared: dict[str, Mapping[str, str]] = {}
         remove = list(remove)
 
         def reloading(state: State) -> tuple[Change | None, ReloadReport]:
-            change = reload_of(state, name, rows, set, remove, version)
+            change = reload_of(state, name, rows, set, remove, version, replaces)
             table = state.tables[name]
             if seen is not None and table is not seen:  # its version may have come again meanwhile
                 raise Overtaken(f"others have changed the table {name} since it was read")
@@ -211,9 +213,10 @@ class Registry(Forked):
         set: Mapping[str, Any] | None = None,
         remove: Iterable[str] = (),
         version: str | None = None,
+        replaces: str | None = None,
     ) -> tuple[ReloadReport, Delta]:
         """What `reload_table` would report, and the rows before and after. Nothing is changed."""
-        change = reload_of(self.state, name, rows, set, list(remove), version)
+        change = reload_of(self.state, name, rows, set, list(remove), version, replaces)
         return report_of(name, change), change.delta
 
     def add_table(self, name: str, rows: Mapping[str, Row], version: str | None = None) -> None:
