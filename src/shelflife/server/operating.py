@@ -75,7 +75,7 @@ def _overview(provider: Provider, call: EndpointCall) -> Any:
         workers = provider.registry.workers()
         counts = provider.counts.totals()
         if provider.clients is not None:
-            _, fixes = provider.clients.scores(provider.clients.others(provider.registry))
+            fixes = provider.clients.fixes(provider.clients.others(provider.registry))
     except LogError:  # it is shown all the same, by what is known here
         workers, counts = None, provider.counts.own()
     return {
@@ -219,8 +219,7 @@ def _edges_around(state: State, table: str, key: str) -> Iterable[dict[str, str]
 def _clients(provider: Provider, call: EndpointCall) -> Any:
     clients = provider.clients
     assert clients is not None  # noqa: S101 - there is no such endpoint without
-    scores, _ = clients.scores(clients.others(provider.registry))
-    return {"clients": scores}
+    return {"clients": clients.scores(clients.others(provider.registry))}
 
 
 def _preview(provider: Provider, call: EndpointCall) -> Any:

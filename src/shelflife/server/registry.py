@@ -95,7 +95,7 @@ class Registry(Forked):
         self._on_change.append(told)
 
     def on_beat(self, told: Callable[[], None]) -> None:
-        """Have a function called every half second or so, while a shared log is followed. It must not raise."""
+        """Have a function called every half second or so, while a shared log is followed. What it raises is told once."""
         self._keeper.on_beat.append(told)
 
     def share(self, what: str, worker: str, seen: bytes, for_s: float) -> None:
@@ -115,11 +115,7 @@ class Registry(Forked):
     def shared(self, what: str) -> dict[str, bytes]:
         """What each worker that shares the log has seen of something, as far as it has told."""
         begins = f"{what} "
-        return {
-            name.removeprefix(begins): seen
-            for name, seen in self._log.shared().items()
-            if name.startswith(begins)
-        }
+        return {name.removeprefix(begins): seen for name, seen in self._log.shared(begins).items()}
 
     @property
     def is_cut_off(self) -> bool:
