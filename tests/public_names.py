@@ -9,7 +9,7 @@ PUBLIC = {
     ),
     "shelflife.server": set(
         "BadRow BadRule BadSetting Disclosure Fix Level MalformedRequest PolicyFailed PreconditionFailed Provider Registry Rejected ReloadLimits ReloadRefused ReloadReport Request RowView Rule Scoring ServerError Signing SourceError"
-        " State SqliteLog LogError TableSource TableView Tables UnknownTable UsageError VersionTaken Violation WireFormat"
+        " State SqliteLog LogError TableMoved TableSource TableView Tables UnknownTable UsageError VersionTaken Violation WireFormat"
         " csv_file every fix json_file sql_query toml_file".split()
     ),
     "shelflife.client": set(

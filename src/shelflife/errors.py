@@ -11,6 +11,7 @@ ShelflifeError
 │   ├── BadRow                a table cannot hold such a key or row
 │   ├── BadRule               a rule contradicts another, or names what is not there
 │   ├── ReloadRefused         an operator's reload is wrong; nothing has changed
+│   │   ├── TableMoved        the table is at another version than the one that is to be replaced
 │   │   ├── UnknownTable      there is no such table
 │   │   └── VersionTaken      the version already stands for other content
 │   ├── LogError              the log cannot be read or written; nothing has changed

@@ -139,12 +139,38 @@ def test_a_reload_is_shown_anew_when_something_has_changed_since_its_preview(add
     page.get_by_label("Rows to set").fill(ROTATED)
     page.get_by_role("button", name="Preview").click()
     expect(page.get_by_role("cell", name="SUMMERSALE25")).to_be_visible()
-    other = {"plan_partner_growth": {"code": "AUTUMN26"}}
-    provider.registry.reload_table("active_csm_codes", set=other)
+
+    def overtake(route):
+        other = {"plan_partner_growth": {"code": "AUTUMN26"}}
+        provider.registry.reload_table("active_csm_codes", set=other)
+        route.continue_()
+
+    page.route("**/admin/reload-table", overtake, times=1)  # at the last moment, when nobody looks any more
     page.get_by_role("button", name="Reload now").click()
     expect(page.get_by_role("alert")).to_contain_text("Something has changed since the preview")
     expect(page.get_by_role("cell", name="AUTUMN26")).to_be_visible()
     assert provider.registry.rows("active_csm_codes")["plan_partner_growth"] == {"code": "AUTUMN26"}
+    page.get_by_role("button", name="Reload now").click()
+    expect(page.get_by_text("Reloaded.")).to_be_visible()
+    [*_, made] = provider.state.tail
+    assert (made.by, made.change.tables["active_csm_codes"].delta.after["plan_partner_growth"]) == (
+        "an operator",
+        {"code": "SPRING27"},
+    )
+
+
+def test_a_reload_that_can_be_shown_no_more_says_why(address, provider, tab):
+    page = tab()
+    sign_in(page, address)
+    go_to(page, "Reload")
+    page.get_by_label("Rows to set").fill(ROTATED)
+    page.get_by_label("Version").fill("7.0")
+    page.get_by_role("button", name="Preview").click()
+    expect(page.get_by_role("cell", name="SUMMERSALE25")).to_be_visible()
+    other = {"plan_partner_growth": {"code": "AUTUMN26"}}
+    provider.registry.reload_table("active_csm_codes", set=other, version="7.0")
+    page.get_by_role("button", name="Reload now").click()
+    expect(page.get_by_role("alert")).to_contain_text("version 7.0 of table active_csm_codes was used before")
 
 
 def test_a_server_that_goes_away_is_told_and_its_return_too(tab):

@@ -1,6 +1,7 @@
 """The contract's own endpoints, over real HTTP."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx2
 import msgspec
@@ -49,6 +50,33 @@ def test_a_whole_table_is_replaced(client, provider):
     assert (report["added"], report["removed"]) == (["NEW"], ["SUMMER", "WINTER"])
     assert provider.registry.rows("promos") == {"NEW": {"percent": 5}}
     assert reload(client, table="promos", rows={}).json()["removed"] == ["NEW"]
+
+
+@pytest.mark.spec("7.19", "7.8")
+def test_a_reload_that_is_to_replace_a_version_replaces_that_one_or_nothing(client, provider):
+    rotate = {"table": "codes", "set": {"growth": {"code": "WINTER"}}, "replaces": "1.0.0"}
+    report = reload(client, **rotate).json()
+    refused = reload(client, **{**rotate, "set": {"growth": {"code": "SPRING"}}})
+    assert refused.status_code == 409
+    now = report["new_version"]
+    assert (
+        refused.json()["error"]
+        == f"the table codes is at version {now}, and this reload is to replace '1.0.0'"
+    )
+    assert provider.registry.rows("codes")["growth"] == {"code": "WINTER"}
+    assert reload(client, **{**rotate, "replaces": now}).is_success
+    assert reload(client, **{**rotate, "table": "none"}).status_code == 404
+
+
+@pytest.mark.spec("7.19")
+def test_of_many_who_replace_the_same_version_one_does(client):
+    with ThreadPoolExecutor(8) as threads:
+        sent = [
+            threads.submit(reload, client, table="codes", set={"growth": {"code": f"C{n}"}}, replaces="1.0.0")
+            for n in range(8)
+        ]
+        statuses = [one.result().status_code for one in sent]
+    assert sorted(statuses) == [200, *[409] * 7]
 
 
 @pytest.mark.spec("7.7")

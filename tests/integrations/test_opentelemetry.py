@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import threading
 from typing import NamedTuple
 
 import httpx2
@@ -22,6 +23,7 @@ from shelflife.apis.acme.app import EXAMPLE
 from shelflife.client import Exchange, Guard, Memory, Reply
 from shelflife.integrations.httpx2 import AsyncMemoryTransport, MemoryTransport
 from shelflife.integrations.opentelemetry import instrument
+from shelflife.integrations.telemetry import Sources
 from shelflife.testing import serving
 from tests.processes import wait_until
 
@@ -253,6 +255,30 @@ def test_several_memories_are_added_up_and_one_that_goes_stays_counted(telemetry
     memories.pop()
     gc.collect()
     assert telemetry.metrics()["shelflife.memory.recalls"][("miss",)] == 3
+
+
+def test_one_that_goes_while_another_that_has_gone_is_counted_keeps_nobody_waiting():
+    class Owner:
+        pass
+
+    sources, series = Sources[Owner](), ("recalls", ())
+    first, second = Owner(), Owner()
+    second.itself = second  # it goes whenever the collector comes by, as a memory does that tells of its questions
+    sources.add(first, lambda: {series: 1 + 0 * gc.collect()})
+    sources.add(second, lambda: {series: 2})
+    told = []
+
+    def tell():
+        nonlocal first
+        del first
+        told.extend(one.value for one in sources.observing("recalls")(None))
+
+    del second
+    telling = threading.Thread(target=tell, daemon=True)
+    telling.start()
+    telling.join(10)
+    assert told == [3]
+    assert [one.value for one in sources.observing("recalls")(None)] == [3]
 
 
 def test_without_an_sdk_it_works_as_ever():

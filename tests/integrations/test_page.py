@@ -112,6 +112,16 @@ def test_a_preview_says_what_a_reload_will_and_changes_nothing(served):
     assert table["changed"] == {"number": made["number"], "at": made["at"], "by": "Ada"}
 
 
+def test_whoever_gives_no_name_is_an_operator_and_code_has_none():
+    provider = acme_provider(admin_token=TOKEN)
+    with calling(acme_app(provider)) as client:
+        assert client.post("/admin/reload-table", json=ROTATION, headers=ADMIN).is_success
+        assert client.post("/admin/reload-rules", json={"rules": []}, headers=ADMIN).is_success
+        provider.registry.reload_table("active_csm_codes", set={"new": {"code": "N"}})
+        made = client.get("/admin/log", headers=ADMIN).json()["entries"][:3]
+        assert [one["by"] for one in made] == ["", "an operator", "an operator"]
+
+
 @pytest.mark.parametrize(
     ("path", "status", "says"),
     [

@@ -34,7 +34,7 @@ def verdicts(arm, planner_name, stream="drifted"):
     planner, servers, told = simulated_planner(planner_name, 0, frozenset()), [], []
 
     def look():
-        scores, _ = servers[0].provider.clients.scores()
+        scores = servers[0].provider.clients.scores()
         told.append(scores[0].verdict if scores else "not enough seen")
 
     spec = RunSpec(stream, arm, planner.name)

@@ -3,6 +3,7 @@
 import itertools
 import logging
 import random
+from contextlib import closing
 from functools import partial
 
 import pytest
@@ -159,6 +160,56 @@ def test_what_a_worker_has_seen_outlives_it(place):
         assert told["refused"] == 2
 
 
+def test_what_a_worker_of_another_release_has_shared_is_passed_over(place):
+    provider, client = served(log=place)
+    with client:
+        for worker, written in (("old", b"[1]"), ("older", b"\xff")):
+            provider.registry.share("clients", worker, written, 60)
+        assert asks(client) == 422
+        provider.clients.meet(provider.registry, now=True)
+        [told] = scores(client).values()
+        assert told["refused"] == 1
+        assert client.get("/admin/overview", headers=ADMIN).json()["is_cut_off"] is False
+
+
+def test_what_has_not_changed_is_not_read_again(tmp_path):
+    (one, first), (other, _) = (served(log=tmp_path / "log.db") for _ in range(2))
+    with first, closing(other):
+        asks(first)
+        one.clients.meet(one.registry, now=True)
+        [seen] = other.clients.others(other.registry)
+        [again] = other.clients.others(other.registry)
+        assert again is seen
+        asks(first)
+        one.clients.meet(one.registry, now=True)
+        [now] = other.clients.others(other.registry)
+        assert sum(sum(cell.refused.values()) for cell in _cells_of(now)) == 2
+
+
+def _cells_of(seen):
+    return [
+        cell
+        for lessons in seen.clients.values()
+        for lesson in lessons.values()
+        for cell in lesson.cells.values()
+    ]
+
+
+def test_a_lesson_that_is_used_stays_also_when_its_client_is_only_ever_refused():
+    provider, _ = served()
+    provider.clients._clock = itertools.count().__next__
+    found = provider.violations(EXAMPLE, "POST /subscriptions")
+
+    def refused(key):
+        headers = partial(dict, [("x-api-key", key)])
+        provider.clients.note(headers, "POST /subscriptions", EXAMPLE, found, provider.registry.state)
+
+    for number in range(_MOST_LESSONS + 1):
+        refused("always there")
+        refused(f"{number}")
+    assert max(one.refused for one in provider.clients.scores()) == _MOST_LESSONS + 1
+
+
 def test_what_is_shared_holds_no_value_of_a_request(tmp_path):
     provider, client = served(log=tmp_path / "log.db")
     with client:
@@ -186,7 +237,7 @@ def test_what_is_kept_is_bounded():
         found = provider.violations({"code": "x"}, "POST /x")
         headers = partial(dict, [("x-api-key", f"{number}")])
         provider.clients.note(headers, "POST /x", {"code": "x"}, found, provider.registry.state)
-    told, fixes = provider.clients.scores()
+    told, fixes = provider.clients.scores(), provider.clients.fixes()
     assert len(told) == _MOST_LESSONS
     assert [*next(iter(fixes.values()))] == ["USE"]
     assert len(provider.clients._shapes) == len(provider.clients._grounds) == _MOST_LESSONS
@@ -198,7 +249,7 @@ def test_too_many_requests_at_once_are_not_looked_at():
     found = provider.violations(EXAMPLE, "POST /subscriptions")
     for _ in range(_MOST_AT_ONCE + 500):
         provider.clients.note(dict, "POST /subscriptions", EXAMPLE, found, provider.registry.state)
-    [told], _ = provider.clients.scores()
+    [told] = provider.clients.scores()
     assert told.refused == _MOST_AT_ONCE
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from shelflife.client import Guard, Memory
 from shelflife.integrations.httpx2 import MemoryTransport
-from shelflife.server import sql_log
+from shelflife.server import Provider, sql_log
 from shelflife.server.logs import is_url, log_at
 from tests.processes import wait_until
 from tests.server.shop_workers import ORDER, shop_workers
@@ -288,3 +288,23 @@ def test_a_process_that_forks_after_its_provider_was_made_and_its_children_all_c
             assert process.stdout.read() == f"{5 * 25} {attempt * 5 * 25}\n"
     if not is_url(place):
         assert_unharmed(place)
+
+
+def test_what_fails_beside_following_the_log_is_told_once_and_keeps_nobody_from_it(tmp_path, caplog):
+    one, other = (Provider({"codes": {"a": {"code": "A"}}}, log=tmp_path / "log.db") for _ in range(2))
+    beats = []
+
+    def failing():
+        beats.append(1)
+        raise ZeroDivisionError
+
+    one.registry.on_beat(failing)
+    one.registry.on_beat(lambda: beats.append(2))
+    with closing(one), closing(other):
+        one.registry.follow()
+        wait_until(lambda: beats.count(2) >= 2)
+        other.registry.reload_table("codes", set={"a": {"code": "B"}})
+        wait_until(lambda: one.state.number == other.state.number)
+        assert not one.registry.is_cut_off
+    assert beats.count(1) >= 2
+    assert [record.exc_info[0] for record in caplog.records] == [ZeroDivisionError]

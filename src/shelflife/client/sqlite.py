@@ -28,6 +28,7 @@ from shelflife.client.circuit import Circuit
 from shelflife.client.diary import Diary
 from shelflife.client.entries import Entry, Knowledge, Root, Shape
 from shelflife.client.finding import ByShape, Found, holding, place_in, watched_by
+from shelflife.client.pauses import Pauses
 from shelflife.client.sqlite_diary import SqliteDiary
 from shelflife.client.sqlite_seen import UNTALLIED, OfRoot, Row, Seen, Shapes
 from shelflife.client.stores import Filed, Known, StoreError, Write, Written, revision_after
@@ -48,7 +49,7 @@ _ALWAYS_GONE = 1_024
 """So many that have gone may stay in the file, however little is held."""
 
 _PAUSES = Pauses(1.0, 3.0)
-"""So long at most a file that could not be written is not tried again."""
+"""So long a file that could not be written is not tried again."""
 
 _TAG_SIZE = 8
 _MOST_TALLIED = 2 * _TAG_SIZE

@@ -184,6 +184,9 @@ class ReloadTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     version: str | None = None
     """The new version; without it one is minted when the content really changes."""
 
+    replaces: str | None = None
+    """The version that it is to take the place of. If the table is at another one, nothing is done."""
+
     wait_s: _WaitS | UnsetType = UNSET
     """Answer when all workers have it, or after so many seconds."""
 

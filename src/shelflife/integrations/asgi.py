@@ -6,7 +6,14 @@ A middleware knows little of the app, and stands before its login. If there is a
 from collections.abc import Awaitable, Callable, Collection
 
 from shelflife.integrations.own_pages import endpoints_before
-from shelflife.integrations.under_contract import App, Scope, UnderContract, path_below_root, serve_call
+from shelflife.integrations.under_contract import (
+    App,
+    Scope,
+    UnderContract,
+    live,
+    path_below_root,
+    serve_call,
+)
 from shelflife.server.admin import AdminEndpoints
 from shelflife.server.endpoints import ContractEndpoints, Endpoints
 from shelflife.server.feed import Receive, Send
@@ -57,9 +64,16 @@ class ContractMiddleware(EndpointsFirst):
 def admin_app(provider: Provider) -> App:
     """The operator's page and endpoints alone, as an ASGI app: to be mounted elsewhere, or served by itself on a port of its own.
 
-    A process that serves nothing else sees what others do when it has the same log.
+    A process that serves nothing else sees what others do when it has the same log. It checks no requests, and says nothing of policies.
     """
-    return ContractMiddleware(_nothing, provider)
+
+    async def life(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await live(_nothing, provider.begin_watch, provider.end_life, scope, receive, send)
+        else:
+            await _nothing(scope, receive, send)
+
+    return EndpointsFirst(life, AdminEndpoints(provider))
 
 
 async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:

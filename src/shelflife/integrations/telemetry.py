@@ -2,7 +2,7 @@
 
 import threading
 import weakref
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import version
 from typing import Any, Generic, TypeVar
@@ -35,25 +35,31 @@ class Sources(Generic[Owner]):
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._living: dict[int, Callable[[], Mapping[Series, int]]] = {}
+        self._readers: dict[object, Callable[[], Mapping[Series, int]]] = {}
+        self._gone: deque[object] = deque()
+        """Whose owners are gone. They may go at any moment, also while this thread holds the lock: so nothing else is done then."""
         self._past: Counter[Series] = Counter()
 
     def add(self, owner: Owner, read: Callable[[], Mapping[Series, int]]) -> None:
         """Count with somebody. `read` must not hold them: when they go, what it gives then is kept."""
+        name = object()
         with self._lock:
-            self._living[id(owner)] = read
-        weakref.finalize(owner, self._bury, id(owner)).atexit = False
+            self._bury()
+            self._readers[name] = read
+        weakref.finalize(owner, self._gone.append, name).atexit = False
 
-    def _bury(self, id: int) -> None:
-        with self._lock:
-            self._past.update(self._living.pop(id)())
+    def _bury(self) -> None:
+        """Keep what was counted by those who are gone. Whoever calls it holds the lock."""
+        while self._gone:
+            self._past.update(self._readers.pop(self._gone.popleft())())
 
     def observing(self, name: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
         """Tells one metric."""
 
         def observe(options: CallbackOptions) -> Iterable[Observation]:
             with self._lock:
-                totals, readers = Counter(self._past), [*self._living.values()]
+                self._bury()
+                totals, readers = Counter(self._past), [*self._readers.values()]
             for read in readers:
                 totals.update(read())
             return [

@@ -32,6 +32,7 @@ __all__ = [
     "UnderContract",
     "accept_of",
     "answer_call",
+    "live",
     "path_below_root",
     "send_answer",
     "serve_call",
@@ -119,7 +120,7 @@ class UnderContract:
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         """What is no request, or is one that an app around this one has pinned."""
         if scope["type"] == "lifespan":
-            await _live(self.app, self._provider, scope, receive, send)
+            await live(self.app, self._provider.begin_life, self._provider.end_life, scope, receive, send)
         elif scope["type"] == "http":
             await self.app(scope, receive, send)
         else:
@@ -140,7 +141,7 @@ class UnderContract:
         )
         if listening is not None:
             # Only now: the app has let go of whatever it holds for a request, such as a database session.
-            await provider.feed.stream(*listening, receive, send)
+            await listening(receive, send)
 
     async def _pin(self, scope: Scope, path: str) -> Pin:
         """What the request sees; `BadMessage` when its precondition cannot be understood."""
@@ -286,7 +287,7 @@ async def serve_call(endpoints: Endpoints, path: str, scope: Scope, receive: Rec
     """Answer a call of one of the contract's own endpoints where no handler of a framework does."""
     provider, call = endpoints.provider, _call_of(scope, path)
     if provider.pin is None and endpoints.is_for_the_feed(call):
-        await provider.feed.stream(call.headers, call.query, receive, send)
+        await endpoints.listen_for(call)(receive, send)
     else:
         await send_answer(send, await answer_call(endpoints, path, scope, _body_from(receive)), call.method)
 
@@ -323,9 +324,15 @@ def _headers_of(scope: Mapping[str, Any]) -> dict[str, str]:
     return headers
 
 
-async def _live(app: App, provider: Provider, scope: Scope, receive: Receive, send: Send) -> None:
-    """Hold the policies to the app's operations when it has started, and close the provider's files when it
-    ends."""
+async def live(
+    app: App,
+    begin: Callable[[], None],
+    end: Callable[[], None],
+    scope: Scope,
+    receive: Receive,
+    send: Send,
+) -> None:
+    """The life of an app: it begins with its own start, and ends with its end. What keeps it from beginning keeps the app from starting."""
     has_begun: bool | None = None
 
     async def sent(message: AsgiMessage) -> None:
@@ -334,7 +341,7 @@ async def _live(app: App, provider: Provider, scope: Scope, receive: Receive, se
             return  # what the app says of it comes too late
         if message["type"] == "lifespan.startup.complete":  # an app may add routes as it starts
             try:
-                provider.begin_life()
+                begin()
             except Exception as error:
                 has_begun = False
                 await send({"type": "lifespan.startup.failed", "message": str(error)})
@@ -346,7 +353,7 @@ async def _live(app: App, provider: Provider, scope: Scope, receive: Receive, se
         await app(scope, receive, sent)
     finally:
         if has_begun:
-            provider.end_life()
+            end()
 
 
 def _is_handled(failure: Exception, scope: Scope) -> bool:

@@ -20,6 +20,7 @@ from shelflife.server.endpoints import (
     Endpoints,
     query_of,
     read_message,
+    too_many_listeners,
     wants_events,
 )
 from shelflife.server.errors import LogError, UnknownTable
@@ -27,7 +28,9 @@ from shelflife.server.feedback import JSON, Answer
 from shelflife.server.graph import graph_of
 from shelflife.server.operating import views_of
 from shelflife.server.page import page_of
+from shelflife.server.pins import Listening
 from shelflife.server.provider import Provider
+from shelflife.server.reloading import arguments_of
 from shelflife.server.wire import Level
 
 __all__ = ["AdminEndpoints"]
@@ -41,6 +44,9 @@ FEED_PATH = "/admin/changes"
 
 _MOST_WAITING = 2
 """So many reloads at most wait at the same time until all workers have them."""
+
+_SOMEBODY = "an operator"
+"""Stands in the log for whoever has the token and gives no name. What has none there was done by code."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -72,7 +78,20 @@ class AdminEndpoints(Endpoints):
         has_room = is_asked_for and not call.holds_thread and not self.provider.feed.is_full
         return has_room and self.admit(call) is None
 
+    def answer(self, call: EndpointCall) -> Answer:
+        """Carry out an admitted call. From the first on the process follows the log, for nobody else may have seen to that."""
+        if call.path not in self.page:
+            with suppress(LogError):  # whatever needs the log says so
+                self.provider.registry.follow()
+        return super().answer(call)
+
+    def listen_for(self, call: EndpointCall) -> Listening:
+        """An operator is told that something is new, and not what a client would be told of it."""
+        return self.provider.feed.stream_to_operator
+
     def _no_feed(self, call: EndpointCall) -> Answer:
+        if wants_events(call) and not call.holds_thread:
+            raise too_many_listeners()
         raise CallRefused(406, "ask with Accept: text/event-stream; under WSGI there is no feed")
 
     def _authorize(self, call: EndpointCall) -> None:
@@ -86,11 +105,8 @@ class AdminEndpoints(Endpoints):
 
     def _reload_table(self, call: EndpointCall) -> Answer:
         message = read_message(call.body, ReloadTable)
-        is_whole = message.rows is not msgspec.UNSET
-        rows, some = (message.rows or {}, None) if is_whole else (None, message.set or {})
-        reload = partial(self.provider.registry.reload_table, message.table, rows, version=message.version)
-        reload = partial(reload, set=some, remove=message.remove or (), by=message.by)
-        return self._reloaded(reload, message.wait_s)
+        reload, by = self.provider.registry.reload_table, message.by or _SOMEBODY
+        return self._reloaded(partial(reload, message.table, **arguments_of(message), by=by), message.wait_s)
 
     def _refresh_table(self, call: EndpointCall) -> Answer:
         message, being_read = read_message(call.body, RefreshTable), self._being_read
@@ -101,7 +117,9 @@ class AdminEndpoints(Endpoints):
             raise CallRefused(503, sentence, Retry_After="5")
         being_read.add(message.table)
         try:
-            refresh = partial(self.provider.refresh, message.table, message.version, by=message.by)
+            refresh = partial(
+                self.provider.refresh, message.table, message.version, by=message.by or _SOMEBODY
+            )
             return self._reloaded(refresh, message.wait_s)
         finally:
             being_read.discard(message.table)
@@ -110,7 +128,8 @@ class AdminEndpoints(Endpoints):
         message = read_message(call.body, ReloadRules)
         rules, reload = message.rules or (), self.provider.registry.reload_rules
         given = None if message.rules is msgspec.UNSET else rules
-        reload = partial(reload, given, add=message.add or (), remove=message.remove or (), by=message.by)
+        by = message.by or _SOMEBODY
+        reload = partial(reload, given, add=message.add or (), remove=message.remove or (), by=by)
         return self._reloaded(reload, message.wait_s)
 
     def _reloaded(

@@ -47,8 +47,8 @@ class Counts(Forked):
     def after_fork_in_child(self) -> None:
         """Begin with nothing: what the parent has counted is the parent's."""
         self._lock, self._keeping = threading.Lock(), threading.Lock()
-        # Two counts that nearly every request adds to. They need no lock: no other thread comes between the reading and the writing of a
-        # plain attribute.
+        # Two counts that nearly every request adds to, without a lock. In builds of Python with a global lock no other thread comes between
+        # the reading and the writing of a plain attribute; in others a few may be lost.
         self.passed = self.stamped = 0
         self._counts: dict[Key, int] = {}
         self._types: dict[str, set[str]] = {}

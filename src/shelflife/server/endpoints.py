@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qs
 
@@ -20,12 +21,14 @@ from shelflife.server.errors import (
     ReloadRefused,
     ServerError,
     SourceError,
+    TableMoved,
     UnknownTable,
     VersionTaken,
 )
 from shelflife.server.faces import Face
 from shelflife.server.feedback import JSON, Answer, error_answer, refusal_answer
 from shelflife.server.operations import Operation
+from shelflife.server.pins import Listening
 from shelflife.server.policies import Rejected, fault_of_request
 from shelflife.server.provider import Provider
 from shelflife.server.signing import signed
@@ -42,6 +45,7 @@ __all__ = [
     "Endpoints",
     "query_of",
     "read_message",
+    "too_many_listeners",
     "wants_events",
 ]
 
@@ -65,7 +69,14 @@ _NO_FEED = (
     "this server has no change feed, which would hold a thread for each listener; ask with from=position"
 )
 _OUT_OF_REACH = "the log cannot be reached; try again later"
-_STATUSES = {BadMessage: 400, UnknownTable: 404, VersionTaken: 409, SourceError: 502, LogError: 503}
+_STATUSES = {
+    BadMessage: 400,
+    UnknownTable: 404,
+    TableMoved: 409,
+    VersionTaken: 409,
+    SourceError: 502,
+    LogError: 503,
+}
 _encode = msgspec.json.Encoder().encode
 _Sent = TypeVar("_Sent", bound=msgspec.Struct)
 
@@ -153,10 +164,14 @@ class Endpoints:
         if pin is not None:
             pin.is_own_answer = True
             if self.is_for_the_feed(call):
-                pin.listening = (call.headers, call.query)
+                pin.listening = self.listen_for(call)
                 return Answer(200, JSON, b"")
         refused = self.admit(call)
         return None if refused is None else self._sent(call, refused)
+
+    def listen_for(self, call: EndpointCall) -> Listening:
+        """What tells whoever has made a call for the feed of changes, until they leave."""
+        return partial(self.provider.feed.stream, call.headers, call.query)
 
     def is_for_the_feed(self, call: EndpointCall) -> bool:
         """Whether a call asks for the change feed, and there is room for another listener."""
@@ -205,7 +220,7 @@ class ContractEndpoints(Endpoints):
         if wants_events(call) and call.holds_thread:
             raise CallRefused(406, _NO_FEED)
         if wants_events(call):
-            raise CallRefused(503, "there are too many listeners; try again later", Retry_After="30")
+            raise too_many_listeners()
         asked = query_of(call, "since", "rules", "from", "nonce", "state")
         if "from" in asked:
             face, _, told = self._account(call, asked)
@@ -343,6 +358,11 @@ def _with_vary(face: Face, *headers: tuple[str, str]) -> tuple[tuple[str, str], 
 def wants_events(call: EndpointCall) -> bool:
     """Whether a call asks to be told of changes as they come."""
     return call.method == "GET" and "text/event-stream" in call.headers.get("accept", "")
+
+
+def too_many_listeners() -> CallRefused:
+    """The feed has no room for another."""
+    return CallRefused(503, "there are too many listeners; try again later", Retry_After="30")
 
 
 def _names_tag(if_none_match: str, tag: str) -> bool:

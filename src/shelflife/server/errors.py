@@ -16,6 +16,7 @@ __all__ = [
     "ReloadRefused",
     "ServerError",
     "SourceError",
+    "TableMoved",
     "UnknownTable",
     "UsageError",
     "VersionTaken",
@@ -57,6 +58,17 @@ class UnknownTable(ReloadRefused):
     def __init__(self, table: object) -> None:
         super().__init__(f"there is no table called {shown(table)}")
         self.table = table
+
+
+class TableMoved(ReloadRefused):
+    """A table is at another version by now than the one that a reload is to replace."""
+
+    def __init__(self, table: str, version: str, replaces: str) -> None:
+        super().__init__(
+            f"the table {table} is at version {version}, and this reload is to replace {shown(replaces)}"
+        )
+        self.table = table
+        self.version = version
 
 
 class VersionTaken(ReloadRefused):

@@ -9,12 +9,14 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qs
 from weakref import WeakSet
 
+import msgspec
 from msgspec import UNSET
 
 from shelflife.contract.positions import AT_HEADER, Named, Position
@@ -48,6 +50,7 @@ _TOLD_FOR_S = 10.0
 
 _STILL_HERE = b": still here\n\n"
 _AT = AT_HEADER.lower()
+_encode = msgspec.json.Encoder().encode
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -105,6 +108,15 @@ class Feed:
 
         `headers` are those of its request, by lower-case name.
         """
+        await self._stream(partial(self._tell, headers, _known_by(headers, query), send), receive)
+
+    async def stream_to_operator(self, receive: Receive, send: Send) -> None:
+        """Tell an operator that there is something new to look at, whatever clients may be told."""
+        await self._stream(partial(self._tell_operator, send), receive)
+
+    async def _stream(
+        self, tell: "Callable[[_Audience], Coroutine[Any, Any, None]]", receive: Receive
+    ) -> None:
         loop = asyncio.get_running_loop()
         hear_of_the_end(self.end_listeners)
         with self._lock:
@@ -112,7 +124,7 @@ class Feed:
             audience.size += 1
             # A signal may have come since the server accepted this request. Late listeners are not kept either.
             audience.is_over = loop in self._ended
-        telling = asyncio.create_task(self._tell(headers, _known_by(headers, query), audience, send))
+        telling = asyncio.create_task(tell(audience))
         leaving = asyncio.create_task(_gone(receive))
         try:
             await asyncio.wait({telling, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -127,8 +139,23 @@ class Feed:
         if isinstance(failed, Exception):
             _log.error("the change feed has failed for a listener", exc_info=failed)
 
+    async def _tell_operator(self, send: Send, audience: "_Audience") -> None:
+        registry, told = self._registry, b""
+        if not registry.is_followed:
+            with suppress(LogError):  # that the log is away is told, too
+                await in_time(registry.follow)
+        await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+        while not audience.is_over:
+            turn = audience.turn  # before the state is read, as below
+            now = _encode({"number": registry.state.number, "is_cut_off": registry.is_cut_off})
+            part = _STILL_HERE if now == told else b"event: moved\ndata: " + now + b"\n\n"
+            told = now
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+            await audience.another_than(turn, self.heartbeat_s)
+        await send({"type": "http.response.body", "body": b""})
+
     async def _tell(
-        self, headers: Mapping[str, str], known: Named, audience: "_Audience", send: Send
+        self, headers: Mapping[str, str], known: Named, send: Send, audience: "_Audience"
     ) -> None:
         try:
             await _look_at_the_end(self._registry, bool(known.nonce), known.position)

@@ -61,7 +61,14 @@ class Keeper:
         self._at_the_end_at: float | None = None
         """When it was last known to be at the end of the log."""
         self.on_beat: list[Callable[[], None]] = []
-        """What is done besides, in the same thread, every half second or so. It must not raise."""
+        """What is done besides, in the same thread, every half second or so."""
+        self._failing: set[int] = set()
+        """Which of these have failed the last time."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it keeps up, in this process."""
+        return self._thread is not None
 
     @property
     def unreached_s(self) -> float:
@@ -122,14 +129,25 @@ class Keeper:
                 self._log.wait(_LONGEST_WAIT_S)
                 self._keep_up()
                 self.is_cut_off = False
-                for told in self.on_beat:
-                    told()
             except Exception as error:  # noqa: BLE001 - whatever it is, nobody else would find out
                 if not self.is_cut_off:
                     self.is_cut_off = True
                     _log.warning("%s; what others reload is not seen until it can", error)
                     self._tell()
                 time.sleep(_PAUSE_S * random.uniform(0.5, 1.5))  # noqa: S311 - not all workers at once
+            else:
+                self._beat()
+
+    def _beat(self) -> None:
+        """Do what is done besides. What goes wrong there has nothing to do with the log, and is told once."""
+        for index, told in enumerate(self.on_beat):
+            try:
+                told()
+                self._failing.discard(index)
+            except Exception:  # noqa: BLE001 - whatever it is, it is logged
+                if index not in self._failing:
+                    self._failing.add(index)
+                    _log.exception("something that is done beside following the log has failed")
 
     def _keep_up(self) -> None:
         looked_at = unsleeping_s()  # before: what comes while it reads may be missed

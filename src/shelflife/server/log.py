@@ -163,8 +163,8 @@ class Log(Protocol):
     def share(self, worker: str, seen: bytes, for_s: float) -> None:
         """What a worker has seen, for the others, in the place of what it shared before. It is kept for so many seconds."""
 
-    def shared(self) -> Mapping[str, bytes]:
-        """What each worker has shared."""
+    def shared(self, begins: str) -> Mapping[str, bytes]:
+        """What workers have shared whose names begin so."""
 
     def count(self, added: Mapping[str, int]) -> None:
         """Add to what is counted, by name, for all workers and for good."""
@@ -225,7 +225,7 @@ class InProcessLog:
     def share(self, worker: str, seen: bytes, for_s: float) -> None:
         """There is nobody to share it with."""
 
-    def shared(self) -> Mapping[str, bytes]:
+    def shared(self, begins: str) -> Mapping[str, bytes]:
         return {}
 
     def count(self, added: Mapping[str, int]) -> None:

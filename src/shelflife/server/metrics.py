@@ -109,7 +109,7 @@ def _of_all(provider: Provider) -> dict[str, Values]:
     workers = provider.registry.workers()
     told["workers"] = {("current",): workers.live - workers.behind, ("behind",): workers.behind}
     if provider.clients is not None:
-        scores, _ = provider.clients.scores(provider.clients.others(provider.registry))
+        scores = provider.clients.scores(provider.clients.others(provider.registry))
         verdicts = [score.verdict for score in scores]
         told["clients"] = {(verdict,): verdicts.count(verdict) for verdict in get_args(Verdict)}
         tasks, right = sum(one.tasks for one in scores), sum(one.right_at_once for one in scores)

@@ -27,6 +27,7 @@ from shelflife.server.log import Entry
 from shelflife.server.metrics import TEXT_FORMAT, exposition
 from shelflife.server.policies import Policy
 from shelflife.server.provider import Provider
+from shelflife.server.reloading import arguments_of
 from shelflife.server.state import State
 from shelflife.server.verdicts import Given
 
@@ -74,7 +75,7 @@ def _overview(provider: Provider, call: EndpointCall) -> Any:
         workers = provider.registry.workers()
         counts = provider.counts.totals()
         if provider.clients is not None:
-            _, fixes = provider.clients.scores(provider.clients.others(provider.registry))
+            fixes = provider.clients.fixes(provider.clients.others(provider.registry))
     except LogError:  # it is shown all the same, by what is known here
         workers, counts = None, provider.counts.own()
     return {
@@ -218,18 +219,13 @@ def _edges_around(state: State, table: str, key: str) -> Iterable[dict[str, str]
 def _clients(provider: Provider, call: EndpointCall) -> Any:
     clients = provider.clients
     assert clients is not None  # noqa: S101 - there is no such endpoint without
-    scores, _ = clients.scores(clients.others(provider.registry))
-    return {"clients": scores}
+    return {"clients": clients.scores(clients.others(provider.registry))}
 
 
 def _preview(provider: Provider, call: EndpointCall) -> Any:
     message = read_message(call.body, ReloadTable)
-    is_whole = message.rows is not msgspec.UNSET
-    rows, some = (message.rows or {}, None) if is_whole else (None, message.set or {})
     provider.registry.catch_up()
-    report, delta = provider.registry.preview_table(
-        message.table, rows, set=some, remove=message.remove or (), version=message.version
-    )
+    report, delta = provider.registry.preview_table(message.table, **arguments_of(message))
     resting = sum(
         provider.told_fixes.resting_on(message.table, key, provider.state).fixes
         for key in islice(delta.after, _MOST_ROWS)

@@ -1,6 +1,6 @@
 """What one request sees of the contract, and what became of its check."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -23,8 +23,8 @@ UNSTAMPED = frozenset({401, 403, 405, 407, 429})
 """Statuses by which an app says that a client may not ask, or not now. Such a response tells nothing of the
 contract."""
 
-Listening = tuple[Mapping[str, str], str]
-"""The headers and the query of a request for the change feed that the app has let through."""
+Listening = Callable[[Any, Any], Awaitable[None]]
+"""Tells whoever has asked for a feed, by what the server gave for receiving and sending."""
 
 
 class Pin(msgspec.Struct, eq=False):

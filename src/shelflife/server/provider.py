@@ -183,7 +183,7 @@ class Provider(Forked):
     def close(self) -> None:
         """Let go of the log, until it is needed again."""
         self._refresher.stop()
-        if self._has_begun and self.admin_token is not None:  # the last that the others hear
+        if self.registry.is_followed and self.admin_token is not None:  # the last that the others hear
             self.counts.keep(now=True)
             if self.clients is not None:
                 self.clients.meet(self.registry, now=True)
@@ -197,6 +197,11 @@ class Provider(Forked):
     def begin_life(self) -> None:
         """An app that has the contract starts. Every operation that is named must be there."""
         self.be_ready()
+        self._lives += 1
+
+    def begin_watch(self) -> None:
+        """An app for operators alone starts. It checks no request, so which policies hold is not for it to say: it only follows the log."""
+        self.registry.follow()
         self._lives += 1
 
     @property

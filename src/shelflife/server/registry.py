@@ -96,7 +96,7 @@ class Registry(Forked):
         self._on_change.append(told)
 
     def on_beat(self, told: Callable[[], None]) -> None:
-        """Have a function called every half second or so, while a shared log is followed. It must not raise."""
+        """Have a function called every half second or so, while a shared log is followed. What it raises is told once."""
         self._keeper.on_beat.append(told)
 
     def share(self, what: str, worker: str, seen: bytes, for_s: float) -> None:
@@ -116,11 +116,7 @@ class Registry(Forked):
     def shared(self, what: str) -> dict[str, bytes]:
         """What each worker that shares the log has seen of something, as far as it has told."""
         begins = f"{what} "
-        return {
-            name.removeprefix(begins): seen
-            for name, seen in self._log.shared().items()
-            if name.startswith(begins)
-        }
+        return {name.removeprefix(begins): seen for name, seen in self._log.shared(begins).items()}
 
     @property
     def is_cut_off(self) -> bool:
@@ -179,6 +175,7 @@ class Registry(Forked):
         set: Mapping[str, Any] | None = None,
         remove: Iterable[str] = (),
         version: str | None = None,
+        replaces: str | None = None,
         seen: Table | None = None,
         by: str = "",
     ) -> ReloadReport:
@@ -188,13 +185,14 @@ class Registry(Forked):
         `version` the table bears it from now on, even when no row changed. Rows that were read from a source, when the
         table was as `seen`, count as those of the code: at the next start only what the code then has otherwise is set
         anew. If somebody else has changed the table since, they may have read something newer: then it is `Overtaken`.
+        With `replaces` it is `TableMoved`, and nothing is done, unless the table is at that version when the change is made.
         `by` says who reloads it, for the log.
         """
         declared: dict[str, Mapping[str, str]] = {}
         remove = list(remove)
 
         def reloading(state: State) -> tuple[Change | None, ReloadReport]:
-            change = reload_of(state, name, rows, set, remove, version)
+            change = reload_of(state, name, rows, set, remove, version, replaces)
             table = state.tables[name]
             if seen is not None and table is not seen:  # its version may have come again meanwhile
                 raise Overtaken(f"others have changed the table {name} since it was read")
@@ -213,9 +211,10 @@ class Registry(Forked):
         set: Mapping[str, Any] | None = None,
         remove: Iterable[str] = (),
         version: str | None = None,
+        replaces: str | None = None,
     ) -> tuple[ReloadReport, Delta]:
         """What `reload_table` would report, and the rows before and after. Nothing is changed."""
-        change = reload_of(self.state, name, rows, set, list(remove), version)
+        change = reload_of(self.state, name, rows, set, list(remove), version, replaces)
         return report_of(name, change), change.delta
 
     def add_table(
@@ -278,9 +277,15 @@ class Registry(Forked):
 
     def follow(self) -> None:
         """From now on, and in this process, take in what others append as soon as they do. Needless where nobody else can."""
-        with self._changing:
-            if self.is_shared:
+        if self.is_shared and not self._keeper.is_running:
+            self._check_reach()
+            with self._changing:
                 self._keeper.start(self.state.number)
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether this process takes in what others append to a log that they share."""
+        return self._keeper.is_running
 
     def workers(self, wait_s: float = 0.0) -> Workers:
         """How many workers follow the log, and how many of them have not come to the state that is current here.

@@ -4,19 +4,21 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec import UNSET
+
 from shelflife.contract import Rule
 from shelflife.contract.errors import BadName
-from shelflife.contract.messages import ReloadReport
+from shelflife.contract.messages import ReloadReport, ReloadTable
 from shelflife.contract.names import check_version, shown
 from shelflife.server.declaring import table_change
 from shelflife.server.delta import Delta
-from shelflife.server.errors import ReloadRefused, UnknownTable
+from shelflife.server.errors import ReloadRefused, TableMoved, UnknownTable
 from shelflife.server.log import TableChange
 from shelflife.server.rules import RuleSet
 from shelflife.server.state import State
 from shelflife.server.tables import Table, check_key, clean_delta, clean_rows, is_minted
 
-__all__ = ["changed_rules", "check_given", "reload_of", "report_of"]
+__all__ = ["arguments_of", "changed_rules", "check_given", "reload_of", "report_of"]
 
 
 def check_given(version: str) -> None:
@@ -42,6 +44,7 @@ def reload_of(
     set: Mapping[str, Any] | None,
     remove: list[str],
     version: str | None,
+    replaces: str | None = None,
 ) -> TableChange:
     """What a reload comes to in a state."""
     if (rows is None) == (set is None and not remove):
@@ -51,8 +54,22 @@ def reload_of(
     table = state.tables.get(name)
     if table is None:
         raise UnknownTable(name)
+    if replaces is not None and table.version != replaces:
+        raise TableMoved(name, table.version, replaces)
     delta = clean_delta(name, table.rows, rows) if rows is not None else _delta_of(table, set or {}, remove)
     return table_change(state, table, delta, version)
+
+
+def arguments_of(message: ReloadTable) -> dict[str, Any]:
+    """What a message asks of `Registry.reload_table`, besides who does."""
+    is_whole = message.rows is not UNSET
+    return {
+        "rows": message.rows if is_whole else None,
+        "set": None if is_whole else message.set or {},
+        "remove": message.remove or (),
+        "version": message.version,
+        "replaces": message.replaces,
+    }
 
 
 def report_of(table: str, change: TableChange) -> ReloadReport:

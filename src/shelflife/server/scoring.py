@@ -99,6 +99,8 @@ class Clients(Forked):
         self._looked_at = 0
         self._is_changed = False
         """Whether something was seen since it was last shared."""
+        self._read: dict[str, tuple[bytes, Seen | None]] = {}
+        """What other workers had shared when it was last looked at, and what that says."""
 
     def note(
         self,
@@ -155,7 +157,13 @@ class Clients(Forked):
     def others(self, registry: Registry) -> list[Seen]:
         """What other workers have shared."""
         shared = registry.shared(_SHARED) if registry.is_shared else {}
-        return [_decode(seen) for worker, seen in shared.items() if worker != self._worker]
+        known, read = self._read, {}
+        for worker, blob in shared.items():
+            if worker != self._worker:
+                was, seen = known.get(worker, (b"", None))
+                read[worker] = blob, seen if was == blob else _seen_in(blob)
+        self._read = read
+        return [seen for _, seen in read.values() if seen is not None]
 
     def learn(self, others: Iterable[Seen]) -> None:
         """What other workers have told clients, so that it is known here when it comes back."""
@@ -167,11 +175,16 @@ class Clients(Forked):
                             bare = msgspec.structs.replace(lesson, cells={})
                             self._keep(client, like, bare)
 
-    def scores(self, others: Iterable[Seen] = ()) -> tuple[list[ClientScore], dict[str, dict[str, Given]]]:
-        """What all clients come to, and what the fixes of each policy are like, with what other workers have seen."""
+    def scores(self, others: Iterable[Seen] = ()) -> list[ClientScore]:
+        """What all clients come to, with what other workers have seen."""
         whole = added_up([self.seen(), *others])
         scores = [score_of(client, lessons) for client, lessons in whole.clients.items()]
-        return sorted(scores, key=lambda one: (-one.tasks, one.client)), whole.fixes
+        return sorted(scores, key=lambda one: (-one.tasks, one.client))
+
+    def fixes(self, others: Iterable[Seen] = ()) -> dict[str, dict[str, Given]]:
+        """What the fixes of each policy are like, by type, with what other workers have seen."""
+        with self._lock:
+            return added_up([Seen(self._fixes), *(Seen(one.fixes) for one in others)]).fixes
 
     def _name_of(self, headers: Mapping[str, str]) -> str:
         if self._scoring.client is not None:
@@ -214,6 +227,7 @@ class Clients(Forked):
         if lesson is None:
             lesson = Lesson(operation, *shape, tuple(sorted(fix.cells)))
             self._keep(client, like, lesson)
+        self._lessons.move_to_end(place)
         grounds = frozenset(
             grounds_of(policy.id, fix)
         )  # what it rested on before says whether that has changed since
@@ -291,6 +305,14 @@ class Clients(Forked):
 
     def _digest(self, told: Any) -> str:
         return hashlib.blake2b(_encode(told), key=self._key, digest_size=8).hexdigest()
+
+
+def _seen_in(blob: bytes) -> Seen | None:
+    """What a worker has shared; None where it is of a release that writes it otherwise."""
+    try:
+        return _decode(blob)
+    except msgspec.MsgspecError:
+        return None
 
 
 def _add(counts: dict[str, int], value: str) -> bool:

@@ -180,11 +180,14 @@ class SqlLog:
             noted,
         )
 
-    def shared(self) -> Mapping[str, bytes]:
+    def shared(self, begins: str) -> Mapping[str, bytes]:
         with self._tables.snapshot() as connection:
             if not self._has(connection, "shared"):
                 return {}
-            stored = connection.execute(f"select worker, seen from shared where until > {self.now}")  # noqa: S608
+            stored = connection.execute(
+                f"select worker, seen from shared where until > {self.now} and substr(worker, 1, ?) = ?",  # noqa: S608
+                (len(begins), begins),
+            )
             return {worker: bytes(seen) for worker, seen in stored}
 
     def count(self, added: Mapping[str, int]) -> None:

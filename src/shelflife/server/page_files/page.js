@@ -131,7 +131,7 @@ async function drawn(name) {
     entries ??= await ask("log");
     return [views.log(entries, olderEntries)];
   }
-  if (name === "reload") return [reloadForm(told, () => told)];
+  if (name === "reload") return [reloadForm(told)];
   if (name === "policies") return [views.policies(told)];
   if (name === "clients") return [views.clients(await ask("clients"))];
   const rows = chosen.rows ? [views.rowsOf(await rowsOf(chosen.rows), chooseRow, nextRows, findRows)] : [];

@@ -1,12 +1,12 @@
-// A reload by form. It is made only as it was shown: after a preview of the same words, in the same state.
+// A reload by form. What is made is what was shown: the same words, and in the place of the version that they were shown with.
 
 import { code, make } from "./elements.js";
-import { ask, send } from "./server.js";
+import { send } from "./server.js";
 import { diff } from "./views.js";
 
 const WAIT_S = 5;
 
-export function reloadForm(told, current) {
+export function reloadForm(told) {
   const table = make("select", { id: "table", onchange: dirty }, told.tables.map((one) => make("option", {}, one.table)));
   const set = make("textarea", { id: "set", spellcheck: "false", placeholder: '{"key": {"column": "value"}}', "aria-describedby": "set-hint", oninput: dirty });
   const remove = make("textarea", { id: "remove", spellcheck: "false", oninput: dirty });
@@ -14,11 +14,13 @@ export function reloadForm(told, current) {
   const by = make("input", { id: "by", autocomplete: "name", maxlength: 100 });
   const refusal = make("p", { role: "alert" });
   const shown = make("div", { "aria-live": "polite" });
-  const reload = make("button", { type: "button", disabled: true, onclick: doIt }, "Reload now");
-  let previewed = null;
+  const reload = make("button", { type: "button", disabled: true, onclick: () => attempt(carryOut) }, "Reload now");
+  let previewed = null; // what a reload sends
+  let turns = 0;
 
   function dirty() {
     previewed = null;
+    turns += 1;
     reload.disabled = true;
     shown.replaceChildren();
     refusal.textContent = "";
@@ -39,39 +41,39 @@ export function reloadForm(told, current) {
     }
   }
 
-  const preview = () => attempt(async () => {
-    const asked = message();
+  async function show() {
+    const asked = message(), turn = ++turns;
     const found = await send("preview-table", asked);
+    if (turn !== turns) return; // the words were changed meanwhile
     const { report } = found;
-    previewed = { asked: JSON.stringify(asked), number: current().number };
+    previewed = { ...asked, replaces: report.old_version };
     reload.disabled = report.old_version === report.new_version;
     shown.replaceChildren(make("h2", {}, "What it would change"),
       make("p", {}, code(report.old_version), " → ", code(report.new_version), reload.disabled ? ": nothing would change." : ""),
       ...[diff(found)].flat().filter(Boolean),
       make("p", {}, "Downstream: ", report.affected_downstream?.length ? report.affected_downstream.join(", ") : "nothing", "."),
       make("p", {}, `Fixes that rest on these rows: ${found.fixes_resting}.`));
-  });
+  }
 
-  function doIt() {
-    return attempt(async () => {
-      const asked = message();
-      if (previewed?.asked !== JSON.stringify(asked) || previewed.number !== (await ask("overview")).number) {
-        await preview();
-        refusal.textContent = "Something has changed since the preview. This is the new one; reload if it is right.";
-        return;
-      }
-      reload.disabled = true;
-      const report = await send("reload-table", { ...asked, by: by.value.trim(), wait_s: WAIT_S });
-      previewed = null;
+  async function carryOut() {
+    reload.disabled = true;
+    try {
+      const report = await send("reload-table", { ...previewed, by: by.value.trim(), wait_s: WAIT_S });
       const workers = report.workers;
       const has = !workers ? "" : workers.behind ? ` ${workers.behind} of ${workers.live} workers do not have it yet.` : ` All ${workers.live} workers have it.`;
+      dirty();
       shown.replaceChildren(make("p", { class: "said" }, `Reloaded. ${report.table} is at `, code(report.new_version), `.${has}`));
-    });
+    } catch (error) {
+      reload.disabled = previewed === null;
+      if (error.status !== 409) throw error;
+      await show();
+      throw new Error("Something has changed since the preview. This is the new one; reload if it is right.");
+    }
   }
 
   return make("section", { "aria-labelledby": "h" }, make("h1", { id: "h" }, "Reload a table"),
     make("div", { class: "columns" },
-      make("form", { onsubmit: (event) => { event.preventDefault(); preview(); } },
+      make("form", { onsubmit: (event) => { event.preventDefault(); attempt(show); } },
         make("label", { for: "table" }, "Table"), table,
         make("label", { for: "set" }, "Rows to set"), make("p", { id: "set-hint", class: "hint" }, "A JSON object from key to row. Each takes the place of the row with its key."), set,
         make("label", { for: "remove" }, "Keys to remove ", make("span", { class: "hint" }, "(one a line)")), remove,
