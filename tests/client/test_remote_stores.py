@@ -420,8 +420,8 @@ def test_a_thousand_threads_of_writes_lose_nothing_between_machines(where, opene
     stores = [opened(where).store for _ in range(4)]
 
     def learn(number):
-        for count in range(10):
-            while put(stores[number], entry(f"{number}-{count}")) is None:
+        for nth in range(10):
+            while put(stores[number], entry(f"{number}-{nth}")) is None:
                 pass
 
     threads = [threading.Thread(target=learn, args=[number]) for number in range(4)]
