@@ -53,7 +53,7 @@ $(AGENTS_READY): $(READY) tests/agents/requirements.lock
 	@touch $(AGENTS_READY)
 
 test: $(READY) $(AGENTS_READY) $(DOCS_READY) $(STANDINS) $(BROWSER_READY)  ## Run the whole suite
-	@$(BIN)/pytest --numprocesses=3 -q  # on two cores too: much of it waits for real servers
+	@$(BIN)/pytest --numprocesses=4 -q  # on two cores too: much of it waits for real servers
 
 test-extras: $(READY) $(AGENTS_READY) $(PEERS_READY)  ## Run what needs more than the suite: fresh environments for the extras, MCP's own programs and its conformance suite
 	@$(BIN)/pytest --numprocesses=2 -q tests/fresh_environments.py

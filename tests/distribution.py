@@ -51,6 +51,7 @@ _TOGETHER = {
     "tests/lab/test_forecast.py": "forecasts",
     "tests/agents/test_mcp_recipes.py": "the SDK of MCP in processes",
     "tests/agents/test_mcp_transports.py": "the SDK of MCP in processes",
+    "tests/client/test_signed.py": "signed states",
     "tests/cli/test_workers.py": "workers",
     "tests/server/test_workers.py": "workers",
     "tests/lab/test_against_an_oracle.py": "random streams",

@@ -16,8 +16,6 @@ import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import pytest
-
 _LONGEST_START_S = 60.0
 _serial = itertools.count()
 
@@ -64,38 +62,8 @@ def engine(kind, **settings):
         process.stdout.close()
 
 
-@pytest.fixture(scope="session")
-def postgres():
-    """A PostgreSQL for all tests of this process."""
-    with engine("postgres") as started:
-        yield started
-
-
-@pytest.fixture
-def postgres_url(postgres):
-    """The address of a schema of its own."""
-    return schema_of_its_own(postgres.url)
-
-
 def schema_of_its_own(url):
     return f"{url}&schema=test_{next(_serial)}"
-
-
-@pytest.fixture(scope="session")
-def valkey():
-    """A Valkey for all tests of this process."""
-    with engine("valkey") as started:
-        yield started
-
-
-@pytest.fixture
-def valkey_url(valkey):
-    """The address of an empty Valkey."""
-    import redis
-
-    with redis.Redis.from_url(valkey.url) as client:
-        client.flushall()
-    return valkey.url
 
 
 class _Postgres:

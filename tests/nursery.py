@@ -20,8 +20,6 @@ import traceback
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[1]
 _LONGEST_ASKED = 1_000_000
 
@@ -154,11 +152,6 @@ def shared_folder():
 def end_shared_nursery():
     """In whichever process has started it."""
     _open.close()
-
-
-@pytest.fixture(scope="session")
-def nursery():
-    return shared_nursery()
 
 
 def _run(program, arguments, folder, environment):

@@ -2,6 +2,8 @@
 
 import contextlib
 import itertools
+import json
+from http.client import HTTPConnection
 
 import pytest
 from fastapi import Depends, FastAPI, HTTPException, Security
@@ -67,9 +69,16 @@ HEADERS = (
 )
 
 
-def bytes_of(response):
-    head = b"\n".join(name + b": " + value for name, value in response.headers.raw)
-    return (head + b"\n\n" + response.content).lower()
+def answered(plain, method, path, headers):
+    """The headers of an answer by their names, and all its bytes. The standard library is quick, and sends a path as it stands."""
+    sends = method in ("POST", "PUT")
+    body = json.dumps(ASKED if path == "/contract/fixes" else WANTED) if sends else None
+    typed = {"Content-Type": "application/json"} if sends else {}
+    plain.request(method, path, body, {"Accept": "*/*", **typed, **headers})
+    response = plain.getresponse()
+    head = "\n".join(f"{name}: {value}" for name, value in response.getheaders())
+    names = [name.lower() for name, _ in response.getheaders()]
+    return names, (head.encode("latin-1") + b"\n\n" + response.read()).lower()
 
 
 @pytest.fixture(params=APPS)
@@ -82,16 +91,11 @@ def door(request):
 @pytest.mark.spec("10.3", "10.4", "5.10", "5.11", "11.16")
 def test_without_the_key_nobody_is_told_anything(door):
     client, _, _ = door
-    for method, path, headers in itertools.product(("GET", "HEAD", "POST", "PUT", "OPTIONS"), PATHS, HEADERS):
-        body = {"json": ASKED if path == "/contract/fixes" else WANTED} if method in ("POST", "PUT") else {}
-        response = client.request(method, path, headers=headers, **body)
-        told = bytes_of(response)
-        assert not [secret for secret in SECRETS if secret.lower() in told], (method, path, headers, told)
-        assert not [name for name in response.headers if name.startswith("contract-")], (
-            method,
-            path,
-            headers,
-        )
+    with contextlib.closing(HTTPConnection(client.base_url.host, client.base_url.port)) as plain:
+        for asked in itertools.product(("GET", "HEAD", "POST", "PUT", "OPTIONS"), PATHS, HEADERS):
+            names, told = answered(plain, *asked)
+            assert not [secret for secret in SECRETS if secret.lower() in told], (asked, told)
+            assert not [name for name in names if name.startswith("contract-")], asked
     listening = {"Accept": "text/event-stream"}
     with client.stream("GET", "/contract/changes", headers=listening) as response:
         assert response.headers["content-type"] != "text/event-stream"
