@@ -1,6 +1,7 @@
 """One memory for many agents, on engines that are real: what is shared, what it costs, and what happens when an engine does not answer."""
 
 import asyncio
+import itertools
 import json
 import math
 import struct
@@ -214,6 +215,47 @@ def test_namespaces_are_kept_apart(where, opened):
     theirs.observe(said(rejection()))
     assert theirs.forget("http://h") == 1
     assert len(ours.recall("http://h", OPERATION, {})) == 1
+
+
+def test_what_is_cleared_while_agents_write_leaves_nothing_behind(where, opened):
+    agents = [opened(where, namespace="a-b").store for _ in range(2)]
+    clearing, other = opened(where, namespace="a-b").store, opened(where, namespace="a-c").store
+    put(other, entry())
+    before = held_by(other)
+    roots, is_over = [f"{ORIGIN}/{number}" for number in range(4)], threading.Event()
+
+    def writing(store):
+        for number in itertools.count():
+            if is_over.is_set():
+                return
+            root = roots[number % len(roots)]
+            some = [entry(str(plan), root=root) for plan in range(number % 7)]
+            put(store, *some, root=root, tags=("t", f"t{number % 3}"), capacity=5)
+
+    threads = [threading.Thread(target=writing, args=[store]) for store in agents]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(20):
+            clearing.clear()
+    finally:
+        is_over.set()
+        for thread in threads:
+            thread.join()
+    left = {one.id for one in clearing.entries()}
+    assert {one.id for root in roots for one in clearing.tagged(root, "t")} == left
+    clearing.clear()
+    assert held_by(clearing) == before
+    assert len([*other.entries()]) == 1
+
+
+def held_by(store):
+    """How much an engine holds for the namespaces of a test, in rows or keys; the format is not counted."""
+    if isinstance(store, PostgresStore):
+        with store._database.snapshot() as connection:
+            tables = ("roots", "entries", "shapes", "tags", "left_behind")
+            return [connection.execute(f"select count(*) from {one}").fetchone()[0] for one in tables]
+    return sorted(key for key in store._client.keys("shelflife:*") if not key.endswith(b":format"))
 
 
 @pytest.mark.parametrize("namespace", ["", "a b", "ä", "x" * 65, "a:b", "{}"])

@@ -185,11 +185,14 @@ class PostgresStore(RemoteStore):
 
     def _clear(self) -> None:
         with self._database.writing() as connection:
+            # First the roots: it waits for whoever writes one, and who comes later finds none.
+            gone = connection.execute(
+                "delete from roots where namespace = ? returning number", (self.namespace,)
+            )
+            numbers = [number for (number,) in gone]
             for name in ("entries", "shapes", "tags", "left_behind"):
-                statement = f"delete from {name} where root in (select number from roots where namespace = ?)"  # noqa: S608
-                connection.execute(statement, (self.namespace,))
+                connection.execute(f"delete from {name} where root = any(?)", (numbers,))  # noqa: S608
             connection.execute("delete from diary where namespace = ?", (self.namespace,))
-            connection.execute("delete from roots where namespace = ?", (self.namespace,))
             nothing = _encode(("", "0", "0", "", [], [])).decode()
             connection.execute("select pg_notify(?, ?)", (self._news, nothing))
 

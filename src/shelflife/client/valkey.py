@@ -19,7 +19,16 @@ from shelflife.client.remote import LONGEST_VERB_S, RemoteStore
 from shelflife.client.seen import Look, Told, entry_of, stored_of
 from shelflife.client.stores import Filed, StoreError, Write, Written
 from shelflife.client.valkey_connections import Connections, client_of
-from shelflife.client.valkey_scripts import CHECKING, COUNTING, FINDING, LOOKING, NOTING, WRITING, Script
+from shelflife.client.valkey_scripts import (
+    CHECKING,
+    CLEARING,
+    COUNTING,
+    FINDING,
+    LOOKING,
+    NOTING,
+    WRITING,
+    Script,
+)
 from shelflife.extras import needing
 
 with needing("redis"):
@@ -180,6 +189,8 @@ class ValkeyStore(RemoteStore):
         )
         if told is None:
             return None
+        if not revision:
+            self._answer("SADD", self._roots, root)  # again: somebody may have cleared it just before
         ends, counts, dropped, trimmed, old = _decode_written(told)
         gone, first = [_entry(*one) for one in dropped], 0
         left: list[tuple[Entry, str]] = []
@@ -221,12 +232,14 @@ class ValkeyStore(RemoteStore):
         self._run(NOTING, root, *used)
 
     def _clear(self) -> None:
-        for pattern in (
-            f"shelflife:{{{_literally(self.namespace)} *",
-            f"shelflife:{_literally(self.namespace)}:*",
-        ):
-            for key in self._client.scan_iter(pattern, count=1000):
-                self._client.delete(key)
+        for root in self._client.smembers(self._roots):
+            self._run(CLEARING, root.decode())
+            self._client.srem(self._roots, root)
+            if self._client.exists(f"{self._prefix(root.decode())}root"):
+                self._client.sadd(self._roots, root)  # somebody has written it meanwhile
+        for key in self._client.scan_iter(f"{_literally(self._hours)}*", count=1000):
+            self._client.delete(key)
+        self._client.delete(self._format)
         self._is_checked = False
         self._client.publish(self._news, msgspec.msgpack.encode(("", "0", "0", "", [], [])))
 

@@ -3,7 +3,7 @@
 import hashlib
 from typing import NamedTuple
 
-__all__ = ["CHECKING", "FINDING", "LOOKING", "NOTING", "WRITING", "Script"]
+__all__ = ["CHECKING", "CLEARING", "COUNTING", "FINDING", "LOOKING", "NOTING", "WRITING", "Script"]
 
 _LOOK = """
 local p, revision, shapes_asked = string.sub(KEYS[1], 1, -5), ARGV[1], ARGV[3]
@@ -217,6 +217,25 @@ for i = 1, #ARGV do
 end
 """
 
+_CLEAR = """
+local p = string.sub(KEYS[1], 1, -5)
+local keys, is_named = {}, {}
+local function name(key)
+  if not is_named[key] then is_named[key], keys[#keys + 1] = true, key end
+end
+for _, what in ipairs({'root', 'entries', 'filing', 'kinds', 'left', 'places', 'used'}) do name(p .. what) end
+for _, how in ipairs(redis.call('hvals', p .. 'filing')) do
+  local _, _, _, operation, _, tags = unpack(cmsgpack.unpack(how))
+  name(p .. 'shapes:' .. operation)
+  for _, tag in ipairs(tags) do name(p .. 'tag:' .. tag) end
+end
+for first = 1, #keys, 1000 do
+  redis.call('del', unpack(keys, first, math.min(first + 999, #keys)))
+end
+"""
+"""All of a root, at once: what another writes meanwhile comes before it, or is decided anew. What was put is filed until nothing else of it is
+left, so that all keys are found."""
+
 _CHECK = """
 local policy = string.match(redis.call('info', 'memory'), 'maxmemory_policy:(%S+)') or 'noeviction'
 redis.call('setnx', KEYS[1], ARGV[1])
@@ -245,4 +264,5 @@ class Script(NamedTuple):
 
 
 LOOKING, WRITING = Script.of(_COUNT + _LOOK), Script.of(_COUNT + _WRITE)
-FINDING, NOTING, CHECKING, COUNTING = map(Script.of, (_TAGGED, _NOTE, _CHECK, _ADD_TO_DIARY))
+FINDING, NOTING, CHECKING, CLEARING = map(Script.of, (_TAGGED, _NOTE, _CHECK, _CLEAR))
+COUNTING = Script.of(_ADD_TO_DIARY)
