@@ -247,9 +247,11 @@ class Database(Locking):
         begin = "begin isolation level read committed, read write"
         return self._transaction("written", begin, is_done, patient=patient)
 
-    def noting(self) -> AbstractContextManager[Connection]:
-        """As `writing`, for what need not survive a crash: the disk is not waited for."""
-        return self._transaction("written", "begin read write; set local synchronous_commit = off")
+    def noting(self, until: float | None = None) -> AbstractContextManager[Connection]:
+        """As `writing`, for what need not survive a crash: the disk is not waited for. It may be given up at a moment, as in `once`."""
+        return self._transaction(
+            "written", "begin read write; set local synchronous_commit = off", until=until
+        )
 
     def tell_all(self, connection: Connection) -> None:
         """Have whoever waits told, when this transaction is carried out."""
@@ -284,9 +286,10 @@ class Database(Locking):
         is_done: Callable[[Connection], bool] | None = None,
         *,
         patient: bool = False,
+        until: float | None = None,
     ) -> Iterator[Connection]:
         with self._failing(what):
-            connection, is_concluded = self._begun(f"{begin}; {self._bounds}"), False
+            connection, is_concluded = self._begun(f"{begin}; {self._bounds}", until), False
             try:
                 if patient:
                     connection.execute("set local lock_timeout = 0")
@@ -309,9 +312,9 @@ class Database(Locking):
         except self.kind.error:
             raise psycopg.OperationalError(f"{error}; whether it was all the same is not known") from None
 
-    def _begun(self, begin: str) -> Connection:
+    def _begun(self, begin: str, until: float | None = None) -> Connection:
         """A connection in a transaction."""
-        return self._first(lambda one: one.execute(begin))[0]
+        return self._first(lambda one: one.execute(begin), until)[0]
 
     def _first(
         self, act: Callable[[Connection], Outcome], until: float | None = None

@@ -4,9 +4,12 @@ import logging
 import os
 import subprocess
 import sys
+import time
 from collections import Counter
+from contextlib import closing
 
 import msgspec
+import psycopg
 import pytest
 
 from shelflife.client import Call, Guard, Memory, SqliteStore, exchange
@@ -66,6 +69,16 @@ def test_it_is_written_now_and_then_and_not_with_each_event(tmp_path):
     clock.now += 2
     memory.forget("http://h")
     assert counts(path) == {(ROOT, "stored"): 1, (ROOT, "evicted:forgotten"): 1}
+
+
+def test_a_process_that_only_recalls_writes_it_too(tmp_path):
+    path, clock = tmp_path / "memory.db", Clock()
+    memory = Memory.at(path, clock=clock)
+    for _ in range(3):
+        memory.recall("http://h", OPERATION, {})
+        clock.now += 1.5
+    assert counts(path) == {(ROOT, "misses"): 3}
+    memory.close()
 
 
 def test_a_clock_that_was_set_back_does_not_keep_it_from_being_written(tmp_path):
@@ -205,3 +218,23 @@ def test_an_engine_that_is_away_does_not_keep_an_agent_from_anything(caplog):
     memory.recall("http://h", OPERATION, {})
     memory.close()
     assert "what the memory does is not noted" in caplog.text
+
+
+def test_a_diary_that_others_keep_locked_leaves_the_memory_as_it_is(postgres_url, caplog):
+    clock = Clock()
+    with closing(Memory.at(postgres_url, clock=clock)) as memory:
+        memory.observe(said(rejection()))
+        database = memory.store._database
+        with closing(psycopg.connect(**database._settings)) as rival, closing(rival.cursor()) as cursor:
+            cursor.execute(f'lock table "{database.schema}".diary in exclusive mode')
+            took_s = []
+            for _ in range(4):
+                clock.now += 10
+                begun_at = time.monotonic()
+                assert len(memory.recall("http://h", OPERATION, {})) == 1
+                took_s.append(time.monotonic() - begun_at)
+        assert max(took_s[1:]) < 0.5 < took_s[0]
+        assert caplog.text.count("what the memory does is not noted") == 1
+        memory.store.diary._circuit.close()  # as a moment later
+        memory.telling.write_diary()
+        assert Noted(int(clock.now // 3600), ROOT, "hits", 4) in memory.store.diary.read()

@@ -1,13 +1,14 @@
 """One memory for many agents, on engines that are real: what is shared, what it costs, and what happens when an engine does not answer."""
 
 import asyncio
+import itertools
 import json
 import math
 import struct
 import threading
 import time
 from contextlib import closing, suppress
-from itertools import count, pairwise
+from itertools import pairwise
 
 import anyio
 import httpx2
@@ -224,7 +225,7 @@ def test_what_is_cleared_while_agents_write_leaves_nothing_behind(where, opened)
     roots, is_over = [f"{ORIGIN}/{number}" for number in range(4)], threading.Event()
 
     def writing(store):
-        for number in count():
+        for number in itertools.count():
             if is_over.is_set():
                 return
             root = roots[number % len(roots)]
@@ -420,8 +421,8 @@ def test_a_thousand_threads_of_writes_lose_nothing_between_machines(where, opene
     stores = [opened(where).store for _ in range(4)]
 
     def learn(number):
-        for nth in range(10):
-            while put(stores[number], entry(f"{number}-{nth}")) is None:
+        for count in range(10):
+            while put(stores[number], entry(f"{number}-{count}")) is None:
                 pass
 
     threads = [threading.Thread(target=learn, args=[number]) for number in range(4)]

@@ -104,6 +104,40 @@ def test_a_failing_write_is_told_once_however_many_reads_succeed(clock):
     assert [type(event) for event in events] == [StoreFailed, Stored, StoreFailed]
 
 
+class Slow(InProcessStore):
+    """A store that takes long to write one root."""
+
+    def __init__(self, root):
+        super().__init__()
+        self.root, self.is_writing, self.may_write = root, threading.Event(), threading.Event()
+
+    def write(self, root, *given):
+        if root == self.root:
+            self.is_writing.set()
+            assert self.may_write.wait(30)
+        return super().write(root, *given)
+
+
+def test_whoever_learns_of_one_server_waits_for_no_other():
+    store = Slow("http://h:80")
+    memory = Memory(store)
+    slow = threading.Thread(target=memory.observe, args=[said(rejection())])
+    other = threading.Thread(
+        target=memory.observe, args=[said(rejection())._replace(root="http://other")], daemon=True
+    )
+    slow.start()
+    try:
+        assert store.is_writing.wait(30)
+        other.start()
+        other.join(10)
+        assert len(memory.recall("http://other", OPERATION, {"a": 1})) == 1
+    finally:
+        store.may_write.set()
+        slow.join()
+        other.join()
+    assert len(memory.recall("http://h", OPERATION, {"a": 1})) == 1
+
+
 def test_once_anything_could_be_written_everything_is_tried_again(clock):
     events, store = [], Failing()
     memory = Memory(store, on_event=events.append, clock=clock)

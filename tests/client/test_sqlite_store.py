@@ -360,5 +360,12 @@ def test_wherever_a_look_is_interrupted_the_next_one_finds_what_another_has_writ
         assert number > 20
 
 
+@pytest.mark.parametrize(("durable", "synchronous"), [(False, 1), (True, 2)])
+def test_a_durable_write_waits_for_the_disk_and_another_does_not(path, durable, synchronous):
+    with closing(SqliteStore(path, durable=durable)) as store:
+        put(store, entry())
+        assert store._file.connection().execute("pragma synchronous").fetchone() == (synchronous,)
+
+
 def interrupt():
     raise KeyboardInterrupt

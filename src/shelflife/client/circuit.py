@@ -28,7 +28,7 @@ class Circuit(Locking):
         self._why = ""
         super().__init__()
 
-    def check(self) -> float:
+    def check(self, *, tries: bool = True) -> float:
         """`StoreError` while it is open. Else the time. The first who comes when the pause is over tries, and the others wait on."""
         now = time.monotonic()
         with self._lock:
@@ -36,7 +36,8 @@ class Circuit(Locking):
                 failure = StoreError(self._why)
                 failure.is_away = True
                 raise failure
-            self._let_in_at = now
+            if tries:
+                self._let_in_at = now
             return now
 
     def close(self) -> None:

@@ -12,10 +12,11 @@ import msgspec
 
 from shelflife.client.asking import Fields
 from shelflife.client.entries import Entry, Root, Shape, digest_of
-from shelflife.client.stores import Known
+from shelflife.client.stores import Known, Store
+from shelflife.contract.values import is_carried
 from shelflife.contract.when import WHOLE_REQUEST, as_read, mismatch, names_in, read_at, value_at
 
-__all__ = ["ByShape", "Finder", "Found", "holding", "place_in", "watched_by"]
+__all__ = ["ByShape", "ByVerbs", "Finder", "Found", "holding", "place_in", "watched_by"]
 
 _encode = msgspec.json.Encoder().encode
 
@@ -114,7 +115,31 @@ class Finder(Protocol):
     """A store that finds by itself what holds for a request."""
 
     def find(self, root: Root, operation: str, request: Fields) -> tuple[Known, list[Found]]:
-        """What is on record of a root, and the entries that hold for a request, oldest first: all of one moment."""
+        """What is on record of a root, and the entries that hold for a request, oldest first.
+
+        What is known is of no later moment than the entries: so none of them has gone stale by what is known.
+        """
 
     def note(self, found: Found) -> None:
-        """Note that it was used. May be late, and may be lost; and so it raises nothing."""
+        """Note that it was used. May be late, and may be lost."""
+
+
+class ByVerbs:
+    """How a store is looked into that has no verb of its own for it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def find(self, root: Root, operation: str, request: Fields) -> tuple[Known, list[Found]]:
+        """What is known is read first."""
+        known = self._store.known(root)
+        if not is_carried(operation, request):
+            return known, []
+        places = [place_in(request, root, operation, shape) for shape in self._store.shapes(root, operation)]
+        there = self._store.at(root, places) if places else []
+        said = cache(partial(read_at, request))
+        held = [one for one in there if mismatch(one.condition.when, said, one.condition.unless) is None]
+        return known, [Found(entry, None) for entry in held]
+
+    def note(self, found: Found) -> None:
+        self._store.used(found.entry.root, (found.entry.id,))

@@ -128,12 +128,16 @@ class Observing(Forked):
         self._clock = clock
         self._foreseeing = foreseeing
         self._back_off = _BackOff(clock)
-        self._lock = threading.Lock()
+        self._locks: dict[Root, threading.Lock] = {}
+        """One for each root: a store may take long to write one, and nobody waits for another server's."""
         mind_forks(self)
 
     def after_fork_in_child(self) -> None:
         """A lock may have been held by a thread that is not there any more. What the store has is whole."""
-        self._lock = threading.Lock()
+        self._locks = {}
+
+    def _alone_with(self, root: Root) -> threading.Lock:
+        return self._locks.get(root) or self._locks.setdefault(root, threading.Lock())
 
     def observing(
         self, exchange: Exchange, about: About = NOTHING, *, is_answer: bool = False
@@ -402,14 +406,14 @@ class Observing(Forked):
     ) -> _Taken:
         """Decide what a position means, and write what follows, in one piece. Tells where the memory stands then.
 
-        Threads of this process race for the store, and so do other processes. Between threads the lock decides, so that what was
+        Threads of this process race for the store, and so do other processes. Between threads a lock decides, so that what was
         decided is still so when it is written. Between processes the revision does: a write that was decided on an older one is not carried
         out, and all is decided anew. An answer that a key vouches for is held to what it vouched for when that was asked for, so it counts
         only while that is still so.
         """
         root, shelf = exchange.root, self._shelf
         for tried_count in range(MOST_TRIES):
-            with self._lock:
+            with self._alone_with(root):
                 now, (known, knowledge) = self._clock(), shelf.on_record(root, is_guess=not tried_count)
                 if answer is not None and answer.vouched is not None:
                     answer = answer if answer.vouched_before == knowledge.vouched else None
@@ -526,7 +530,7 @@ class Observing(Forked):
         is_guess = True
         with shelf.doubts.withholding(root, at_once=False) as while_asking:
             for _ in range(MOST_TRIES):
-                with self._lock:  # as above
+                with self._alone_with(root):  # as in `_taken`
                     known, knowledge = shelf.on_record(root, is_guess=is_guess)
                     if knowledge.place.at is not None:
                         break  # somebody has found out meanwhile where its log is

@@ -34,12 +34,11 @@ _KIND = Kind("memory", StoreError, 0x5348_4C4D, 3, SCHEMA, begins_anew=True)
 _LOOK = "select {schema}.look($1, $2, $3, $4, $5, $6, $7, $8)"
 _WRITE = "select {schema}.write($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"
 _NOTE = "select {schema}.note($1, $2, $3)"
+_OLDER = "delete from diary where namespace = ? and hour < ?"
 _ADD_TO_DIARY = """
-with older as (delete from {schema}.diary where namespace = $1 and hour < $2::bigint)
-insert into {schema}.diary (namespace, hour, root, what, times)
-select $1, (one ->> 0)::bigint, one ->> 1, one ->> 2, (one ->> 3)::bigint from json_array_elements($3::json) as one
+insert into diary (namespace, hour, root, what, times)
+select ?, (one ->> 0)::bigint, one ->> 1, one ->> 2, (one ->> 3)::bigint from json_array_elements(?::json) as one
 on conflict (namespace, hour, md5(root), what) do update set times = diary.times + excluded.times
-returning 1
 """
 _DIARY = "select hour, root, what, times from {schema}.diary where namespace = $1"
 _TAGGED = "select to_json(learned_at), told from {schema}.entries where tags && $1::bigint[]"
@@ -83,7 +82,7 @@ class PostgresStore(RemoteStore):
         )
         self._statements = {
             statement: statement.format(schema=f'"{self._database.schema}"')
-            for statement in (_LOOK, _WRITE, _NOTE, _TAGGED, _ALL, _ADD_TO_DIARY, _DIARY)
+            for statement in (_LOOK, _WRITE, _NOTE, _TAGGED, _ALL, _DIARY)
         }
         super().__init__(self._database.name, namespace=namespace, near=near)
         of = hashlib.blake2b(f"{self._database.schema} {namespace}".encode(), digest_size=8)
@@ -169,13 +168,10 @@ class PostgresStore(RemoteStore):
 
     def _add_to_diary(self, noted: Sequence[Noted]) -> None:
         oldest = min(one.hour for one in noted) - KEPT_HOURS
-        self._once(
-            _ADD_TO_DIARY,
-            self.namespace,
-            str(oldest),
-            _encode(noted).decode(),
-            done="written",
-        )
+        # A transaction, and not `once`: what was given up must not be carried out all the same, for it is added again.
+        with self._database.noting(self._moment.until) as connection:
+            connection.execute(_OLDER, (self.namespace, oldest))
+            connection.execute(_ADD_TO_DIARY, (self.namespace, _encode(noted).decode()))
 
     def _diary(self) -> list[Noted]:
         rows = self._once(_DIARY, self.namespace)

@@ -92,7 +92,7 @@ class RemoteStore(ABC, Forked):
         """The highest revision of each root that was seen. It crosses a fork: the child has seen what its parent saw."""
         self.set_backs: Counter[Root] = Counter()
         """How often a lower one has shown that the engine has lost writes."""
-        self.diary: Diary | None = RemoteDiary(self._called, self._add_to_diary, self._diary)
+        self.diary: Diary | None = RemoteDiary(self._called_beside, self._add_to_diary, self._diary)
         """What all who use it have done with it."""
         self._lock = threading.Lock()
         self._channel = (
@@ -365,21 +365,27 @@ class RemoteStore(ABC, Forked):
     def _called(self, done: str, verb: Callable[[], Outcome], longest_s: float = LONGEST_VERB_S) -> Outcome:
         """Have the engine do something. Whatever it cannot do is a `StoreError`; that it does not answer opens the circuit."""
         let_in_at = self._circuit.check()
-        self._moment.until = let_in_at + longest_s
         try:
-            outcome = verb()
-        except self._all_failures as error:
-            failure = StoreError(f"the memory {self.where} cannot be {done}: {_in_one_line(error)}")
-            failure.is_away = self._is_away(error)
-            if failure.is_away:
-                self._circuit.open(let_in_at, failure)
-            raise failure from error
+            outcome = self._tried(done, verb, let_in_at + longest_s)
         except StoreError as error:
             if error.is_away:
                 self._circuit.open(let_in_at, error)
             raise
         self._circuit.close()
         return outcome
+
+    def _called_beside(self, done: str, verb: Callable[[], Outcome]) -> Outcome:
+        """The same for what no recall needs: what becomes of it says nothing of the memory, and nobody waits where that does not answer."""
+        return self._tried(done, verb, self._circuit.check(tries=False) + LONGEST_VERB_S)
+
+    def _tried(self, done: str, verb: Callable[[], Outcome], until: float) -> Outcome:
+        self._moment.until = until
+        try:
+            return verb()
+        except self._all_failures as error:
+            failure = StoreError(f"the memory {self.where} cannot be {done}: {_in_one_line(error)}")
+            failure.is_away = self._is_away(error)
+            raise failure from error
 
     def _is_away(self, error: Exception) -> bool:
         """Whether an error shows that the engine does not answer."""

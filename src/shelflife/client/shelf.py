@@ -3,7 +3,6 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
-from functools import cache, partial
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -11,7 +10,7 @@ import msgspec
 
 from shelflife.client.asking import Fields, Reply
 from shelflife.client.entries import Entry, Knowledge, Root, is_below, origin_of, root_at
-from shelflife.client.finding import Finder
+from shelflife.client.finding import ByVerbs, Finder, Found
 from shelflife.client.moments import InMoments
 from shelflife.client.positions import Place
 from shelflife.client.remote import RemoteStore
@@ -20,7 +19,6 @@ from shelflife.client.steps import Word, Words
 from shelflife.client.stores import Known, Store, StoreError, Write, Written
 from shelflife.client.strategies import SUSPECT, Strategy, table_tag
 from shelflife.client.telling import Telling
-from shelflife.contract.when import mismatch, read_at
 from shelflife.forks import Locking
 
 __all__ = ["Dealing", "Doubts", "Revalidate", "Shelf", "Standing", "Usable", "Withheld", "standing_of"]
@@ -58,6 +56,7 @@ Standing = Usable | Revalidate | Withheld
 
 
 _USABLE = Usable()
+_NOTHING_KNOWN = Known(Knowledge(), 0)
 
 
 def standing_of(entry: Entry, knowledge: Knowledge, server: Standing) -> Standing:
@@ -213,7 +212,7 @@ class Shelf:
     ) -> None:
         self.store = store
         self._remote = store if isinstance(store, RemoteStore) else None
-        self._finder: Finder | None = store if isinstance(store, Finder) else None
+        self._finder: Finder = store if isinstance(store, Finder) else ByVerbs(store)
         self.strategy = strategy
         self._strategy_name = strategy.name
         self.telling = telling
@@ -390,48 +389,15 @@ class Shelf:
     def usable(
         self, root: Root, operation: str, request: Fields, *, only_to_look: bool = False
     ) -> list[Entry]:
-        """The entries that hold for this request and may be used now, oldest first. What is not only looked at counts as used."""
-        if self._finder is not None:
-            return self._found(self._finder, root, operation, request, only_to_look)
-        knowledge = self.knowledge(root)
-        standing = self.standing_of(root, knowledge)
-        if knowledge is None or not isinstance(standing, Usable):
-            return []
-        held = self._held(root, operation, request)
-        found = [entry for entry in held if self._is_usable(entry, knowledge, standing)]
-        if found and not only_to_look:
-            ids = [entry.id for entry in found]
-            if root in self._confirmed:
-                self._confirmed[root].difference_update(ids)
-            try:
-                self.store.used(root, ids)
-            except StoreError as error:  # which takes nothing from what was found
-                self.telling.store_failed(error, "write")
-        return found
-
-    def _found(
-        self, finder: Finder, root: Root, operation: str, request: Fields, only_to_look: bool
-    ) -> list[Entry]:
-        """The same, where the store finds by itself.
+        """The entries that hold for this request and may be used now, oldest first. What is not only looked at counts as used.
 
         Two race here: whoever drops what a movement has made stale and withholds the rest meanwhile, and this. So first it is looked whether
         anything is withheld, and then what is there.
         """
         if self.doubts.standing_of(root) is not _USABLE:
             return []
-        telling = self.telling
-        try:
-            known, found = finder.find(root, operation, request)
-        except StoreError as error:
-            telling.store_failed(error, "read")
-            return []
-        if self._remote is not None:
-            self._heed_set_backs(self._remote, root)
-            if root in self.doubts:
-                return []
-        if telling.failing_at:
-            telling.store_works("read")
-        if not found:
+        known, found = self._found(root, operation, request)
+        if not found or (self._remote is not None and root in self.doubts):
             return []
         knowledge = known.knowledge
         if knowledge.strategy != self._strategy_name:
@@ -440,7 +406,7 @@ class Shelf:
         if knowledge.place.doubt or self.words is not None:
             standing = self._standing_by(root, knowledge)
         is_split = knowledge.split_at is not None
-        entries = []
+        entries, finder = [], self._finder
         for one in found:
             entry = one.entry
             if standing_of(entry, knowledge, standing) is _USABLE and (
@@ -448,20 +414,34 @@ class Shelf:
             ):
                 entries.append(entry)
                 if not only_to_look:
-                    finder.note(one)
+                    try:
+                        finder.note(one)
+                    except StoreError as error:  # which takes nothing from what was found
+                        self.telling.store_failed(error, "write")
         if entries and not only_to_look and root in self._confirmed:
             self._confirmed[root].difference_update([entry.id for entry in entries])
         return entries
 
+    def _found(self, root: Root, operation: str, request: Fields) -> tuple[Known, list[Found]]:
+        """What is known, and what holds for this request, whether it may be used or not."""
+        telling = self.telling
+        try:
+            known, found = self._finder.find(root, operation, request)
+        except StoreError as error:
+            telling.store_failed(error, "read")
+            return _NOTHING_KNOWN, []
+        if self._remote is not None:
+            self._heed_set_backs(self._remote, root)
+        if telling.failing_at:
+            telling.store_works("read")
+        return known, found
+
     def suspects(self, root: Root, operation: str, request: Fields) -> list[Entry]:
         """The entries that hold for this request and must be revalidated, each for itself."""
-        knowledge = self.knowledge(root)
-        if knowledge is None:
-            return []
-        held = self._held(root, operation, request)
-        return [
-            entry for entry in held if isinstance(self._standing_in(entry, knowledge, Usable()), Revalidate)
-        ]
+        known, found = self._found(root, operation, request)
+        knowledge = self.known_here(known.knowledge)
+        standings = ((one.entry, self._standing_in(one.entry, knowledge, _USABLE)) for one in found)
+        return [entry for entry, standing in standings if isinstance(standing, Revalidate)]
 
     def standing_of_entry(self, entry: Entry) -> Standing:
         """Whether an entry may be used now, for the requests that it holds for."""
@@ -522,20 +502,3 @@ class Shelf:
             return Write(msgspec.structs.replace(known.knowledge, roots=roots))
 
         return self.rewrite(root.removesuffix(path), noting) is not None
-
-    def _held(self, root: Root, operation: str, request: Fields) -> list[Entry]:
-        """The entries that hold for this request, whether they may be used or not."""
-        try:
-            shapes = tuple(self.store.shapes(root, operation))
-            places = places_of(operation, request)(root, shapes)
-            found = self.store.at(root, places) if places else []
-        except StoreError as error:
-            self.telling.store_failed(error, "read")
-            return []
-        self.telling.store_works("read")
-        said: Callable[[str], object] = partial(read_at, request)
-        if len(found) > 1:
-            said = cache(said)
-        return [
-            entry for entry in found if mismatch(entry.condition.when, said, entry.condition.unless) is None
-        ]

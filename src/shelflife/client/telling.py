@@ -100,6 +100,8 @@ class Counting(Locking):
                     root if len(self.by_root) < _MOST_ROOTS else _OTHERS, Counter()
                 )
             counts[what] += count
+        if self._diary is not None:
+            self._write_if_due()
 
     @property
     def total(self) -> Counter[str]:
@@ -112,10 +114,8 @@ class Counting(Locking):
         super().after_fork_in_child()
         self._written = {root: counts.copy() for root, counts in self.by_root.items()}
 
-    def write_if_due(self) -> None:
+    def _write_if_due(self) -> None:
         """Write what was counted, unless that was done a moment ago."""
-        if self._diary is None:
-            return
         now = self._clock()
         if self._last_at is None:
             self._last_at = now
@@ -123,7 +123,10 @@ class Counting(Locking):
             self.write()
 
     def write(self) -> None:
-        """Write what was counted since the last time. What cannot be written waits for the next time; it is said once."""
+        """Write what was counted since the last time. What cannot be written waits for the next time; it is said once.
+
+        Where only the answer was lost, it counts twice.
+        """
         diary, now = self._diary, self._clock()
         if diary is None:
             return
@@ -195,7 +198,6 @@ class Telling(Locking):
         if not told:
             return told
         self._count(told)
-        self._counting.write_if_due()
         is_logged = _log.isEnabledFor(logging.DEBUG)
         for event in told:
             if is_logged:

@@ -52,7 +52,7 @@ _MANY_TAGS = 64
 
 
 class Bound:
-    """Counts invalidations by server, for one memory. Its owner sees to it that one thread at a time does so."""
+    """Counts invalidations by server, for one memory. Its owner sees to it that one thread at a time does so for each."""
 
     def __init__(self, most: int | None, clock: Callable[[], float]) -> None:
         self.most = most
@@ -152,7 +152,7 @@ class _Room:
 
 
 class Writing:
-    """How one memory writes to its store. Its owner sees to it that one thread at a time does so."""
+    """How one memory writes to its store. Its owner sees to it that one thread at a time does so for each root."""
 
     def __init__(
         self, shelf: Shelf, capacity: int | None, most_evictions: int | None, clock: Callable[[], float]
