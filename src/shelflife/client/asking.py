@@ -30,6 +30,7 @@ __all__ = [
     "Watch",
     "advanced",
     "advanced_in_thread",
+    "awaited",
     "driven",
     "driven_async",
     "watched",
@@ -304,7 +305,7 @@ async def _reply_to(step: Step, answer: AnyAnswering[Step] | None, patience: Pat
     if answer is None:
         return None
     if not isinstance(step, Question):
-        return await _awaited(answer(step))
+        return await awaited(answer(step))  # type: ignore[no-any-return]
     if not patience:
         return None
     try:
@@ -317,7 +318,7 @@ async def _reply_to(step: Step, answer: AnyAnswering[Step] | None, patience: Pat
         return None
 
 
-async def _within(longest_s: float, reply: Reply | Awaitable[Reply | None] | None) -> Reply | None:
+async def _within(longest_s: float, reply: Any) -> Any:
     """What is awaited, if it comes in time. Where there is no event loop of asyncio's, whoever answers heeds the time alone."""
     asyncio: Any = sys.modules.get("asyncio")  # as above
     try:
@@ -325,12 +326,13 @@ async def _within(longest_s: float, reply: Reply | Awaitable[Reply | None] | Non
     except RuntimeError:
         is_in_a_task = False
     if not is_in_a_task:
-        return await _awaited(reply)
+        return await awaited(reply)
     async with asyncio.timeout(longest_s):
-        return await _awaited(reply)
+        return await awaited(reply)
 
 
-async def _awaited(reply: Reply | Awaitable[Reply | None] | None) -> Reply | None:
-    if reply is None or type(reply) is Reply:
-        return reply
-    return await reply if inspect.isawaitable(reply) else reply
+async def awaited(outcome: Any) -> Any:
+    """What something comes to that may have to be awaited."""
+    if outcome is None or type(outcome) is Reply:
+        return outcome
+    return await outcome if inspect.isawaitable(outcome) else outcome

@@ -23,7 +23,7 @@ from shelflife.client.asking import (
     driven_async,
 )
 from shelflife.client.entries import Entry, Root, root_at
-from shelflife.client.guard import Amended, Guard
+from shelflife.client.guard import Amended, AnyGuard
 from shelflife.client.memory import Memory
 from shelflife.contract.cells import united
 from shelflife.contract.merging import merged, patch_between
@@ -67,7 +67,7 @@ class Call(NamedTuple):
     request: Fields
     """The fields of the request, as your agent wrote it."""
 
-    guard: Guard | None = None
+    guard: AnyGuard | None = None
     """With one, what is remembered is put into the request as far as it allows; without, the reply is learned from and no more."""
 
     conditional: bool = False
@@ -186,7 +186,7 @@ def _sending(memory: Memory, call: Call) -> Generator[Send | Question, Reply | N
     return reply
 
 
-def _revalidating(memory: Memory, call: Call, guard: Guard) -> Steps[None]:
+def _revalidating(memory: Memory, call: Call, guard: AnyGuard) -> Steps[None]:
     if not memory.is_clear(call.root):
         asked_as = f"{call.method} {call.path}" if call.method and call.path else None
         yield from memory.revalidating(call.root, call.operation, call.request, guard, asked_as)
@@ -199,7 +199,7 @@ def _unfailing(steps: Steps[object], otherwise: str) -> Steps[None]:
         _log.warning(otherwise, exc_info=True)
 
 
-def _prepared(memory: Memory, call: Call, guard: Guard | None, *, is_first: bool) -> Send:
+def _prepared(memory: Memory, call: Call, guard: AnyGuard | None, *, is_first: bool) -> Send:
     """The request with what is remembered for it, and with what it says and asks in its headers."""
     request, amended = call.request, None
     held = call.held or Held((), None, request)
