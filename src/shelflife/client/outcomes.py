@@ -228,9 +228,8 @@ def _of_body(outcome: object) -> Reply | None:
 
 def _of_message(outcome: Any, content: str | list[Any], is_error: bool) -> Outcome:
     """That of a result with content and metadata, as in MCP and in the messages of frameworks."""
-    is_error = (is_error or True in (_member(outcome, "is_error"), _member(outcome, "isError"))) or _member(
-        outcome, "status"
-    ) == "error"
+    says_so = True in (_member(outcome, "is_error"), _member(outcome, "isError"))
+    is_error = is_error or says_so or _member(outcome, "status") == "error"
     texts = [content] if isinstance(content, str) else content
     read = [_of_block(block, is_error) for block in texts]
     reply = next((one.reply for one in reversed(read) if one.reply is not None), None)

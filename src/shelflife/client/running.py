@@ -41,7 +41,7 @@ class Running:
         passes: tuple[type[Exception], ...],
     ) -> None:
         """`given` tells what the tool is run with, and `heard` what its outcome says."""
-        self.call = call._replace(is_undone=self._is_undone)
+        self.call = call
         self._given, self._heard, self._passes = given, heard, passes
         self._is_carrying = False
         self._precondition = _Counted()
@@ -86,7 +86,7 @@ class Running:
         """Whether it has failed with remembered values, and nothing that can be read says what is wrong: it may be these."""
         return self._is_carrying and self._last.is_unexplained
 
-    def _is_undone(self) -> bool:
+    def is_undone(self) -> bool:
         """Whether it is known that nothing was done: one request had the precondition, and that is the very one that was refused."""
         source, is_only = self._last.source, self._last.is_only
         is_the_one = (

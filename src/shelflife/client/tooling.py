@@ -262,7 +262,7 @@ class Tools:
 
     def _using(self, running: Running) -> _Using:
         """All that is done about one use of a tool: where it fails and does not say why, what it was given may be what is wrong."""
-        reply = yield from sending(self.memory, running.call)
+        reply = yield from sending(self.memory, running.call._replace(is_undone=running.is_undone))
         if running.is_unexplained:
             try:
                 yield from self.memory.doubting(self.root, _UNEXPLAINED)

@@ -58,7 +58,7 @@ _LONGEST_WAIT_FOR_A_CONNECTION_S = 1.0
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
-Outcome = TypeVar("Outcome")
+Result = TypeVar("Result")
 
 
 def method_and_target(request: Any) -> str:
@@ -222,12 +222,12 @@ class _Watching(Generic[Request, Response]):
         return step.response  # type: ignore[no-any-return]
 
 
-def at_once(calls: Coroutine[Any, Any, Outcome]) -> Outcome:
+def at_once(calls: Coroutine[Any, Any, Result]) -> Result:
     """What calls of a blocking client come to. All that is awaited there is done at once: the first step is the last."""
     try:
         calls.send(None)
     except StopIteration as end:
-        outcome: Outcome = end.value
+        outcome: Result = end.value
         return outcome
     raise AssertionError("a blocking client does not wait")
 
