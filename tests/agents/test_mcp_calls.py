@@ -106,6 +106,7 @@ def with_a_bank(shop):
         raise ZeroDivisionError("of its own") if how == "crash" else ERRORS[shop.kind]("card declined")
 
 
+@pytest.mark.spec("16.3")
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_error_that_a_tool_means_is_stamped_once_its_check_has_passed(kind):
     shop = Shop(kind, extend=with_a_bank)

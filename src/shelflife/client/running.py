@@ -38,11 +38,10 @@ class Running:
         call: Call,
         given: Callable[[Send], dict[str, Any]],
         heard: Callable[..., Outcome],
-        passes: tuple[type[Exception], ...],
     ) -> None:
         """`given` tells what the tool is run with, and `heard` what its outcome says."""
         self.call = call
-        self._given, self._heard, self._passes = given, heard, passes
+        self._given, self._heard = given, heard
         self._is_carrying = False
         self._precondition = _Counted()
         self._error: Exception | None = None
@@ -56,15 +55,13 @@ class Running:
 
     @contextmanager
     def begun(self, send: Send) -> Iterator[tuple[dict[str, Any], Mapping[str, str]]]:
-        """While it runs, with what it is given and the headers for it. What it raises is its outcome, but for what only passes through."""
+        """While it runs, with what it is given and the headers for it. What it raises is its outcome."""
         given, headers = self.begin(send), send.headers
         if self._precondition:
             headers = {**headers, PRECONDITION_HEADER: self._precondition}
         before = _headers.set(headers)
         try:
             yield given, headers
-        except self._passes:
-            raise
         except Exception as error:  # noqa: BLE001 - it is raised again once the memory has seen it
             self._error = error
         finally:

@@ -14,7 +14,7 @@ from shelflife.client.channels import TOOL
 from shelflife.client.entries import Root, origin_of, root_at
 from shelflife.client.guard import Guard
 from shelflife.client.memory import Memory
-from shelflife.client.outcomes import Outcome, ReadOutcome, Source, read_outcome
+from shelflife.client.outcomes import Outcome, ReadOutcome, Source, is_pause, read_outcome
 from shelflife.client.running import Running, contract_headers
 from shelflife.client.sending import Call, Send, sending
 from shelflife.contract.names import shown
@@ -29,9 +29,6 @@ _Result = TypeVar("_Result")
 
 Run = Callable[[dict[str, Any], Mapping[str, str]], Any]
 """Runs a tool with these arguments, and with these headers where its channel takes any. What it returns or raises is the outcome."""
-
-Passes = tuple[type[Exception], ...]
-"""What a tool may raise that says nothing of the server."""
 
 _MOST_TOLD = 256
 _UNEXPLAINED = (
@@ -135,14 +132,9 @@ class Tools:
         is_left_alone = self._only is not None and name not in self._only
         return None if is_left_alone else self._operations.get(name, f"CALL /{name}")
 
-    def call(
-        self, name: str, arguments: Fields, run: Run, takes: Takes = _ANYTHING, passes: Passes = ()
-    ) -> Any:
-        """Run a tool with what is remembered for its arguments, and learn from the outcome, which is returned or raised.
-
-        Of a run that ends in one of `passes` nothing is learned: by that a framework stops a tool, as when a human is to be asked first.
-        """
-        running = self._running(name, arguments, takes, passes)
+    def call(self, name: str, arguments: Fields, run: Run, takes: Takes = _ANYTHING) -> Any:
+        """Run a tool with what is remembered for its arguments, and learn from the outcome, which is returned or raised."""
+        running = self._running(name, arguments, takes)
         if running is None:
             return run({**arguments}, {})
         if inspect.iscoroutinefunction(self._ask):
@@ -159,11 +151,9 @@ class Tools:
         driven(self._using(running), answer)
         return running.shown()
 
-    async def call_async(
-        self, name: str, arguments: Fields, run: Run, takes: Takes = _ANYTHING, passes: Passes = ()
-    ) -> Any:
+    async def call_async(self, name: str, arguments: Fields, run: Run, takes: Takes = _ANYTHING) -> Any:
         """The same, awaiting what can be awaited."""
-        running = self._running(name, arguments, takes, passes)
+        running = self._running(name, arguments, takes)
         if running is None:
             return await awaited(run({**arguments}, {}))
 
@@ -233,13 +223,7 @@ class Tools:
         return behind
 
     def _running(
-        self,
-        name: str,
-        arguments: Fields,
-        takes: Takes,
-        passes: Passes = (),
-        *,
-        with_headers: bool = True,
+        self, name: str, arguments: Fields, takes: Takes, *, with_headers: bool = True
     ) -> Running | None:
         """A run of a tool that is to come; None for one that is left alone."""
         operation = self.operation_of(name)
@@ -258,7 +242,7 @@ class Tools:
         conditional, compact = (with_headers and one for one in (self._is_conditional, self._is_compact))
         call = Call(self.root, operation, request, guard, conditional, compact)
         given = partial(_given, arguments=arguments, request=request, takes=takes)
-        return Running(call, given, self._heard, passes)
+        return Running(call, given, self._heard)
 
     def _using(self, running: Running) -> _Using:
         """All that is done about one use of a tool: where it fails and does not say why, what it was given may be what is wrong."""
@@ -272,6 +256,8 @@ class Tools:
 
     def _heard(self, outcome: Any, *, is_error: bool = False) -> Outcome:
         """What an outcome says, if it is the server that says it. What another has answered says nothing of this one."""
+        if is_pause(outcome):
+            return Outcome(outcome, None)
         try:
             read = self._read(outcome, is_error=is_error)
         except Exception:  # noqa: BLE001 - a tool does not fail for want of memory

@@ -15,15 +15,11 @@ with needing("langchain"):
     from langchain.agents.middleware.types import ToolCallRequest
     from langchain_core.messages import ToolMessage
     from langchain_core.tools import BaseTool
-    from langgraph.errors import GraphBubbleUp
     from langgraph.types import Command
 
 __all__ = ["MemoryMiddleware"]
 
 _Outcome: TypeAlias = ToolMessage | Command[Any]
-
-_PASSES = (GraphBubbleUp,)
-"""By this a tool waits for a human, or leads on to another part of the graph."""
 
 
 class MemoryMiddleware(AgentMiddleware[Any, Any]):
@@ -45,13 +41,13 @@ class MemoryMiddleware(AgentMiddleware[Any, Any]):
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], _Outcome]
     ) -> _Outcome:
         """Around a tool of an agent that is invoked."""
-        return self._tools.call(*_call(request, handler), _PASSES)
+        return self._tools.call(*_call(request, handler))
 
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[_Outcome]]
     ) -> _Outcome:
         """The same where it is awaited."""
-        return await self._tools.call_async(*_call(request, handler), _PASSES)
+        return await self._tools.call_async(*_call(request, handler))
 
 
 def _call(
