@@ -8,8 +8,8 @@ from collections import defaultdict
 import pytest
 
 from shelflife.client import Exchange, Memory, Reply, Tools
-from tests.agents.scripted import KEY, PROMPTS
-from tests.agents.suite import suite_of
+from tests.agents.scripted import DONE, KEY, PROMPTS
+from tests.agents.suite import ROOT, handing_on, suite_of
 from tests.agents.wanted import Wanted
 from tests.lazily import Lazily
 
@@ -20,7 +20,7 @@ ours = Lazily("shelflife.integrations.claude_agent_sdk")
 class Program:
     """One start of it. It plays episodes one after another, each with another tool."""
 
-    def __init__(self, tools, environment):
+    def __init__(self, tools, environment, others=()):
         self._tool = None
 
         @claude.tool("subscribe", "Make a subscription.", Wanted.model_json_schema())
@@ -33,11 +33,15 @@ class Program:
             tools=[],
             allowed_tools=["mcp__billing__subscribe"],
             mcp_servers={"billing": claude.create_sdk_mcp_server("billing", tools=[subscribe])},
-            hooks=None if tools is None else ours.memory_hooks(tools, "billing"),
+            hooks=None if tools is None else self._hooks(tools, others),
             setting_sources=[],
             env=environment,
         )
         self.client = claude.ClaudeSDKClient(options)
+
+    def _hooks(self, tools, others):
+        hooks = ours.memory_hooks(tools, "billing")
+        return {**hooks, "PreToolUse": [*hooks["PreToolUse"], *others]}
 
     async def play(self, implementation):
         self._tool = implementation
@@ -77,6 +81,25 @@ class TestClaudeAgentSDK(suite_of("Claude Agent SDK")):
             raise
         self.idle[tools].append(program)
         return result
+
+    def test_where_another_hook_has_its_way_with_the_input_nothing_is_learned_from_what_came_of_that(
+        self, server, memory, caplog
+    ):
+        async def rename(data, use_id, context):
+            changed = {**data["tool_input"], "customer": "Bob"}
+            return {"hookSpecificOutput": {"hookEventName": "PreToolUse", "updatedInput": changed}}
+
+        tools = Tools(memory, ROOT)
+        program = Program(tools, self.environment, [claude.HookMatcher(None, [rename])])
+
+        async def play():
+            async with program.client:
+                return await program.play(handing_on(server))
+
+        assert self.run(play()) == DONE
+        assert {body["customer"] for body, _, _ in server.seen} == {"Bob"}
+        assert (server.statuses, list(memory.store.entries())) == ([422, 201], [])
+        assert caplog.text.count("is used with other arguments than the memory gives it") == 1
 
 
 def test_the_tools_of_a_server_whose_name_begins_like_this_one_are_left_alone():

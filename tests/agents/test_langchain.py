@@ -65,7 +65,10 @@ class TestLangChain(suite_of("LangChain")):
             assert said["messages"][-1].content == DONE
         assert server.statuses == [422, 201, 201]
 
-    def test_a_tool_that_waits_for_a_human_runs_with_what_was_shown_to_them(self, server, memory):
+    @pytest.mark.parametrize("is_decorated", [False, True])
+    def test_a_tool_that_waits_for_a_human_runs_with_what_was_shown_to_them(
+        self, server, memory, is_decorated
+    ):
         tools, approved = Tools(memory, ROOT), []
 
         async def subscribe(**wanted):
@@ -73,7 +76,8 @@ class TestLangChain(suite_of("LangChain")):
             return await handing_on(server)(**wanted)
 
         self.played(tools, handing_on(server))
-        agent = self.agent([tools], subscribe, langgraph_memory.InMemorySaver())
+        each, tool = ([], memory.tool(ROOT)(subscribe)) if is_decorated else ([tools], subscribe)
+        agent = self.agent(each, tool, langgraph_memory.InMemorySaver())
         thread = {"configurable": {"thread_id": "1"}}
 
         async def play():

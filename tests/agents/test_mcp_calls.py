@@ -9,13 +9,14 @@ from fastmcp.exceptions import ToolError as FastToolError
 from fastmcp.server.middleware import Middleware
 from mcp.server.mcpserver import Elicit, Resolve
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp_types import ElicitRequest, ElicitRequestFormParams, InputRequiredResult
+from mcp.shared.exceptions import MCPError, UrlElicitationRequiredError
+from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitRequestURLParams, InputRequiredResult
 from pydantic import BaseModel
 
 from shelflife.client import Memory
 from shelflife.contract.envelopes import META_KEY, Envelope
 from shelflife.contract.preconditions import PRECONDITION_HEADER, Precondition
-from tests.agents.mcp_shops import KINDS, WANTED, Learning, Shop, agent_of, called
+from tests.agents.mcp_shops import KINDS, MODES, WANTED, Learning, Shop, agent_of, called
 
 AT = {META_KEY: {"Contract-At": "*:me"}}
 RIGHT = WANTED | {"promo": "SUMMER"}
@@ -105,6 +106,7 @@ def with_a_bank(shop):
         raise ZeroDivisionError("of its own") if how == "crash" else ERRORS[shop.kind]("card declined")
 
 
+@pytest.mark.spec("16.3")
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_error_that_a_tool_means_is_stamped_once_its_check_has_passed(kind):
     shop = Shop(kind, extend=with_a_bank)
@@ -130,6 +132,37 @@ def test_an_error_that_a_tool_means_puts_nothing_in_doubt(kind, conditional):
     text, events = asyncio.run(play())
     assert text.endswith("card declined")
     assert [type(event).__name__ for event in events] == ["Applied"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_tool_that_has_the_user_go_to_a_page_first_puts_nothing_in_doubt(mode):
+    page = ElicitRequestURLParams(message="Log in.", url="https://example.com", elicitation_id="1")
+    is_logged_in = True
+
+    def extend(shop):
+        @shop.server.tool()
+        def pay(plan: str, promo: str | None = None) -> str:
+            """Pay."""
+            if not is_logged_in:
+                raise UrlElicitationRequiredError([page])
+            shop.provider.check({"plan": plan, "promo": promo}, "CALL /pay")
+            return f"paid with {promo}"
+
+    async def play():
+        nonlocal is_logged_in
+        learning = Learning()
+        async with agent_of(Shop(extend=extend), mode=mode, memory=Memory(on_event=learning)) as agent:
+            await agent.client.call_tool("pay", WANTED)
+            learning.events.clear()
+            is_logged_in = False
+            with pytest.raises(MCPError, match="elicitation"):
+                await agent.client.call_tool("pay", WANTED)
+            is_logged_in = True
+            return (await agent.client.call_tool("pay", WANTED)).content[0].text, learning.events
+
+    text, events = asyncio.run(play())
+    assert text == "paid with SUMMER"
+    assert [type(event).__name__ for event in events] == ["Applied", "Applied", "Saved"]
 
 
 def test_what_stands_before_the_tools_of_fastmcp_sees_their_errors_and_may_call_again():

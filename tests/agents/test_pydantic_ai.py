@@ -34,8 +34,9 @@ class TestPydanticAI(suite_of("Pydantic AI")):
     async def play(self, tools, implementation):
         return (await self.agent(tools, as_function(implementation)).run(PROMPTS["subscribe"])).output
 
+    @pytest.mark.parametrize("is_decorated", [False, True])
     @pytest.mark.parametrize("pause", ["ApprovalRequired", "CallDeferred"])
-    def test_a_tool_that_waits_for_a_human_puts_nothing_in_doubt(self, server, memory, pause):
+    def test_a_tool_that_waits_for_a_human_puts_nothing_in_doubt(self, server, memory, pause, is_decorated):
         tools, shown = Tools(memory, ROOT), []
 
         async def pausing(**wanted):
@@ -43,7 +44,10 @@ class TestPydanticAI(suite_of("Pydantic AI")):
             raise getattr(pydantic_ai, pause)
 
         self.played(tools, handing_on(server))
-        agent = self.agent(tools, as_function(pausing), output_type=[str, pydantic_ai.DeferredToolRequests])
+        behind, tool = tools, as_function(pausing)
+        if is_decorated:
+            behind, tool = None, memory.tool(ROOT)(tool)
+        agent = self.agent(behind, tool, output_type=[str, pydantic_ai.DeferredToolRequests])
         paused = self.run(agent.run(PROMPTS["subscribe"])).output
         assert isinstance(paused, pydantic_ai.DeferredToolRequests)
         assert self.played(tools, handing_on(server)) == DONE

@@ -480,3 +480,19 @@ def test_a_task_that_is_cancelled_while_the_server_is_asked_leaves_nothing_open(
 
     asyncio.run(story())
     assert len(closed) == 2
+
+
+class Choosy(Guard, frozen=True):
+    """A user's own, which looks at what a fix makes of a request."""
+
+    def objection(self, entry, outcome):
+        return "not for gold" if outcome.get("tier") == "gold" else None
+
+
+def test_a_users_own_guard_is_asked_about_the_outcome_too(talk, library):
+    def answer(request):
+        return library.Response(422, json=COARSE | {"sent": json.loads(request.content)})
+
+    requests = [{"url": "/x", "json": {"tier": tier}} for tier in ("silver", "silver", "gold")]
+    responses = talk(Memory(), answer, *requests, guard=Choosy())
+    assert [response.json()["sent"].get("promo") for response in responses] == [None, "P1", None]

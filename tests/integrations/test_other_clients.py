@@ -100,6 +100,7 @@ def test_a_response_of_requests_says_what_was_sent(served):
 
 RAW_READS = {
     "read": lambda raw: raw.read(),
+    "read(-1)": lambda raw: raw.read(-1),
     "read(n)": lambda raw: iter(lambda: raw.read(7), b""),
     "read1": lambda raw: iter(raw.read1, b""),
     "readline": lambda raw: iter(raw.readline, b""),

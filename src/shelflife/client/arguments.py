@@ -14,7 +14,7 @@ from shelflife.client.entries import Entry
 from shelflife.client.guard import Guard
 from shelflife.contract.values import is_carried, same_json
 
-__all__ = ["GuardOfTool", "Signed", "Takes", "Validated", "given_of"]
+__all__ = ["GuardOfTool", "Signed", "Takes", "Validated", "given_of", "only_checked"]
 
 Validated = Callable[[dict[str, Any], Collection[str]], Fields]
 """What a tool is to be given for the arguments of these names, among all that it is given. Raises where they are not valid."""
@@ -60,7 +60,7 @@ class Takes(NamedTuple):
         }
 
 
-class GuardOfTool(Guard, frozen=True, kw_only=True):
+class GuardOfTool(NamedTuple):
     """Allows nothing that a tool does not take: it would fail, where without a memory it would not."""
 
     guard: Guard
@@ -70,9 +70,6 @@ class GuardOfTool(Guard, frozen=True, kw_only=True):
 
     request: Fields
     """The same with its defaults."""
-
-    def __post_init__(self) -> None:
-        """The guard was checked when it was made."""
 
     def refusal(self, entry: Entry) -> str | None:
         names, never = self.takes.names, self.takes.never
@@ -88,6 +85,16 @@ class GuardOfTool(Guard, frozen=True, kw_only=True):
             except Exception:  # noqa: BLE001 - whatever a validator raises, the tool would not run
                 return f"the tool does not take what it makes of {min(entry.parameters)[:64]!a}"
         return self.guard.objection(entry, outcome)
+
+
+def only_checked(check: Callable[[dict[str, Any]], object]) -> Validated:
+    """Where a framework only says whether arguments are valid: what they come to is the tool's own to find out."""
+
+    def validated(given: dict[str, Any], names: Collection[str]) -> Fields:
+        check(given)
+        return {}
+
+    return validated
 
 
 def given_of(outcome: Fields, arguments: Fields, request: Fields) -> dict[str, Any]:

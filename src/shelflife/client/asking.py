@@ -30,6 +30,7 @@ __all__ = [
     "Watch",
     "advanced",
     "advanced_in_thread",
+    "awaited",
     "driven",
     "driven_async",
     "watched",
@@ -47,7 +48,7 @@ _LONGEST_ASKING_S = 5.0
 """So long may all the questions of one step take together."""
 
 Step = TypeVar("Step")
-Outcome = TypeVar("Outcome")
+Result = TypeVar("Result")
 Given = ParamSpec("Given")
 
 
@@ -148,7 +149,7 @@ Answering = Callable[[Step], Reply | None]
 
 AnyAnswering = Callable[[Step], Reply | None] | Callable[[Step], Awaitable[Reply | None]]
 
-Steps = Generator[Question, Reply | None, Outcome]
+Steps = Generator[Question, Reply | None, Result]
 """What is done about something, with questions in between."""
 
 
@@ -156,10 +157,10 @@ Watch = Callable[[Question], Steps[Reply | None]]
 """Asks a question on somebody's behalf, once, and hands on what was answered."""
 
 
-def watched(steps_of: Callable[Given, Steps[Outcome]], watch: Watch) -> Callable[Given, Steps[Outcome]]:
+def watched(steps_of: Callable[Given, Steps[Result]], watch: Watch) -> Callable[Given, Steps[Result]]:
     """The same steps, whose questions are asked by `watch`."""
 
-    def watched_steps(*given: Given.args, **named: Given.kwargs) -> Steps[Outcome]:
+    def watched_steps(*given: Given.args, **named: Given.kwargs) -> Steps[Result]:
         steps = steps_of(*given, **named)
         go_on: Callable[[Any], Question] = steps.send
         value: object = None
@@ -168,7 +169,7 @@ def watched(steps_of: Callable[Given, Steps[Outcome]], watch: Watch) -> Callable
                 try:
                     question = go_on(value)
                 except StopIteration as end:
-                    outcome: Outcome = end.value
+                    outcome: Result = end.value
                     return outcome
                 try:
                     go_on, value = steps.send, (yield from watch(question))
@@ -203,7 +204,7 @@ class Patience:
             _log.warning("a server is given up that has not answered within %g seconds", _LONGEST_ASKING_S)
 
 
-def driven(steps: Generator[Step, Reply | None, Outcome], answer: AnyAnswering[Step] | None) -> Outcome:
+def driven(steps: Generator[Step, Reply | None, Result], answer: AnyAnswering[Step] | None) -> Result:
     """Carry on to the end with blocking calls; without anybody to answer, every question is without an answer."""
 
     is_async = False
@@ -220,7 +221,7 @@ def driven(steps: Generator[Step, Reply | None, Outcome], answer: AnyAnswering[S
 
     first = advanced(steps.send, None)
     if first.is_over:  # mostly there is nothing to ask
-        at_end: Outcome = first.value
+        at_end: Result = first.value
         return at_end
     try:
         # nothing there waits, so its first step is the last
@@ -228,18 +229,18 @@ def driven(steps: Generator[Step, Reply | None, Outcome], answer: AnyAnswering[S
     except StopIteration as end:
         if is_async:
             raise TypeError("what answers is async: await the verb whose name ends in _async") from None
-        outcome: Outcome = end.value
+        outcome: Result = end.value
         return outcome
     raise AssertionError("a blocking call does not wait")
 
 
 async def driven_async(
-    steps: Generator[Step, Reply | None, Outcome],
+    steps: Generator[Step, Reply | None, Result],
     answer: AnyAnswering[Step] | None,
     *,
     is_remote: bool = False,
     first: "Advanced | None" = None,
-) -> Outcome:
+) -> Result:
     """The same, awaiting what can be awaited. A request that fails is raised in the steps: they decide what becomes of it.
 
     Where the store is remote, the steps run in threads: else the event loop would wait for it. `first` is how far they have come already.
@@ -253,7 +254,7 @@ async def driven_async(
             if now is None:
                 now = await advanced_in_thread(go_on, value) if is_remote else advanced(go_on, value)
             if now.is_over:
-                outcome: Outcome = now.value
+                outcome: Result = now.value
                 return outcome
             try:
                 go_on, value = steps.send, await _reply_to(now.value, answer, patience)
@@ -304,7 +305,7 @@ async def _reply_to(step: Step, answer: AnyAnswering[Step] | None, patience: Pat
     if answer is None:
         return None
     if not isinstance(step, Question):
-        return await _awaited(answer(step))
+        return await awaited(answer(step))  # type: ignore[no-any-return]
     if not patience:
         return None
     try:
@@ -317,7 +318,7 @@ async def _reply_to(step: Step, answer: AnyAnswering[Step] | None, patience: Pat
         return None
 
 
-async def _within(longest_s: float, reply: Reply | Awaitable[Reply | None] | None) -> Reply | None:
+async def _within(longest_s: float, reply: Any) -> Any:
     """What is awaited, if it comes in time. Where there is no event loop of asyncio's, whoever answers heeds the time alone."""
     asyncio: Any = sys.modules.get("asyncio")  # as above
     try:
@@ -325,12 +326,13 @@ async def _within(longest_s: float, reply: Reply | Awaitable[Reply | None] | Non
     except RuntimeError:
         is_in_a_task = False
     if not is_in_a_task:
-        return await _awaited(reply)
+        return await awaited(reply)
     async with asyncio.timeout(longest_s):
-        return await _awaited(reply)
+        return await awaited(reply)
 
 
-async def _awaited(reply: Reply | Awaitable[Reply | None] | None) -> Reply | None:
-    if reply is None or type(reply) is Reply:
-        return reply
-    return await reply if inspect.isawaitable(reply) else reply
+async def awaited(outcome: Any) -> Any:
+    """What something comes to that may have to be awaited."""
+    if outcome is None or type(outcome) is Reply:
+        return outcome
+    return await outcome if inspect.isawaitable(outcome) else outcome

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -14,7 +14,7 @@ from shelflife.client.events import Applied, Refused
 from shelflife.contract.merging import merged
 from shelflife.contract.when import WHOLE_REQUEST, field_path
 
-__all__ = ["Amended", "Guard", "amend"]
+__all__ = ["Amended", "AnyGuard", "Guard", "amend"]
 
 
 @cache
@@ -82,6 +82,16 @@ _AN_OBJECT = b"{"
 """Stands for an object of any content; no JSON is that."""
 
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
+
+
+class AnyGuard(Protocol):
+    """What is asked before a fix is applied: a `Guard`, or one that has more to say."""
+
+    def refusal(self, entry: Entry) -> str | None:
+        """Why an entry may not be applied; None when it may."""
+
+    def objection(self, entry: Entry, outcome: Mapping[str, Any]) -> str | None:
+        """Why what an entry makes of a request may not be sent, though the entry may be applied; None when it may."""
 
 
 class Guard(msgspec.Struct, frozen=True, kw_only=True):
@@ -190,7 +200,7 @@ class Amended(msgspec.Struct, frozen=True):
 
 
 def amend(
-    request: Mapping[str, Any], recall: Callable[[Mapping[str, Any]], Sequence[Entry]], guard: Guard
+    request: Mapping[str, Any], recall: Callable[[Mapping[str, Any]], Sequence[Entry]], guard: AnyGuard
 ) -> Amended:
     """Apply what is remembered for a request, then what is remembered for the outcome, each fix once.
 

@@ -28,7 +28,7 @@ from shelflife.client.entries import Entry, Knowledge, Root, root_at
 from shelflife.client.events import Event, Reason, Saved
 from shelflife.client.explaining import Explained, explained
 from shelflife.client.foresight import Foreseeing, Foresight
-from shelflife.client.guard import Amended, Guard, amend
+from shelflife.client.guard import Amended, AnyGuard, Guard, amend
 from shelflife.client.in_process import InProcessStore
 from shelflife.client.observing import Observing
 from shelflife.client.opening import Closeable, store_at
@@ -199,7 +199,7 @@ class Memory:
         self.telling.count(root, "hits" if found else "misses")
         return found
 
-    def amend(self, root: Root, operation: str, request: Fields, guard: Guard | None = None) -> Amended:
+    def amend(self, root: Root, operation: str, request: Fields, guard: AnyGuard | None = None) -> Amended:
         """The request with the remembered fixes that hold for it already in it, as far as the guard allows."""
         root = root_at(root)
         shelf = self._shelf
@@ -241,7 +241,12 @@ class Memory:
         return self._shelf.in_moments(self.observing(exchange), wanted)
 
     def revalidate(
-        self, root: Root, operation: str, request: Fields, ask: Ask | None = None, guard: Guard | None = None
+        self,
+        root: Root,
+        operation: str,
+        request: Fields,
+        ask: Ask | None = None,
+        guard: AnyGuard | None = None,
     ) -> list[Event]:
         """Before `recall` or `amend`: when something that this request finds is suspect, ask the server about exactly this request.
 
@@ -256,14 +261,14 @@ class Memory:
         operation: str,
         request: Fields,
         ask: AnyAsk | None = None,
-        guard: Guard | None = None,
+        guard: AnyGuard | None = None,
     ) -> list[Event]:
         """The same, awaiting `ask` when it is async."""
         steps = self._revalidated(root, operation, request, guard)
         return await driven_async(steps, ask or self.ask, is_remote=self.is_remote)
 
     def _revalidated(
-        self, root: Root, operation: str, request: Fields, guard: Guard | None
+        self, root: Root, operation: str, request: Fields, guard: AnyGuard | None
     ) -> Steps[list[Event]]:
         root = root_at(root)
         steps = self.revalidating(root, operation, request, guard)

@@ -1,6 +1,6 @@
 """What the outcome of a tool says of the contract, wherever it says it: in metadata, at the end of an error's text, in an HTTP response or in JSON.
 
-Nothing here knows a framework. Results are looked at by the names that their members have in all of them.
+Nothing here imports a framework. Results are looked at by the names that their members have in all of them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,12 +15,26 @@ from shelflife.contract.envelopes import META_KEY, Envelope, Trailed, has_traile
 from shelflife.contract.errors import BadMessage
 from shelflife.contract.preconditions import PRECONDITION_HEADER, verdict_in
 
-__all__ = ["Outcome", "ReadOutcome", "Source", "read_outcome", "reply_in_meta", "reply_in_text", "reply_of"]
+__all__ = [
+    "Outcome",
+    "ReadOutcome",
+    "Source",
+    "is_pause",
+    "read_outcome",
+    "reply_in_meta",
+    "reply_in_text",
+    "reply_of",
+]
 
 _JSON = {"content-type": "application/json"}
 _MEMBERS = ("recovery_feedback", "table_versions")
 _OF_A_RESPONSE = ("status_code", "headers", "content")
 _MOST_CAUSES = 16
+_PAUSES = {
+    ("langgraph.errors", "GraphBubbleUp"),
+    ("pydantic_ai.exceptions", "ApprovalRequired"),
+    ("pydantic_ai.exceptions", "CallDeferred"),
+}
 _REFUSED, _DONE = 422, 200
 _SAYS_WHY = (401, 403, 407, 429)
 _UNREADABLE = b"{"
@@ -79,6 +93,13 @@ class Outcome(NamedTuple):
             return True
         status = self.reply.status
         return is_silent and 400 <= status < 500 and status not in _SAYS_WHY
+
+
+def is_pause(outcome: object) -> bool:
+    """Whether it is what a tool raises that waits for somebody, or hands over to another part of a framework: it has not failed."""
+    return isinstance(outcome, Exception) and any(
+        (one.__module__, one.__name__) in _PAUSES for one in type(outcome).__mro__
+    )
 
 
 class ReadOutcome(Protocol):
@@ -228,9 +249,8 @@ def _of_body(outcome: object) -> Reply | None:
 
 def _of_message(outcome: Any, content: str | list[Any], is_error: bool) -> Outcome:
     """That of a result with content and metadata, as in MCP and in the messages of frameworks."""
-    is_error = (is_error or True in (_member(outcome, "is_error"), _member(outcome, "isError"))) or _member(
-        outcome, "status"
-    ) == "error"
+    says_so = True in (_member(outcome, "is_error"), _member(outcome, "isError"))
+    is_error = is_error or says_so or _member(outcome, "status") == "error"
     texts = [content] if isinstance(content, str) else content
     read = [_of_block(block, is_error) for block in texts]
     reply = next((one.reply for one in reversed(read) if one.reply is not None), None)

@@ -9,7 +9,7 @@ from shelflife.client.asking import Exchange, Fields, Question, Steps
 from shelflife.client.entries import Entry, Root
 from shelflife.client.events import Event, Evicted, Ignored, Suspected
 from shelflife.client.foresight import Foreseeing
-from shelflife.client.guard import Guard, amend
+from shelflife.client.guard import AnyGuard, Guard, amend
 from shelflife.client.observing import About, Observing
 from shelflife.client.shelf import Shelf
 from shelflife.client.steps import body_of
@@ -84,7 +84,7 @@ class Revalidating:
         root: Root,
         operation: str,
         request: Fields,
-        guard: Guard | None,
+        guard: AnyGuard | None,
         asked_as: str | None = None,
     ) -> Steps[list[Event]]:
         """Where something that this request finds must be revalidated, ask about exactly this request.
@@ -131,7 +131,7 @@ class Revalidating:
         root: Root,
         operation: str,
         request: Fields,
-        guard: Guard | None,
+        guard: AnyGuard | None,
         asked_as: str | None,
     ) -> Steps[list[Event]]:
         """Where something that this request would use is due to have changed, ask about the request: the answer has what moved, and the fix.

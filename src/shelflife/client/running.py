@@ -7,17 +7,17 @@ from typing import Any
 
 from shelflife.client.asking import Reply
 from shelflife.client.outcomes import Outcome
-from shelflife.client.sending import Send
+from shelflife.client.sending import Call, Send
 from shelflife.contract.preconditions import PRECONDITION_HEADER
 
 __all__ = ["Running", "contract_headers"]
 
-_running: ContextVar[Mapping[str, str]] = ContextVar("the headers of the tool that is running")
+_headers: ContextVar[Mapping[str, str]] = ContextVar("the headers of the tool that is running")
 
 
 def contract_headers() -> dict[str, str]:
     """Inside a tool that runs behind a memory: what to send with its HTTP request. With nothing to send, and elsewhere, it is empty."""
-    return dict(_running.get({}))
+    return dict(_headers.get({}))
 
 
 class _Counted(str):
@@ -33,47 +33,50 @@ class _Counted(str):
 class Running:
     """The run of a tool that is going on, or was the last."""
 
-    def __init__(self, heard: Callable[..., Outcome], passes: tuple[type[Exception], ...] = ()) -> None:
-        self._heard, self._passes = heard, passes
+    def __init__(
+        self,
+        call: Call,
+        given: Callable[[Send], dict[str, Any]],
+        heard: Callable[..., Outcome],
+    ) -> None:
+        """`given` tells what the tool is run with, and `heard` what its outcome says."""
+        self.call = call
+        self._given, self._heard = given, heard
         self._is_carrying = False
         self._precondition = _Counted()
         self._error: Exception | None = None
         self._last = Outcome(None, None)
-        self.outcome: Any = None
 
-    def begin(self, send: Send) -> Mapping[str, str]:
-        """It is run with these remembered values. Gives the headers for it."""
-        self._is_carrying = bool(send.carried)
+    def begin(self, send: Send) -> dict[str, Any]:
+        """It is to be run with these remembered values. Gives all that it is given."""
+        self._is_carrying, self._error = bool(send.carried), None
         self._precondition = _Counted(send.headers.get(PRECONDITION_HEADER, ""))
-        return (
-            {**send.headers, PRECONDITION_HEADER: self._precondition} if self._precondition else send.headers
-        )
+        return self._given(send)
 
     @contextmanager
-    def by(self, headers: Mapping[str, str]) -> Iterator[None]:
-        """While it runs, with these headers. What it raises is its outcome, but for what only passes through it."""
-        before, self._error = _running.set(headers), None
+    def begun(self, send: Send) -> Iterator[tuple[dict[str, Any], Mapping[str, str]]]:
+        """While it runs, with what it is given and the headers for it. What it raises is its outcome."""
+        given, headers = self.begin(send), send.headers
+        if self._precondition:
+            headers = {**headers, PRECONDITION_HEADER: self._precondition}
+        before = _headers.set(headers)
         try:
-            yield
-        except self._passes:
-            raise
+            yield given, headers
         except Exception as error:  # noqa: BLE001 - it is raised again once the memory has seen it
             self._error = error
         finally:
-            _running.reset(before)
+            _headers.reset(before)
 
-    def read(self, *, is_error: bool = False) -> Reply | None:
-        """What the outcome says of the contract, which is taken out of it."""
-        outcome = self.outcome if self._error is None else self._error
-        self._last = self._heard(outcome, is_error=is_error)
-        self.outcome = self._last.shown
+    def ended(self, outcome: Any, *, is_error: bool = False) -> Reply | None:
+        """It has returned this, or has raised. Gives what that says of the contract, which is taken out of it."""
+        self._last = self._heard(outcome if self._error is None else self._error, is_error=is_error)
         return self._last.reply
 
     def shown(self) -> Any:
-        """What was returned; what was raised is raised."""
+        """What was returned, as a model is shown it; what was raised is raised."""
         if self._error is not None:
             raise self._error
-        return self.outcome
+        return self._last.shown
 
     @property
     def is_unexplained(self) -> bool:

@@ -23,7 +23,7 @@ from shelflife.client.asking import (
     driven_async,
 )
 from shelflife.client.entries import Entry, Root, root_at
-from shelflife.client.guard import Amended, Guard
+from shelflife.client.guard import Amended, AnyGuard
 from shelflife.client.memory import Memory
 from shelflife.contract.cells import united
 from shelflife.contract.merging import merged, patch_between
@@ -67,7 +67,7 @@ class Call(NamedTuple):
     request: Fields
     """The fields of the request, as your agent wrote it."""
 
-    guard: Guard | None = None
+    guard: AnyGuard | None = None
     """With one, what is remembered is put into the request as far as it allows; without, the reply is learned from and no more."""
 
     conditional: bool = False
@@ -116,10 +116,13 @@ class Send(NamedTuple):
     amended: Amended | None = None
     """What was done to it, and what the guard refused."""
 
+    precondition: Precondition | None = None
+    """What it asks to be sure of, as its headers say."""
+
     @property
     def is_conditional(self) -> bool:
         """Whether it has a precondition."""
-        return PRECONDITION_HEADER in self.headers
+        return self.precondition is not None
 
     def is_refused_as_stale(self, reply: Reply) -> bool:
         """Whether a reply says that its precondition has failed, so that nothing was done. Any other 412 is the API's own."""
@@ -127,9 +130,9 @@ class Send(NamedTuple):
 
     def fixed_by(self, reply: Reply) -> Fields:
         """The request that the fixes in a reply are for."""
-        if not self.is_refused_as_stale(reply):
+        if self.precondition is None or not self.is_refused_as_stale(reply):
             return self.request
-        return merged(self.request, Precondition.from_header(self.headers[PRECONDITION_HEADER]).was)
+        return merged(self.request, self.precondition.was)
 
 
 def exchange(memory: Memory, call: Call, answer: Answering[Send | Question]) -> Reply | None:
@@ -172,6 +175,7 @@ def _sending(memory: Memory, call: Call) -> Generator[Send | Question, Reply | N
             return None
         is_stale = send.is_refused_as_stale(reply)
         at = send.headers.get(AT_HEADER)
+        # One that was to have a precondition, and could not, is told as not judged too.
         is_conditional = send.is_conditional or (call.conditional and bool(send.carried))
         request = send.fixed_by(reply)
         seen = Exchange(call.root, call.operation, request, reply, at, is_conditional, call.path)
@@ -186,7 +190,7 @@ def _sending(memory: Memory, call: Call) -> Generator[Send | Question, Reply | N
     return reply
 
 
-def _revalidating(memory: Memory, call: Call, guard: Guard) -> Steps[None]:
+def _revalidating(memory: Memory, call: Call, guard: AnyGuard) -> Steps[None]:
     if not memory.is_clear(call.root):
         asked_as = f"{call.method} {call.path}" if call.method and call.path else None
         yield from memory.revalidating(call.root, call.operation, call.request, guard, asked_as)
@@ -199,9 +203,9 @@ def _unfailing(steps: Steps[object], otherwise: str) -> Steps[None]:
         _log.warning(otherwise, exc_info=True)
 
 
-def _prepared(memory: Memory, call: Call, guard: Guard | None, *, is_first: bool) -> Send:
+def _prepared(memory: Memory, call: Call, guard: AnyGuard | None, *, is_first: bool) -> Send:
     """The request with what is remembered for it, and with what it says and asks in its headers."""
-    request, amended = call.request, None
+    request, amended, precondition = call.request, None, None
     held = call.held or Held((), None, request)
     headers: dict[str, str] = {}
     try:
@@ -225,7 +229,7 @@ def _prepared(memory: Memory, call: Call, guard: Guard | None, *, is_first: bool
     except Exception:  # noqa: BLE001 - an agent's request does not fail for want of memory
         _log.warning("a request could not be amended and is sent as it is", exc_info=True)
         return _as_it_is(call)
-    return Send(request, headers, held, carried, without, amended)
+    return Send(request, headers, held, carried, without, amended, precondition)
 
 
 def _as_it_is(call: Call) -> Send:

@@ -9,12 +9,12 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 
 from shelflife.client.arguments import GuardOfTool, Signed, Takes, given_of
-from shelflife.client.asking import AnyAsk, Fields, Question, Reply, Steps, driven, driven_async
+from shelflife.client.asking import AnyAsk, Fields, Question, Reply, Steps, awaited, driven, driven_async
 from shelflife.client.channels import TOOL
 from shelflife.client.entries import Root, origin_of, root_at
 from shelflife.client.guard import Guard
 from shelflife.client.memory import Memory
-from shelflife.client.outcomes import Outcome, ReadOutcome, Source, read_outcome
+from shelflife.client.outcomes import Outcome, ReadOutcome, Source, is_pause, read_outcome
 from shelflife.client.running import Running, contract_headers
 from shelflife.client.sending import Call, Send, sending
 from shelflife.contract.names import shown
@@ -29,9 +29,6 @@ _Result = TypeVar("_Result")
 
 Run = Callable[[dict[str, Any], Mapping[str, str]], Any]
 """Runs a tool with these arguments, and with these headers where its channel takes any. What it returns or raises is the outcome."""
-
-Passes = tuple[type[Exception], ...]
-"""What a tool may raise that says nothing of the server."""
 
 _MOST_TOLD = 256
 _UNEXPLAINED = (
@@ -61,7 +58,7 @@ class Use(NamedTuple):
     """What is still to be done about it; None for a tool that is left alone."""
 
     running: Running | None = None
-    """How it ends."""
+    """The run that has begun."""
 
 
 class Tools:
@@ -126,7 +123,7 @@ class Tools:
         self._told: set[str] = set()
         """The tools of which it was said that nothing is remembered, and the origins that are not heeded."""
 
-    def names(self, name: str) -> bool:
+    def is_named(self, name: str) -> bool:
         """Whether a tool is among those that are of this server by name."""
         return self._only is not None and name in self._only
 
@@ -135,73 +132,69 @@ class Tools:
         is_left_alone = self._only is not None and name not in self._only
         return None if is_left_alone else self._operations.get(name, f"CALL /{name}")
 
-    def call(
-        self, name: str, arguments: Fields, run: Run, takes: Takes = _ANYTHING, passes: Passes = ()
-    ) -> Any:
-        """Run a tool with what is remembered for its arguments, and learn from the outcome, which is returned or raised.
-
-        Of a run that ends in one of `passes` nothing is learned: by that a framework stops a tool, as when a human is to be asked first.
-        """
-        call = self._called(name, arguments, takes)
-        if call is None:
+    def call(self, name: str, arguments: Fields, run: Run, takes: Takes = _ANYTHING) -> Any:
+        """Run a tool with what is remembered for its arguments, and learn from the outcome, which is returned or raised."""
+        running = self._running(name, arguments, takes)
+        if running is None:
             return run({**arguments}, {})
         if inspect.iscoroutinefunction(self._ask):
             raise TypeError("what answers is async: a tool that is not cannot wait for it")
-        running = Running(self._heard, passes)
 
         def answer(step: Send | Question) -> Reply | None:
             if isinstance(step, Question):
                 return None if self._ask is None else _at_once(self._ask(step))
-            headers, given = running.begin(step), _given(step, arguments, call, takes)
-            with running.by(headers):
-                running.outcome = run(given, headers)
-            return running.read()
+            outcome = None
+            with running.begun(step) as begun:
+                outcome = run(*begun)
+            return running.ended(outcome)
 
-        driven(self._using(call, running), answer)
+        driven(self._using(running), answer)
         return running.shown()
 
-    async def call_async(
-        self, name: str, arguments: Fields, run: Run, takes: Takes = _ANYTHING, passes: Passes = ()
-    ) -> Any:
+    async def call_async(self, name: str, arguments: Fields, run: Run, takes: Takes = _ANYTHING) -> Any:
         """The same, awaiting what can be awaited."""
-        call = self._called(name, arguments, takes)
-        if call is None:
-            return await _awaited(run({**arguments}, {}))
-        running = Running(self._heard, passes)
+        running = self._running(name, arguments, takes)
+        if running is None:
+            return await awaited(run({**arguments}, {}))
 
         async def answer(step: Send | Question) -> Reply | None:
             if isinstance(step, Question):
-                return None if self._ask_async is None else await _awaited(self._ask_async(step))
-            headers, given = running.begin(step), _given(step, arguments, call, takes)
-            with running.by(headers):
-                running.outcome = await _awaited(run(given, headers))
-            return running.read()
+                return None if self._ask_async is None else await awaited(self._ask_async(step))
+            outcome = None
+            with running.begun(step) as begun:
+                outcome = await awaited(run(*begun))
+            return running.ended(outcome)
 
-        await driven_async(self._using(call, running), answer, is_remote=self.memory.is_remote)
+        await driven_async(self._using(running), answer, is_remote=self.memory.is_remote)
         return running.shown()
 
     async def begin(self, name: str, arguments: Fields, takes: Takes = _ANYTHING) -> Use:
         """Before a tool is used by somebody else: the arguments that it is to be used with. No headers go with it."""
-        call = self._called(name, arguments, takes)
-        if call is None:
+        running = self._running(name, arguments, takes, with_headers=False)
+        if running is None:
             return Use({**arguments}, None)
-        running = Running(self._heard)
-        steps = self._using(call._replace(conditional=False, compact=False), running)
+        steps = self._using(running)
         send = await self._until_sent(steps, None)
-        if send is None:
-            return Use({**arguments}, None)
-        running.begin(send)
-        return Use(_given(send, arguments, call, takes), steps, running)
+        return Use({**arguments}, None) if send is None else Use(running.begin(send), steps, running)
 
-    async def end(self, use: Use, outcome: Any, *, is_error: bool = False) -> Any:
-        """After it was used: learn from the outcome. Gives back what a model is to be shown of it."""
+    async def end(
+        self, use: Use, outcome: Any, *, is_error: bool = False, used_with: Fields | None = None
+    ) -> Any:
+        """After it was used: learn from the outcome. Gives back what a model is to be shown of it.
+
+        `used_with` is what it was used with, where that is told. Where it is not as it was to be, the outcome says nothing of that.
+        """
         if use.steps is None or use.running is None:
             return outcome
-        use.running.outcome = outcome
-        reply = use.running.read(is_error=is_error)
         with closing(use.steps):
-            await self._until_sent(use.steps, reply)
-        return use.running.outcome
+            if used_with is not None and not same_json(dict(used_with), use.arguments):
+                told = (
+                    "is used with other arguments than the memory gives it, and nothing is learned from that"
+                )
+                self._tell_once(f"a tool of {self.root} {told}: does another hook change them too?", about="")
+                return outcome
+            await self._until_sent(use.steps, use.running.ended(outcome, is_error=is_error))
+        return use.running.shown()
 
     def wrap(self, function: Callable[_Given, _Result], name: str | None = None) -> Callable[_Given, _Result]:
         """A function that does what this one does, behind the memory. It is called as before, and looks the same to whoever inspects it."""
@@ -229,13 +222,16 @@ class Tools:
 
         return behind
 
-    def _called(self, name: str, arguments: Fields, takes: Takes) -> Call | None:
+    def _running(
+        self, name: str, arguments: Fields, takes: Takes, *, with_headers: bool = True
+    ) -> Running | None:
+        """A run of a tool that is to come; None for one that is left alone."""
         operation = self.operation_of(name)
         if operation is None:
             return None
-        guard, request = self._guard, takes.filled(arguments)
-        if guard is not None:
-            guard = GuardOfTool(guard=guard, takes=takes, arguments=arguments, request=request)
+        request, guard = takes.filled(arguments), None
+        if self._guard is not None:
+            guard = GuardOfTool(self._guard, takes, arguments, request)
         if not is_carried(operation, request):
             which = next((name for name, value in request.items() if not is_carried("", {name: value})), "")
             self._tell_once(
@@ -243,11 +239,14 @@ class Tools:
                 f" JSON cannot carry its argument {shown(which)}",
                 about=name,
             )
-        return Call(self.root, operation, request, guard, self._is_conditional, self._is_compact)
+        conditional, compact = (with_headers and one for one in (self._is_conditional, self._is_compact))
+        call = Call(self.root, operation, request, guard, conditional, compact)
+        given = partial(_given, arguments=arguments, request=request, takes=takes)
+        return Running(call, given, self._heard)
 
-    def _using(self, call: Call, running: Running) -> _Using:
+    def _using(self, running: Running) -> _Using:
         """All that is done about one use of a tool: where it fails and does not say why, what it was given may be what is wrong."""
-        reply = yield from sending(self.memory, call._replace(is_undone=running.is_undone))
+        reply = yield from sending(self.memory, running.call._replace(is_undone=running.is_undone))
         if running.is_unexplained:
             try:
                 yield from self.memory.doubting(self.root, _UNEXPLAINED)
@@ -257,6 +256,8 @@ class Tools:
 
     def _heard(self, outcome: Any, *, is_error: bool = False) -> Outcome:
         """What an outcome says, if it is the server that says it. What another has answered says nothing of this one."""
+        if is_pause(outcome):
+            return Outcome(outcome, None)
         try:
             read = self._read(outcome, is_error=is_error)
         except Exception:  # noqa: BLE001 - a tool does not fail for want of memory
@@ -303,9 +304,9 @@ def _until_sent(steps: _Using, reply: Reply | None) -> Steps[Send | None]:
     return step
 
 
-def _given(send: Send, arguments: Fields, call: Call, takes: Takes) -> dict[str, Any]:
+def _given(send: Send, arguments: Fields, request: Fields, takes: Takes) -> dict[str, Any]:
     """What a tool is run with: what a fix has set is made into what the tool would be given for it."""
-    given = given_of(send.request, arguments, call.request)
+    given = given_of(send.request, arguments, request)
     if takes.validated is None or not send.carried:
         return given
     fixed = [name for name in given if name not in arguments or not same_json(given[name], arguments[name])]
@@ -324,7 +325,3 @@ def _at_once(reply: Any) -> Reply | None:
         reply.close()
     _log.warning("what answers is async: a tool that is not cannot wait for it, and nothing is asked")
     return None
-
-
-async def _awaited(outcome: Any) -> Any:
-    return await outcome if inspect.isawaitable(outcome) else outcome

@@ -100,7 +100,7 @@ def has_trailer(text: str) -> bool:
 class QuestionUri(NamedTuple):
     """A question to one of the contract's endpoints, as the URI of a resource: `shelflife://contract/changes?from=*`.
 
-    All of it is in the URI, the body and the position too, so that nothing in between can drop a part of it.
+    All of it is in the URI, so that nothing in between can drop a part of it: the body too, and the position that goes with one.
     """
 
     path: str
@@ -109,7 +109,7 @@ class QuestionUri(NamedTuple):
     query: str = ""
     body: bytes | None = None
     at: str = ""
-    """What goes in `Contract-At`."""
+    """What goes in `Contract-At`, where there is a body. All others have their position in the query."""
 
     @property
     def text(self) -> str:

@@ -9,10 +9,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+from shelflife.client.channels import HTTP
+from shelflife.client.guard import Guard
 from shelflife.client.memory import Memory
 from shelflife.extras import needing
 from shelflife.integrations import messages
-from shelflife.integrations.watching import Async, AsyncWatching, Watched, at_once
+from shelflife.integrations.watching import AsyncCalls, AsyncWatching, Watched, at_once, method_and_target
 
 with needing("aiohttp"):
     from aiohttp import (
@@ -33,21 +35,28 @@ _PART = 65_536
 
 
 def memory_middleware(
-    memory: Memory, **options: Any
+    memory: Memory,
+    *,
+    guard: Guard | None = HTTP.guard,
+    operation: Callable[[messages.Request], str] = method_and_target,
+    compact: bool = HTTP.compact,
+    conditional: bool = HTTP.conditional,
 ) -> Callable[[ClientRequest, Handler], Awaitable[ClientResponse]]:
     """A middleware that watches the responses of a session, and amends requests as far as the guard allows.
 
     The options are those of the transports for httpx2. A response has what was done to its request in `shelflife`.
     """
-    _Watching(memory, memory, **options)  # whatever is wrong with them is told at once
+    watching = _Watching(
+        memory, memory, guard=guard, operation=operation, compact=compact, conditional=conditional
+    )
 
     async def remembering(request: ClientRequest, handler: Handler) -> ClientResponse:
         body: Any = request.body
         is_in_memory = isinstance(body, BytesPayload) and not request.headers.get("Content-Encoding")
-        way = _Way(request, handler, await body.as_bytes() if is_in_memory else body)
-        seen = await _Watching(memory, way, **options).handle_async_request(way.own)
+        outgoing = _Outgoing(request, handler, await body.as_bytes() if is_in_memory else body)
+        seen = await watching.sent_by(outgoing)
         response: Any = seen.of
-        response.shelflife = way.own.extensions.get("shelflife")
+        response.shelflife = outgoing.own.extensions.get("shelflife")
         if isinstance(seen.stream, Watched):
             _watch(response, seen.stream, is_remote=memory.is_remote)
         return seen.of  # type: ignore[no-any-return]
@@ -55,7 +64,7 @@ def memory_middleware(
     return remembering
 
 
-class _Asyncio(Async):
+class _Asyncio(AsyncCalls):
     """The calls of a client that knows asyncio alone."""
 
     @asynccontextmanager
@@ -68,8 +77,11 @@ class _Asyncio(Async):
 class _Watching(AsyncWatching[messages.Request, messages.Response]):
     _calls = _Asyncio()
 
+    async def sent_by(self, outgoing: "_Outgoing") -> messages.Response:
+        return await self._handled(outgoing.own, outgoing)
 
-class _Way:
+
+class _Outgoing:
     """How one request of a session goes out, and the questions about it."""
 
     def __init__(self, request: ClientRequest, handler: Handler, body: Any) -> None:
@@ -94,9 +106,6 @@ class _Way:
             response,
             is_decoded=self._request.session.auto_decompress,
         )
-
-    async def aclose(self) -> None:
-        """It is the session's."""
 
     async def _sent(self, request: messages.Request) -> ClientResponse:
         own = self._request

@@ -34,7 +34,7 @@ def memory_hooks(tools: Tools, server: str) -> dict[HookEvent, list[HookMatcher]
     async def before(data: HookInput, use_id: str | None, _: HookContext) -> HookJSONOutput:
         given: Any = data
         name, arguments = given["tool_name"].removeprefix(prefix), given["tool_input"]
-        if ("__" in name and not tools.names(name)) or not isinstance(arguments, dict):
+        if ("__" in name and not tools.is_named(name)) or not isinstance(arguments, dict):
             return {}
         use = await tools.begin(name, arguments)
         begun[given.get("tool_use_id") or use_id or ""] = use
@@ -47,10 +47,11 @@ def memory_hooks(tools: Tools, server: str) -> dict[HookEvent, list[HookMatcher]
     async def after(data: HookInput, use_id: str | None, _: HookContext) -> HookJSONOutput:
         given: Any = data
         use = begun.pop(given.get("tool_use_id") or use_id or "", None)
-        if use is not None and "error" in given:
-            await tools.end(use, given["error"], is_error=True)
-        elif use is not None:
-            await tools.end(use, {"content": given["tool_response"]})
+        if use is not None:
+            is_error = "error" in given
+            outcome = given["error"] if is_error else {"content": given["tool_response"]}
+            # where several hooks change the input, one of them has its way
+            await tools.end(use, outcome, is_error=is_error, used_with=given.get("tool_input"))
         return {}
 
     of_the_server = re.escape(prefix) + ".*"

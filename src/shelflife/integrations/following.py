@@ -21,6 +21,7 @@ from shelflife.client.pauses import Pauses, apart
 from shelflife.contract.positions import AT_HEADER, Named, Position
 from shelflife.extras import needing
 from shelflife.integrations.reaching import Async, Blocking
+from shelflife.integrations.watching import at_once
 
 __all__ = ["AsyncFollower", "CatchingUp", "Follower", "Following", "Offline"]
 
@@ -265,9 +266,8 @@ class Follower(_Follower):
         return self._reach.wait_until(lambda: self._has_heard(position), timeout_s)
 
     def _run(self, own: Any) -> None:
-        with own or nullcontext(), suppress(StopIteration):
-            # all that is awaited there is done at once: the first step is the last
-            self._follow(own or self._client).send(None)
+        with own or nullcontext():
+            at_once(self._follow(own or self._client))
 
 
 class AsyncFollower(_Follower):

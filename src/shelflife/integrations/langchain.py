@@ -3,9 +3,10 @@
 agent = create_agent(model, tools, middleware=[MemoryMiddleware(Tools(Memory(), "https://billing.example"))])
 """
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
+from shelflife.client.arguments import only_checked
 from shelflife.client.tooling import Run, Takes, Tools
 from shelflife.extras import needing
 
@@ -14,15 +15,11 @@ with needing("langchain"):
     from langchain.agents.middleware.types import ToolCallRequest
     from langchain_core.messages import ToolMessage
     from langchain_core.tools import BaseTool
-    from langgraph.errors import GraphBubbleUp
     from langgraph.types import Command
 
 __all__ = ["MemoryMiddleware"]
 
 _Outcome: TypeAlias = ToolMessage | Command[Any]
-
-_PASSES = (GraphBubbleUp,)
-"""By this a tool waits for a human, or leads on to another part of the graph."""
 
 
 class MemoryMiddleware(AgentMiddleware[Any, Any]):
@@ -44,16 +41,16 @@ class MemoryMiddleware(AgentMiddleware[Any, Any]):
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], _Outcome]
     ) -> _Outcome:
         """Around a tool of an agent that is invoked."""
-        return self._tools.call(*_called(request, handler), _PASSES)
+        return self._tools.call(*_call(request, handler))
 
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[_Outcome]]
     ) -> _Outcome:
         """The same where it is awaited."""
-        return await self._tools.call_async(*_called(request, handler), _PASSES)
+        return await self._tools.call_async(*_call(request, handler))
 
 
-def _called(
+def _call(
     request: ToolCallRequest, handler: Callable[[ToolCallRequest], object]
 ) -> tuple[str, dict[str, Any], Run, Takes]:
     call = request.tool_call
@@ -72,9 +69,5 @@ def _taken_by(tool: BaseTool | None) -> Takes:
         return Takes.from_schema(schema)
     is_of_pydantic_1 = not hasattr(schema, "model_validate")
     validate = schema.parse_obj if is_of_pydantic_1 else schema.model_validate
-
-    def validated(given: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
-        validate(given)
-        return {}  # what they come to is the tool's own to find out
-
-    return Takes.from_schema(schema.schema() if is_of_pydantic_1 else schema.model_json_schema(), validated)
+    written = schema.schema() if is_of_pydantic_1 else schema.model_json_schema()
+    return Takes.from_schema(written, only_checked(validate))

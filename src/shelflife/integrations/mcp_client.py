@@ -30,7 +30,9 @@ with needing("mcp"):
     import anyio
     from anyio.streams.memory import MemoryObjectSendStream
     from mcp.client.subscriptions import listen
+    from mcp.shared.exceptions import MCPError
     from mcp_types import (
+        URL_ELICITATION_REQUIRED,
         EmptyResult,
         ResourceUpdatedNotification,
         SubscribeRequest,
@@ -182,7 +184,8 @@ class _MemoryClient:
         Nowhere else: what a tool hands on may have been written by anybody. So may an error, once it is known that metadata gets through.
         """
         if isinstance(outcome, BaseException):
-            return Outcome(outcome, None, is_error=True)
+            is_pause = isinstance(outcome, MCPError) and outcome.code == URL_ELICITATION_REQUIRED
+            return Outcome(outcome, None, is_error=not is_pause)  # else a human has to do something first
         is_error = is_error or getattr(outcome, "is_error", False)
         reply = reply_in_meta(getattr(outcome, "meta", None), is_error=is_error)
         self._has_metadata = self._has_metadata or reply is not None

@@ -4,13 +4,13 @@ agent = Agent(name="Desk", tools=[memory_tool(subscribe, Tools(Memory(), "https:
 """
 
 import copy
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 
-from shelflife.client.arguments import Validated
+from shelflife.client.arguments import Validated, only_checked
 from shelflife.client.tooling import Takes, Tools
 from shelflife.contract import same_json
 from shelflife.extras import needing
@@ -53,12 +53,7 @@ def _validated_by(tool: FunctionTool) -> Validated | None:
     if not callable(function):
         return None
     model = function_schema(function, strict_json_schema=False).params_pydantic_model
-
-    def validated(given: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
-        model(**given)
-        return {}  # what they come to is the tool's own to find out
-
-    return validated
+    return only_checked(lambda given: model(**given))
 
 
 def _written(arguments: dict[str, Any]) -> str:

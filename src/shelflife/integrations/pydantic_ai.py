@@ -11,14 +11,11 @@ from shelflife.client.tooling import Takes, Tools
 from shelflife.extras import needing
 
 with needing("pydantic-ai"):
-    from pydantic_ai import ApprovalRequired, CallDeferred, RunContext
+    from pydantic_ai import RunContext
     from pydantic_ai.tools import AgentDepsT
     from pydantic_ai.toolsets import ToolsetTool, WrapperToolset
 
 __all__ = ["MemoryToolset"]
-
-_PASSES = (ApprovalRequired, CallDeferred)
-"""By these a tool waits for a human, or for whoever else is to run it."""
 
 
 @dataclass
@@ -40,4 +37,4 @@ class MemoryToolset(WrapperToolset[AgentDepsT]):
             return {name: now[name] for name in names if name in now}
 
         takes = Takes.from_schema(tool.tool_def.parameters_json_schema, validated)
-        return await self.tools.call_async(name, tool_args, run, takes, _PASSES)
+        return await self.tools.call_async(name, tool_args, run, takes)

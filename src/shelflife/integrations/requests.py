@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from shelflife.client.channels import HTTP
+from shelflife.client.guard import Guard
 from shelflife.client.memory import Memory
 from shelflife.extras import needing
 from shelflife.integrations import messages
-from shelflife.integrations.watching import BlockingWatching, Watched, at_once
+from shelflife.integrations.watching import BlockingWatching, Watched, at_once, method_and_target
 
 with needing("requests"):
     from requests.adapters import BaseAdapter, HTTPAdapter
@@ -30,21 +32,31 @@ class MemoryAdapter(BaseAdapter):  # type: ignore[misc] # it has no types where 
     went out in `shelflife_sent`; its `request` stays as the session wrote it.
     """
 
-    def __init__(self, memory: Memory, adapter: BaseAdapter | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        memory: Memory,
+        adapter: BaseAdapter | None = None,
+        *,
+        guard: Guard | None = HTTP.guard,
+        operation: Callable[[messages.Request], str] = method_and_target,
+        compact: bool = HTTP.compact,
+        conditional: bool = HTTP.conditional,
+    ) -> None:
         super().__init__()
         self.memory = memory
         self._adapter = HTTPAdapter() if adapter is None else adapter
-        self._options = options
-        _Watching(memory, self, **options)  # whatever is wrong with them is told at once
+        self._watching = _Watching(
+            memory, self, guard=guard, operation=operation, compact=compact, conditional=conditional
+        )
 
     def send(self, request: PreparedRequest, *arguments: Any, **options: Any) -> Response:
         """Send a request, and let the memory watch."""
-        way = _Way(self._adapter, request, arguments, options)
-        seen = _Watching(self.memory, way, **self._options).handle_request(way.seen())
+        outgoing = _Outgoing(self._adapter, request, arguments, options)
+        seen = self._watching.sent_by(outgoing)
         response: Response = seen.of
         response.request, response.connection = request, self
-        response.shelflife = way.own.extensions.get("shelflife")
-        response.shelflife_sent = way.sent
+        response.shelflife = outgoing.own.extensions.get("shelflife")
+        response.shelflife_sent = outgoing.sent
         if isinstance(seen.stream, Watched):
             response.raw = _Raw(response.raw, seen.stream)
         return response
@@ -55,10 +67,11 @@ class MemoryAdapter(BaseAdapter):  # type: ignore[misc] # it has no types where 
 
 
 class _Watching(BlockingWatching[messages.Request, messages.Response]):
-    pass
+    def sent_by(self, outgoing: "_Outgoing") -> messages.Response:
+        return at_once(self._handled(outgoing.own, outgoing))
 
 
-class _Way:
+class _Outgoing:
     """How one request of a session goes out, and the questions about it: by the same adapter, with the same settings."""
 
     def __init__(
@@ -72,22 +85,19 @@ class _Way:
         self._options = dict(zip(names, arguments, strict=False)) | options
         self._adapter, self._request = adapter, request
         self.sent: PreparedRequest = request
-
-    def seen(self) -> messages.Request:
-        """The request as the memory sees it."""
-        body, timeout = self._request.body, self._options.get("timeout")
+        body, timeout = request.body, self._options.get("timeout")
         if isinstance(body, str):
             body = body.encode()
         connect_s, read_s = timeout if isinstance(timeout, tuple) else (timeout, timeout)
         limits = {"connect": connect_s, "read": read_s} if not hasattr(timeout, "clone") else {}
         self.own = messages.Request(
-            self._request.method,
-            self._request.url,
-            headers=self._request.headers.items(),
+            request.method,
+            request.url,
+            headers=request.headers.items(),
             stream=messages.ByteStream(body or b"") if isinstance(body, bytes | None) else body,
-            extensions={"timeout": limits, "of": self._request},
+            extensions={"timeout": limits, "of": request},
         )
-        return self.own
+        """The request as the memory sees it."""
 
     def handle_request(self, request: messages.Request) -> messages.Response:
         """Send a request that the memory has written, its own or the session's."""
@@ -110,9 +120,6 @@ class _Way:
         return messages.Response(
             response.status_code, response.headers.items(), _Body(response.raw), response
         )
-
-    def close(self) -> None:
-        """It is the adapter's."""
 
 
 class _Body(messages.SyncByteStream):
@@ -167,7 +174,7 @@ class _Raw:
 
     def read(self, amt: int | None = None, decode_content: bool | None = None, **options: Any) -> bytes:
         read = partial(self._raw.read, amt, decode_content=decode_content, **options)
-        return self._read(read, decode_content, is_all=amt is None, is_some=amt != 0)
+        return self._read(read, decode_content, is_all=amt is None or amt < 0, is_some=amt != 0)
 
     def read1(self, amt: int | None = None, decode_content: bool | None = None) -> bytes:
         return self._read(
@@ -212,9 +219,6 @@ class _Raw:
             self._raw.close()
         finally:
             at_once(self._watched.leave())
-
-    def release_conn(self) -> None:
-        self._raw.release_conn()
 
     def _next(self, read: Callable[[], Any]) -> Any:
         """What is read next. Where it breaks off the caller gets no further, and nobody need close it."""

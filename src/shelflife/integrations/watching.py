@@ -2,7 +2,7 @@
 
 Nothing is read ahead of the caller: what a JSON response says is kept as the caller reads it, up to 1 MB, and the memory has taken it in
 before the caller is told of its end. Other responses are not touched. So the time that a server takes for them is the caller's, with the
-caller's timeouts; the memory's own questions have a bound in all. Whatever goes wrong with the memory is logged and never reaches the
+caller's timeouts. The memory's own questions have a bound in all; with `requests` only each read of them has. Whatever goes wrong with the memory is logged and never reaches the
 caller: the server may have carried the request out.
 
 All of it is written once, for async clients. The calls of a blocking one are awaited too, and are done at once.
@@ -20,13 +20,14 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Itera
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, nullcontext, suppress
 from decimal import Decimal
 from functools import cache, cached_property, partial
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 import msgspec
 
 from shelflife.client.asking import (
     LARGEST_ANSWER,
     Advanced,
+    Fields,
     Patience,
     Question,
     Reply,
@@ -35,13 +36,13 @@ from shelflife.client.asking import (
 )
 from shelflife.client.channels import HTTP
 from shelflife.client.entries import Entry, digest_of, origin_of
-from shelflife.client.guard import Guard
+from shelflife.client.guard import AnyGuard, Guard
 from shelflife.client.memory import Memory
 from shelflife.client.reading import JSON_TYPE, is_in_body
 from shelflife.client.sending import Call, Send, sending
 from shelflife.contract.values import members_once
 
-__all__ = ["Async", "AsyncWatching", "BlockingWatching", "Watched", "at_once", "method_and_target"]
+__all__ = ["AsyncCalls", "AsyncWatching", "BlockingWatching", "Watched", "at_once", "method_and_target"]
 
 _log = logging.getLogger("shelflife.memory")
 
@@ -57,7 +58,7 @@ _LONGEST_WAIT_FOR_A_CONNECTION_S = 1.0
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
-Outcome = TypeVar("Outcome")
+Result = TypeVar("Result")
 
 
 def method_and_target(request: Any) -> str:
@@ -66,7 +67,7 @@ def method_and_target(request: Any) -> str:
     return f"{request.method} {request.url.path}{query}"
 
 
-class Blocking:
+class BlockingCalls:
     """The calls of a blocking client, to be awaited like those of an async one. They are done at once."""
 
     chunks = staticmethod(iter)
@@ -88,7 +89,7 @@ class Blocking:
             message.close()
 
 
-class Async:
+class AsyncCalls:
     """The calls of an async client."""
 
     chunks = staticmethod(aiter)
@@ -140,24 +141,24 @@ class _RunningDown:
         return math.ceil(_left(self._longest_s, self._until))
 
 
-class _GuardOfRequest(Guard, frozen=True, kw_only=True):
+class _GuardOfRequest(NamedTuple):
     """Allows nothing where a reason against it lies in the request. That is looked for only when there is something to allow."""
 
     why_hands_off: Callable[[], str | None]
-    guard: Guard
-
-    def __post_init__(self) -> None:
-        """The guard was checked when it was made."""
+    guard: AnyGuard
 
     def refusal(self, entry: Entry) -> str | None:
         return self.why_hands_off() or self.guard.refusal(entry)
+
+    def objection(self, entry: Entry, outcome: Fields) -> str | None:
+        return self.guard.objection(entry, outcome)
 
 
 class _Watching(Generic[Request, Response]):
     """What both kinds of transports do."""
 
     _default_transport: Callable[[], Any]
-    _calls: Blocking | Async
+    _calls: BlockingCalls | AsyncCalls
 
     def __init__(
         self,
@@ -190,7 +191,8 @@ class _Watching(Generic[Request, Response]):
 
     def _call(self, request: Any) -> Call:
         """The request as the memory knows it."""
-        operation, fields, guard = self._operation(request), _fields(request), self._guard
+        operation, fields = self._operation(request), _fields(request)
+        guard: AnyGuard | None = self._guard
         if fields is None:
             guard = None
             if _content(request) != b"":
@@ -202,14 +204,15 @@ class _Watching(Generic[Request, Response]):
         conditional, compact = self._is_conditional, self._is_compact
         return Call(address, operation, fields or {}, guard, conditional, compact, path=path, method=method)
 
-    async def _handled(self, request: Request) -> Response:
-        """Send a request, and let the memory watch."""
+    async def _handled(self, request: Request, transport: Any = None) -> Response:
+        """Send a request, and let the memory watch. It may have a transport of its own."""
+        transport = self._transport if transport is None else transport
         try:
             call = self._call(request)
         except Exception:  # noqa: BLE001 - an agent's request does not fail for want of memory
             _log.warning("a request is not understood, and goes past the memory", exc_info=True)
-            return await self._calls.send(self._transport, request)  # type: ignore[no-any-return]
-        step = _Step(self.memory, call, request, self._transport, self._calls)
+            return await self._calls.send(transport, request)  # type: ignore[no-any-return]
+        step = _Step(self.memory, call, request, transport, self._calls)
         try:
             await step.go_on()
         except BaseException:
@@ -219,12 +222,12 @@ class _Watching(Generic[Request, Response]):
         return step.response  # type: ignore[no-any-return]
 
 
-def at_once(calls: Coroutine[Any, Any, Outcome]) -> Outcome:
+def at_once(calls: Coroutine[Any, Any, Result]) -> Result:
     """What calls of a blocking client come to. All that is awaited there is done at once: the first step is the last."""
     try:
         calls.send(None)
     except StopIteration as end:
-        outcome: Outcome = end.value
+        outcome: Result = end.value
         return outcome
     raise AssertionError("a blocking client does not wait")
 
@@ -233,7 +236,7 @@ class _Step:
     """One request on its way through a memory: up to its response, and on from there once that was read."""
 
     def __init__(
-        self, memory: Memory, call: Call, request: Any, transport: Any, calls: Blocking | Async
+        self, memory: Memory, call: Call, request: Any, transport: Any, calls: BlockingCalls | AsyncCalls
     ) -> None:
         self.response: Any = None
         self._steps: Generator[Send | Question, Reply | None, object] = sending(memory, call)
@@ -349,7 +352,7 @@ class _Step:
 class BlockingWatching(_Watching[Request, Response]):
     """A transport of a blocking client."""
 
-    _calls = Blocking()
+    _calls = BlockingCalls()
 
     def handle_request(self, request: Request) -> Response:
         """Send a request, and let the memory watch."""
@@ -370,7 +373,7 @@ class BlockingWatching(_Watching[Request, Response]):
 class AsyncWatching(_Watching[Request, Response]):
     """A transport of an async client."""
 
-    _calls = Async()
+    _calls = AsyncCalls()
 
     async def handle_async_request(self, request: Request) -> Response:
         """Send a request, and let the memory watch."""
