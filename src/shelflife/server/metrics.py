@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple, get_args
 
 from shelflife.server.counting import Key, Result
 from shelflife.server.errors import LogError
-from shelflife.server.log import Entry
+from shelflife.server.log import Header
 from shelflife.server.provider import Provider
 from shelflife.server.verdicts import Verdict
 
@@ -127,11 +127,11 @@ def _now(provider: Provider) -> dict[str, Values]:
         "log_unreached_seconds": {(): registry.unreached_s},
         "log_reachable": {(): int(not registry.is_cut_off)},
         "table_rows": {(name,): len(table.rows) for name, table in state.tables.items()},
-        "table_changed_timestamp_seconds": _changed_at(state.tail, state.tables),
+        "table_changed_timestamp_seconds": _changed_at(state.made, state.tables),
     }
 
 
-def _changed_at(tail: Iterable[Entry], tables: Iterable[str]) -> Values:
-    at = {(name,): entry.at for entry in tail if entry.at for name in entry.change.tables}
+def _changed_at(changes: Iterable[Header], tables: Iterable[str]) -> Values:
+    at = {(name,): made.at for made in changes if made.at for name in made.tables}
     known = {(name,) for name in tables}
     return {key: one for key, one in at.items() if key in known}
