@@ -164,8 +164,8 @@ def test_without_scoring_there_is_nothing_of_clients_and_refusals_are_counted_al
         told = scraped(client)
         assert not {"shelflife_clients", "shelflife_client_tasks"} & told.names
         assert told("checks_total", result="refused") == 1
-        overview = client.get("/admin/overview", headers=ADMIN).json()
-        [promo] = [one for one in overview["policies"] if one["id"] == PROMO]
+        policies = client.get("/admin/policies", headers=ADMIN).json()["policies"]
+        [promo] = [one for one in policies if one["id"] == PROMO]
         assert (promo["refused"], promo["fixes"]["USE_REQUIRED_PROMO"]["count"]) == (1, 1)
 
 

@@ -169,7 +169,7 @@ class AdminEndpoints(Endpoints):
 
     def _resting(self, call: EndpointCall) -> Answer:
         table, key = split_node_id(query_of(call, "row").get("row", [""])[-1])
-        provider, state = self.provider, self.provider.state
+        provider, state = self.provider, self.provider.registry.state
         if not table or key == "":
             raise CallRefused(400, "ask with row=table:key, or with row=table")
         if table not in state.tables:
@@ -177,7 +177,7 @@ class AdminEndpoints(Endpoints):
         return Answer(200, JSON, _encode(provider.told_fixes.resting_on(table, key, state)))
 
     def _graph(self, call: EndpointCall) -> Answer:
-        state = self.provider.state
+        state = self.provider.registry.state
         return Answer(200, JSON, _encode(graph_of(state.tables, state.rules)))
 
 

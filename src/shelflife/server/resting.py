@@ -1,7 +1,7 @@
 """What rests on a row: the policies that have read it for a fix, and how many of the fixes that were told still stand."""
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 
 import msgspec
@@ -47,24 +47,38 @@ class ToldFixes:
                 del self._fixes[next(iter(self._fixes))]
 
     def resting_on(self, table: str, key: str | None, state: State) -> Resting:
-        """What rests on a row, or on anything in a table. Fixes whose grounds have moved are forgotten.
-
-        The work follows the length of the log's tail and the number of fixes, and not their product.
-        """
-        moved_at = {ground: entry.number for entry in state.tail for ground in _moved_by(entry.change)}
-        places = {(entry.number - 1, entry.previous) for entry in state.tail} | {(state.number, state.digest)}
+        """What rests on a row, or on anything in a table."""
         read: dict[str, list[Cells]] = {}
-        for name, (policy, fix, place) in list(self._fixes.items()):
-            if place not in places or any(moved_at.get(one, 0) > place[0] for one in grounds_of(policy, fix)):
-                self._fixes.pop(name, None)
-            elif fix.cells and _has_read(fix.cells, table, key):
-                read.setdefault(policy, []).append(fix.cells)
+        for policy, cells in self._standing(state):
+            if _has_read(cells, table, key):
+                read.setdefault(policy, []).append(cells)
         policies_resting = {
             policy: PolicyResting(fixes=len(every), columns=_columns_in(united(every), table, key))
             for policy, every in sorted(read.items())
         }
         row = table if key is None else node_id(table, key)
         return Resting(row=row, fixes=sum(map(len, read.values())), policies=policies_resting)
+
+    def count_on(self, table: str, keys: Collection[str], state: State) -> int:
+        """How many rest on any of these rows. One that rests on several counts once."""
+        return sum(
+            table in cells
+            and ((rows := cells[table]) is None or ALL_KEYS in rows or any(key in keys for key in rows))
+            for _, cells in self._standing(state)
+        )
+
+    def _standing(self, state: State) -> Iterator[tuple[str, Cells]]:
+        """What each fix has read that still stands, with its policy. Those whose grounds have moved are forgotten.
+
+        The work follows the length of the log's tail and the number of fixes, and not their product.
+        """
+        moved_at = {ground: entry.number for entry in state.tail for ground in _moved_by(entry.change)}
+        places = {(entry.number - 1, entry.previous) for entry in state.tail} | {(state.number, state.digest)}
+        for name, (policy, fix, place) in list(self._fixes.items()):
+            if place not in places or any(moved_at.get(one, 0) > place[0] for one in grounds_of(policy, fix)):
+                self._fixes.pop(name, None)
+            elif fix.cells:
+                yield policy, fix.cells
 
 
 def grounds_of(policy: str, fix: Suggestion) -> Iterator[Ground]:
