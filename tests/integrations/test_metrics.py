@@ -191,6 +191,12 @@ def test_all_that_is_told_is_in_the_catalogue_and_all_of_that_is_told(client):
     assert scraped(client).names == {one.full_name for one in METRICS}
 
 
+def test_what_a_release_with_other_labels_has_counted_is_left_out(client, provider):
+    provider.counts.count("checks", "passed", "by somebody", by=3)
+    told = scraped(client)
+    assert told("checks_total", result="passed") == 0
+
+
 ODD = 'odd "table"\\with\nlines'
 
 

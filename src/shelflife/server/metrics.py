@@ -92,13 +92,14 @@ def exposition(provider: Provider) -> str:
 def _counted(provider: Provider) -> dict[str, Values]:
     counts = provider.counts.totals()
     told: dict[str, dict[Key, float]] = {}
+    lengths = {metric.name: len(metric.labels) for metric in METRICS}
     for metric in METRICS:
         if metric.kind == "counter":
             told[metric.name] = dict.fromkeys(metric.at_first, 0)
     changes = (("added",), ("removed",), ("changed",))
     told["changed_rows"] = {(table, *how): 0 for table in provider.registry.state.tables for how in changes}
     for (name, *labels), count in counts.items():
-        if name in told:
+        if name in told and len(labels) == lengths[name]:  # else another release has counted it
             told[name][tuple(labels)] = count
     return dict(told)
 
