@@ -118,9 +118,9 @@ export function clients(told) {
     make("details", {}, make("summary", {}, share(one.right_at_once, one.tasks)),
       make("ul", { class: "plain" }, Object.entries(one.policies).map(([id, score]) => make("li", {}, `${id}: `, share(score.right_at_once, score.tasks))))),
     share(one.followed, one.refused), one.repeated,
-    one.stale ? `${one.stale}, ${one.stale_after_told} after it was told; up to ${one.longest_stale_s} s` : "none", one.saved, one.could_save));
+    one.stale ? `${one.stale}, ${one.stale_after_told} after it was told; up to ${one.longest_stale_s} s` : "none", one.could_save));
   return make("section", { "aria-labelledby": "h" }, make("h1", { id: "h" }, "Clients"),
     make("p", {}, "What each makes of the fixes that it is given, from its requests alone. Several agents behind one credential look like one."),
-    table("Clients of all workers", ["Client", "Verdict", "Right at once", "Fix followed", "Repeated", "Previous values", "Saved", "Could save"],
+    table("Clients of all workers", ["Client", "Verdict", "Right at once", "Fix followed", "Repeated", "Previous values", "Could save"],
       rows, "No client was refused with a fix that can be kept yet."));
 }
