@@ -300,5 +300,5 @@ def test_whether_a_change_has_moved_what_a_fix_rests_on_is_as_looking_through_al
     for entry in provider.registry.state.tail:
         moved = {*_moved_by(entry.change)}
         for policy, suggestion in told:
-            for ground in grounds_of(policy.id, suggestion):
+            for ground in grounds_of(policy.id, suggestion.cells, suggestion.rules or ()):
                 assert has_moved(ground, entry.change) == (ground in moved), (ground, entry.change)

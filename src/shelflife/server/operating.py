@@ -226,7 +226,7 @@ def _row(provider: Provider, call: EndpointCall) -> Any:
         raise UnknownTable(table)
     row = state.tables[table].rows.get(key)
     below = downstream(state.tables, state.rules, table, [key])
-    resting = provider.told_fixes.resting_on(table, key, state)
+    resting = provider.told_fixes.resting_on(table, key, provider.registry)
     return {
         "row": asked,
         "value": row,
@@ -265,5 +265,5 @@ def _preview(provider: Provider, call: EndpointCall) -> Any:
     message = read_message(call.body, ReloadTable)
     provider.registry.catch_up()
     report, delta = provider.registry.preview_table(message.table, **arguments_of(message))
-    resting = provider.told_fixes.count_on(message.table, delta.after, provider.registry.state)
+    resting = provider.told_fixes.count_on(message.table, delta.after, provider.registry)
     return {"report": report, **_rows_of(delta), "fixes_resting": resting}

@@ -52,7 +52,7 @@ export function reloadForm(tables) {
       make("p", {}, code(report.old_version), " → ", code(report.new_version), reload.disabled ? ": nothing would change." : ""),
       ...[diff(found)].flat().filter(Boolean),
       make("p", {}, "Downstream: ", report.affected_downstream?.length ? report.affected_downstream.join(", ") : "nothing", "."),
-      make("p", {}, `Fixes that rest on these rows, of those that one worker has told of late: ${found.fixes_resting}.`));
+      make("p", {}, `Fixes that rest on these rows, of those that were told of late: ${found.fixes_resting}.`));
   }
 
   async function carryOut() {

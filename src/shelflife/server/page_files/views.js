@@ -50,7 +50,7 @@ export function graphOfRow(told, choose) {
       graph(`Rows around ${told.row}`, nodes, edges, told.row, choose)),
     make("p", {}, `Downstream of it: ${told.downstream_count || "nothing"}${told.downstream_count ? " rows. " : "."}`,
       told.downstream.map((id, index) => [index ? ", " : "", make("button", { type: "button", class: "plain", onclick: () => choose(id) }, id)])),
-    table("Fixes that rest on it, of those that one worker has told of late", ["Policy", "Fixes", "Read"], policies, "No fix that was told of late rests on it."));
+    table("Fixes that rest on it, of those that were told of late", ["Policy", "Fixes", "Read"], policies, "No fix that was told of late rests on it."));
 }
 
 export function log(told, older) {
