@@ -11,6 +11,7 @@ from shelflife.apis.acme import ROTATED_CODES, acme_app, acme_provider
 from shelflife.client import Event, postgres, sqlite, sqlite_diary, valkey
 from shelflife.lab import records
 from shelflife.server import sql_log
+from shelflife.server.provider import _KINDS
 from tests.calling import ADMIN, TOKEN, calling
 from tests.document_programs import DOCUMENTS, NOT_RUN, ROOT, document_programs
 from tests.module_table import ARCHITECTURE, PACKAGE, modules, with_its_table
@@ -190,6 +191,13 @@ def test_every_module_says_what_it_is_and_what_it_gives():
         }
         if len(tree.body) > 1:
             assert "__all__" in names, path
+
+
+def test_every_kind_of_setting_that_a_provider_takes_is_in_the_reference():
+    [listed] = re.findall(
+        r"<!-- settings: shelflife.server (.*) -->", (ROOT / "docs/reference/settings.md").read_text("utf-8")
+    )
+    assert {"Provider", *(kind.__name__ for kind in _KINDS.values())} == {*listed.split()}
 
 
 def test_no_file_is_too_long():

@@ -64,8 +64,8 @@ def tab(browser):
     assert complaints == []
 
 
-def sign_in(page, address, token=TOKEN):
-    page.goto(f"{address}/admin/")
+def sign_in(page, address, token=TOKEN, view=""):
+    page.goto(f"{address}/admin/{view}")
     page.get_by_label("Admin token").fill(token)
     page.keyboard.press("Enter")
 
@@ -173,6 +173,111 @@ def test_a_reload_that_can_be_shown_no_more_says_why(address, provider, tab):
     expect(page.get_by_role("alert")).to_contain_text("version 7.0 of table active_csm_codes was used before")
 
 
+def test_a_view_that_is_not_there_or_fails_locks_nobody_out(tab):
+    with serving(acme_app(acme_provider(admin_token=TOKEN, scoring=None))) as address:
+        page = tab()
+        sign_in(page, address, view="#clients")
+        expect(page.get_by_role("heading", level=1)).to_have_text("Tables")
+        page.route("**/admin/policies", lambda route: route.fulfill(status=503, json={"error": "no log"}))
+        page.get_by_role("link", name="Policies").click()
+        expect(page.get_by_role("alert")).to_have_text("This cannot be shown: no log")
+        page.unroute("**/admin/policies")
+        go_to(page, "Tables")
+        go_to(page, "Policies")
+        expect(page.get_by_role("alert")).to_have_count(0)
+
+
+def test_only_a_refused_token_is_forgotten(address, tab):
+    page = tab()
+    page.clock.install()
+    sign_in(page, address)
+    expect(page.get_by_role("heading", level=1)).to_have_text("Tables")
+    page.route("**/admin/overview", lambda route: route.fulfill(status=502, body="bad gateway"))
+    page.reload()
+    expect(page.get_by_role("alert")).to_contain_text("The server cannot be asked: the server says 502")
+    page.unroute("**/admin/overview")
+    page.clock.run_for(5_000)
+    expect(page.get_by_role("heading", level=1)).to_have_text("Tables")
+    page.route("**/admin/overview", lambda route: route.fulfill(status=401, json={"error": "no"}))
+    page.clock.run_for(5_000)
+    expect(page.get_by_role("alert")).to_have_text("The admin token is not the right one any more.")
+    assert page.evaluate("sessionStorage.length") == 0
+
+
+def test_a_view_that_comes_late_does_not_take_the_place_of_a_newer_one(address, tab):
+    page, held = tab(), []
+    page.add_init_script(
+        """window.drawn = []; // what was read, once whoever has read it is done with it
+        const read = Response.prototype.json;
+        Response.prototype.json = async function () {
+          const told = await read.call(this);
+          setTimeout(() => window.drawn.push(this.url));
+          return told;
+        };"""
+    )
+    sign_in(page, address)
+    page.route("**/admin/log", lambda route: held.append(route))
+    with page.expect_request("**/admin/log"):
+        page.get_by_role("link", name="Log").click()
+    go_to(page, "Policies")
+    held[0].continue_()
+    page.wait_for_function("window.drawn.some((url) => url.endsWith('/admin/log'))")
+    assert page.get_by_role("heading", level=1).inner_text() == "Policies"
+
+
+def test_what_has_not_changed_stays_as_it_is_for_eyes_and_ears(address, provider, tab):
+    page = tab()
+    page.clock.install()
+    provider.registry.reload_table("active_csm_codes", set={"new": {"code": "N"}})
+    sign_in(page, address)
+    expect(page.get_by_role("status").first).to_contain_text("live")
+    page.evaluate(
+        """() => {
+          window.seen = [];
+          const watch = new MutationObserver((all) => all.forEach((one) => window.seen.push(one.target.id || one.target.tagName)));
+          for (const id of ["view", "status"]) watch.observe(document.getElementById(id), { childList: true, subtree: true, characterData: true });
+        }"""
+    )
+    for _ in range(3):
+        with page.expect_response("**/admin/overview"):
+            page.clock.run_for(5_000)
+    assert page.evaluate("window.seen") == []
+    with page.expect_response("**/admin/overview"):
+        page.clock.run_for(60_000)
+    expect(page.get_by_role("row").filter(has_text="active_csm_codes")).to_contain_text("1 minute ago")
+    assert set(page.evaluate("window.seen")) == {"TIME"}
+
+
+def test_where_there_is_no_feed_the_page_says_that_it_asks(address, tab, monkeypatch):
+    monkeypatch.setattr("shelflife.server.feed._MOST_LISTENERS", 0)
+    page = tab()
+    sign_in(page, address)
+    expect(page.get_by_role("status").first).to_contain_text("asks every 5 s")
+
+
+def test_a_change_that_is_too_large_to_be_kept_is_shown_as_one(address, provider, tab, monkeypatch):
+    monkeypatch.setattr("shelflife.server.log.MOST_ROWS", 5)
+    provider.registry.reload_table(
+        "active_csm_codes", set={f"k{n}": {"code": "N"} for n in range(6)}, by="Bob"
+    )
+    page = tab()
+    sign_in(page, address)
+    expect(page.get_by_role("row").filter(has_text="active_csm_codes")).to_contain_text("just now by Bob")
+    go_to(page, "Log")
+    expect(page.get_by_role("article", name="Change 2")).to_contain_text("active_csm_codes 6 rows")
+    expect(page.get_by_role("article", name="Change 2")).to_contain_text("The log keeps no more of it")
+
+
+def test_the_way_past_the_links_leads_into_the_view_that_is_shown(address, tab):
+    page = tab()
+    sign_in(page, address)
+    go_to(page, "Policies")
+    page.get_by_role("link", name="Skip to the content").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("main")).to_be_focused()
+    assert page.url.endswith("#policies")
+
+
 def test_a_server_that_goes_away_is_told_and_its_return_too(tab):
     page, provider = tab(), acme_provider(admin_token=TOKEN)
     with serving(acme_app(provider)) as address:
@@ -254,10 +359,19 @@ CONTRAST = """() => {
 }"""
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_view_can_be_read_and_reached_without_a_mouse_on_a_small_screen_too(address, scheme, tab):
-    page = tab(viewport={"width": 390, "height": 844}, color_scheme=scheme)
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [(390, "light"), (390, "dark"), (820, "light"), (820, "dark"), (1440, "light"), (1440, "dark")],
+)
+def test_every_view_can_be_read_and_reached_without_a_mouse_on_any_screen(
+    address, provider, width, scheme, tab
+):
+    provider.registry.reload_table("active_csm_codes", set={"new": {"code": "N"}}, by="Ada")
+    page = tab(viewport={"width": width, "height": 844}, color_scheme=scheme)
     sign_in(page, address)
+    page.get_by_role("button", name="active_csm_codes").click()
+    page.get_by_role("button", name="plan_partner_growth").click()
+    expect(page.get_by_role("heading", name="Around active_csm_codes:plan_partner_growth")).to_be_visible()
     for view in ("Tables", "Graph", "Log", "Reload", "Policies", "Clients"):
         go_to(page, view)
         assert page.evaluate(CONTRAST) == [], view
@@ -267,4 +381,7 @@ def test_every_view_can_be_read_and_reached_without_a_mouse_on_a_small_screen_to
         ids = page.eval_on_selector_all("input, textarea, select", "all => all.map((one) => one.id)")
         assert all(page.locator(f"label[for={id}]").count() == 1 for id in ids)
         assert [page.get_by_role(role).count() for role in ("banner", "main", "navigation")] == [1, 1, 1]
+        assert all(text.strip() for text in page.locator("th").all_inner_texts())
+        named = page.eval_on_selector_all("[id]", "all => all.map((one) => one.id)")
+        assert len(named) == len(set(named))
         expect(page).to_have_title(re.compile(view))

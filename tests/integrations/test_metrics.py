@@ -137,8 +137,8 @@ def test_without_scoring_there_is_nothing_of_clients_and_refusals_are_counted_al
         told = scraped(client)
         assert not {"shelflife_clients", "shelflife_client_tasks"} & told.names
         assert told("checks_total", result="refused") == 1
-        overview = client.get("/admin/overview", headers=ADMIN).json()
-        [promo] = [one for one in overview["policies"] if one["id"] == PROMO]
+        policies = client.get("/admin/policies", headers=ADMIN).json()["policies"]
+        [promo] = [one for one in policies if one["id"] == PROMO]
         assert (promo["refused"], promo["fixes"]["USE_REQUIRED_PROMO"]["count"]) == (1, 1)
 
 
@@ -162,6 +162,12 @@ def test_all_that_is_told_is_in_the_catalogue_and_all_of_that_is_told(client):
     )
     client.get("/contract/state")
     assert scraped(client).names == {one.full_name for one in METRICS}
+
+
+def test_what_a_release_with_other_labels_has_counted_is_left_out(client, provider):
+    provider.counts.count("checks", "passed", "by somebody", by=3)
+    told = scraped(client)
+    assert told("checks_total", result="passed") == 0
 
 
 ODD = 'odd "table"\\with\nlines'

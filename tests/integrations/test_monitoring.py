@@ -15,7 +15,9 @@ from tests.integrations.scraping import order, scraped
 
 FOLDER = files("shelflife.server").joinpath("monitoring")
 REFERENCE = Path(__file__).parents[2] / "docs/reference/metrics.md"
-FUNCTIONS = set("sum max min rate increase time label_values humanize by without and or".split())
+FUNCTIONS = set(
+    "sum max max_over_time min rate increase time label_values humanize by without and or".split()
+)
 LABELS_OF_PROMETHEUS = {"job", "instance"}
 
 
@@ -72,6 +74,25 @@ def test_an_expression_is_whole(expression):
         assert bare.count(opening) == bare.count(closing)
     called = set(re.findall(r"\b([a-z_]+)\s*\(", bare))
     assert called <= FUNCTIONS
+
+
+@pytest.mark.parametrize("expression", [one for one in expressions() if "_total" in one])
+def test_counts_that_every_worker_tells_are_taken_once_however_many_are_scraped(expression):
+    labels = {one.full_name: one.labels for one in METRICS}
+    counted = re.findall(r"(?:max by \(([^)]*)\) \()?(?:rate|increase)\((shelflife_\w+)", expression)
+    assert len(counted) == expression.count("_total")
+    for kept, name in counted:
+        assert tuple(kept.split(", ")) == ("job", *labels[name])
+
+
+@pytest.mark.parametrize("name", ["shelflife_log_unreached_seconds", "shelflife_log_reachable"])
+def test_what_is_of_one_worker_is_looked_for_in_more_than_one_scrape(name):
+    asked = [one for one in expressions() if name in one]
+    assert asked
+    for expression in asked:
+        assert len(re.findall(rf"max_over_time\({name}(?:{{[^}}]*}})?\[", expression)) == expression.count(
+            name
+        )
 
 
 def test_values_that_are_asked_for_are_among_those_that_are_told(told):

@@ -263,7 +263,9 @@ def test_one_that_goes_while_another_that_has_gone_is_counted_keeps_nobody_waiti
 
     sources, series = Sources[Owner](), ("recalls", ())
     first, second = Owner(), Owner()
-    second.itself = second  # it goes whenever the collector comes by, as a memory does that tells of its questions
+    second.itself = (
+        second  # it goes whenever the collector comes by, as a memory does that tells of its questions
+    )
     sources.add(first, lambda: {series: 1 + 0 * gc.collect()})
     sources.add(second, lambda: {series: 2})
     told = []

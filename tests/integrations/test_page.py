@@ -10,7 +10,7 @@ from starlette.routing import Mount
 from shelflife.apis.acme import acme_app, acme_provider
 from shelflife.integrations.asgi import admin_app
 from shelflife.integrations.wsgi import ContractMiddleware as WsgiMiddleware
-from shelflife.server import BadSetting
+from shelflife.server import BadSetting, LogError, Provider, fix
 from shelflife.server.operating import views_of
 from shelflife.server.page import page_of
 from tests.calling import ADMIN, TOKEN, calling
@@ -178,7 +178,96 @@ def test_what_is_shown_is_of_all_workers(tmp_path):
         for one in providers:
             one.counts.keep(now=True)
         for client in (first, second):
-            overview = client.get("/admin/overview", headers=ADMIN).json()
-            refused = {one["id"]: one["refused"] for one in overview["policies"]}
+            policies = client.get("/admin/policies", headers=ADMIN).json()["policies"]
+            refused = {one["id"]: one["refused"] for one in policies}
             assert refused["promo_must_be_the_assigned_one"] == 3
+            overview = client.get("/admin/overview", headers=ADMIN).json()
             assert overview["workers"] == {"live": 2, "behind": 0}
+
+
+def test_whichever_worker_is_asked_shows_the_newest_change(tmp_path):
+    providers = [acme_provider(admin_token=TOKEN, log=tmp_path / "log.db") for _ in range(2)]
+    with calling(acme_app(providers[0])) as client, closing(providers[1]):
+        for number in range(20):
+            providers[1].registry.reload_table("active_csm_codes", set={"new": {"code": f"N{number}"}})
+            newest = providers[1].state.number
+            log = client.get("/admin/log", headers=ADMIN).json()
+            assert (log["number"], log["entries"][0]["number"]) == (newest, newest)
+            providers[1].registry.reload_table("active_csm_codes", set={"new": {"code": f"M{number}"}})
+            assert client.get("/admin/overview", headers=ADMIN).json()["number"] == newest + 1
+
+
+def test_a_log_that_is_away_is_said_to_be_and_what_is_known_is_shown(tmp_path, monkeypatch):
+    provider = acme_provider(admin_token=TOKEN, log=tmp_path / "log.db")
+    with calling(acme_app(provider)) as client:
+        number = client.get("/admin/overview", headers=ADMIN).json()["number"]
+
+        def away(*_):
+            raise LogError("it is away")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(provider.registry._log, "read", away)
+            told = client.get("/admin/overview", headers=ADMIN).json()
+            assert (told["number"], told["workers"], told["is_cut_off"]) == (number, None, True)
+            assert client.get("/admin/log", headers=ADMIN).json()["number"] == number
+            assert client.post("/admin/preview-table", json=ROTATION, headers=ADMIN).status_code == 503
+
+
+def test_what_lies_before_a_change_that_is_too_large_to_be_kept_is_still_shown(tmp_path, monkeypatch):
+    for module in ("log", "sql_log"):
+        monkeypatch.setattr(f"shelflife.server.{module}.MOST_ROWS", 5)
+    many = {f"k{number}": {"code": "N"} for number in range(6)}
+    for log in (None, tmp_path / "log.db"):
+        provider = acme_provider(admin_token=TOKEN, log=log)
+        with calling(acme_app(provider)) as client:
+            assert client.post(
+                "/admin/reload-table", json={**ROTATION, "by": "Ada"}, headers=ADMIN
+            ).is_success
+            reload = {"table": "active_csm_codes", "set": many, "by": "Bob"}
+            assert client.post("/admin/reload-table", json=reload, headers=ADMIN).is_success
+            assert provider.state.tail == ()
+            changes = client.get("/admin/log", headers=ADMIN).json()["entries"]
+            assert [(one["number"], one["by"]) for one in changes] == [(3, "Bob"), (2, "Ada"), (1, "")]
+            assert [one["is_whole"] for one in changes] == [False] * 3
+            assert [one["tables"] for one in changes[:2]] == [
+                {"active_csm_codes": {"row_count": 6}},
+                {"active_csm_codes": {"row_count": 1}},
+            ]
+            overview = client.get("/admin/overview", headers=ADMIN).json()
+            [table] = [one for one in overview["tables"] if one["table"] == "active_csm_codes"]
+            assert (overview["kept_from"], table["changed"]["by"]) == (1, "Bob")
+            at = f'table_changed_timestamp_seconds{{table="active_csm_codes"}} {changes[0]["at"]:.17g}'
+            assert at in client.get("/admin/metrics", headers=ADMIN).text
+    with closing(acme_provider(log=tmp_path / "log.db")) as again:
+        assert [made.by for made in again.state.made] == [
+            "",
+            "Ada",
+            "Bob",
+            *[""] * (len(again.state.made) - 3),
+        ]
+
+
+def test_a_fix_that_rests_on_several_rows_of_a_change_counts_once():
+    provider = Provider({"codes": {"a": {"code": "A"}, "b": {"code": "B"}}}, admin_token=TOKEN)
+
+    @provider.policy
+    def both_must_be_given(request, tables):
+        both = [tables.codes[key]["code"] for key in ("a", "b")]
+        return None if request.equals("both", both) else fix("USE_BOTH", both=both)
+
+    with calling(admin_app(provider)) as client:
+        provider.violations({})
+        change = {"table": "codes", "set": {"a": {"code": "X"}, "b": {"code": "Y"}}}
+        preview = client.post("/admin/preview-table", json=change, headers=ADMIN).json()
+        assert preview["fixes_resting"] == 1
+
+
+def test_a_process_without_the_policies_shows_those_of_the_log(tmp_path):
+    api = acme_provider(admin_token=TOKEN, log=tmp_path / "log.db")
+    with closing(api):
+        api.be_ready()
+        tables = {name: table.rows.to_dict() for name, table in api.state.tables.items()}
+        operators = Provider(tables, api.state.rules, log=tmp_path / "log.db", admin_token=TOKEN)
+        with calling(admin_app(operators)) as client:
+            shown = client.get("/admin/policies", headers=ADMIN).json()["policies"]
+            assert {one["id"] for one in shown} == {*api.state.policies}

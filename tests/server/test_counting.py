@@ -3,8 +3,8 @@
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
-from shelflife.server import Provider
-from shelflife.server.counting import Counts
+from shelflife.server import Provider, fix
+from shelflife.server.counting import _MOST_TYPES, Counts
 from shelflife.server.log import InProcessLog
 
 
@@ -75,3 +75,26 @@ def test_a_change_is_counted_by_whoever_makes_it(place):
         first.registry.catch_up()
         second.counts.keep(now=True)
         assert first.counts.totals()["changed_rows", "codes", "changed"] - before == 1
+
+
+def counting_types(place, names):
+    """A process that counts fixes of these types, and ends."""
+    provider = Provider({"codes": {"a": {"code": "A"}}}, log=place, admin_token="t")
+
+    @provider.policy
+    def makes_types_up(request, tables):
+        return fix(request["type"], code=tables.codes["a"]["code"])
+
+    with closing(provider):
+        for name in names:
+            provider.counts.count_fixes(provider.violations({"type": name}), "refusal")
+        return {key[2]: count for key, count in provider.counts.totals().items() if key[0] == "fixes"}
+
+
+def test_types_that_policies_make_up_are_bounded_over_all_processes_there_ever_were(place):
+    first = counting_types(place, [f"A{number}" for number in range(_MOST_TYPES)])
+    assert len(first) == _MOST_TYPES
+    second = counting_types(place, [*(f"B{number}" for number in range(80)), "A0"])
+    assert second == {**first, "other": 81}
+    third = counting_types(place, ["A1", "C"])
+    assert third == {**first, "A1": 2, "other": 82}

@@ -506,3 +506,33 @@ def test_a_worker_whose_machine_has_slept_vouches_for_nothing_until_it_has_looke
             may_look.set()
             wait_until(lambda: not provider.registry.is_out_of_date)
         provider.close()
+
+
+def test_that_there_was_a_change_is_known_for_longer_than_its_rows(place, small_tails):
+    with Opened(place) as reg:
+        reg.reload_table("codes", set={"growth": {"code": "A"}}, by="Ada")
+        reg.reload_table("codes", set={f"k{n}": {"code": "B"} for n in range(1001)}, by="Bob")
+        known = [(one.number, one.by, one.tables) for one in reg.state.made]
+        assert known[-2:] == [(1, "Ada", {"codes": 1}), (2, "Bob", {"codes": 1001})]
+        assert reg.state.tail == ()
+    with Opened(place) as again:
+        assert [(one.number, one.by, one.tables) for one in again.state.made][: len(known)] == known
+        for number in range(40):
+            again.reload_table("codes", set={"growth": {"code": f"C{number}"}})
+        made = again.state.made
+        assert [one.number for one in made] == [*range(again.state.number - 31, again.state.number + 1)]
+    with Opened(place) as last:
+        assert last.state.made[:32] == made
+
+
+def test_a_log_from_before_changes_had_headers_has_those_of_its_entries(path):
+    with Opened(path) as reg:
+        reg.reload_table("codes", set={"growth": {"code": "A"}}, by="Ada")
+    with closing(sqlite3.connect(path)) as file:
+        file.execute("drop table headers")
+        file.commit()
+    with Opened(path) as reg:
+        assert [one.by for one in reg.state.made] == ["Ada"]
+        reg.reload_table("codes", set={"growth": {"code": "B"}}, by="Bob")
+    with Opened(path) as reg:
+        assert [one.by for one in reg.state.made] == ["Ada", "Bob"]

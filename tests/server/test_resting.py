@@ -3,13 +3,15 @@
 import itertools
 import random
 import time
+from contextlib import closing
 
+import msgspec
 import pytest
 
 from shelflife.contract.preconditions import Precondition
 from shelflife.server import Provider, Rule, fix
 from shelflife.server.faces import face_of
-from shelflife.server.resting import _MOST_FIXES
+from shelflife.server.resting import _MOST_FIXES, _MOST_SHARED
 
 TABLES = {
     "carriers": {"DHL": {"zone": "EU", "price": 5, "note": ""}, "UPS": {"zone": "US", "price": 7}},
@@ -20,8 +22,10 @@ TIE = Rule(from_table="carriers", to_table="zones", relation="serves", via="zone
 
 @pytest.fixture
 def provider():
-    provider = Provider(TABLES, [TIE])
+    return with_policies(Provider(TABLES, [TIE]))
 
+
+def with_policies(provider):
     @provider.policy
     def price_is_that_of_the_carrier(request, tables):
         carrier = tables.carriers.get(request.get("carrier"))
@@ -46,8 +50,7 @@ def provider():
 
 def resting(provider, table, key=None):
     """The number of fixes and what was read, by the short name of the policy."""
-    state = provider.registry.state
-    told = provider.told_fixes.resting_on(table, key, state)
+    told = provider.told_fixes.resting_on(table, key, provider.registry)
     policies = {id.rpartition(".")[2]: (one.fixes, one.columns) for id, one in told.policies.items()}
     assert told.fixes == sum(fixes for fixes, _ in policies.values())
     return policies
@@ -194,16 +197,54 @@ def test_a_fix_counts_exactly_as_long_as_a_request_that_rests_on_it_would_be_let
                 )
             )
         }
-        seen = [provider.told_fixes.resting_on(table, None, state).policies for table in state.tables]
+        resting_on = provider.told_fixes.resting_on
+        seen = [resting_on(table, None, provider.registry).policies for table in state.tables]
         assert {id for policies in seen for id in policies} == stand
         counts.append(len(stand))
     assert counts[-1] < len(READERS)
 
 
+def test_what_any_worker_has_told_counts_at_all_of_them_and_once(place):
+    workers = [
+        with_policies(Provider(TABLES, [TIE], log=place, admin_token="t", scoring=None)) for _ in range(2)
+    ]
+    first, second = workers
+    with closing(first), closing(second):
+        for one in workers:
+            one.be_ready()
+        first.violations({"carrier": "UPS", "price": 1})
+        for one in workers:
+            one.violations({"carrier": "DHL", "price": 2})
+            one.told_fixes.meet(one.registry, now=True)
+        for one in workers:
+            for key in ("DHL", "UPS"):
+                assert resting(one, "carriers", key)["price_is_that_of_the_carrier"] == (1, ("price",))
+            assert one.told_fixes.count_on("carriers", {"DHL", "UPS"}, one.registry) > 2
+        [shared, _] = first.registry.shared("told").values()
+        assert b"DHL" in shared
+        assert b"USE_PRICE" not in shared
+        second.registry.reload_table("carriers", set={"DHL": {"zone": "EU", "price": 6, "note": ""}})
+        first.registry.catch_up()
+        for one in workers:
+            assert "price_is_that_of_the_carrier" not in resting(one, "carriers", "DHL")
+
+
+def test_what_a_worker_shares_of_what_it_has_told_is_bounded(tmp_path):
+    provider = with_policies(Provider(TABLES, [TIE], log=tmp_path / "log.db", admin_token="t"))
+    with closing(provider):
+        provider.be_ready()
+        for number in range(3 * _MOST_SHARED // 4):
+            provider.violations({"carrier": "DHL", "price": 0, "zone": 0, "n": number})
+            provider.violations({"carrier": f"{number}"})
+        provider.told_fixes.meet(provider.registry, now=True)
+        [shared] = provider.registry.shared("told").values()
+        assert len(msgspec.json.decode(shared)) <= _MOST_SHARED // 2
+
+
 def test_fixes_of_a_log_that_was_replaced_do_not_count(provider):
     provider.violations({"carrier": "DHL"})
     other = Provider(TABLES, [TIE])
-    assert provider.told_fixes.resting_on("carriers", None, other.registry.state).fixes == 0
+    assert provider.told_fixes.resting_on("carriers", None, other.registry).fixes == 0
 
 
 def test_many_fixes_over_a_long_log_are_counted_at_once(provider):

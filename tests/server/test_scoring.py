@@ -47,7 +47,7 @@ def test_each_client_is_scored_for_itself_and_by_policy():
     asks(client, key="k2")
     asks(client, CODES[0], key="k2")
     first, second = scores(client).values()
-    assert (first["tasks"], first["right_at_once"], first["saved"], first["could_save"]) == (4, 3, 3, 0)
+    assert (first["tasks"], first["right_at_once"], first["could_save"]) == (4, 3, 0)
     assert (second["tasks"], second["repeated"], second["could_save"]) == (2, 1, 1)
     assert first["policies"] == {"promo_must_be_the_assigned_one": {"tasks": 4, "right_at_once": 3}}
     assert first["followed"] == first["refused"] == 1
@@ -300,5 +300,5 @@ def test_whether_a_change_has_moved_what_a_fix_rests_on_is_as_looking_through_al
     for entry in provider.registry.state.tail:
         moved = {*_moved_by(entry.change)}
         for policy, suggestion in told:
-            for ground in grounds_of(policy.id, suggestion):
+            for ground in grounds_of(policy.id, suggestion.cells, suggestion.rules or ()):
                 assert has_moved(ground, entry.change) == (ground in moved), (ground, entry.change)

@@ -8,7 +8,7 @@ from string import Template
 from typing import NamedTuple
 
 from shelflife.cli.tables import counted, printable
-from shelflife.cli.worth import Doings, Worth
+from shelflife.cli.worth import MEANINGS, Doings, Worth
 
 __all__ = ["report_page"]
 
@@ -20,15 +20,6 @@ _MOST_DAYS = 120
 
 _WIDTH, _HEIGHT, _MARGIN, _BELOW = 960, 240, 44, 22
 _MOST_LABELS = 8
-
-_MEANINGS = (
-    ("hits", "Requests for which a fix was remembered."),
-    ("misses", "Requests for which none was."),
-    ("saved", "Requests that were accepted with a remembered fix in them: so many refusals did not happen."),
-    ("learned", "Fixes that a server gave, for the first time or again."),
-    ("evicted", "Fixes that left, for whatever reason."),
-    ("doubts", "Fixes that a server had to be asked about before they could be used again."),
-)
 
 
 class _Bar(NamedTuple):
@@ -91,7 +82,7 @@ def _sections(worth: Worth) -> Iterator[str]:
         )
     if worth.roots:
         rows = [(_text(root), worth.held[root], *worth.by_root.get(root, Doings())) for root in worth.roots]
-        meanings = "".join(f"<li><b>{what}</b>: {means}</li>" for what, means in _MEANINGS)
+        meanings = "".join(f"<li><b>{what}</b>: {means}</li>" for what, means in MEANINGS.items())
         table = _table(("server", "fixes", *Doings._fields), rows)
         yield _section("By server", "", f"{table}<ul>{meanings}</ul>")
     if worth.reasons:

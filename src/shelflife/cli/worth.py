@@ -8,32 +8,32 @@ from shelflife.client.diary import Noted
 from shelflife.client.entries import Entry, Root
 from shelflife.client.events import Reason
 
-__all__ = ["Doings", "Worth", "worth_of"]
+__all__ = ["MEANINGS", "Doings", "Worth", "worth_of"]
 
 _DOUBTS = ("suspected", "loglost", "distrusted", f"evicted:{Reason.IN_DOUBT.name.lower()}")
 _EVICTED = "evicted:"
 
 
 class Doings(NamedTuple):
-    """What was done, in counts."""
+    """What was done, in counts. `MEANINGS` says what each is."""
 
     hits: int = 0
-    """How often something was found for a request."""
-
     misses: int = 0
-    """How often nothing was."""
-
     saved: int = 0
-    """Requests that were accepted with a remembered fix in them: so many refusals did not happen."""
-
     learned: int = 0
-    """Fixes that were learned, or given again."""
-
     evicted: int = 0
-    """Fixes that left, for whatever reason."""
-
     doubts: int = 0
-    """Fixes that had to be asked about before they could be used, and servers whose state was in doubt."""
+
+
+MEANINGS = {
+    "hits": "Requests for which a fix was remembered.",
+    "misses": "Requests for which none was.",
+    "saved": "Requests that were accepted with a remembered fix in them: so many refusals did not happen.",
+    "learned": "Fixes that a server gave, for the first time or again.",
+    "evicted": "Fixes that left, for whatever reason.",
+    "doubts": "Fixes that a server had to be asked about before they could be used, and servers whose state was in doubt.",
+}
+"""What is counted, in words for whoever reads it."""
 
 
 class Worth(NamedTuple):

@@ -1,6 +1,7 @@
 """Foreseeing: whether what a fix rests on is likely to have changed since its server was heard, so that asking is worth it before use."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 import msgspec
@@ -10,6 +11,9 @@ from shelflife.contract.positions import Moved
 from shelflife.habits import Histories, changed_names
 
 __all__ = ["Forecast", "Foreseeing", "Foresight", "chance_of"]
+
+_MOST_ROOTS = 1_000
+"""Of so many servers it is known when they were last heard: replies may send an agent to ever new ones."""
 
 
 class Foresight(Protocol):
@@ -43,7 +47,11 @@ class Foreseeing:
 
     def note_look(self, root: Root) -> None:
         """A reply was of the state that is known."""
+        self._looked_at.pop(root, None)
         self._looked_at[root] = self._clock()
+        if len(self._looked_at) > _MOST_ROOTS:
+            with suppress(KeyError, RuntimeError):  # another thread has just done the same
+                del self._looked_at[next(iter(self._looked_at))]
 
     def was_heard(self, root: Root, since: float) -> bool:
         """Whether there was one since then."""

@@ -2,7 +2,7 @@
 
 import atexit
 import logging
-from collections import Counter, OrderedDict, defaultdict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -171,6 +171,15 @@ def _write_all() -> None:
         counting.write()
 
 
+class _Gone(dict[Root, OrderedDict[str, dict[str, Any]]]):
+    """Which values are gone, by server. Of too many servers the first goes."""
+
+    def __missing__(self, root: Root) -> OrderedDict[str, dict[str, Any]]:
+        if len(self) >= _MOST_ROOTS:
+            del self[next(iter(self))]
+        return self.setdefault(root, OrderedDict())
+
+
 class Telling(Locking):
     """What one memory tells. It also counts, and remembers within bounds which values are gone. Threads may share it."""
 
@@ -185,7 +194,7 @@ class Telling(Locking):
         self.count = self._counting.count
         """Something happened that is no event: `hits` or `misses`."""
         self.write_diary = self._counting.write
-        self._gone: defaultdict[Root, OrderedDict[str, dict[str, Any]]] = defaultdict(OrderedDict)
+        self._gone = _Gone()
         self._refusals: set[str] = set()
         self.listeners = [] if on_event is None else [on_event]
         """Who is told every event. What they raise is logged, and goes no further."""

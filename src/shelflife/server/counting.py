@@ -23,6 +23,7 @@ _log = logging.getLogger("shelflife")
 _KEPT_EVERY_S = 2.0
 _MOST_TYPES = 64
 """So many types of fixes are counted for each policy by their names. A policy may make them up from what it is asked."""
+_OTHER = "other"
 
 Key = tuple[str, ...]
 """What is counted, and the values that tell one count of it from another."""
@@ -55,6 +56,8 @@ class Counts(Forked):
         self._kept: dict[Key, int] = {}
         """What of it the log has."""
         self._kept_at = 0.0
+        self._named: dict[str, set[str]] = {}
+        """The types of fixes that the log counts by their names, by policy, as far as this process knows."""
 
     def count(self, *key: str, by: int = 1) -> None:
         """Something has happened."""
@@ -71,7 +74,7 @@ class Counts(Forked):
             types = self._types.setdefault(policy.id, set())
             if len(types) < _MOST_TYPES:
                 types.add(suggestion.type)
-            type = suggestion.type if suggestion.type in types else "other"
+            type = suggestion.type if suggestion.type in types else _OTHER
             self.count("fixes", policy.id, type, given)
 
     def count_change(self, change: Change) -> None:
@@ -111,10 +114,35 @@ class Counts(Forked):
     def _keep(self) -> None:
         with self._keeping:  # else two threads would add the same
             own, kept = self.own(), self._kept
-            added = {key: count - kept.get(key, 0) for key, count in own.items()}
-            if news := {msgspec.json.encode(key).decode(): count for key, count in added.items() if count}:
-                self._log.count(news)
+            news = {key: more for key, count in own.items() if (more := count - kept.get(key, 0))}
+            if any(key[0] == "fixes" and key[2] not in self._named.get(key[1], ()) for key in news):
+                self._learn_names()
+            added: dict[str, int] = {}
+            for key, more in news.items():
+                name = msgspec.json.encode(self._bounded(key)).decode()
+                added[name] = added.get(name, 0) + more
+            if added:
+                self._log.count(added)
             self._kept = own
+
+    def _learn_names(self) -> None:
+        for what, *labels in map(_key_of, self._log.counted()):
+            if what == "fixes":
+                self._named.setdefault(labels[0], set()).add(labels[1])
+
+    def _bounded(self, key: Key) -> Key:
+        """What the log counts something as. It keeps counts for good, so the bound on types is over all processes there ever were.
+
+        Two of them may find room at the same moment: then there are a few more, once.
+        """
+        if key[0] != "fixes":
+            return key
+        what, policy, type, given = key
+        named = self._named.setdefault(policy, set())
+        if type not in named and len(named - {_OTHER}) >= _MOST_TYPES:
+            return what, policy, _OTHER, given
+        named.add(type)
+        return key
 
 
 def result_of(failure: Exception) -> Result:

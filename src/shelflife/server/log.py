@@ -21,6 +21,7 @@ __all__ = [
     "Change",
     "Declared",
     "Entry",
+    "Header",
     "InProcessLog",
     "Log",
     "PoliciesChange",
@@ -29,6 +30,7 @@ __all__ = [
     "bounded",
     "check_over",
     "entries_since",
+    "with_header",
 ]
 
 MOST_ENTRIES = 1024
@@ -102,6 +104,32 @@ class Entry(msgspec.Struct, frozen=True):
     by: str = ""
     """Who says that they have made it; empty for what code has declared or read again."""
 
+    @property
+    def header(self) -> "Header":
+        """What stays known of it when its rows are too many to be kept."""
+        change = self.change
+        return Header(
+            self.number,
+            self.at,
+            self.by,
+            {name: len(one.delta) for name, one in change.tables.items()},
+            change.rules is not None,
+            change.policies is not None,
+        )
+
+
+class Header(msgspec.Struct, frozen=True, array_like=True):
+    """That there was a change: small, so that it is kept for longer than the change."""
+
+    number: int
+    at: float
+    by: str
+    tables: dict[str, int]
+    """How many rows differ, by table."""
+
+    has_rules: bool
+    has_policies: bool
+
 
 def check_over(log_id: str, digest: str) -> str:
     """The check of a position: over the log and all that is in it up to there."""
@@ -121,6 +149,11 @@ def bounded(tail: tuple[Entry, ...]) -> tuple[Entry, ...]:
         if age == MOST_ENTRIES or size > MOST_ROWS:
             return tail[len(tail) - age :]
     return tail
+
+
+def with_header(made: tuple[Header, ...], entry: Entry) -> tuple[Header, ...]:
+    """The newest headers of entries that fit their bound, with one more."""
+    return (*made, entry.header)[-MOST_ENTRIES:]
 
 
 def entries_since(tail: Sequence[Entry], number: int, digest: str) -> Sequence[Entry] | None:

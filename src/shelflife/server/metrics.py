@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple, get_args
 
 from shelflife.server.counting import Key, Result
 from shelflife.server.errors import LogError
-from shelflife.server.log import Entry
+from shelflife.server.log import Header
 from shelflife.server.provider import Provider
 from shelflife.server.verdicts import Verdict
 
@@ -92,13 +92,14 @@ def exposition(provider: Provider) -> str:
 def _counted(provider: Provider) -> dict[str, Values]:
     counts = provider.counts.totals()
     told: dict[str, dict[Key, float]] = {}
+    lengths = {metric.name: len(metric.labels) for metric in METRICS}
     for metric in METRICS:
         if metric.kind == "counter":
             told[metric.name] = dict.fromkeys(metric.at_first, 0)
     changes = (("added",), ("removed",), ("changed",))
     told["changed_rows"] = {(table, *how): 0 for table in provider.registry.state.tables for how in changes}
     for (name, *labels), count in counts.items():
-        if name in told:
+        if name in told and len(labels) == lengths[name]:  # else another release has counted it
             told[name][tuple(labels)] = count
     return dict(told)
 
@@ -127,11 +128,11 @@ def _now(provider: Provider) -> dict[str, Values]:
         "log_unreached_seconds": {(): registry.unreached_s},
         "log_reachable": {(): int(not registry.is_cut_off)},
         "table_rows": {(name,): len(table.rows) for name, table in state.tables.items()},
-        "table_changed_timestamp_seconds": _changed_at(state.tail, state.tables),
+        "table_changed_timestamp_seconds": _changed_at(state.made, state.tables),
     }
 
 
-def _changed_at(tail: Iterable[Entry], tables: Iterable[str]) -> Values:
-    at = {(name,): entry.at for entry in tail if entry.at for name in entry.change.tables}
+def _changed_at(changes: Iterable[Header], tables: Iterable[str]) -> Values:
+    at = {(name,): made.at for made in changes if made.at for name in made.tables}
     known = {(name,) for name in tables}
     return {key: one for key, one in at.items() if key in known}

@@ -1,6 +1,7 @@
 """What an operator looks at: tables, the log, rows and what lies around them, policies, clients, and a reload before it is made."""
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -9,7 +10,6 @@ import msgspec
 
 from shelflife.contract.messages import ReloadTable
 from shelflife.contract.names import node_id, split_node_id
-from shelflife.server.counting import Key
 from shelflife.server.delta import Delta
 from shelflife.server.endpoints import (
     NO_STORE,
@@ -23,7 +23,7 @@ from shelflife.server.endpoints import (
 from shelflife.server.errors import LogError, UnknownTable
 from shelflife.server.feedback import JSON, Answer
 from shelflife.server.graph import downstream, target_keys
-from shelflife.server.log import Entry
+from shelflife.server.log import Entry, Header
 from shelflife.server.metrics import TEXT_FORMAT, exposition
 from shelflife.server.policies import Policy
 from shelflife.server.provider import Provider
@@ -37,6 +37,7 @@ OVERVIEW_PATH = "/admin/overview"
 LOG_PATH = "/admin/log"
 ROWS_PATH = "/admin/rows"
 ROW_PATH = "/admin/row"
+POLICIES_PATH = "/admin/policies"
 CLIENTS_PATH = "/admin/clients"
 PREVIEW_PATH = "/admin/preview-table"
 METRICS_PATH = "/admin/metrics"
@@ -51,7 +52,13 @@ View = Callable[[Provider, EndpointCall], Any]
 
 def views_of(provider: Provider) -> dict[str, Endpoint]:
     """The endpoints by which the operator's page learns what it shows."""
-    views: dict[str, View] = {OVERVIEW_PATH: _overview, LOG_PATH: _log, ROWS_PATH: _rows, ROW_PATH: _row}
+    views: dict[str, View] = {
+        OVERVIEW_PATH: _overview,
+        LOG_PATH: _log,
+        ROWS_PATH: _rows,
+        ROW_PATH: _row,
+        POLICIES_PATH: _policies,
+    }
     if provider.clients is not None:
         views[CLIENTS_PATH] = _clients
     endpoints = {path: Endpoint(READ, partial(_shown, provider, view)) for path, view in views.items()}
@@ -68,21 +75,18 @@ def _metrics(provider: Provider, call: EndpointCall) -> Answer:
 
 
 def _overview(provider: Provider, call: EndpointCall) -> Any:
-    state = provider.state
-    changed: dict[str, Entry] = {name: entry for entry in state.tail for name in entry.change.tables}
-    fixes: Mapping[str, Mapping[str, Given]] = {}
-    try:
-        workers = provider.registry.workers()
-        counts = provider.counts.totals()
-        if provider.clients is not None:
-            fixes = provider.clients.fixes(provider.clients.others(provider.registry))
-    except LogError:  # it is shown all the same, by what is known here
-        workers, counts = None, provider.counts.own()
+    state, has_log = _at_the_end(provider)
+    workers = None
+    if has_log:
+        with suppress(LogError):  # it is shown all the same, by what is known here
+            workers = provider.registry.workers()
+    changed = {name: made for made in state.made for name in made.tables}
     return {
         "number": state.number,
         "log": state.log_id[:8],
+        "kept_from": state.made[0].number if state.made else state.number + 1,
         "workers": workers,
-        "is_cut_off": provider.registry.is_cut_off,
+        "is_cut_off": workers is None or provider.registry.is_cut_off,
         "scores_clients": provider.clients is not None,
         "tables": [
             {
@@ -94,52 +98,86 @@ def _overview(provider: Provider, call: EndpointCall) -> Any:
             for name, table in state.tables.items()
         ],
         "rules": [*state.rules],
-        "policies": [_policy(one, counts, fixes.get(one.id, {})) for one in provider.policies.all()],
     }
 
 
-def _policy(policy: Policy, counts: Mapping[Key, int], seen: Mapping[str, Given]) -> Any:
-    operation = None if policy.operation is None else policy.operation.name
-    given = {
-        key[2]: count for key, count in counts.items() if key == ("fixes", policy.id, *key[2:3], "refusal")
-    }
-    fixes = {
-        type: {"count": count, **msgspec.structs.asdict(seen.get(type, Given()))}
-        for type, count in given.items()
-    }
+def _at_the_end(provider: Provider) -> tuple[State, bool]:
+    """The state at the end of the log; without the log the one that is known, and False."""
+    has_log = True
+    try:
+        provider.registry.catch_up()
+    except LogError:
+        has_log = False
+    return provider.registry.state, has_log
+
+
+def _policies(provider: Provider, call: EndpointCall) -> Any:
+    """All policies of the log. A process that is for operators alone may have none of them itself."""
+    state, _ = _at_the_end(provider)
+    fixes: Mapping[str, Mapping[str, Given]] = {}
+    try:
+        counts = provider.counts.totals()
+        if provider.clients is not None:
+            fixes = provider.clients.fixes(provider.clients.others(provider.registry))
+    except LogError:
+        counts = provider.counts.own()
+    refused: dict[str, dict[str, int]] = {}
+    for (what, *labels), count in counts.items():
+        if what == "fixes" and labels[2:] == ["refusal"]:
+            refused.setdefault(labels[0], {})[labels[1]] = count
+    here = {one.id: one for one in provider.policies.all()}
+    ids = dict.fromkeys([*here, *state.policies])
     return {
-        "id": policy.id,
-        "says": policy.sentence,
-        "operation": operation,
-        "refused": sum(given.values()),
-        "fixes": fixes,
+        "scores_clients": provider.clients is not None,
+        "policies": [_policy(id, here.get(id), refused.get(id, {}), fixes.get(id, {})) for id in ids],
     }
 
 
-def _made(entry: Entry) -> Any:
-    return {"number": entry.number, "at": entry.at or None, "by": entry.by}
+def _policy(id: str, policy: Policy | None, given: Mapping[str, int], seen: Mapping[str, Given]) -> Any:
+    operation = None if policy is None else policy.operation
+    return {
+        "id": id,
+        "says": None if policy is None else policy.sentence,
+        "operation": None if operation is None else operation.name,
+        "refused": sum(given.values()),
+        "fixes": {
+            type: {"count": count, **msgspec.structs.asdict(seen.get(type, Given()))}
+            for type, count in given.items()
+        },
+    }
+
+
+def _made(header: Header) -> Any:
+    return {"number": header.number, "at": header.at or None, "by": header.by}
 
 
 def _log(provider: Provider, call: EndpointCall) -> Any:
-    tail = provider.state.tail
     asked = query_of(call, "before").get("before", [""])[-1]
     if asked and not asked.isdecimal():
         raise CallRefused(400, "ask with before=number")
-    older = [entry for entry in tail if not asked or entry.number < int(asked)]
+    state, _ = _at_the_end(provider)
+    older = [made for made in state.made if not asked or made.number < int(asked)]
+    whole = {entry.number: entry for entry in state.tail}
     return {
-        "entries": [_entry(entry) for entry in reversed(older[-_MOST_ENTRIES:])],
+        "number": state.number,
+        "entries": [_entry(made, whole.get(made.number)) for made in reversed(older[-_MOST_ENTRIES:])],
         "has_more": len(older) > _MOST_ENTRIES,
     }
 
 
-def _entry(entry: Entry) -> Any:
+def _entry(made: Header, entry: Entry | None) -> Any:
+    """A change, with all that is still known of it."""
+    told = {**_made(made), "is_whole": entry is not None}
+    if entry is None:
+        tables = {name: {"row_count": count} for name, count in made.tables.items()}
+        return {**told, "tables": tables, "has_rules": made.has_rules, "has_policies": made.has_policies}
     change = entry.change
     policies = change.policies
     moved = (
         [] if policies is None else sorted({id for id, _ in policies.before.items() ^ policies.after.items()})
     )
     return {
-        **_made(entry),
+        **told,
         "tables": {
             name: {
                 "old_version": one.old_version,
@@ -165,9 +203,10 @@ def _rows_of(delta: Delta) -> dict[str, Any]:
 def _rows(provider: Provider, call: EndpointCall) -> Any:
     asked = query_of(call, "table", "from", "holding")
     name, after, holding = (asked.get(one, [""])[-1] for one in ("table", "from", "holding"))
-    if name not in provider.state.tables:
+    state, _ = _at_the_end(provider)
+    if name not in state.tables:
         raise UnknownTable(name)
-    table = provider.state.tables[name]
+    table = state.tables[name]
     keys = [key for key in table.sorted_keys if key > after and holding.lower() in key.lower()]
     return {
         "table": name,
@@ -178,16 +217,16 @@ def _rows(provider: Provider, call: EndpointCall) -> Any:
 
 
 def _row(provider: Provider, call: EndpointCall) -> Any:
-    state = provider.state
     asked = query_of(call, "row").get("row", [""])[-1]
     table, key = split_node_id(asked)
     if not key:
         raise CallRefused(400, "ask with row=table:key")
+    state, _ = _at_the_end(provider)
     if table not in state.tables:
         raise UnknownTable(table)
     row = state.tables[table].rows.get(key)
     below = downstream(state.tables, state.rules, table, [key])
-    resting = provider.told_fixes.resting_on(table, key, state)
+    resting = provider.told_fixes.resting_on(table, key, provider.registry)
     return {
         "row": asked,
         "value": row,
@@ -226,8 +265,5 @@ def _preview(provider: Provider, call: EndpointCall) -> Any:
     message = read_message(call.body, ReloadTable)
     provider.registry.catch_up()
     report, delta = provider.registry.preview_table(message.table, **arguments_of(message))
-    resting = sum(
-        provider.told_fixes.resting_on(message.table, key, provider.state).fixes
-        for key in islice(delta.after, _MOST_ROWS)
-    )
+    resting = provider.told_fixes.count_on(message.table, delta.after, provider.registry)
     return {"report": report, **_rows_of(delta), "fixes_resting": resting}

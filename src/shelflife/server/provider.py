@@ -137,15 +137,17 @@ class Provider(Forked):
         )
         self.pinned: ContextVar[Pin | None] = ContextVar("shelflife_pin", default=None)
         """What the request at hand sees; set by the middleware."""
-        self.told_fixes = ToldFixes()
+        key = f"{admin_token or ''} {self.registry.state.log_id}".encode()
+        self.told_fixes = ToldFixes(key)
         """What was told to clients of late, for operators who want to know what rests on a row."""
         if admin_token is not None:
             self.registry.on_beat(self.counts.keep)
             self.registry.on_beat(self.feed.tell_others)
+            self.registry.on_beat(partial(self.told_fixes.meet, self.registry))
         self.clients: Clients | None = None
         """What is seen of clients; None where nobody could look at it."""
         if scoring is not None and admin_token is not None:
-            self.clients = Clients(scoring, f"{admin_token} {self.registry.state.log_id}".encode())
+            self.clients = Clients(scoring, key)
             self.registry.on_beat(partial(self.clients.meet, self.registry))
         self.apps = Apps(self.policies)
         """The apps that it is installed in."""
@@ -185,6 +187,7 @@ class Provider(Forked):
         self._refresher.stop()
         if self.registry.is_followed and self.admin_token is not None:  # the last that the others hear
             self.counts.keep(now=True)
+            self.told_fixes.meet(self.registry, now=True)
             if self.clients is not None:
                 self.clients.meet(self.registry, now=True)
         self.registry.close()

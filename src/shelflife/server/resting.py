@@ -1,23 +1,30 @@
 """What rests on a row: the policies that have read it for a fix, and how many of the fixes that were told still stand."""
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 
 import msgspec
 
-from shelflife.contract import Suggestion
 from shelflife.contract.cells import ALL_KEYS, Cells, united
 from shelflife.contract.messages import PolicyResting, Resting
 from shelflife.contract.names import node_id
+from shelflife.forks import Forked, mind_forks
 from shelflife.server.delta import Delta
+from shelflife.server.errors import LogError
 from shelflife.server.log import Change
 from shelflife.server.policies import Violation
+from shelflife.server.registry import Registry
+from shelflife.server.sharing import Shared
 from shelflife.server.state import State
 
 __all__ = ["Ground", "ToldFixes", "grounds_of", "has_moved"]
 
 _MOST_FIXES = 4096
+_MOST_SHARED = 4096
+"""So many fixes, with the rows that they rest on, a worker tells the others of: the latest."""
+
+_SHARED_EVERY_S = 10.0
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 Ground = tuple[str | None, ...]
@@ -27,38 +34,64 @@ _RULES, _POLICIES = ":rules", ":policies"
 """Stand in the place of a table; none is called that."""
 
 
-class ToldFixes:
-    """The latest fixes that this process has told. The same fix counts once, however often it was told."""
+class Told(msgspec.Struct, frozen=True, array_like=True):
+    """A fix that was told: what it rests on, and the place in the log that it is of."""
 
-    def __init__(self) -> None:
-        self._fixes: dict[bytes, tuple[str, Suggestion, tuple[int, str]]] = {}
-        """Each with its policy, and with the place in the log that it is of."""
+    policy: str
+    cells: Cells
+    rules: tuple[str, ...]
+    number: int
+    digest: str
+
+
+class ToldFixes(Forked):
+    """The latest fixes that were told. The same fix counts once, however often it was told, and by however many workers."""
+
+    def __init__(self, key: bytes = b"") -> None:
+        """`key` goes into the names of fixes, in which values of requests are. Workers that share a log have the same one."""
+        self._key = hashlib.sha256(key).digest()
+        self.after_fork_in_child()
+        mind_forks(self)
+
+    def after_fork_in_child(self) -> None:
+        """Begin with nothing: what the parent has told is the parent's."""
+        self._fixes: dict[str, Told] = {}
+        self._shared = Shared("told", dict[str, Told], _SHARED_EVERY_S)
 
     def note(self, violations: Iterable[Violation], state: State) -> None:
         """Fixes are told that come of a state. Threads need not wait for each other: each step is done at once or not at all."""
         for policy, fix in violations:
             if fix.cells:
                 told = _encode((policy.id, fix.type, fix.parameters, fix.when, fix.unless or {}))
-                name = hashlib.blake2b(told, digest_size=16).digest()
+                name = hashlib.blake2b(told, key=self._key, digest_size=16).hexdigest()
                 self._fixes.pop(name, None)
-                self._fixes[name] = policy.id, fix, (state.number, state.digest)
+                self._fixes[name] = Told(
+                    policy.id, fix.cells, tuple(fix.rules or ()), state.number, state.digest
+                )
+                self._shared.is_changed = True
         while len(self._fixes) > _MOST_FIXES:
             with suppress(KeyError, RuntimeError):
                 del self._fixes[next(iter(self._fixes))]
 
-    def resting_on(self, table: str, key: str | None, state: State) -> Resting:
-        """What rests on a row, or on anything in a table. Fixes whose grounds have moved are forgotten.
+    def meet(self, registry: Registry, *, now: bool = False) -> None:
+        """Share the latest with the other workers, if it is time for that."""
+        self._shared.meet(registry, self._latest, now=now)
 
-        The work follows the length of the log's tail and the number of fixes, and not their product.
-        """
-        moved_at = {ground: entry.number for entry in state.tail for ground in _moved_by(entry.change)}
-        places = {(entry.number - 1, entry.previous) for entry in state.tail} | {(state.number, state.digest)}
+    def _latest(self) -> dict[str, Told]:
+        latest, size = {}, 0
+        for name, told in reversed(list(self._fixes.items())):
+            size += 1 + sum(map(len, filter(None, told.cells.values())))
+            if size > _MOST_SHARED:
+                break
+            latest[name] = told
+        return latest
+
+    def resting_on(self, table: str, key: str | None, registry: Registry) -> Resting:
+        """What rests on a row, or on anything in a table."""
         read: dict[str, list[Cells]] = {}
-        for name, (policy, fix, place) in list(self._fixes.items()):
-            if place not in places or any(moved_at.get(one, 0) > place[0] for one in grounds_of(policy, fix)):
-                self._fixes.pop(name, None)
-            elif fix.cells and _has_read(fix.cells, table, key):
-                read.setdefault(policy, []).append(fix.cells)
+        for told in self._standing(registry):
+            if _has_read(told.cells, table, key):
+                read.setdefault(told.policy, []).append(told.cells)
         policies_resting = {
             policy: PolicyResting(fixes=len(every), columns=_columns_in(united(every), table, key))
             for policy, every in sorted(read.items())
@@ -66,12 +99,38 @@ class ToldFixes:
         row = table if key is None else node_id(table, key)
         return Resting(row=row, fixes=sum(map(len, read.values())), policies=policies_resting)
 
+    def count_on(self, table: str, keys: Collection[str], registry: Registry) -> int:
+        """How many rest on any of these rows. One that rests on several counts once."""
+        every = [told.cells[table] for told in self._standing(registry) if table in told.cells]
+        return sum(rows is None or ALL_KEYS in rows or any(key in keys for key in rows) for rows in every)
 
-def grounds_of(policy: str, fix: Suggestion) -> Iterator[Ground]:
-    """All that a fix of a policy rests on."""
+    def _standing(self, registry: Registry) -> Iterator[Told]:
+        """The fixes of all workers that still stand. Those whose grounds have moved are forgotten.
+
+        The work follows the length of the log's tail and the number of fixes, and not their product.
+        """
+        state, every = registry.state, dict(self._fixes)
+        moved_at = {ground: entry.number for entry in state.tail for ground in _moved_by(entry.change)}
+        places = {(entry.number - 1, entry.previous) for entry in state.tail} | {(state.number, state.digest)}
+        with suppress(LogError):  # then it is what is known here
+            for name, told in (both for one in self._shared.others(registry) for both in one.items()):
+                if name not in every or every[name].number < told.number:
+                    every[name] = told
+        for name, told in every.items():
+            grounds = grounds_of(told.policy, told.cells, told.rules)
+            if (told.number, told.digest) in places and not any(
+                moved_at.get(one, 0) > told.number for one in grounds
+            ):
+                yield told
+            else:
+                self._fixes.pop(name, None)
+
+
+def grounds_of(policy: str, cells: Cells, rules: Iterable[str]) -> Iterator[Ground]:
+    """All that a fix of a policy rests on, by what was read for it."""
     yield (_POLICIES, policy)
-    yield from ((_RULES, rule) for rule in fix.rules or ())
-    for table, rows in (fix.cells or {}).items():
+    yield from ((_RULES, rule) for rule in rules)
+    for table, rows in cells.items():
         for key, columns in ({None: ()} if rows is None else rows).items():
             yield (table, key)
             yield from ((table, key, column) for column in ((None,) if columns is None else columns))

@@ -6,7 +6,6 @@ requests, some of them are not looked at.
 
 import hashlib
 import logging
-import secrets
 import threading
 import time
 from collections import OrderedDict
@@ -20,11 +19,11 @@ from shelflife.contract import Suggestion
 from shelflife.contract.cells import Cells
 from shelflife.contract.when import names_in
 from shelflife.forks import Forked, mind_forks
-from shelflife.server.errors import LogError
 from shelflife.server.log import Entry
 from shelflife.server.policies import Violation
 from shelflife.server.registry import Registry
 from shelflife.server.resting import Ground, grounds_of, has_moved
+from shelflife.server.sharing import Shared
 from shelflife.server.state import State
 from shelflife.server.verdicts import Cell, ClientScore, Given, Lesson, Seen, added_up, score_of
 
@@ -42,14 +41,9 @@ _MOST_A_SECOND = 50
 """So many requests are looked at in the long run. It bounds what it costs a busy server; a quiet one sees all of them."""
 
 _SHARED_EVERY_S = 2.0
-_SHARED_FOR_S = 3600.0
-"""So long others count with what a worker has seen that has ended."""
-
-_SHARED = "clients"
 _CREDENTIALS = ("authorization", "x-api-key")
 _ANONYMOUS = "anonymous"
 _encode = msgspec.json.Encoder(order="sorted", enc_hook=str).encode
-_decode = msgspec.json.Decoder(Seen).decode
 
 Shape = tuple[str, str, tuple[str, ...], tuple[str, ...]]
 """A policy, the type of a fix, the fields by which requests are like each other, and those that the fix sets."""
@@ -84,8 +78,7 @@ class Clients(Forked):
     def _begin(self, log_id: str) -> None:
         self._log_id = log_id
         """The log that the places are in."""
-        self._worker = secrets.token_hex(8)
-        self._shared_at = 0.0
+        self._shared = Shared("clients", Seen, _SHARED_EVERY_S)
         self._lessons: OrderedDict[tuple[str, str], Lesson] = OrderedDict()
         """By client and what is the same for like requests; the one that was used last is the last."""
         self._grounds: dict[tuple[str, str], tuple[frozenset[Ground], int, int]] = {}
@@ -97,10 +90,6 @@ class Clients(Forked):
         self._moved: dict[str, tuple[int, float]] = {}
         """When each table has moved last: where in the log, and at which time."""
         self._looked_at = 0
-        self._is_changed = False
-        """Whether something was seen since it was last shared."""
-        self._read: dict[str, tuple[bytes, Seen | None]] = {}
-        """What other workers had shared when it was last looked at, and what that says."""
 
     def note(
         self,
@@ -142,28 +131,11 @@ class Clients(Forked):
 
     def meet(self, registry: Registry, *, now: bool = False) -> None:
         """Share what was seen with the other workers, if it is time for that, and learn what they have told clients."""
-        if not now and time.monotonic() - self._shared_at < _SHARED_EVERY_S:
-            return
-        self._shared_at = time.monotonic()
-        try:
-            if self._is_changed:
-                self._is_changed = False
-                registry.share(_SHARED, self._worker, msgspec.json.encode(self.seen()), _SHARED_FOR_S)
-            self.learn(self.others(registry))
-        except LogError as error:
-            self._is_changed = True
-            _log.info("what was seen of clients is not shared: %s", error)
+        self._shared.meet(registry, self.seen, self.learn, now=now)
 
     def others(self, registry: Registry) -> list[Seen]:
         """What other workers have shared."""
-        shared = registry.shared(_SHARED) if registry.is_shared else {}
-        known, read = self._read, {}
-        for worker, blob in shared.items():
-            if worker != self._worker:
-                was, seen = known.get(worker, (b"", None))
-                read[worker] = blob, seen if was == blob else _seen_in(blob)
-        self._read = read
-        return [seen for _, seen in read.values() if seen is not None]
+        return self._shared.others(registry)
 
     def learn(self, others: Iterable[Seen]) -> None:
         """What other workers have told clients, so that it is known here when it comes back."""
@@ -215,7 +187,7 @@ class Clients(Forked):
     ) -> None:
         policy, fix = violation
         self._note_fix(policy.id, fix)
-        self._is_changed = True
+        self._shared.is_changed = True
         if not fix.cells or not fix.tables:
             return
         sets = tuple(sorted(fix.parameters))
@@ -229,7 +201,7 @@ class Clients(Forked):
             self._keep(client, like, lesson)
         self._lessons.move_to_end(place)
         grounds = frozenset(
-            grounds_of(policy.id, fix)
+            grounds_of(policy.id, fix.cells, fix.rules or ())
         )  # what it rested on before says whether that has changed since
         self._grounds.setdefault(place, (grounds, 0, 0))
         cell, carried = self._cell(place, lesson, state), self._carried(fields, sets)
@@ -251,7 +223,7 @@ class Clients(Forked):
             if lesson is not None:
                 _add(self._cell(place, lesson, state).passed, self._carried(fields, lesson.sets))
                 self._lessons.move_to_end(place)
-                self._is_changed = True
+                self._shared.is_changed = True
 
     def _keep(self, client: str, like: str, lesson: Lesson) -> None:
         self._lessons[client, like] = lesson
@@ -305,14 +277,6 @@ class Clients(Forked):
 
     def _digest(self, told: Any) -> str:
         return hashlib.blake2b(_encode(told), key=self._key, digest_size=8).hexdigest()
-
-
-def _seen_in(blob: bytes) -> Seen | None:
-    """What a worker has shared; None where it is of a release that writes it otherwise."""
-    try:
-        return _decode(blob)
-    except msgspec.MsgspecError:
-        return None
 
 
 def _add(counts: dict[str, int], value: str) -> bool:

@@ -10,12 +10,13 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from shelflife.contract import Rule
 from shelflife.extras import needing
 from shelflife.server.delta import Row
 from shelflife.server.errors import LogError
-from shelflife.server.log import MOST_ENTRIES, MOST_ROWS, Declared, Entry, entries_since
+from shelflife.server.log import MOST_ENTRIES, MOST_ROWS, Declared, Entry, Header, entries_since
 from shelflife.server.rules import RuleSet
 from shelflife.server.state import State, new_log
 from shelflife.server.tables import RowMap, Table, is_minted
@@ -44,6 +45,7 @@ KIND = Kind("log", LogError, 0x5348_4C46, 5, _SCHEMA)
 
 _SHARED = "create table if not exists shared (worker text primary key, seen {blob} not null, until double precision not null)"
 _COUNTS = "create table if not exists counts (name text primary key, value bigint not null)"
+_HEADERS = "create table if not exists headers (number bigint primary key, header {blob} not null)"
 """These are made when they are needed: a log that was made before there were such tables is none the worse for it."""
 
 _ROWS = "select key, row from rows where table_name = ?"
@@ -52,6 +54,7 @@ _GIVEN_VERSIONS = "select version, content from given_versions where table_name 
 _encode = msgspec.json.Encoder().encode
 _decode_row = msgspec.json.Decoder(dict[str, Any]).decode
 _decode_entry = msgspec.json.Decoder(Entry).decode
+_decode_header = msgspec.json.Decoder(Header).decode
 _decode_rules = msgspec.json.Decoder(tuple[Rule, ...]).decode
 _decode_texts = msgspec.json.Decoder(dict[str, str]).decode
 
@@ -114,7 +117,7 @@ class SqlLog:
                     _write_version(connection, table.name, table.version, table.content_name)
                 _write_declared(connection, declared)
         with self._tables.snapshot() as connection:
-            return _state_in(connection)
+            return self._state_in(connection)
 
     def _beginning(self) -> AbstractContextManager[Connection]:
         return self._tables.writing()
@@ -137,6 +140,7 @@ class SqlLog:
                 _write_version(connection, name, one.version, one.content)
             _write_declared(connection, declared)
             _write_entry(connection, entry)
+            self._write_header(connection, entry)
             self._tell_all(connection)
             return True
 
@@ -151,7 +155,7 @@ class SqlLog:
             if _head_in(connection) == (number, digest):
                 return ()
             since = entries_since(_entries_in(connection, number), number, digest)
-            return _state_in(connection) if since is None else since
+            return self._state_in(connection) if since is None else since
 
     def declared(self) -> Declared:
         with self._tables.snapshot() as connection:
@@ -202,6 +206,22 @@ class SqlLog:
         with self._tables.snapshot() as connection:
             has_counts = self._has(connection, "counts")
             return dict(connection.execute("select name, value from counts")) if has_counts else {}
+
+    def _write_header(self, connection: Any, entry: Entry) -> None:
+        connection.execute(
+            _HEADERS.format(blob=self.blob)
+        )  # nobody else can append now, so nobody else makes it
+        connection.execute("insert into headers values (?, ?)", (entry.number, _encode(entry.header)))
+        connection.execute("delete from headers where number <= ?", (entry.number - MOST_ENTRIES,))
+
+    def _state_in(self, connection: Any) -> State:
+        """The state at the end of the log, with the latest entries. A log that was made before there were headers has those of its entries."""
+        state = _state_in(connection)
+        made = {entry.number: entry.header for entry in state.tail}
+        if self._has(connection, "headers"):
+            stored = connection.execute("select header from headers")
+            made |= {one.number: one for one in (_decode_header(header) for (header,) in stored)}
+        return replace(state, made=tuple(made[number] for number in sorted(made)))
 
     def _has(self, connection: Any, table: str) -> bool:
         return bool(connection.execute(self.has_table, (table,)).fetchone()[0])

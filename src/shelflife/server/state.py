@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from shelflife.contract import Rule
-from shelflife.server.log import Change, Entry, bounded
+from shelflife.server.log import Change, Entry, Header, bounded, with_header
 from shelflife.server.rules import RuleSet
 from shelflife.server.tables import RowMap, Table
 
@@ -40,6 +40,9 @@ class State(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     tail: tuple[Entry, ...] = ()
     """The latest entries of the log, oldest first, bounded."""
+
+    made: tuple[Header, ...] = ()
+    """That there were these changes, oldest first. They go further back than the tail, which a large change empties."""
 
     faces: dict[Any, Any] = {}
     """What it shows to clients, for whoever makes that; kept as long as the state."""
@@ -74,6 +77,7 @@ class State(msgspec.Struct, frozen=True, eq=False, kw_only=True):
             number=entry.number,
             digest=entry.digest,
             tail=bounded((*self.tail, entry)),
+            made=with_header(self.made, entry),
         )
 
     def among(self, declared: Container[str]) -> "State":

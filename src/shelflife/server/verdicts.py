@@ -114,6 +114,8 @@ class ClientScore(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Verdict
     tasks: int
     right_at_once: int
+    """How many of these had the fix without being told: so many requests were spared."""
+
     policies: dict[str, PolicyScore]
     refused: int
     """How many of its requests a policy has refused with a fix that can be kept."""
@@ -132,9 +134,6 @@ class ClientScore(msgspec.Struct, frozen=True, kw_only=True):
 
     longest_stale_s: float
     """The longest time after a change at which the previous value has come."""
-
-    saved: int
-    """Requests that were spared because a fix was there at once."""
 
     could_save: int
     """Requests that a memory which follows would have spared besides."""
@@ -210,7 +209,6 @@ def score_of(client: str, lessons: Mapping[str, Lesson]) -> ClientScore:
         stale=whole.stale,
         stale_after_told=whole.stale_again,
         longest_stale_s=round(whole.longest_stale_s, 1),
-        saved=whole.kept,
         could_save=whole.dropped + whole.stale_again,
     )
 

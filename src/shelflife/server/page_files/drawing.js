@@ -3,6 +3,7 @@
 import { draw } from "./elements.js";
 
 const WIDTH = 205, HEIGHT = 46, GAP_X = 160, GAP_Y = 26, EDGE = 16, BEND = 70;
+let drawings = 0;
 
 // `nodes` are {id, title, under}; `edges` are {from, to, label}. `chosen` is the id of one whose downstream is shown.
 export function graph(label, nodes, edges, chosen, choose) {
@@ -11,10 +12,11 @@ export function graph(label, nodes, edges, chosen, choose) {
   const across = Math.max(...[...places.values()].map(([x]) => x)) + WIDTH + EDGE + (edges.some((edge) => isBeside(edge, places)) ? BEND + 30 : 0);
   const down = Math.max(...[...places.values()].map(([, y]) => y)) + HEIGHT + EDGE;
   const isBelow = (edge) => (edge.from === chosen || below.has(edge.from)) && below.has(edge.to);
+  const head = `head-${++drawings}`; // names are of the whole document, and there may be two drawings in it
   return draw("svg", { viewBox: `0 0 ${across} ${down}`, role: "group", "aria-label": label },
-    draw("defs", {}, draw("marker", { id: "head", viewBox: "0 0 8 8", refX: 8, refY: 4, markerWidth: 9, markerHeight: 9, markerUnits: "userSpaceOnUse", orient: "auto" },
+    draw("defs", {}, draw("marker", { id: head, viewBox: "0 0 8 8", refX: 8, refY: 4, markerWidth: 9, markerHeight: 9, markerUnits: "userSpaceOnUse", orient: "auto" },
       draw("path", { d: "M0 0 8 4 0 8z" }))),
-    edges.map((edge) => line(edge, places, isBelow(edge))),
+    edges.map((edge) => line(edge, places, isBelow(edge), head)),
     nodes.map((node) => box(node, places.get(node.id), node.id === chosen ? "chosen" : below.has(node.id) ? "below" : "", choose)));
 }
 
@@ -74,7 +76,7 @@ function box(node, [x, y], mark, choose) {
 
 const isBeside = (edge, places) => places.get(edge.to)[0] === places.get(edge.from)[0];
 
-function line(edge, places, isBelow) {
+function line(edge, places, isBelow, head) {
   const [fromX, fromY] = places.get(edge.from), [toX, toY] = places.get(edge.to);
   const isBack = toX < fromX, isLoop = isBeside(edge, places);
   const start = [isBack ? fromX : fromX + WIDTH, fromY + HEIGHT / 2 + (isBack ? 12 : 0)];
@@ -85,7 +87,7 @@ function line(edge, places, isBelow) {
   // Nearer to where the arrow begins, so that those which cross do not cover each other's names.
   const [x, y] = [0, 1].map((axis) => along(0.36, start[axis], first[axis], second[axis], end[axis]));
   return draw("g", {},
-    draw("path", { d: curve, class: isBelow ? "below" : "", "marker-end": "url(#head)" }),
+    draw("path", { d: curve, class: isBelow ? "below" : "", "marker-end": `url(#${head})` }),
     draw("text", { x, y: y + (isBack ? 15 : -6), class: "small label", "text-anchor": "middle" }, short(edge.label, 22)));
 }
 

@@ -21,7 +21,7 @@ export const code = (value) => make("code", {}, typeof value === "string" ? valu
 export function table(caption, heads, rows, none) {
   if (!rows.length) return make("p", { class: "none" }, none);
   const head = make("tr", {}, heads.map((text) => make("th", { scope: "col" }, text)));
-  return make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+  return make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": caption },
     make("table", {}, make("caption", {}, caption), make("thead", {}, head), make("tbody", {}, rows)));
 }
 
@@ -32,11 +32,18 @@ export const row = (first, ...cells) => make("tr", {},
     typeof cell === "number" ? cell.toLocaleString("en") : cell)));
 
 export function when(change) {
-  if (!change) return "not since the log began";
   const by = change.by ? ` by ${change.by}` : "";
   if (!change.at) return `change ${change.number}${by}`;
   const at = new Date(change.at * 1000);
   return make("span", {}, make("time", { datetime: at.toISOString(), title: at.toISOString() }, ago(at)), by);
+}
+
+// Say anew how long ago things were.
+export function retime(within) {
+  for (const time of within.querySelectorAll("time")) {
+    const now = ago(new Date(time.dateTime));
+    if (time.textContent !== now) time.textContent = now;
+  }
 }
 
 function ago(at) {

@@ -1,6 +1,9 @@
 // The operator's page: signing in, the views, and keeping them up to date.
+//
+// Somebody is signed in while `told` is there, and only the overview decides about that. What a view asks besides may fail: then it says so
+// in its own place. Whoever shows a view counts up `turns`, and draws it only if nobody has since.
 
-import { make } from "./elements.js";
+import { make, retime } from "./elements.js";
 import { reloadForm } from "./reloading.js";
 import { Refused, ask, follow, token } from "./server.js";
 import * as views from "./views.js";
@@ -15,10 +18,15 @@ const signIn = part("sign-in");
 let told = null; // the overview
 let following = null; // ends the feed when it is aborted
 let chosen = { table: null, rows: null, row: null };
-let entries = null;
-let isAway = false;
+let entries = null; // what the log view shows, as far as it was asked for
+let shown = ""; // what the view was drawn from
+let turns = 0;
+let isAway = false, isLive = false, isAsking = false, isAskedFor = false;
 
-const view = () => (location.hash.slice(1) in VIEWS ? location.hash.slice(1) : "tables");
+const offered = () => Object.keys(VIEWS).filter((name) => name !== "clients" || told.scores_clients);
+const view = () => offered().find((name) => location.hash === `#${name}`) ?? "tables";
+const isWrongToken = (error) => error instanceof Refused && error.status === 401;
+const cannotAsk = (error) => `The server cannot be asked: ${error.message}`;
 
 signIn.addEventListener("submit", async (event) => {
   event.preventDefault();
@@ -26,18 +34,24 @@ signIn.addEventListener("submit", async (event) => {
   refusal.textContent = "";
   token.set(field.value.trim());
   try {
-    await begin();
-    field.value = "";
+    told = await ask("overview");
   } catch (error) {
     token.forget();
-    refusal.textContent = error instanceof Refused && error.status === 401 ? "This is not the admin token." : `The server cannot be asked: ${error.message}`;
-    field.select();
+    refusal.textContent = isWrongToken(error) ? "This is not the admin token." : cannotAsk(error);
+    return field.select();
   }
+  field.value = "";
+  return begin();
 });
 
 signOut.addEventListener("click", () => {
   end();
   signIn.querySelector("input").focus();
+});
+
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the address says which view it is
+  main.focus();
 });
 
 addEventListener("hashchange", async () => {
@@ -46,15 +60,27 @@ addEventListener("hashchange", async () => {
   main.focus();
 });
 
+// Go on with the token that this tab has. A server that cannot be asked now may be there again in a moment.
+async function resume() {
+  if (told || !token.get()) return;
+  try {
+    told = await ask("overview");
+  } catch (error) {
+    if (isWrongToken(error)) return end("The admin token is not the right one any more.");
+    part("refusal").textContent = `${cannotAsk(error)}. It is tried again.`;
+    return setTimeout(resume, ASK_AGAIN_MS);
+  }
+  return begin();
+}
+
 async function begin() {
-  told = await ask("overview");
-  nav.replaceChildren(...Object.entries(VIEWS).filter(([name]) => name !== "clients" || told.scores_clients)
-    .map(([name, title]) => make("a", { href: `#${name}` }, title)));
+  following?.abort();
+  nav.replaceChildren(...offered().map((name) => make("a", { href: `#${name}` }, VIEWS[name])));
   nav.hidden = signOut.hidden = false;
   signIn.hidden = true;
   await show();
   following = new AbortController();
-  follow(refresh, heard, following.signal);
+  follow(refresh, (isOpen) => { isLive = isOpen; tell(); }, following.signal);
   const again = setInterval(() => (document.hidden ? null : refresh()), ASK_AGAIN_MS);
   following.signal.addEventListener("abort", () => clearInterval(again));
 }
@@ -63,7 +89,8 @@ function end(sentence = "") {
   following?.abort();
   token.forget();
   told = entries = null;
-  isAway = false;
+  isAway = isLive = false;
+  shown = "";
   chosen = { table: null, rows: null, row: null };
   nav.hidden = signOut.hidden = true;
   main.replaceChildren(signIn);
@@ -72,87 +99,120 @@ function end(sentence = "") {
   tell();
 }
 
-function heard(isThere) {
-  if (isAway === isThere) {
-    isAway = !isThere;
-    tell();
-  }
-}
-
+// What is read aloud when it changes, so it is written only then.
 function tell() {
-  status.className = isAway ? "away" : "";
-  if (!told) status.textContent = "";
-  else if (isAway) status.textContent = "The server does not answer. What is shown may be old; it is tried again.";
-  else {
+  let sentence = "";
+  if (told && isAway) sentence = "The server does not answer. What is shown may be old; it is tried again.";
+  else if (told) {
     const workers = told.workers ? `${told.workers.live} worker${told.workers.live === 1 ? "" : "s"}` : "";
-    status.textContent = [`Change ${told.number}`, workers, told.is_cut_off ? "the log cannot be reached" : "live"].filter(Boolean).join(" · ");
+    const how = told.is_cut_off ? "the log cannot be reached" : isLive ? "live" : `asks every ${ASK_AGAIN_MS / 1000} s`;
+    sentence = [`Change ${told.number}`, workers, how].filter(Boolean).join(" · ");
   }
+  status.className = isAway ? "away" : "";
+  if (status.textContent !== sentence) status.textContent = sentence;
 }
 
+// Ask how things are. Whatever comes meanwhile has it asked once more, and not once each.
 async function refresh() {
+  isAskedFor = true;
+  if (isAsking) return;
+  isAsking = true;
+  while (isAskedFor && told) {
+    isAskedFor = false;
+    await look();
+  }
+  isAsking = false;
+}
+
+async function look() {
   try {
-    const before = told?.number;
     const now = await ask("overview");
     if (!told) return;
-    told = now;
-    heard(true);
-    if (before !== told.number) entries = null;
-    if (view() !== "reload" && !main.contains(document.activeElement?.closest("input, textarea, select, details"))) await show(true);
+    // A worker that cannot reach the log knows less than another has told already.
+    told = now.is_cut_off && now.number < told.number ? { ...told, is_cut_off: true } : now;
+    isAway = false;
     tell();
+    const isBusy = main.contains(document.activeElement?.closest("input, textarea, select, details"));
+    if (view() !== "reload" && !isBusy) await show(true);
   } catch (error) {
-    if (error instanceof Refused && error.status === 401) end("The admin token is not the right one any more.");
-    else heard(error instanceof Refused);
+    lose(error);
   }
 }
 
-// Put the view in its place. One that is shown again keeps the place where the keyboard is.
+// Whatever could not be asked: it is said at the top, or by the form that asks for the token.
+function lose(error) {
+  if (!told) return;
+  if (isWrongToken(error)) end("The admin token is not the right one any more.");
+  else {
+    isAway = !(error instanceof Refused) || error.status >= 500;
+    tell();
+  }
+}
+
+// Put the view in its place. One that is shown again stays as it is while it says the same, and keeps the place where the keyboard is.
 async function show(isAgain = false) {
+  const name = view(), turn = ++turns;
   for (const link of nav.children) {
-    if (link.hash === `#${view()}`) link.setAttribute("aria-current", "page");
+    if (link.hash === `#${name}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  document.title = `${VIEWS[view()]} – Shelflife`;
-  const parts = await drawn(view());
-  if (!told) return;
+  document.title = `${VIEWS[name]} – Shelflife`;
+  let found, failure = null;
+  try {
+    found = await asked(name);
+  } catch (error) {
+    failure = error;
+  }
+  if (!told || turn !== turns) return;
+  if (failure && (isWrongToken(failure) || (isAgain && !(failure instanceof Refused)))) return lose(failure);
+  const drawnFrom = JSON.stringify([name, failure ? failure.message : found]);
+  if (isAgain && drawnFrom === shown) return retime(main);
   const focused = isAgain ? placeOf(document.activeElement) : -1;
-  main.replaceChildren(...parts);
+  shown = drawnFrom;
+  main.replaceChildren(...(failure ? failed(name, failure) : drawn(name, found)));
   if (focused >= 0) [...main.querySelectorAll("button, a, [tabindex]")][focused]?.focus({ preventScroll: true });
   tell();
 }
 
 const placeOf = (element) => [...main.querySelectorAll("button, a, [tabindex]")].indexOf(element);
 
-async function drawn(name) {
-  if (name === "graph") {
-    const row = chosen.row ? [views.graphOfRow(await ask("row", { row: chosen.row }), chooseRow)] : [];
-    return [views.graphOfTables(told, chosen.table, chooseTable), ...row];
-  }
+const failed = (name, error) => [make("h1", {}, VIEWS[name]), make("p", { role: "alert" }, `This cannot be shown: ${error.message}`)];
+
+// All that a view is drawn from.
+async function asked(name) {
+  const { tables, rules, kept_from } = told;
+  if (name === "graph") return { tables, rules, chosen: chosen.table, row: chosen.row ? await ask("row", { row: chosen.row }) : null };
   if (name === "log") {
-    entries ??= await ask("log");
-    return [views.log(entries, olderEntries)];
+    if (entries?.number !== told.number) entries = await ask("log");
+    return entries;
   }
-  if (name === "reload") return [reloadForm(told)];
-  if (name === "policies") return [views.policies(told)];
-  if (name === "clients") return [views.clients(await ask("clients"))];
-  const rows = chosen.rows ? [views.rowsOf(await rowsOf(chosen.rows), chooseRow, nextRows, findRows)] : [];
-  return [views.tables(told, openTable), ...rows];
+  if (name === "reload") return { tables };
+  if (name === "policies" || name === "clients") return ask(name);
+  return { tables, kept_from, rows: chosen.rows ? { ...await ask("rows", chosen.rows), holding: chosen.rows.holding } : null };
 }
 
-async function rowsOf(asked) {
-  const found = await ask("rows", asked);
-  chosen.next = found.next;
-  return { ...found, holding: asked.holding };
+function drawn(name, found) {
+  if (name === "graph") return [views.graphOfTables(found, chooseTable), ...(found.row ? [views.graphOfRow(found.row, chooseRow)] : [])];
+  if (name === "log") return [views.log(found, olderEntries)];
+  if (name === "reload") return [reloadForm(found.tables)];
+  if (name === "policies") return [views.policies(found)];
+  if (name === "clients") return [views.clients(found)];
+  return [views.tables(found, openTable), ...(found.rows ? [views.rowsOf(found.rows, chooseRow, nextRows, findRows)] : [])];
 }
 
 const openTable = (name) => { chosen.rows = { table: name, from: "", holding: "" }; show(true); };
-const nextRows = () => { chosen.rows = { ...chosen.rows, from: chosen.next }; show(true); };
+const nextRows = (from) => { chosen.rows = { ...chosen.rows, from }; show(true); };
 const findRows = (holding) => { chosen.rows = { ...chosen.rows, from: "", holding }; show(); };
 const chooseTable = (name) => { chosen.table = chosen.table === name ? null : name; show(true); };
 
 async function olderEntries() {
-  const older = await ask("log", { before: entries.entries.at(-1).number });
-  entries = { entries: [...entries.entries, ...older.entries], has_more: older.has_more };
-  show(true);
+  try {
+    const older = await ask("log", { before: entries.entries.at(-1).number });
+    entries = { ...entries, entries: [...entries.entries, ...older.entries], has_more: older.has_more };
+  } catch (error) {
+    return lose(error);
+  }
+  return show(true);
 }
 
 function chooseRow(id) {
@@ -162,6 +222,4 @@ function chooseRow(id) {
   else location.hash = "graph";
 }
 
-if (token.get()) {
-  begin().catch((error) => (error instanceof Refused ? end() : (part("refusal").textContent = `The server cannot be asked: ${error.message}`)));
-}
+resume();

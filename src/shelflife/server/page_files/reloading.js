@@ -6,8 +6,8 @@ import { diff } from "./views.js";
 
 const WAIT_S = 5;
 
-export function reloadForm(told) {
-  const table = make("select", { id: "table", onchange: dirty }, told.tables.map((one) => make("option", {}, one.table)));
+export function reloadForm(tables) {
+  const table = make("select", { id: "table", onchange: dirty }, tables.map((one) => make("option", {}, one.table)));
   const set = make("textarea", { id: "set", spellcheck: "false", placeholder: '{"key": {"column": "value"}}', "aria-describedby": "set-hint", oninput: dirty });
   const remove = make("textarea", { id: "remove", spellcheck: "false", oninput: dirty });
   const version = make("input", { id: "version", autocomplete: "off", oninput: dirty });
@@ -52,7 +52,7 @@ export function reloadForm(told) {
       make("p", {}, code(report.old_version), " → ", code(report.new_version), reload.disabled ? ": nothing would change." : ""),
       ...[diff(found)].flat().filter(Boolean),
       make("p", {}, "Downstream: ", report.affected_downstream?.length ? report.affected_downstream.join(", ") : "nothing", "."),
-      make("p", {}, `Fixes that rest on these rows: ${found.fixes_resting}.`));
+      make("p", {}, `Fixes that rest on these rows, of those that were told of late: ${found.fixes_resting}.`));
   }
 
   async function carryOut() {

@@ -1,4 +1,5 @@
-// Talking to the server. The token is in this tab alone: in its session storage, and never in an address.
+// Talking to the server. The token is kept in the session storage of this tab, and never in an address. A browser that reopens a closed tab
+// may bring that back.
 
 const ENDPOINTS = new URL(document.documentElement.dataset.endpoints, document.baseURI);
 const KEPT = "shelflife admin token";
@@ -42,22 +43,24 @@ async function answered(response) {
   return told;
 }
 
-// Have `moved` called for every change, until the signal is given. `heard(true)` is told when the server is there.
-export async function follow(moved, heard, signal) {
+// Have `moved` called for every change, until the signal is given. `opened` is told when there is a feed, and when there is none any more.
+export async function follow(moved, opened, signal) {
   let pause = 250;
   while (!signal.aborted) {
     try {
       const response = await request("changes", null, { headers: { Accept: "text/event-stream" }, signal });
-      if (response.status === 406) return heard(true); // there is no feed here: whoever asks now and then must do
-      if (!response.ok) throw new Refused(response.status, "no feed");
-      heard(true);
-      moved();
-      pause = 250;
-      await read(response.body, moved);
-    } catch (error) {
-      if (signal.aborted) return;
-      heard(error instanceof Refused && error.status < 500);
+      if (response.status === 406) return; // there is none here: whoever asks now and then must do
+      if (response.ok) {
+        opened(true);
+        pause = 250;
+        await read(response.body, moved);
+      }
+    } catch {
+      // whether the server is there is found out by whoever asks
     }
+    if (signal.aborted) return;
+    opened(false);
+    moved();
     await new Promise((done) => setTimeout(done, pause));
     pause = Math.min(pause * 2, 5000);
   }

@@ -6,7 +6,7 @@ import { code, make, row, table, when } from "./elements.js";
 export function tables(told, open) {
   const rows = told.tables.map((one) => row(
     make("button", { type: "button", class: "plain", onclick: () => open(one.table) }, one.table),
-    code(one.version), one.rows, when(one.changed)));
+    code(one.version), one.rows, one.changed ? when(one.changed) : told.kept_from > 1 ? `before change ${told.kept_from}` : "not since the log began"));
   return make("section", { "aria-labelledby": "h" }, make("h1", { id: "h" }, "Tables"),
     table("Tables, as they are now", ["Table", "Version", "Rows", "Last change"], rows, "There are no tables."));
 }
@@ -21,17 +21,18 @@ export function rowsOf(told, choose, more, find) {
     make("form", { onsubmit: (event) => { event.preventDefault(); find(search.value); } },
       make("label", { for: "find" }, "Find a key ", make("span", { class: "hint" }, "(then Enter)")), search),
     make("p", {}), table(`Rows of ${told.table}`, ["Key", "Values"], rows, "No row has such a key."),
-    told.next === null ? null : make("p", {}, make("button", { type: "button", class: "second", onclick: more }, "Next rows")));
+    told.next === null ? null : make("p", {}, make("button", { type: "button", class: "second", onclick: () => more(told.next) }, "Next rows")));
 }
 
-export function graphOfTables(told, chosen, choose) {
+export function graphOfTables(told, choose) {
+  const { chosen } = told;
   const nodes = told.tables.map((one) => ({ id: one.table, title: one.table, under: `${one.rows} rows` }));
   const edges = told.rules.map((rule) => ({ from: rule.from, to: rule.to, label: rule.relation }));
   const below = chosen ? [...reached(chosen, edges)] : [];
   const rules = told.rules.map((rule) => row(code(rule.relation), rule.from, rule.to, rule.via ? code(rule.via) : "any column"));
   return make("section", { "aria-labelledby": "h" }, make("h1", { id: "h" }, "Graph"),
     make("p", {}, "An arrow is a rule: the values of one table name rows of another. Choose a table to see what lies downstream of it."),
-    nodes.length ? make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Drawing of the tables" },
+    nodes.length ? make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Drawing of the tables" },
       graph("Tables and rules", nodes, edges, chosen, choose)) : null,
     make("p", { role: "status" }, chosen ? `Downstream of ${chosen}: ${below.join(", ") || "nothing"}.` : ""),
     make("h2", {}, "Rules"), table("Rules", ["Relation", "From", "To", "By"], rules, "There are no rules."));
@@ -45,23 +46,31 @@ export function graphOfRow(told, choose) {
   return make("section", { "aria-labelledby": "around" },
     make("h2", { id: "around" }, "Around ", code(told.row)),
     make("p", {}, told.value === null ? "There is no such row." : code(told.value)),
-    make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Drawing of the rows" },
+    make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Drawing of the rows" },
       graph(`Rows around ${told.row}`, nodes, edges, told.row, choose)),
     make("p", {}, `Downstream of it: ${told.downstream_count || "nothing"}${told.downstream_count ? " rows. " : "."}`,
       told.downstream.map((id, index) => [index ? ", " : "", make("button", { type: "button", class: "plain", onclick: () => choose(id) }, id)])),
-    table("Fixes that rest on it, as this process has told them", ["Policy", "Fixes", "Read"], policies, "No fix that was told of late rests on it."));
+    table("Fixes that rest on it, of those that were told of late", ["Policy", "Fixes", "Read"], policies, "No fix that was told of late rests on it."));
 }
 
 export function log(told, older) {
   return make("section", { "aria-labelledby": "h" }, make("h1", { id: "h" }, "Log of changes"),
-    told.entries.length ? told.entries.map(entry) : make("p", { class: "none" }, "Nothing has changed yet."),
+    told.entries.length ? told.entries.map(entry) : make("p", { class: "none" }, told.number ? "The changes up to now are no longer kept." : "Nothing has changed yet."),
     told.has_more ? make("button", { type: "button", class: "second", onclick: older }, "Older changes") : null);
 }
 
 function entry(one) {
+  const heads = [make("h3", {}, `Change ${one.number}`), make("span", { class: "aside" }, when(one)), one.by ? null : make("span", { class: "aside" }, "by code")];
+  if (!one.is_whole) {
+    const parts = [one.has_rules ? "rules" : null, one.has_policies ? "the code of policies" : null].filter(Boolean).join(" and ");
+    return make("article", { class: "card", "aria-label": `Change ${one.number}` }, make("header", {}, heads),
+      Object.entries(one.tables).map(([name, change]) => make("p", {}, make("strong", {}, name), ` ${change.row_count.toLocaleString("en")} row${change.row_count === 1 ? "" : "s"}`)),
+      parts ? make("p", {}, `Also ${parts}`) : null,
+      make("p", { class: "none" }, "The log keeps no more of it: too much has changed since, or at once."));
+  }
   const rules = one.rules ? [...one.rules.added.map((rule) => ["added", rule]), ...one.rules.removed.map((rule) => ["removed", rule])] : [];
   return make("article", { class: "card", "aria-label": `Change ${one.number}` },
-    make("header", {}, make("h3", {}, `Change ${one.number}`), make("span", { class: "aside" }, when(one)), one.by ? null : make("span", { class: "aside" }, "by code")),
+    make("header", {}, heads),
     Object.entries(one.tables).map(([name, change]) => make("div", {},
       make("p", {}, make("strong", {}, name), " ", code(change.old_version ?? "new"), " → ", code(change.version)),
       diff(change),
@@ -84,7 +93,7 @@ export function diff(change) {
       make("td", { class: "before" }, before === undefined ? "" : code(before)), make("td", { class: "after" }, after === undefined ? "" : code(after))));
   });
   const left = change.row_count - change.rows.length;
-  return [table(`${change.row_count} row${change.row_count > 1 ? "s" : ""}`, ["Key", "", "Column", "Before", "After"], lines, ""),
+  return [table(`${change.row_count} row${change.row_count > 1 ? "s" : ""}`, ["Key", "Change", "Column", "Before", "After"], lines, ""),
     left > 0 ? make("p", { class: "aside" }, `and ${left} more rows`) : null];
 }
 
@@ -93,7 +102,7 @@ export function policies(told) {
     make("li", {}, name, columns === null ? "" : columns.length ? `: ${columns.join(", ")}` : ": whether a row is there")));
   const fix = ([type, one]) => make("li", {}, code(type), ` ${one.count} time${one.count === 1 ? "" : "s"}, sets ${one.sets.join(", ") || "nothing"}`, restsOn(one.rests_on));
   const rows = told.policies.map((one) => row([one.says, make("div", { class: "aside mono" }, one.id)],
-    one.operation ?? "every operation", one.refused,
+    one.says === null ? "not known to this process" : one.operation ?? "every operation", one.refused,
     Object.keys(one.fixes).length ? make("ul", { class: "plain" }, Object.entries(one.fixes).map(fix)) : "none yet"));
   return make("section", { "aria-labelledby": "h" }, make("h1", { id: "h" }, "Policies"),
     told.scores_clients ? null : make("p", { class: "none" }, "What their fixes set and rest on is not known: scoring is off."),
@@ -109,9 +118,9 @@ export function clients(told) {
     make("details", {}, make("summary", {}, share(one.right_at_once, one.tasks)),
       make("ul", { class: "plain" }, Object.entries(one.policies).map(([id, score]) => make("li", {}, `${id}: `, share(score.right_at_once, score.tasks))))),
     share(one.followed, one.refused), one.repeated,
-    one.stale ? `${one.stale}, ${one.stale_after_told} after it was told; up to ${one.longest_stale_s} s` : "none", one.saved, one.could_save));
+    one.stale ? `${one.stale}, ${one.stale_after_told} after it was told; up to ${one.longest_stale_s} s` : "none", one.could_save));
   return make("section", { "aria-labelledby": "h" }, make("h1", { id: "h" }, "Clients"),
     make("p", {}, "What each makes of the fixes that it is given, from its requests alone. Several agents behind one credential look like one."),
-    table("Clients of all workers", ["Client", "Verdict", "Right at once", "Fix followed", "Repeated", "Previous values", "Saved", "Could save"],
+    table("Clients of all workers", ["Client", "Verdict", "Right at once", "Fix followed", "Repeated", "Previous values", "Could save"],
       rows, "No client was refused with a fix that can be kept yet."));
 }

@@ -1,0 +1,76 @@
+"""What workers that share a log tell each other beside it: each what it has seen of something, now and then and in one piece."""
+
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+import msgspec
+
+from shelflife.server.errors import LogError
+from shelflife.server.registry import Registry
+
+__all__ = ["Shared"]
+
+_log = logging.getLogger("shelflife")
+
+_SHARED_FOR_S = 3600.0
+"""So long others count with what a worker has seen that has ended."""
+
+Seen = TypeVar("Seen")
+
+
+class Shared(Generic[Seen]):
+    """What one process tells the others of one thing, and what they have told."""
+
+    def __init__(self, what: str, kind: type[Seen], every_s: float) -> None:
+        """`kind` is what is told, as JSON has it; `every_s` says how often at most."""
+        self._what, self._every_s = what, every_s
+        self._decode = msgspec.json.Decoder(kind).decode
+        self._worker = secrets.token_hex(8)
+        self._met_at = 0.0
+        self.is_changed = False
+        """Whether something was seen since it was last told."""
+        self._read: dict[str, tuple[bytes, Seen | None]] = {}
+        """What others had told when it was last looked at, and what that says."""
+
+    def meet(
+        self,
+        registry: Registry,
+        seen: Callable[[], Seen],
+        learn: Callable[[list[Seen]], None] | None = None,
+        *,
+        now: bool = False,
+    ) -> None:
+        """Tell the others what was seen, if it is time for that, and learn what they have."""
+        if not now and time.monotonic() - self._met_at < self._every_s:
+            return
+        self._met_at = time.monotonic()
+        try:
+            if self.is_changed:
+                self.is_changed = False
+                registry.share(self._what, self._worker, msgspec.json.encode(seen()), _SHARED_FOR_S)
+            if learn is not None:
+                learn(self.others(registry))
+        except LogError as error:
+            self.is_changed = True
+            _log.info("what was seen of %s is not shared: %s", self._what, error)
+
+    def others(self, registry: Registry) -> list[Seen]:
+        """What the others have told. Whatever has not changed is not read again."""
+        shared = registry.shared(self._what) if registry.is_shared else {}
+        known, read = self._read, {}
+        for worker, blob in shared.items():
+            if worker != self._worker:
+                was, seen = known.get(worker, (b"", None))
+                read[worker] = blob, seen if was == blob else self._seen_in(blob)
+        self._read = read
+        return [seen for _, seen in read.values() if seen is not None]
+
+    def _seen_in(self, blob: bytes) -> Seen | None:
+        """What a worker has told; None where it is of a release that writes it otherwise."""
+        try:
+            return self._decode(blob)
+        except msgspec.MsgspecError:
+            return None
