@@ -171,7 +171,9 @@ def test_a_success_that_waits_for_its_body_gives_way_to_a_refusal():
     async def app(scope, receive, send):
         provider.check({"code": "A"})
         kind = (b"content-type", b"application/json")
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2"), kind]})
+        await send(
+            {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2"), kind]}
+        )
         provider.check({})
 
     contract = ContractMiddleware(app, provider, operations=[OPERATION])
