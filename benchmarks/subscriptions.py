@@ -17,6 +17,8 @@ from fastapi import FastAPI, HTTPException
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from shelflife.contract.positions import AT_HEADER
+from shelflife.contract.preconditions import PRECONDITION_HEADER
 from shelflife.integrations.fastapi import install
 from shelflife.server import Fix, Provider, Request, Rule, Tables, fix
 from shelflife.server.metrics import exposition
@@ -31,6 +33,7 @@ __all__ = [
     "contract_app",
     "hand_written_app",
     "measured_app",
+    "promised_app",
     "stamped_app",
     "stamped_barely_app",
     "unasked_app",
@@ -297,6 +300,109 @@ def checked_barely_app(table_count: int) -> FastAPI:
     """The same with checks on the state that a request sees, which nobody records."""
     app = _app(_check_barely)
     app.add_middleware(_KeepsItsWord, provider=_provider(table_count))
+    return app
+
+
+class _Asked:
+    """One request, for those who keep every word by hand."""
+
+    __slots__ = ("body", "is_let_in", "state")
+
+    def __init__(self, state: State) -> None:
+        self.state, self.body, self.is_let_in = state, b"", False
+
+
+class _Refused(Exception):
+    """A fix that a check by hand has found."""
+
+
+_asked: ContextVar[_Asked] = ContextVar("asked")
+_SAID_TO_THE_CONTRACT = tuple(name.lower().encode() for name in (AT_HEADER, PRECONDITION_HEADER))
+_PLAIN = frozenset({str, int, bool, type(None)})
+
+
+class _KeepsEveryWord:
+    """An ASGI middleware that keeps by hand all that the contract promises to a usual request, and serves no other: it also looks whether
+    the client says something to the contract, keeps what was sent, tells nothing before the app has let the client in, and answers
+    refusals with their fixes."""
+
+    def __init__(self, app: ASGIApp, provider: Provider) -> None:
+        self.app = app
+        self._registry = provider.registry
+        self._members = provider.face(provider.state, {}).stamp.members
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if any(name in _SAID_TO_THE_CONTRACT for name, _ in scope["headers"]):
+            raise NotImplementedError
+        asked = _Asked(self._registry.state)
+        token = _asked.set(asked)
+        start: Message | None = None
+
+        async def heard() -> Message:
+            message = await receive()
+            asked.body += message.get("body", b"")
+            return message
+
+        async def pass_on(message: Message) -> None:
+            nonlocal start
+            if message["type"] == "http.response.start" and asked.is_let_in:
+                start = message
+            elif start is None:
+                await send(message)
+            else:
+                body, headers = message["body"], [*start["headers"]]
+                if (
+                    200 <= start["status"] < 300
+                    and headers[1] == (b"content-type", b"application/json")
+                    and _taken(body) == _NONE_TAKEN
+                ):
+                    body = b"".join((body[:-1], b",", self._members, b"}"))
+                    headers[0] = b"content-length", b"%d" % len(body)
+                await send({**start, "headers": headers})
+                await send({**message, "body": body})
+
+        try:
+            await self.app(scope, heard, pass_on)
+        except _Refused as refused:
+            body = msgspec.json.encode({"fix": refused.args, "for": msgspec.Raw(asked.body)})
+            await send({"type": "http.response.start", "status": 422, "headers": []})
+            await send({"type": "http.response.body", "body": body})
+        finally:
+            _asked.reset(token)
+
+
+def _promo_by_hand(fields: dict[str, Any], tables: Any) -> tuple[str, str] | None:
+    required = tables["required_promo_policy"].rows.get(fields["plan"])
+    assigned = tables["active_csm_codes"].rows.get(required["code_of"]) if required else None
+    if assigned is None or fields.get("promo_code") == assigned["code"]:
+        return None
+    return "promo_code", assigned["code"]
+
+
+def _currency_by_hand(fields: dict[str, Any], tables: Any) -> tuple[str, str] | None:
+    on_file = tables["token_funding_map"].rows.get(fields["payment_method_token"])
+    if on_file is None or fields["currency"] == on_file["currency"]:
+        return None
+    return "currency", on_file["currency"]
+
+
+def _check_every_word(wanted: Subscription) -> None:
+    """The two policies as functions of what was read and of the state that the request sees."""
+    asked = _asked.get()
+    asked.is_let_in = True
+    fields = wanted.__dict__
+    if not _PLAIN.issuperset(map(type, fields.values())):
+        raise NotImplementedError
+    for policy in (_promo_by_hand, _currency_by_hand):
+        found = policy(fields, asked.state.tables)
+        if found is not None:
+            raise _Refused(found)
+
+
+def promised_app(table_count: int) -> FastAPI:
+    """With all that is promised to a usual request, by hand. Nothing can be recorded, changed while it runs, or asked in another way."""
+    app = _app(_check_every_word)
+    app.add_middleware(_KeepsEveryWord, provider=_provider(table_count))
     return app
 
 

@@ -161,6 +161,28 @@ def test_the_short_way_gives_what_the_long_one_gives(response, level, checks):
     assert serve(True) == serve(False)
 
 
+def test_a_success_that_waits_for_its_body_gives_way_to_a_refusal():
+    provider = Provider(TABLES)
+
+    @provider.policy
+    def needs_a_code(request, tables):
+        return None if request.get("code") else fix("F", code=tables.codes["x"]["code"])
+
+    async def app(scope, receive, send):
+        provider.check({"code": "A"})
+        kind = (b"content-type", b"application/json")
+        await send(
+            {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2"), kind]}
+        )
+        provider.check({})
+
+    contract = ContractMiddleware(app, provider, operations=[OPERATION])
+    for _ in range(2):  # the first request finds out what the next ones need not
+        start, body = answered(contract)
+        assert start["status"] == 422
+        assert json.loads(body["body"])["table_versions"]
+
+
 def test_headers_that_can_be_read_only_once_are_stamped():
     provider = Provider(TABLES)
 

@@ -1,5 +1,7 @@
 """No fix is recalled for a request that would get another, however a model reads it."""
 
+from functools import cached_property
+
 import msgspec
 import pytest
 from hypothesis import assume, given, settings
@@ -8,7 +10,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from shelflife.contract.when import holds
 from shelflife.server import fix
-from shelflife.server.models import Reader, plain_fields, pydantic_model_of, seen_of
+from shelflife.server.models import Reader, own_fields, plain_fields, pydantic_model_of, seen_of
 from tests.server.request_models import KINDS, suggested
 
 NAMES = ("plan", "promoCode", "express", "weight", "seats", "ship", "ships", "code", "total", "nobody")
@@ -127,3 +129,32 @@ def test_a_model_of_texts_and_whole_numbers_is_seen_without_a_look_at_the_body()
         "express": False,
     }
     assert plain_fields(Plain(tariff="pro", seats=2.0), model) is None
+
+
+class Named(BaseModel):
+    plan: str | None = None
+    seats: int | float = 1
+
+    @cached_property
+    def price(self):
+        return self.seats * 3
+
+
+@given(st.sampled_from([*KINDS, Plain, Named]), requests)
+def test_what_a_model_keeps_is_shown_only_where_it_is_what_is_seen(kind, sent):
+    is_of_pydantic = hasattr(kind, "__pydantic_validator__")
+    reader = Reader.of_pydantic(kind) if is_of_pydantic else Reader.of_msgspec(kind)
+    read = reader.read(sent)
+    assume(read is not None)
+    own = own_fields(read)
+    assert own is None or list(own.items()) == list(seen_of(read, sent, reader.model).items())
+
+
+def test_a_model_that_keeps_just_its_fields_by_their_names_on_the_wire_is_not_copied():
+    named = Named(plan="pro", seats=2)
+    assert own_fields(named) is named.__dict__
+    assert named.price == 6  # which is kept beside the fields
+    assert own_fields(named) is None
+    assert own_fields(Named(seats=2.5)) is None
+    assert own_fields(Named.model_construct(plan="pro")) == {"plan": "pro", "seats": 1}
+    assert own_fields(Plain(tariff="pro")) is None

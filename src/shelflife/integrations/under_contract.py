@@ -6,6 +6,7 @@ The modules for frameworks put `UnderContract` where it belongs in an app: next 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 from shelflife.contract import BadMessage
@@ -48,6 +49,7 @@ _JSON = (b"content-type", b"application/json")
 
 _SAID_IN = frozenset({AT_HEADER.lower().encode(), PRECONDITION_HEADER.lower().encode()})
 """Where a client says something to the contract."""
+_name_of = itemgetter(0)
 
 FindOperation = Callable[[Scope, str], Operation | None]
 """Finds the operation that a request is for, once its handler runs; None when it cannot be told. The second argument
@@ -85,11 +87,8 @@ class UnderContract:
         scope[self._key], scope[PROVIDER_KEY] = self, provider
         path = path_below_root(scope) if scope.get("root_path") else scope["path"]
         pin = provider.plain_pin(self._find_operation, (scope, path))
-        is_usual = pin is not None and scope["method"] != "HEAD" and bool(pin.stamp.members)
-        for name, _ in scope["headers"]:
-            if name in _SAID_IN:
-                pin, is_usual = None, False
-        if pin is None:
+        is_plain = pin is not None and _SAID_IN.isdisjoint(map(_name_of, scope["headers"]))
+        if pin is None or not is_plain:
             try:
                 pin = await self._pin(scope, path)
             except BadMessage as error:  # a precondition that cannot be understood cannot be honoured
@@ -98,12 +97,13 @@ class UnderContract:
                 return
         if provider.clients is not None:
             pin.headers = partial(_headers_of, scope)
-        response = _Response(pin, scope["method"], 0, -1, send)
-        sent = _sent_at_once(response) if is_usual else response.send
+        method = scope["method"]
+        is_plain = is_plain and bool(pin.stamp.members) and method != "HEAD"
+        response = _Response(pin, method, 0, -1, receive, send, is_plain)
         token = provider.pinned.set(pin)
         try:
             app = self._own if "/contract/" in path else self.app
-            await app(scope, _heard(receive, pin) if pin.is_heard else receive, sent)
+            await app(scope, response.receive if pin.is_heard else receive, response.send)
         except Exception as error:
             failure = pin.failure_in(error)
             if failure is None or response.has_started or _is_handled(failure, scope):
@@ -149,81 +149,71 @@ class UnderContract:
         return await incoming.pinned(self._find_operation, scope.get("root_path", ""), (scope, path))
 
 
-def _heard(receive: Receive, pin: Pin) -> Receive:
-    """Receives, and keeps what the client sends for whoever checks it."""
-
-    async def received() -> AsgiMessage:
-        message = await receive()
-        if message["type"] == "http.request" and (part := message.get("body")):
-            pin.hear(part)
-        return message
-
-    return received
-
-
-async def _nowhere(message: AsgiMessage) -> None:
+async def _nowhere(*message: AsgiMessage) -> Any:
     """A response has somewhere to go as soon as it is made."""
-
-
-def _sent_at_once(response: "_Response") -> Send:
-    """Sends what most apps answer, a success of JSON in one piece, with its stamp. All else goes by the response's own steps, which would
-    do the same for it.
-
-    It is one function that calls few others, for a server does this amid much else: what counts is how much has to be looked at.
-    """
-    pin, pass_on, members = response.pin, response.pass_on, response.pin.stamp.members
-    counts = pin.counts
-    start: AsgiMessage | None = None
-
-    async def sent(message: AsgiMessage) -> None:
-        nonlocal start
-        begun = start
-        if begun is not None:
-            start = None
-            part = message.get("body")
-            if (
-                message["type"] == "http.response.body"
-                and type(part) is bytes
-                and not message.get("more_body")
-            ):
-                body = stamped(part, members)
-                if body:
-                    begun["headers"][0] = (b"content-length", b"%d" % len(body))
-                    response.has_started = True
-                    counts.stamped += 1
-                    await pass_on(begun)
-                    await pass_on({**message, "body": body})
-                    return
-            await response.send(begun)
-        elif (
-            (pin.has_run or pin.has_checked)
-            and message["type"] == "http.response.start"
-            and 200 <= message["status"] <= 203
-            and type(headers := message.get("headers")) is list
-            and len(headers) == 2
-            and headers[1] == _JSON
-            and headers[0][0] == b"content-length"
-            and not pin.is_own_answer
-            and pin.listening is None
-        ):
-            start = {**message, "headers": [*headers]}  # an app may send the same list again and again
-            return
-        await response.send(message)
-
-    return sent
 
 
 class _Response(Stamping, eq=False):
     """Passes a response on with its stamp. The start of one whose body may be added to waits for that body."""
 
+    receive_plain: Receive = _nowhere
     pass_on: Send = _nowhere
+    is_plain: bool = False
+    """Whether nothing but its own start and body say what it carries."""
     has_started: bool = False
     was_held: bool = False
+    _usual: AsgiMessage | None = None
+    """The start of what most apps answer, a success of JSON with nothing but its length beside. It waits for a body in one piece."""
     _start: AsgiMessage | None = None
     _held: list[AsgiMessage] | None = None
     """A 500 after a failed check: the app's own when it returns, a framework's when the failure comes out."""
 
+    async def receive(self) -> AsgiMessage:
+        """Receive, and keep what the client sends for whoever checks it."""
+        message = await self.receive_plain()
+        part = message.get("body")
+        if part:
+            self.pin.hear(part)
+        return message
+
     async def send(self, message: AsgiMessage) -> None:
+        """Most responses go by this alone. It calls few others, for a server does this amid much else: what counts is how much has to
+        be looked at. All else goes by steps which would do the same for these."""
+        start = self._usual
+        if start is not None:
+            self._usual = None
+            part = message.get("body")
+            if (
+                type(part) is bytes
+                and not message.get("more_body")
+                and message["type"] == "http.response.body"
+            ):
+                body = stamped(part, self.pin.stamp.members)
+                if body:
+                    self.has_started = True
+                    self.pin.counts.stamped += 1
+                    start["headers"][0] = (b"content-length", b"%d" % len(body))
+                    await self.pass_on(start)
+                    await self.pass_on({**message, "body": body})
+                    return
+            await self._send(start)
+        elif self.is_plain and message["type"] == "http.response.start" and 200 <= message["status"] <= 203:
+            pin, headers = self.pin, message.get("headers")
+            if (
+                (pin.has_run or pin.has_checked)
+                and type(headers) is list
+                and len(headers) == 2
+                and headers[1] == _JSON
+                and headers[0][0] == b"content-length"
+                and not pin.is_own_answer
+                and pin.listening is None
+            ):
+                # An app may send the same list again and again.
+                self._usual = {**message, "headers": [*headers]}
+                return
+        await self._send(message)
+
+    async def _send(self, message: AsgiMessage) -> None:
         pin, kind = self.pin, message["type"]
         if pin.listening is not None:
             return  # what a handler answers for the feed does not leave the app
@@ -265,7 +255,7 @@ class _Response(Stamping, eq=False):
 
     async def replace(self, answer: Answer) -> None:
         """Answer for the app."""
-        self._start = self._held = self.pin.listening = None
+        self._usual = self._start = self._held = self.pin.listening = None
         self.pin.is_own_answer = True
         await send_answer(self.send, answer, self.method)
 

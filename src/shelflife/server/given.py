@@ -17,7 +17,15 @@ from shelflife.contract.names import shown
 from shelflife.contract.values import DEEPEST_VALUE, fault_in
 from shelflife.contract.when import WHOLE_REQUEST, as_read, field_path, names_in, read_at
 from shelflife.server.errors import MalformedRequest, ServerError, UsageError
-from shelflife.server.models import DICTIONARY, Reader, may_be_told, plain_fields, pydantic_model_of, seen_of
+from shelflife.server.models import (
+    DICTIONARY,
+    Reader,
+    may_be_told,
+    own_fields,
+    plain_fields,
+    pydantic_model_of,
+    seen_of,
+)
 from shelflife.server.operations import Operation
 from shelflife.server.pins import Pin
 from shelflife.server.reads import with_objects
@@ -32,47 +40,54 @@ _FIRST_CHECKS = 256
 """At so many checks it is looked at what handlers give them, beside those that refuse: it may not be the body alone."""
 
 
-class Given:
-    """A request as a check is given it."""
+def _as_sent() -> Reader:
+    return DICTIONARY
 
-    __slots__ = ("_asked_for", "_body", "_decoded", "_request", "_verdict", "fields")
 
-    def __init__(
-        self,
-        request: Any,
-        body: bytes | bytearray | None = None,
-        asked_for: Callable[[], Reader | None] = lambda: DICTIONARY,
-    ) -> None:
-        """`body` is what the client has sent; None where nobody has: the request is as it is given.
+class Given(msgspec.Struct, eq=False):
+    """A request as a check is given it. It is a struct because most requests need no more of it than that it is made."""
 
-        `asked_for` tells how the framework has read that for the handler; None when it may be in several ways.
-        """
-        self._request = request
-        self._body = body
-        self._asked_for = asked_for
-        self._decoded: dict[str, Any] | None = None
-        self._verdict: tuple[Reader, Any] | tuple[None, None] | None = None
-        self.fields: Mapping[str, Any] = request
-        """What policies see."""
-        if type(request) is dict:
-            return
+    _request: Any
+    _body: bytes | bytearray | None = None
+    """What the client has sent; None where nobody has: the request is as it is given."""
+    _asked_for: Callable[[], Reader | None] = _as_sent
+    """Tells how the framework has read that for the handler; None when it may be in several ways."""
+    _seen: Mapping[str, Any] | None = None
+    _decoded: dict[str, Any] | None = None
+    _verdict: tuple[Reader, Any] | tuple[None, None] | None = None
+
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        """What policies see; an error when they cannot see it as fields."""
+        seen = self._seen
+        if seen is None:
+            seen = own_fields(self._request)
+            if seen is None:
+                seen = self._shown()
+            self._seen = seen
+        return seen
+
+    def _shown(self) -> Mapping[str, Any]:
+        """What policies see of a request that has to be looked into."""
+        request = self._request
         # What a model of pydantic shows does not depend on the route. So most checks need not find that.
         kind: Any = type(request)
         model = pydantic_model_of(kind)
-        reader = asked_for() if model is None else None
+        reader = self._asked_for() if model is None else None
         if reader is not None and reader.model.kind is kind:
             model = reader.model
-        fields = None if model is None else plain_fields(request, model)
+        fields: Any = None if model is None else plain_fields(request, model)
         if fields is not None:
-            self.fields = fields
-            return
+            return fields  # type: ignore[no-any-return]
         if request is None or isinstance(request, str | int | float | list):
             raise MalformedRequest(f"the request is {shown(request)}, and not an object of fields")
-        if not isinstance(request, Mapping):
-            reader = reader or asked_for()
-            self.fields = seen_of(request, self._sent(), None if reader is None else reader.model)
-        if not isinstance(self.fields, Mapping):
+        if isinstance(request, Mapping):
+            return request
+        reader = reader or self._asked_for()
+        fields = seen_of(request, self._sent(), None if reader is None else reader.model)
+        if not isinstance(fields, Mapping):
             raise UsageError(f"a request is checked as an object of fields, not as {type(request).__name__}")
+        return fields
 
     def without(self, was: Mapping[str, Any]) -> "Given":
         """The same as it was before a memory has put something into it."""

@@ -22,7 +22,15 @@ from shelflife.server.shapes import (
     model_of_pydantic,
 )
 
-__all__ = ["DICTIONARY", "Reader", "may_be_told", "plain_fields", "pydantic_model_of", "seen_of"]
+__all__ = [
+    "DICTIONARY",
+    "Reader",
+    "may_be_told",
+    "own_fields",
+    "plain_fields",
+    "pydantic_model_of",
+    "seen_of",
+]
 
 _SCALARS = frozenset({str, int, bool, type(None)})
 """Of which there is nothing to look for in what was sent."""
@@ -138,6 +146,30 @@ def plain_fields(holder: Any, model: Model) -> dict[str, Any] | None:
     held = holder.__dict__
     seen = {wire: held.get(part.name, _ABSENT) for wire, part in model.parts.items()}
     return seen if _SCALARS.issuperset(map(type, seen.values())) else None
+
+
+def own_fields(request: Any) -> dict[str, Any] | None:
+    """What policies see of a request that has it ready in a dictionary: one that is a dictionary, and most models of pydantic with
+    nothing but plain values in them. None of any other."""
+    kind: Any = type(request)
+    if kind is dict:
+        return request  # type: ignore[no-any-return]
+    names = _own_names(kind)
+    if names is None:
+        return None
+    held: dict[str, Any] = request.__dict__
+    is_plain = held.keys() == names and _SCALARS.issuperset(map(type, held.values()))
+    return held if is_plain and not getattr(request, "__pydantic_extra__", None) else None
+
+
+@lru_cache(maxsize=256)
+def _own_names(kind: type) -> frozenset[str] | None:
+    """The names of fields by which a model of pydantic keeps them and which they also have on the wire; None of any other class."""
+    model = pydantic_model_of(kind)
+    if model is None or model.computed or not _keeps_its_fields(kind):
+        return None
+    is_same = all(part.name == wire for wire, part in model.parts.items())
+    return frozenset(model.parts) if is_same else None
 
 
 @lru_cache(maxsize=256)

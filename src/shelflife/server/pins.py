@@ -109,7 +109,8 @@ class Pin(msgspec.Struct, eq=False):
     def hear(self, body: bytes) -> None:
         """Keep what the client sends, unless that is so much that no policy is about it."""
         if not self.body:
-            self.body = bytes(body[: _LONGEST_KEPT + 1])  # most come in one piece, which is not copied
+            is_kept_as_it_is = type(body) is bytes and len(body) <= _LONGEST_KEPT
+            self.body = body if is_kept_as_it_is else bytes(body[: _LONGEST_KEPT + 1])
         elif len(self.body) <= _LONGEST_KEPT:
             self.body = bytearray(self.body) if type(self.body) is bytes else self.body
             self.body += body[: _LONGEST_KEPT + 1]

@@ -14,6 +14,7 @@ import msgspec
 
 from shelflife.contract import Rule
 from shelflife.contract.messages import ReloadReport
+from shelflife.contract.preconditions import Precondition
 from shelflife.forks import Forked, mind_forks
 from shelflife.server.apps import Apps
 from shelflife.server.declaring import GivenTables, TableSource
@@ -325,7 +326,7 @@ class Provider(Forked):
         """
         pin = self.pin
         given = Given(request) if pin is None else Given(request, pin.body, pin.asked_for)
-        found = self._violations(given, self.apps.operation_of(operation, pin), self.state, pin)
+        found = self._violations(given, operation, self.state, pin)
         if pin is not None:
             pin.has_checked, pin.has_violations = True, pin.has_violations or bool(found)
             self._tell(pin, Rejected(found, pin.state) if found else None)
@@ -365,11 +366,17 @@ class Provider(Forked):
                     "check does not know its request here; in a thread of a handler, run it by asyncio.to_thread,"
                     " and outside of a request ask for violations(request, operation)"
                 )
-            self._check(request, operation, self.registry.state, None)
+            state = self.registry.state
+            if violations := self._violations(Given(request), operation, state, None):
+                raise Rejected(violations, state)
             return
         pin.has_checked = True
         try:
-            self._check(request, operation, pin.state, pin)
+            given = Given(request, pin.body, pin.asked_for)
+            if pin.precondition is not None and pin.verdict is None:
+                self._judge(pin.precondition, given, operation, pin)
+            if violations := self._violations(given, operation, pin.state, pin):
+                raise Rejected(violations, pin.state)
         except (Refusal, MalformedRequest, PolicyFailed) as failure:
             pin.failures = (*pin.failures, failure)
             pin.has_violations = True
@@ -399,19 +406,16 @@ class Provider(Forked):
         """Read a table again from its source, and reload it. `by` says who does, for the log."""
         return self._refresher.refresh(table, version, by)
 
-    def _check(self, request: Any, operation: str | None, state: State, pin: Pin | None) -> None:
-        given = Given(request) if pin is None else Given(request, pin.body, pin.asked_for)
-        concerned = self.apps.operation_of(operation, pin)
-        if pin is not None and pin.precondition is not None and pin.verdict is None:
-            pin.verdict = "met" if pin.is_at_the_end and pin.face.meets(pin.precondition) else "failed"
-            self.counts.count("preconditions", pin.verdict)
-            if pin.verdict == "failed":  # the fixes are for the request as it was without memory
-                violations: list[Violation] = []
-                with suppress(MalformedRequest, PolicyFailed):
-                    violations = self._violations(given.without(pin.precondition.was), concerned, state, pin)
-                raise PreconditionFailed(violations, state)
-        if violations := self._violations(given, concerned, state, pin):
-            raise Rejected(violations, state)
+    def _judge(self, precondition: Precondition, given: Given, operation: str | None, pin: Pin) -> None:
+        """Judge the precondition of a request; `PreconditionFailed` when it is not met."""
+        _ = given.fields, self.apps.operation_of(operation, pin)  # an error in either comes first
+        pin.verdict = "met" if pin.is_at_the_end and pin.face.meets(precondition) else "failed"
+        self.counts.count("preconditions", pin.verdict)
+        if pin.verdict == "failed":  # the fixes are for the request as it was without memory
+            violations: list[Violation] = []
+            with suppress(MalformedRequest, PolicyFailed):
+                violations = self._violations(given.without(precondition.was), operation, pin.state, pin)
+            raise PreconditionFailed(violations, pin.state)
 
     def _violations(
         self, given: Given, operation: str | None, state: State, pin: Pin | None
@@ -419,17 +423,26 @@ class Provider(Forked):
         views = self._views
         if views[0] is not state:
             views = self._views = (state, Tables(state))
-        found = evaluate(self.policies.concerning(operation), given.fields, state, views[1], given.said)
-        if found:
-            self.told_fixes.note(found, state)
-        if pin is not None:
-            if found:
-                self.counts.count_fixes(found, "stale" if pin.verdict == "failed" else "refusal")
-            if found or self.readers.looks_left:
-                self.readers.note(pin, given)
-            if self.clients is not None and pin.verdict != "failed":
-                self.clients.note(pin.headers, operation, given.fields, found, state)
+        fields, concerned = given.fields, self.apps.operation_of(operation, pin)
+        found = evaluate(self.policies.concerning(concerned), fields, state, views[1], given.said)
+        if found or self.readers.looks_left or self.clients is not None:
+            self._note(found, given, concerned, state, pin)
         if not found:
             return found
         is_out_of_date = self.registry.is_out_of_date if pin is None else pin.is_out_of_date
         return [one.not_to_be_kept() for one in found] if is_out_of_date else found
+
+    def _note(
+        self, found: list[Violation], given: Given, operation: str | None, state: State, pin: Pin | None
+    ) -> None:
+        """Keep what a check shows of fixes, handlers and clients."""
+        if found:
+            self.told_fixes.note(found, state)
+        if pin is None:
+            return
+        if found:
+            self.counts.count_fixes(found, "stale" if pin.verdict == "failed" else "refusal")
+        if found or self.readers.looks_left:
+            self.readers.note(pin, given)
+        if self.clients is not None and pin.verdict != "failed":
+            self.clients.note(pin.headers, operation, given.fields, found, state)
