@@ -10,14 +10,14 @@ from shelflife.lab.exhibits import collection_of
 from shelflife.lab.exhibits.figures import figures_of
 from shelflife.lab.exhibits.forecast import weighed
 from shelflife.lab.exhibits.pools import Runs
-from shelflife.lab.foreseeing import STALE_COSTS, conduct_of, forecast_runs
 from shelflife.lab.grid import execute
 from shelflife.lab.organic.releases import ReleasesError, released_on
 from shelflife.lab.scenarios import load
 from shelflife.lab.spec import Consume, RunSpec
+from shelflife.lab.ways_to_ask import STALE_COSTS, conduct_of, forecast_runs
 from tests.lab.forecast_oracle import foretold
 
-DRAWS = 4
+SEEDS = range(2000, 2004)
 WITHIN = 1.05
 WITH_HABITS = ["habits-regular", "habits-bursts", "habits-led"]
 WITHOUT = ["habits-random", "habits-never"]
@@ -29,7 +29,7 @@ def drawn(stream, way, stale_costs=3.0):
     """What all draws of a stream should come to. What a stale use is worth makes a difference to a forecast alone."""
     scenario = load(stream)
     said = chance_of if way == "forecast" else None
-    return [foretold(scenario.drawn_for(seed), way, stale_costs, said) for seed in range(DRAWS)]
+    return [foretold(scenario.drawn_for(seed), way, stale_costs, said) for seed in SEEDS]
 
 
 def costs(stream, way, stale_costs):
@@ -81,7 +81,7 @@ title = "Rows that change regularly, shortly"
 
 [habits]
 episodes = 120
-usual_gap = 8.0
+gap = [8.0]
 """
 
 

@@ -9,9 +9,9 @@ from shelflife.lab.exhibits.cells import Column, Exhibit, Kind, Row, count, kind
 from shelflife.lab.exhibits.comparison import PLANNER
 from shelflife.lab.exhibits.growth import name_beside
 from shelflife.lab.exhibits.pools import Runs
-from shelflife.lab.foreseeing import STALE_COSTS, conduct_of
 from shelflife.lab.scores import RunScore
 from shelflife.lab.spec import Consume, Fresh
+from shelflife.lab.ways_to_ask import STALE_COSTS, conduct_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
