@@ -14,13 +14,13 @@ class RemoteDiary(NamedTuple):
 
     called: Callable[[str, Callable[[], Any]], Any]
     adding: Callable[[list[Noted]], None]
-    reading: Callable[[], list[Noted]]
+    reading: Callable[[int], list[Noted]]
 
     def add(self, noted: Iterable[Noted]) -> None:
         """Add to what is there. Always in one order, so that of two who do this neither waits for the other for ever."""
         self.called("written", partial(self.adding, sorted(noted)))
 
-    def read(self) -> list[Noted]:
-        """All that is there, the oldest first."""
-        found: list[Noted] = self.called("read", self.reading)
+    def read(self, since: int = 0) -> list[Noted]:
+        """All that is there from this hour on, the oldest first."""
+        found: list[Noted] = self.called("read", partial(self.reading, since))
         return sorted(found)
