@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from shelflife.contract.positions import AT_HEADER
 from shelflife.contract.preconditions import PRECONDITION_HEADER
 from shelflife.integrations.fastapi import install
-from shelflife.server import Fix, Provider, Request, Rule, Tables, fix
+from shelflife.server import Fix, Provider, Request, Rule, Scoring, Tables, fix
 from shelflife.server.metrics import exposition
 from shelflife.server.state import State
 
@@ -34,6 +34,7 @@ __all__ = [
     "hand_written_app",
     "measured_app",
     "promised_app",
+    "scored_app",
     "stamped_app",
     "stamped_barely_app",
     "unasked_app",
@@ -163,19 +164,24 @@ def _under_contract(provider: Provider) -> FastAPI:
     return app
 
 
+def scored_app(table_count: int) -> FastAPI:
+    """With the contract and a log in a file, as it is by default: clients are scored, and metrics are kept and asked for every second."""
+    return _with_log(table_count, admin_token="benchmark", scoring=Scoring())
+
+
 def measured_app(table_count: int) -> FastAPI:
-    """With the contract and a log in a file, and metrics that are kept there and asked for every second."""
-    return _with_log(table_count, admin_token="benchmark")
+    """The same without scoring."""
+    return _with_log(table_count, admin_token="benchmark", scoring=None)
 
 
 def unmeasured_app(table_count: int) -> FastAPI:
     """The same without metrics: nothing is kept, and nobody can ask."""
-    return _with_log(table_count, admin_token=None)
+    return _with_log(table_count, admin_token=None, scoring=None)
 
 
-def _with_log(table_count: int, admin_token: str | None) -> FastAPI:
+def _with_log(table_count: int, admin_token: str | None, scoring: Scoring | None) -> FastAPI:
     folder = tempfile.TemporaryDirectory()
-    provider = _provider(table_count, f"{folder.name}/log.db", admin_token=admin_token, scoring=None)
+    provider = _provider(table_count, f"{folder.name}/log.db", admin_token=admin_token, scoring=scoring)
     app = _under_contract(provider)
     app.state.folder = folder  # it goes when the app does
     if admin_token is not None:

@@ -27,6 +27,7 @@ from benchmarks.subscriptions import (
     hand_written_app,
     measured_app,
     promised_app,
+    scored_app,
     stamped_app,
     stamped_barely_app,
     unasked_app,
@@ -115,6 +116,11 @@ _COMPARISONS = (
         Side("measured 6", measured_app, 6),
         Side("unmeasured 6", unmeasured_app, 6),
         at_least(0.98),
+    ),
+    Comparison(
+        "clients scored too, against metrics alone",
+        Side("scored 6", scored_app, 6),
+        Side("measured 6", measured_app, 6),
     ),
     Comparison(
         "floor: a middleware that adds the same stamp to every body, and asks nothing",

@@ -1,6 +1,7 @@
 """What gaps between changes may follow: forms, at a scale of 1."""
 
 import math
+from collections.abc import Sequence
 
 __all__ = [
     "ALONE",
@@ -9,6 +10,7 @@ __all__ = [
     "BY_THE_CLOCK",
     "SPREADS",
     "STRAY",
+    "WITHOUT_MEMORY",
     "AtRandom",
     "Bursts",
     "ByTheClock",
@@ -26,8 +28,6 @@ _INFINITE = 700.0
 
 class Form:
     """What the gaps between changes may follow, at a scale of 1."""
-
-    mean: float
 
     def hazard(self, gap: float) -> float:
         """The negative logarithm of how likely it is that a gap is longer."""
@@ -78,7 +78,6 @@ class Bursts(Form):
 
     def __init__(self, share: float, ratio: float) -> None:
         self.share, self.ratio = share, ratio
-        self.mean = share * ratio + 1 - share
 
     def hazard(self, gap: float) -> float:
         if gap <= 0:
@@ -89,11 +88,34 @@ class Bursts(Form):
     def scales(self, usual: float) -> list[float]:
         return [usual * 2 ** (step / 2) for step in range(-4, 11)]
 
+    def looked_through(self, looks: Sequence[tuple[float, float]], scale: float) -> tuple[float, "Bursts"]:
+        """How likely it is, as a logarithm, that nothing comes for some time, then something within the next, and so on; and what goes on then.
+
+        Within a burst several changes may lie between two looks. So it is followed how likely a gap is to be a short one: over time in
+        which nothing comes, and over time in which something does, however often.
+        """
+        fast, slow = 1 / (self.ratio * scale), 1 / scale
+        ends, begins = fast * (1 - self.share), slow * self.share
+        usually = short = begins / (ends + begins)  # at any time, where nothing is known yet
+        log = 0.0
+        for quiet, width in looks:
+            still_short, still_long = short * math.exp(-fast * quiet), (1 - short) * math.exp(-slow * quiet)
+            until = still_short + still_long
+            if until <= 0:
+                return -_INFINITE, self
+            short = still_short / until
+            some_short = -short * math.expm1(-fast * width)
+            within = some_short - (1 - short) * math.expm1(-slow * width)
+            if within <= 0:
+                return -_INFINITE, self
+            log += math.log(until) + math.log(within)
+            then_short = some_short + (short - usually) * math.expm1(-(ends + begins) * width)
+            short = min(1.0, max(0.0, then_short / within))
+        return log, Bursts(short, self.ratio)
+
 
 class ByTheClock(Form):
     """Changes come at even times, each a little early or late, and the next one is due whenever the last one was."""
-
-    mean = 1.0
 
     def __init__(self, spread: float) -> None:
         self.spread = spread
@@ -113,17 +135,21 @@ def mass_of(least: float, most: float, spread: float) -> float:
 
 AT_RANDOM = AtRandom()
 REGULAR = tuple(Regular(shape) for shape in (5.0, 10.0, 20.0, 40.0))
-BURSTS = tuple(Bursts(share, ratio) for share in (0.5, 0.67, 0.8) for ratio in (0.01, 0.03, 0.1))
-ALONE: tuple[tuple[Form, float], ...] = (
-    (AT_RANDOM, 0.4),
+BURSTS = tuple(Bursts(1 - 1 / changes, ratio) for changes in (2, 4, 8, 16) for ratio in (0.01, 0.03, 0.1))
+ALONE: tuple[tuple[AtRandom, float], ...] = (
     (AtRandom(1.5), 0.08),
     (AtRandom(2.5), 0.08),
     *((form, 0.14 / len(REGULAR)) for form in REGULAR),
-    *((form, 0.16 / len(BURSTS)) for form in BURSTS),
 )
 """The forms of something that goes by itself, each with how likely it is beforehand."""
 
-BEHIND: tuple[tuple[Form, float], ...] = ((AT_RANDOM, 0.4), (AtRandom(2.5), 0.3), (Regular(10.0), 0.3))
+WITHOUT_MEMORY: tuple[tuple[Bursts, float], ...] = (
+    (Bursts(0.0, 1.0), 0.4),
+    *((form, 0.16 / len(BURSTS)) for form in BURSTS),
+)
+"""Those of which several may come between two looks: at random, and in bursts."""
+
+BEHIND: tuple[tuple[AtRandom, float], ...] = ((AT_RANDOM, 0.4), (AtRandom(2.5), 0.3), (Regular(10.0), 0.3))
 """Of the time by which one follows another."""
 
 SPREADS = (0.005, 0.015, 0.04, 0.1)

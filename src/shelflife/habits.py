@@ -21,6 +21,7 @@ from shelflife.habit_forms import (
     BY_THE_CLOCK,
     SPREADS,
     STRAY,
+    WITHOUT_MEMORY,
     Bursts,
     ByTheClock,
     Form,
@@ -222,7 +223,7 @@ def _kind_of(guess: _Guess) -> Kind:
     if guess.leader is not None:
         return "after another"
     if isinstance(guess.form, Bursts):
-        return "in bursts"
+        return "in bursts" if guess.form.ratio < 1 else "no pattern"
     return "regular" if isinstance(guess.form, Regular | ByTheClock) else "no pattern"
 
 
@@ -249,7 +250,7 @@ def _explained_alone(since: float, seen: tuple[Seen, ...]) -> list[tuple[_Guess,
     by_the_clock = (
         _guesses_by_the_clock(seen) if len(seen) > LEAST_SEEN else ()
     )  # any two gaps may be about even
-    return _likely([*_guesses_alone(since, seen), *by_the_clock])
+    return _likely([*_guesses_alone(since, seen), *_guesses_through_looks(since, seen), *by_the_clock])
 
 
 @lru_cache(_MOST_KEPT)
@@ -279,6 +280,28 @@ def _guesses_alone(since: float, seen: Sequence[Seen]) -> Iterator[tuple[_Guess,
                 yield _Guess(form, scale, begun_at), log + math.log(share)
 
 
+def _guesses_through_looks(since: float, seen: Sequence[Seen]) -> Iterator[tuple[_Guess, float]]:
+    """The same for what may come several times between two looks."""
+    usual = _usual([_gap(earlier, later) for earlier, later in pairwise(seen)])
+    begins = (since, *(one.by for one in seen[:-1]))
+    looks = [
+        (max(0.0, one.after - begun), one.by - one.after) for begun, one in zip(begins, seen, strict=True)
+    ]
+    known = _log_known(seen)
+    for form, likely in WITHOUT_MEMORY:
+        scales = form.scales(usual)
+        for scale in scales:
+            log, goes_on = form.looked_through(looks, scale)
+            log += math.log(likely * (1 - _A_LEADER) / len(scales)) + known
+            yield _Guess(goes_on, scale, seen[-1].by), log
+
+
+def _log_known(seen: Sequence[Seen]) -> float:
+    """By how much more it counts where each change lies within what is known of it, to be held against gaps that are known by both ends."""
+    widths = [one.by - one.after for one in seen]
+    return sum(math.log((a + b) / b) for a, b in pairwise(widths))
+
+
 def _guesses_by_the_clock(seen: Sequence[Seen]) -> Iterator[tuple[_Guess, float]]:
     """How well even times explain changes, for times and periods around those that fit best.
 
@@ -292,7 +315,7 @@ def _guesses_by_the_clock(seen: Sequence[Seen]) -> Iterator[tuple[_Guess, float]
     off = [tick - middle_tick for tick in ticks]
     square = sum(one * one for one in off)
     period = sum(one * (moment - middle) for one, moment in zip(off, middles, strict=True)) / square
-    log_known = sum(math.log((a + b) / b) for a, b in pairwise(widths))
+    known = _log_known(seen)
     log_missed = (ticks[-1] + 1 - len(ticks)) * math.log(STRAY)
     span = seen[-1].by - seen[0].after
     for spread in SPREADS:
@@ -303,7 +326,7 @@ def _guesses_by_the_clock(seen: Sequence[Seen]) -> Iterator[tuple[_Guess, float]
         for at, by in product(range(-_STEPS, _STEPS + 1), repeat=2):
             length = period + by * period_step
             begun = middle + at * step
-            log = math.log(beforehand) + log_known + log_missed
+            log = math.log(beforehand) + known + log_missed
             for one, tick in zip(seen, off, strict=True):
                 due = begun + tick * length
                 within = mass_of(one.after - due, one.by - due, spread * length)

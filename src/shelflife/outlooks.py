@@ -18,7 +18,7 @@ _EXACTLY = 1e-3
 class Due(NamedTuple):
     """When the next change is to be expected."""
 
-    since: float
+    after: float
     by: float
 
 

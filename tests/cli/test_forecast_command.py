@@ -10,6 +10,7 @@ from shelflife.cli import main
 from shelflife.client import Knowledge, SqliteStore, Write
 from shelflife.habits import Histories, Seen
 from shelflife.server import Registry, SqliteLog
+from shelflife.server.logs import log_at
 from tests.client.entries import entry, filed
 
 ROOT = "https://api.example:443"
@@ -70,7 +71,7 @@ def test_programs_get_the_same(memory, capsys):
     assert (first["root"], first["table"], first["row"], first["changes"]) == (ROOT, "codes", "growth", 14)
     assert (first["habit"], first["follows"]) == ("regular", None)
     assert first["usual_gap_s"] == pytest.approx(DAY)
-    assert first["due"]["since"] < BEGUN + 15 * DAY < first["due"]["by"] < BEGUN + 16 * DAY
+    assert first["due"]["after"] < BEGUN + 15 * DAY < first["due"]["by"] < BEGUN + 16 * DAY
     assert first["due"]["confidence"] == 0.8
     assert [one["due"] for one in others] == [None, None]
 
@@ -80,6 +81,14 @@ def test_only_one_server_of_a_memory_can_be_asked_for(memory, capsys):
     assert not json.loads(told(capsys, memory, "--json", "--root", "https://other.example"))["forecasts"]
 
 
+def test_what_was_seen_of_a_server_is_said_though_all_its_fixes_have_just_gone(memory, capsys):
+    with closing(SqliteStore(memory)) as store:
+        known = store.known(ROOT)
+        store.write(ROOT, known.revision, Write(known.knowledge, drop_ids=[entry(root=ROOT).id]))
+        assert list(store.entries()) == []
+    assert "about every day" in told(capsys, memory)
+
+
 def test_a_memory_that_notes_nothing_says_how_it_would(tmp_path, capsys):
     path = tmp_path / "memory.db"
     with closing(SqliteStore(path)) as store:
@@ -87,19 +96,33 @@ def test_a_memory_that_notes_nothing_says_how_it_would(tmp_path, capsys):
     assert "Memory(foresight=Forecast())" in told(capsys, path)
 
 
-@pytest.fixture
-def log(tmp_path):
-    """The file of a log in which one row has changed often, and another never."""
-    path = tmp_path / "log.db"
-    with closing(SqliteLog(path)) as opened:
+def changed_often(opened):
+    """A log in which one row has changed often, and another never."""
+    with closing(opened):
         registry = Registry({"codes": {"growth": {"code": "A"}, "basic": {"code": "B"}}}, log=opened)
         for number in range(12):
             registry.reload_table("codes", set={"growth": {"code": f"A{number}"}})
+
+
+@pytest.fixture
+def log(tmp_path):
+    path = tmp_path / "log.db"
+    changed_often(SqliteLog(path))
     return path
 
 
-def test_the_log_of_a_server_says_it_too(log, capsys):
-    said = json.loads(told(capsys, log, "--json"))
+@pytest.fixture(params=["file", "PostgreSQL"])
+def told_of_a_log(request, capsys):
+    """What is said of a log to programs: an address is said to be that of one."""
+    if request.param == "file":
+        return told(capsys, request.getfixturevalue("log"), "--json")
+    url = request.getfixturevalue("postgres_url")
+    changed_often(log_at(url))
+    return told(capsys, url, "--log", "--json")
+
+
+def test_the_log_of_a_server_says_it_too(told_of_a_log):
+    said = json.loads(told_of_a_log)
     assert said["source"] == "log"
     by_name = {(one["table"], one["row"]): one for one in said["forecasts"]}
     assert by_name["codes", "growth"]["changes"] == 12
@@ -124,3 +147,18 @@ def test_what_cannot_be_read_is_said_in_one_sentence(arguments, says, tmp_path, 
     assert said.startswith("shelflife: ")
     assert said.count("\n") == 1
     assert says.format(tmp_path) in said
+
+
+@pytest.mark.parametrize("option", ["--root=https://api.example", "--namespace=team"])
+def test_what_is_for_a_memory_alone_is_refused_with_a_log(option, log, capsys):
+    assert main(["forecast", str(log), option]) == 1
+    name = option.partition("=")[0]
+    assert capsys.readouterr().err == f"shelflife: {name} is for a memory, and this is the log of a server\n"
+
+
+def test_a_database_that_does_not_answer_is_said_in_one_sentence(capsys):
+    assert main(["forecast", "postgresql://nobody:secret@127.0.0.1:1/none", "--log"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("shelflife: ")
+    assert said.count("\n") == 1
+    assert "secret" not in said

@@ -20,8 +20,9 @@ import msgspec
 import pytest
 
 from shelflife.cli import main
+from shelflife.cli.worth import Looking
 from shelflife.client import Condition, Knowledge, SqliteStore, Write
-from shelflife.client.diary import Noted
+from shelflife.client.diary import HOUR_S, Noted
 from shelflife.client.entries import Vouched
 from shelflife.client.opening import store_at
 from shelflife.client.positions import Place
@@ -417,6 +418,23 @@ def test_top_tells_once_where_there_is_no_terminal(busy, capsys):
         ["all", "3", "30", "10", "28", "12", "3", "3"],
     ]
     assert "         2  a row it rests on has changed" in lines
+
+
+def test_who_looks_again_reads_the_past_only_once(tmp_path):
+    path, now = tmp_path / "memory.db", 1000 * HOUR_S
+    with closing(SqliteStore(path)) as store:
+        store.diary.add(Noted(hour, "http://h:80", "hits", 1) for hour in range(990, 1001))
+        look = Looking(store, lambda: now)
+        assert look().total.hits == 11
+        with closing(sqlite3.connect(store.diary.path)) as diary, diary:
+            diary.execute("delete from counts where hour < 999")
+        store.diary.add([Noted(999, "http://h:80", "hits", 1), Noted(1000, "http://h:80", "hits", 1)])
+        assert look().total.hits == 13
+        now += 3 * HOUR_S
+        store.diary.add([Noted(1003, "http://h:80", "hits", 1)])
+        for _ in range(2):
+            assert look().total.hits == 14
+            assert min(look().by_hour) == 990
 
 
 def test_top_is_json_for_programs(busy, capsys):

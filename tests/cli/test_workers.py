@@ -1,5 +1,6 @@
 """Several worker processes: over one log they are right at once, and without one they say so."""
 
+import re
 import signal
 import subprocess
 import sys
@@ -36,34 +37,81 @@ def versions_told(address, count=24):
     return {one.json()["table_versions"]["active_csm_codes"] for one in told}
 
 
-@pytest.mark.spec("7.14")
-def test_a_rotation_costs_an_agent_one_retry_whichever_of_four_workers_it_meets(tmp_path):
-    arguments = ("--workers", "4", "--state", str(tmp_path / "acme.db"), "--admin-token", "t")
-    with Serving("acme", *arguments) as served:
+@pytest.fixture(scope="module")
+def four_workers(tmp_path_factory):
+    """The address of an API that four processes serve over one log, all of which have started."""
+    state = tmp_path_factory.mktemp("four") / "acme.db"
+    with Serving("acme", "--workers", "4", "--state", str(state), "--admin-token", "t") as served:
         address = str(served.client.base_url).rstrip("/")
-        memory, statuses = Memory(), []
+        # patience, for none of them may have started yet
+        wait_until(lambda: told_by_all(address, "/admin/overview", 1)[0]["workers"]["live"] == 4)
+        yield address
 
-        def play(episode_count):
-            for _ in range(episode_count):
-                # a connection for each request, so that it may come to any worker
-                transport = MemoryTransport(memory, guard=Guard())
-                # and patience, for none of them may have started yet
-                with httpx2.Client(
-                    base_url=address, transport=transport, trust_env=False, timeout=60
-                ) as client:
-                    answer = client.post("/subscriptions", json=GOVERNED)
-                    if answer.status_code == 422:
-                        fix = answer.json()["recovery_feedback"]["suggestions"][0]["parameters"]
-                        assert client.post("/subscriptions", json={**GOVERNED, **fix}).status_code == 201
-                    statuses.append(answer.status_code)
 
-        play(10)
-        assert statuses == [422, *[201] * 9]
-        assert httpx2.post(f"{address}/admin/reload-table", json=ROTATED, headers=ADMIN).status_code == 200
-        wait_until(lambda: len(versions_told(address)) == 1)
-        statuses.clear()
-        play(10)
-        assert statuses == [422, *[201] * 9]
+def told_by_all(address, path, count=16):
+    """What an operator is told by that many new connections, which come to all workers."""
+    answers = [httpx2.get(address + path, headers=ADMIN, trust_env=False, timeout=60) for _ in range(count)]
+    assert {one.status_code for one in answers} == {200}
+    is_json = "json" in answers[0].headers["content-type"]
+    return [one.json() if is_json else one.text for one in answers]
+
+
+@pytest.mark.spec("7.14")
+def test_a_rotation_costs_an_agent_one_retry_whichever_of_four_workers_it_meets(four_workers):
+    memory, statuses = Memory(), []
+
+    def play(episode_count):
+        for _ in range(episode_count):
+            # a connection for each request, so that it may come to any worker
+            transport = MemoryTransport(memory, guard=Guard())
+            with httpx2.Client(
+                base_url=four_workers, transport=transport, trust_env=False, timeout=60
+            ) as client:
+                answer = client.post("/subscriptions", json=GOVERNED)
+                if answer.status_code == 422:
+                    fix = answer.json()["recovery_feedback"]["suggestions"][0]["parameters"]
+                    assert client.post("/subscriptions", json={**GOVERNED, **fix}).status_code == 201
+                statuses.append(answer.status_code)
+
+    play(10)
+    assert statuses == [422, *[201] * 9]
+    assert httpx2.post(f"{four_workers}/admin/reload-table", json=ROTATED, headers=ADMIN).status_code == 200
+    wait_until(lambda: len(versions_told(four_workers)) == 1)
+    statuses.clear()
+    play(10)
+    assert statuses == [422, *[201] * 9]
+
+
+def test_page_scores_and_metrics_are_of_all_four_workers(four_workers):
+    def refusals():
+        """How often requests were refused, by the metrics of each that answers."""
+        told = told_by_all(four_workers, "/admin/metrics")
+        return {int(re.search(r'checks_total\{result="refused"\} (\d+)', one)[1]) for one in told}
+
+    wait_until(lambda: len(refusals()) == 1)
+    [before] = refusals()
+    for _ in range(12):
+        answer = httpx2.post(
+            f"{four_workers}/subscriptions",
+            json=GOVERNED,
+            headers={"X-API-Key": "forgetful"},
+            trust_env=False,
+        )
+        assert answer.status_code == 422
+    wait_until(lambda: refusals() == {before + 12})
+
+    def scores():
+        """How often this client was refused, by the page of each that answers."""
+        told = told_by_all(four_workers, "/admin/clients")
+        return {max((client["refused"] for client in one["clients"]), default=0) for one in told}
+
+    wait_until(lambda: scores() == {12})
+    overviews = told_by_all(four_workers, "/admin/overview")
+    assert {one["workers"]["live"] for one in overviews} == {4}
+    assert {one["number"] for one in overviews} == {overviews[0]["number"]}
+    refused = {sum(policy["refused"] for policy in one["policies"]) for one in overviews}
+    assert refused == {before + 12}
+    assert len(set(told_by_all(four_workers, "/admin/"))) == 1
 
 
 def test_workers_over_a_database_end_when_the_first_process_is_killed(postgres_url):

@@ -63,6 +63,9 @@ class ListStore:
             for id in ids:
                 self._filed.sort(key=lambda one, used=id: one.entry.id == used)  # type: ignore[misc]
 
+    def roots(self) -> list[Root]:
+        return sorted(self._known)
+
     def entries(self) -> Iterator[Entry]:
         return iter([one.entry for one in self._filed])
 

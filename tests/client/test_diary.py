@@ -100,6 +100,7 @@ def test_hours_are_kept_apart_for_a_year(tmp_path):
         Noted(100, ROOT, "hits", 5),
         Noted(101, ROOT, "hits", 1),
     ]
+    assert diary.read(101) == [Noted(101, ROOT, "hits", 1)]
     diary.add([Noted(100 + 24 * 367, ROOT, "hits", 1)])
     assert diary.read() == [Noted(100 + 24 * 367, ROOT, "hits", 1)]
 
@@ -210,6 +211,7 @@ def test_hours_in_an_engine_add_up(engine, request):
     store.diary.add([second, first])
     store.diary.add([first])
     assert store.diary.read() == [first._replace(times=4), second]
+    assert store.diary.read(101) == [second]
     store.close()
 
 

@@ -58,6 +58,15 @@ def test_what_was_put_is_found_at_its_place(store):
     assert list(store.shapes(OTHER, "POST /x")) == []
 
 
+def test_every_root_is_listed_of_which_something_is_on_record_with_or_without_an_entry(store):
+    assert store.roots() == []
+    store.write(OTHER, 0, Write(Knowledge(versions=Versions({"codes": "1"}))))
+    put(store, entry(), tags=["t"])
+    assert store.roots() == sorted([ORIGIN, OTHER])
+    store.write(ORIGIN, store.known(ORIGIN).revision, Write(Knowledge(), drop=["t"]))
+    assert store.roots() == sorted([ORIGIN, OTHER])
+
+
 def test_a_second_value_takes_the_slot_of_the_first(store):
     put(store, entry(value="P1"))
     written = put(store, entry(value="P2"))

@@ -7,7 +7,7 @@ from fastapi import FastAPI
 
 from shelflife.client import EXACT, Guard, Knowledge, Memory, Write
 from shelflife.client.events import Evicted, Ignored, Reason, Refused, Stored
-from shelflife.client.foresight import Forecast, Foreseeing
+from shelflife.client.foresight import Forecast, Lookout
 from shelflife.client.guard import amend
 from shelflife.client.shelf import Shelf
 from shelflife.client.telling import Telling
@@ -203,15 +203,15 @@ def test_what_was_confirmed_at_a_server_of_several_logs_stays_so_whatever_is_ask
 
 
 def test_what_is_kept_of_servers_is_bounded_however_many_there_are():
-    telling, foreseeing = Telling(None, lambda: 0.0), Foreseeing(Forecast(), lambda: 7.0)
+    telling, lookout = Telling(None, lambda: 0.0), Lookout(Forecast(), lambda: 7.0)
     roots = [f"https://{number}.example" for number in range(1_100)]
     for root in roots:
         telling.tell([Evicted(entry(root=root), Reason.ROW_CHANGED)])
-        foreseeing.note_look(root)
-        foreseeing.note_look(roots[0])
+        lookout.note_look(root)
+        lookout.note_look(roots[0])
     telling.tell(Stored(entry(value="P2", root=root)) for root in roots)
     assert telling.statistics.confirmed <= 1_000
-    heard = [root for root in roots if foreseeing.was_heard(root, 7.0)]
+    heard = [root for root in roots if lookout.was_heard(root, 7.0)]
     assert heard == [roots[0], *roots[-999:]]
 
 

@@ -21,6 +21,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from shelflife.apis.acme import ROTATED_CODES, acme_app, acme_provider
 from shelflife.apis.acme.app import EXAMPLE
 from shelflife.client import Exchange, Guard, Memory, Reply
+from shelflife.client.asking import Question, driven
 from shelflife.integrations.httpx2 import AsyncMemoryTransport, MemoryTransport
 from shelflife.integrations.opentelemetry import instrument
 from shelflife.integrations.telemetry import Sources
@@ -51,22 +52,25 @@ class Telemetry:
     def events(self, name):
         return [dict(event.attributes) for span in self.spans for event in span.events if event.name == name]
 
-    def metrics(self):
-        """What the reader collects, by name, and by the values of the attributes."""
+    def points(self):
+        """What the reader collects, by name."""
         told = self.reader.get_metrics_data()
-        metrics = [
-            metric
+        return {
+            metric.name: metric.data.data_points
             for resource in (told.resource_metrics if told else ())
             for scope in resource.scope_metrics
             for metric in scope.metrics
-        ]
+        }
+
+    def metrics(self):
+        """The same, by the values of the attributes."""
         return {
-            metric.name: {
+            name: {
                 tuple(value for _, value in sorted(point.attributes.items())): getattr(point, "value", None)
                 or getattr(point, "count", 0)
-                for point in metric.data.data_points
+                for point in points
             }
-            for metric in metrics
+            for name, points in self.points().items()
         }
 
 
@@ -200,6 +204,14 @@ def test_a_question_that_is_refused_or_fails_is_an_error_of_its_span(telemetry):
     assert [one.attributes["error.type"] for one in asked(telemetry)] == ["503", "_OTHER"]
 
 
+def test_a_question_about_a_tool_that_failed_and_did_not_say_why_is_a_span_too(telemetry):
+    memory = telemetry.instrument(Memory())
+    known = Reply(200, b'{"table_versions":{"t":"1"}}', {"content-type": "application/json"})
+    memory.observe(Exchange("http://shop.example", "POST /x", {}, known))
+    driven(memory.doubting("http://shop.example", "a tool has failed"), lambda question: None)
+    assert [one.attributes["error.type"] for one in asked(telemetry)] == ["_OTHER"]
+
+
 def test_what_has_come_of_a_check_is_on_the_span_of_its_request(telemetry, world):
     with agent(Memory(), conditional=True) as client:
         assert [order(client, world), order(client, world)] == [422, 201]
@@ -232,8 +244,10 @@ def test_questions_are_measured(telemetry, world):
     with agent(memory) as client:
         order(client, world)
         memory.refresh(world.address, ask=lambda question: None)
-    durations = telemetry.metrics()["shelflife.question.duration"]
-    assert sum(durations.values()) == len(asked(telemetry)) > 0
+    durations = telemetry.points()["shelflife.question.duration"]
+    assert sum(point.count for point in durations) == len(asked(telemetry)) > 0
+    assert durations[0].explicit_bounds[0] < 0.01, "answers take milliseconds"
+    assert durations[0].explicit_bounds[-1] == Question("").within_s
 
 
 def test_to_instrument_twice_changes_nothing(telemetry, world):

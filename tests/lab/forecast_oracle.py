@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 from shelflife.habits import Histories
-from shelflife.lab.foreseeing import conduct_of, foresight_of
+from shelflife.lab.ways_to_ask import conduct_of, foresight_of
 
 
 class Foretold(NamedTuple):

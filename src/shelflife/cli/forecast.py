@@ -61,6 +61,9 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 
 def _forecast(options: argparse.Namespace) -> None:
     source = "log" if _is_log(options) else "memory"
+    if source == "log" and (options.root or options.namespace):
+        given = "--root" if options.root else "--namespace"
+        raise CommandError(f"{given} is for a memory, and this is the log of a server")
     told = list(_by_log(options) if source == "log" else _by_memory(options))
     if options.json:
         print(
@@ -105,8 +108,7 @@ def _is_log(options: argparse.Namespace) -> bool:
 def _by_memory(options: argparse.Namespace) -> Iterator[_Told]:
     options.memory = options.where
     with opened(options, read_only=True) as store:
-        roots = {entry.root for entry in store.entries()} | ({options.root} if options.root else set())
-        for root in sorted(roots):
+        for root in store.roots():
             histories = store.known(root).knowledge.histories
             if histories is not None and (options.root is None or is_below(root, options.root)):
                 yield _Told(root, histories.looked_at, outlooks(histories, histories.looked_at))
@@ -149,7 +151,7 @@ def _row(outlook: Outlook) -> tuple[str, ...]:
         str(outlook.changes),
         _moment(outlook.last_at),
         _words(outlook),
-        "" if due is None else f"{_moment(due.since)} to {_moment(due.by)}",
+        "" if due is None else f"{_moment(due.after)} to {_moment(due.by)}",
     )
 
 
@@ -188,5 +190,5 @@ def _as_json(told: _Told, outlook: Outlook) -> Mapping[str, Any]:
         "habit": outlook.habit,
         "follows": outlook.follows,
         "usual_gap_s": outlook.usual_gap,
-        "due": None if due is None else {"since": due.since, "by": due.by, "confidence": CONFIDENCE},
+        "due": None if due is None else {"after": due.after, "by": due.by, "confidence": CONFIDENCE},
     }

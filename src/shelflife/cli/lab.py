@@ -233,8 +233,8 @@ def _has_model(specs: list[RunSpec]) -> bool:
 
 def _grid(options: argparse.Namespace) -> None:
     with _lab():
-        from shelflife.lab.foreseeing import forecast_runs
         from shelflife.lab.grid import further_runs, paper_grid
+        from shelflife.lab.ways_to_ask import forecast_runs
     out = options.out or _GRID_RECORDS
     specs = forecast_runs() if options.forecast else [*paper_grid(), *further_runs()]
     outcome = _played(specs, out, options.jobs)

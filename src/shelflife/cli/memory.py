@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,9 +17,8 @@ from shelflife.cli.errors import CommandError
 from shelflife.cli.memory_report import report_page
 from shelflife.cli.memory_top import show_top
 from shelflife.cli.tables import counted, print_table, printable
-from shelflife.cli.worth import Worth, worth_of
+from shelflife.cli.worth import Looking
 from shelflife.client import Entry, Event, Knowledge, Memory, SqliteStore, Store, StoreError
-from shelflife.client.diary import KeepsDiary
 from shelflife.client.entries import Vouched, is_below, origin_of
 from shelflife.client.events import StoreFailed
 from shelflife.client.opening import Closeable, is_file, store_at
@@ -255,22 +253,17 @@ def _request(options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
 
 def _top(options: argparse.Namespace) -> None:
     with opened(options, read_only=True) as store:
-        show_top(partial(_worth, store), _name_of(store, options), is_json=options.json)
+        show_top(Looking(store), _name_of(store, options), is_json=options.json)
 
 
 def _report(options: argparse.Namespace) -> None:
     with opened(options, read_only=True) as store:
-        page = report_page(_worth(store), _name_of(store, options), time.time())
+        page = report_page(Looking(store)(), _name_of(store, options), time.time())
     try:
         options.out.write_text(page, encoding="utf-8")
     except OSError as error:
         raise CommandError(f"{options.out} cannot be written: {error.strerror}") from error
     print(f"Wrote {options.out}")
-
-
-def _worth(store: Store) -> Worth:
-    diary = store.diary if isinstance(store, KeepsDiary) else None
-    return worth_of(store.entries(), () if diary is None else diary.read())
 
 
 def _name_of(store: Store, options: argparse.Namespace) -> str:
@@ -290,11 +283,8 @@ def _forget(options: argparse.Namespace) -> None:
     with opened(options, read_only=False) as store:
         events: list[Event] = []
         memory = Memory(store, on_event=events.append)
-        roots = {entry.root for entry in store.entries() if _is_of(entry, options)}
-        roots |= {options.root} if options.root else set()  # which may be known without any fix
-        count = sum(
-            memory.forget(root, options.operation, options.type, id=options.id) for root in sorted(roots)
-        )
+        roots = [root for root in store.roots() if options.root is None or is_below(root, options.root)]
+        count = sum(memory.forget(root, options.operation, options.type, id=options.id) for root in roots)
     for event in events:
         if isinstance(event, StoreFailed):
             raise CommandError(f"{event.why}; {count} forgotten")

@@ -1,14 +1,17 @@
 """What a memory is worth: what it holds and what it has done, by server and over time."""
 
+import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from shelflife.client.diary import Noted
-from shelflife.client.entries import Entry, Root
+from shelflife.client import Store
+from shelflife.client.diary import HOUR_S, KeepsDiary, Noted
+from shelflife.client.entries import Root
 from shelflife.client.events import Reason
+from shelflife.client.strategies import EVERYTHING, SUSPECT
 
-__all__ = ["MEANINGS", "Doings", "Worth", "worth_of"]
+__all__ = ["MEANINGS", "Doings", "Looking", "Worth"]
 
 _DOUBTS = ("suspected", "loglost", "distrusted", f"evicted:{Reason.IN_DOUBT.name.lower()}")
 _EVICTED = "evicted:"
@@ -63,14 +66,39 @@ class Worth(NamedTuple):
         return sorted({*self.held, *self.by_root})
 
 
-def worth_of(entries: Iterable[Entry], noted: Iterable[Noted]) -> Worth:
-    """What there is to see of a memory."""
-    held, suspect, reasons = Counter[Root](), Counter[Root](), Counter[Reason]()
+class Looking:
+    """Looks at a memory again and again. What is further back than the hour before is read once, and is in the first hour from then on."""
+
+    def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
+        self._store, self._clock = store, clock
+        self._diary = store.diary if isinstance(store, KeepsDiary) else None
+        self._past: list[Noted] = []
+        self._read_from = 0
+
+    def __call__(self) -> Worth:
+        """What there is to see of it now."""
+        roots = self._store.roots()
+        held = Counter({root: self._store.count(root, *EVERYTHING) for root in roots})
+        suspect = Counter({root: self._store.count(root, SUSPECT) for root in roots})
+        noted = [] if self._diary is None else self._diary.read(self._read_from)
+        worth = _worth_of(+held, suspect, [*self._past, *noted])
+        self._read_from = int(self._clock()) // HOUR_S - 1  # of the hour before some may still be written
+        self._past = _in_the_first_hour([*self._past, *(one for one in noted if one.hour < self._read_from)])
+        return worth
+
+
+def _in_the_first_hour(noted: Sequence[Noted]) -> list[Noted]:
+    times: Counter[tuple[Root, str]] = Counter()
+    for one in noted:
+        times[one.root, one.what] += one.times
+    first = min((one.hour for one in noted), default=0)
+    return [Noted(first, root, what, count) for (root, what), count in times.items()]
+
+
+def _worth_of(held: Counter[Root], suspect: Counter[Root], noted: Iterable[Noted]) -> Worth:
+    reasons = Counter[Reason]()
     by_root: defaultdict[Root, Counter[str]] = defaultdict(Counter)
     by_hour: defaultdict[int, Counter[str]] = defaultdict(Counter)
-    for entry in entries:
-        held[entry.root] += 1
-        suspect[entry.root] += entry.is_suspect
     for hour, root, what, times in noted:
         if root:
             by_root[root][what] += times

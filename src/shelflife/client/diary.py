@@ -33,8 +33,8 @@ class Diary(Protocol):
     def add(self, noted: Iterable[Noted]) -> None:
         """Add to what is there. May raise `StoreError`."""
 
-    def read(self) -> list[Noted]:
-        """All that is there, the oldest first."""
+    def read(self, since: int = 0) -> list[Noted]:
+        """All that is there from this hour on, the oldest first."""
 
 
 @runtime_checkable

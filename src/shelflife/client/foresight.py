@@ -1,4 +1,4 @@
-"""Foreseeing: whether what a fix rests on is likely to have changed since its server was heard, so that asking is worth it before use."""
+"""Foresight: whether what a fix rests on is likely to have changed since its server was heard, so that asking pays before use."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -10,7 +10,7 @@ from shelflife.client.entries import Entry, Knowledge, Root
 from shelflife.contract.positions import Moved
 from shelflife.habits import Histories, changed_names
 
-__all__ = ["Forecast", "Foreseeing", "Foresight", "chance_of"]
+__all__ = ["Forecast", "Foresight", "Lookout", "chance_of"]
 
 _MOST_ROOTS = 1_000
 """Of so many servers it is known when they were last heard: replies may send an agent to ever new ones."""
@@ -37,8 +37,8 @@ class Forecast:
         return self.stale_costs * chance_of(entries, histories, looked_at, now) > 1
 
 
-class Foreseeing:
-    """How one memory foresees: when it last heard each server, and what it has seen to change."""
+class Lookout:
+    """Where a memory looks out for what is due: when it last heard each server, and what it has seen to change there."""
 
     def __init__(self, foresight: Foresight, clock: Callable[[], float]) -> None:
         self._foresight = foresight

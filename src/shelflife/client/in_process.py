@@ -131,6 +131,10 @@ class InProcessStore(Locking):
                 if id in filed:
                     self.note(filed[id])
 
+    def roots(self) -> list[Root]:
+        with self._lock:
+            return sorted(self._roots)
+
     def entries(self) -> Iterator[Entry]:
         with self._lock:
             found = [one.entry for held in self._roots.values() for one in held.living()]

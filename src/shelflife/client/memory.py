@@ -27,7 +27,7 @@ from shelflife.client.diary import KeepsDiary
 from shelflife.client.entries import Entry, Knowledge, Root, root_at
 from shelflife.client.events import Event, Reason, Saved
 from shelflife.client.explaining import Explained, explained
-from shelflife.client.foresight import Foreseeing, Foresight
+from shelflife.client.foresight import Foresight, Lookout
 from shelflife.client.guard import Amended, AnyGuard, Guard, amend
 from shelflife.client.in_process import InProcessStore
 from shelflife.client.observing import Observing
@@ -100,9 +100,9 @@ class Memory:
         """What it tells and counts; whoever else wants to listen is added to its `listeners`."""
         self._shelf = Shelf(self.store, strategy, trust, self.telling, clock)
         writing = Writing(self._shelf, capacity, most_evictions, clock)
-        foreseeing = None if foresight is None else Foreseeing(foresight, clock)
-        self._observing = Observing(self._shelf, writing, clock, foreseeing)
-        self._revalidating = Revalidating(self._shelf, self._observing, foreseeing, clock)
+        lookout = None if foresight is None else Lookout(foresight, clock)
+        self._observing = Observing(self._shelf, writing, clock, lookout)
+        self._revalidating = Revalidating(self._shelf, self._observing, lookout, clock)
         self.is_remote = isinstance(self.store, RemoteStore)
         """Whether its store is on another machine. Then whoever must not wait uses it in a thread, and each step is one moment of it."""
         self.observing = self._observing.observing
@@ -113,6 +113,7 @@ class Memory:
         """What `revalidate` does, in the same way."""
         self.refreshing = self._revalidating.refreshing
         """What `refresh` does, in the same way."""
+        self._doubting = self._revalidating.doubting
         self.hearing = self._revalidating.hearing
         """What `hear` does, in the same way."""
         self.root_of = self._shelf.root_of
@@ -180,7 +181,7 @@ class Memory:
 
     def watch_questions(self, watch: Watch) -> None:
         """Have every question to a server go by way of `watch`, which may add headers to it and sees what is answered."""
-        for name in ("observing", "revalidating", "refreshing", "hearing"):
+        for name in ("observing", "revalidating", "refreshing", "_doubting", "hearing"):
             setattr(self, name, watched(getattr(self, name), watch))
 
     @property
@@ -290,7 +291,7 @@ class Memory:
 
     def doubting(self, root: Root, why: str) -> Steps[list[Event]]:
         """A use of what is remembered has failed, and nobody has said why: the server is asked before any of it is used again. As steps."""
-        return self._shelf.in_moments(self._revalidating.doubting(root_at(root), why))
+        return self._shelf.in_moments(self._doubting(root_at(root), why))
 
     def hear(self, root: Root, told: bytes, ask: Ask | None = None, *, at: str | None = None) -> list[Event]:
         """Take in what an event of a server's change feed says, and renew as `refresh` does.

@@ -13,7 +13,7 @@ import msgspec
 from shelflife.client.asking import LEAST_FAILURE, Exchange, Fields, Question, Reply, Steps
 from shelflife.client.entries import Entry, Knowledge, Root, below_root, is_below
 from shelflife.client.events import Distrusted, Event, Ignored, LogLost, Unjudged
-from shelflife.client.foresight import Foreseeing
+from shelflife.client.foresight import Lookout
 from shelflife.client.pauses import Pauses
 from shelflife.client.positions import (
     Adopted,
@@ -121,12 +121,12 @@ class Observing(Forked):
         shelf: Shelf,
         writing: Writing,
         clock: Callable[[], float],
-        foreseeing: Foreseeing | None = None,
+        lookout: Lookout | None = None,
     ) -> None:
         self._shelf = shelf
         self._writing = writing
         self._clock = clock
-        self._foreseeing = foreseeing
+        self._lookout = lookout
         self._back_off = _BackOff(clock)
         self._locks: dict[Root, threading.Lock] = {}
         """One for each root: a store may take long to write one, and nobody waits for another server's."""
@@ -155,8 +155,8 @@ class Observing(Forked):
                 shelf.doubts.add(exchange.root)
             return events + shelf.telling.tell([Ignored(exchange.root, str(error))])
         if contract is None:
-            if self._foreseeing is not None and exchange.at is not None:
-                self._note_silence(exchange, self._foreseeing)
+            if self._lookout is not None and exchange.at is not None:
+                self._note_silence(exchange, self._lookout)
             return events
         if contract is OF_NO_STATE and not shelf.is_placed(rooted.root):
             return events + shelf.telling.tell([Ignored(rooted.root, _OF_NO_STATE)])
@@ -260,8 +260,8 @@ class Observing(Forked):
                     knowledge = shelf.knowing(root)
                     is_known = about is NOTHING and self._is_known(root, contract, knowledge)
                 if is_known:
-                    if self._foreseeing is not None:
-                        self._foreseeing.note_look(root)
+                    if self._lookout is not None:
+                        self._lookout.note_look(root)
                     return []
                 is_placed = knowledge.place.at is not None
             except StoreError as error:
@@ -426,9 +426,9 @@ class Observing(Forked):
                     disposal.knowledge = msgspec.structs.replace(disposal.knowledge, state_tag=said.state)
                 if answer is not None and answer.vouched is not None and disposal.is_teaching:
                     disposal.knowledge = msgspec.structs.replace(disposal.knowledge, vouched=answer.vouched)
-                if self._foreseeing is not None:
+                if self._lookout is not None:
                     moved = verdict.moved if isinstance(verdict, Forward) else None
-                    disposal.knowledge = self._foreseeing.with_history(root, disposal.knowledge, moved)
+                    disposal.knowledge = self._lookout.with_history(root, disposal.knowledge, moved)
                 about = checked if disposal.is_teaching else ()
                 events = self._writing.carried_out(exchange, contract, known, disposal, about)
             if events is not None:
@@ -437,17 +437,17 @@ class Observing(Forked):
                     several = after.split_at is not None and after.split_at >= now
                     happened.append(LogLost(root, several=several))
                 happened += events
-                if self._foreseeing is not None and isinstance(verdict, Current | Forward | Adopted):
-                    self._foreseeing.note_look(root)
+                if self._lookout is not None and isinstance(verdict, Current | Forward | Adopted):
+                    self._lookout.note_look(root)
                 return _Taken(verdict, after.place)
         raise StoreError(_TOO_MANY)
 
-    def _note_silence(self, exchange: Exchange, foreseeing: Foreseeing) -> None:
+    def _note_silence(self, exchange: Exchange, lookout: Lookout) -> None:
         """A server that has carried out a request has nothing to tell where that has named the position it is at."""
         with suppress(StoreError):  # then it is not known whether it is of what is known
             is_of_it = exchange.at == self._shelf.on_record(exchange.root, is_guess=True)[1].place.base
             if is_of_it and exchange.reply.status < LEAST_FAILURE:
-                foreseeing.note_look(exchange.root)
+                lookout.note_look(exchange.root)
 
     def may_ask(self, root: Root) -> bool:
         """Whether a server has not just left a question unanswered."""

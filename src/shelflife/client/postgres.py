@@ -40,8 +40,9 @@ insert into diary (namespace, hour, root, what, times)
 select ?, (one ->> 0)::bigint, one ->> 1, one ->> 2, (one ->> 3)::bigint from json_array_elements(?::json) as one
 on conflict (namespace, hour, md5(root), what) do update set times = diary.times + excluded.times
 """
-_DIARY = "select hour, root, what, times from {schema}.diary where namespace = $1"
+_DIARY = "select hour, root, what, times from {schema}.diary where namespace = $1 and hour >= $2::bigint"
 _TAGGED = "select to_json(learned_at), told from {schema}.entries where tags && $1::bigint[]"
+_ROOTS = "select root from {schema}.roots where namespace = $1"
 _ALL = """
 select encode(e.id, 'hex'), e.root, to_json(e.learned_at), e.told
 from {schema}.entries e join {schema}.roots r on r.number = e.root
@@ -82,7 +83,7 @@ class PostgresStore(RemoteStore):
         )
         self._statements = {
             statement: statement.format(schema=f'"{self._database.schema}"')
-            for statement in (_LOOK, _WRITE, _NOTE, _TAGGED, _ALL, _DIARY)
+            for statement in (_LOOK, _WRITE, _NOTE, _TAGGED, _ROOTS, _ALL, _DIARY)
         }
         super().__init__(self._database.name, namespace=namespace, near=near)
         of = hashlib.blake2b(f"{self._database.schema} {namespace}".encode(), digest_size=8)
@@ -156,6 +157,9 @@ class PostgresStore(RemoteStore):
         rows = self._once(_TAGGED, self._tags(root, tags))
         return [_entry(_decode_age(age), _decode_kept(kept)) for age, kept in rows]
 
+    def _known_roots(self) -> list[Root]:
+        return [root.decode() for (root,) in self._once(_ROOTS, self.namespace)]
+
     def _entries(self) -> Iterator[Entry]:
         last: tuple[bytes, bytes] = (b"", b"0")
         while rows := self._database.once(self._statements[_ALL], (self.namespace, *last)):
@@ -173,8 +177,8 @@ class PostgresStore(RemoteStore):
             connection.execute(_OLDER, (self.namespace, oldest))
             connection.execute(_ADD_TO_DIARY, (self.namespace, _encode(noted).decode()))
 
-    def _diary(self) -> list[Noted]:
-        rows = self._once(_DIARY, self.namespace)
+    def _diary(self, since: int) -> list[Noted]:
+        rows = self._once(_DIARY, self.namespace, str(since))
         return [
             Noted(int(hour), root.decode(), what.decode(), int(times)) for hour, root, what, times in rows
         ]

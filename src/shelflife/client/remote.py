@@ -187,6 +187,9 @@ class RemoteStore(ABC, Forked):
     def tagged(self, root: Root, *tags: str) -> list[Entry]:
         return self._called("read", lambda: self._tagged(root, tags), _LONGEST_LIST_S)
 
+    def roots(self) -> list[Root]:
+        return sorted(self._called("read", self._known_roots))
+
     def entries(self) -> Iterator[Entry]:
         found = self._called("read", lambda: list(self._entries()))
         return iter(sorted(found, key=lambda entry: (entry.learned_at, entry.id)))
@@ -396,8 +399,8 @@ class RemoteStore(ABC, Forked):
         """Add these counts to those that are there."""
 
     @abstractmethod
-    def _diary(self) -> list[Noted]:
-        """All counts that are there."""
+    def _diary(self, since: int) -> list[Noted]:
+        """The counts that are there, from this hour on."""
 
     @abstractmethod
     def _look(self, look: Look) -> Told:
@@ -419,6 +422,9 @@ class RemoteStore(ABC, Forked):
 
     @abstractmethod
     def _tagged(self, root: Root, tags: Sequence[str]) -> list[Entry]: ...
+
+    @abstractmethod
+    def _known_roots(self) -> list[Root]: ...
 
     @abstractmethod
     def _entries(self) -> Iterator[Entry]: ...

@@ -17,7 +17,7 @@ class RemoteDiary:
         self,
         called: Callable[[str, Callable[[], Any]], Any],
         adding: Callable[[list[Noted]], None],
-        reading: Callable[[], list[Noted]],
+        reading: Callable[[int], list[Noted]],
     ) -> None:
         """How to call on the engine, and what is done there."""
         self._called, self._adding, self._reading = called, adding, reading
@@ -28,7 +28,7 @@ class RemoteDiary:
         with self._circuit.trying():
             self._called("written", partial(self._adding, sorted(noted)))
 
-    def read(self) -> list[Noted]:
-        """All that is there, the oldest first."""
-        found: list[Noted] = self._called("read", self._reading)
+    def read(self, since: int = 0) -> list[Noted]:
+        """All that is there from this hour on, the oldest first."""
+        found: list[Noted] = self._called("read", partial(self._reading, since))
         return sorted(found)

@@ -8,7 +8,7 @@ from typing import Any
 from shelflife.client.asking import Exchange, Fields, Question, Steps
 from shelflife.client.entries import Entry, Root
 from shelflife.client.events import Event, Evicted, Ignored, Suspected
-from shelflife.client.foresight import Foreseeing
+from shelflife.client.foresight import Lookout
 from shelflife.client.guard import AnyGuard, Guard, amend
 from shelflife.client.observing import About, Observing
 from shelflife.client.shelf import Shelf
@@ -30,12 +30,12 @@ class Revalidating:
         self,
         shelf: Shelf,
         observing: Observing,
-        foreseeing: Foreseeing | None,
+        lookout: Lookout | None,
         clock: Callable[[], float],
     ) -> None:
         self._shelf = shelf
         self._observing = observing
-        self._foreseeing = foreseeing
+        self._lookout = lookout
         self._clock = clock
 
     def refreshing(self, root: Root) -> Steps[list[Event]]:
@@ -94,10 +94,8 @@ class Revalidating:
         something else was learned meanwhile.
         """
         shelf, events = self._shelf, list[Event]()
-        if self._foreseeing is not None:
-            events += yield from self._asking_ahead(
-                self._foreseeing, root, operation, request, guard, asked_as
-            )
+        if self._lookout is not None:
+            events += yield from self._asking_ahead(self._lookout, root, operation, request, guard, asked_as)
         if shelf.is_clear(root):
             return events
         shelf.unconfirm(root)
@@ -127,7 +125,7 @@ class Revalidating:
 
     def _asking_ahead(
         self,
-        foreseeing: Foreseeing,
+        lookout: Lookout,
         root: Root,
         operation: str,
         request: Fields,
@@ -145,12 +143,12 @@ class Revalidating:
         if knowledge is None or knowledge.histories is None or not self._observing.may_ask(root):
             return []
         now = self._clock()
-        if not foreseeing.is_due(root, entries, knowledge.histories, now):
+        if not lookout.is_due(root, entries, knowledge.histories, now):
             return []
         events = yield from self._observing.asking_about(root, operation, request, asked_as=asked_as)
         if events is None:
             events = yield from self.refreshing(root)
-        self._observing.note_asked(root, has_answered=foreseeing.was_heard(root, now))
+        self._observing.note_asked(root, has_answered=lookout.was_heard(root, now))
         return events
 
 

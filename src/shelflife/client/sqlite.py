@@ -264,6 +264,10 @@ class SqliteStore:
             self._place(entry.id, bytes.fromhex(entry.place))
         self.used(entry.root, (entry.id,))
 
+    def roots(self) -> list[Root]:
+        with self._file.reading:
+            return [root for (root,) in self._execute("select root from roots order by root")]
+
     def entries(self) -> Iterator[Entry]:
         some = f"where number > ? and {_THERE} order by number limit 1000"
         statement = f"select number, place, id, entry from entries {some}"

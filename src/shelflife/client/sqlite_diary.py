@@ -39,14 +39,14 @@ class SqliteDiary:
         finally:
             self._file.close()
 
-    def read(self) -> list[Noted]:
-        """All that is there, the oldest first; nothing where no diary was begun."""
+    def read(self, since: int = 0) -> list[Noted]:
+        """All that is there from this hour on, the oldest first; nothing where no diary was begun."""
         if not self.path.exists():
             return []
         try:
             with self._file.snapshot() as connection:
                 rows = connection.execute(
-                    "select hour, root, what, count from counts order by hour"
+                    "select hour, root, what, count from counts where hour >= ? order by hour", (since,)
                 ).fetchall()
         finally:
             self._file.close()

@@ -113,5 +113,8 @@ class Store(Protocol):
     def used(self, root: Root, ids: Iterable[str]) -> None:
         """Note that these entries of a root were used. May be late, and may be lost."""
 
+    def roots(self) -> list[Root]:
+        """Every root of which something is on record, be it no entry, for the same."""
+
     def entries(self) -> Iterator[Entry]:
         """Every entry, for people and programs that look a memory over."""

@@ -4,6 +4,7 @@ A write is one script, which Valkey carries out whole; a look is another. All th
 """
 
 import hashlib
+import time
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import groupby
@@ -37,6 +38,9 @@ with needing("redis"):
 __all__ = ["ValkeyStore"]
 
 _FORMAT = 3
+_FEW_HOURS = 48
+"""Of a diary they are asked for by name: a search goes through all keys that there are."""
+
 _MOST_LEFT = 128
 """So many entries at most that have gone are not put in order yet."""
 
@@ -214,18 +218,26 @@ class ValkeyStore(RemoteStore):
             ]
             self._evaluated(COUNTING, f"{self._hours}{hour}", str(KEPT_HOURS * HOUR_S), *values)
 
-    def _diary(self) -> list[Noted]:
+    def _diary(self, since: int) -> list[Noted]:
         self._check()
+        hours = range(since, int(time.time()) // HOUR_S + 2)
+        keys = (f"{self._hours}{hour}".encode() for hour in hours)
+        if len(hours) > _FEW_HOURS:
+            keys = self._client.scan_iter(f"{self._hours}*", count=1000)
         return [
             Noted(int(key.rpartition(b":")[2]), *_decode_noted(what), int(times))
-            for key in self._client.scan_iter(f"{self._hours}*", count=1000)
+            for key in keys
+            if int(key.rpartition(b":")[2]) >= since
             for what, times in self._client.hgetall(key).items()
         ]
 
-    def _entries(self) -> Iterator[Entry]:
+    def _known_roots(self) -> list[Root]:
         self._check()
-        for root in sorted(self._client.smembers(self._roots)):
-            found = self._client.hscan_iter(f"{self._prefix(root.decode())}entries", count=1000)
+        return [root.decode() for root in self._client.smembers(self._roots)]
+
+    def _entries(self) -> Iterator[Entry]:
+        for root in sorted(self._known_roots()):
+            found = self._client.hscan_iter(f"{self._prefix(root)}entries", count=1000)
             yield from (_entry(*_decode_one(filed)) for _, filed in found)
 
     def _note(self, root: Root, used: Sequence[str]) -> None:

@@ -30,6 +30,9 @@ _OPERATIONS = {Applied: "search_memory", Stored: "create_memory", Evicted: "dele
 
 _NO_ANSWER = "_OTHER"
 
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0)
+"""As in the HTTP conventions, up to where no answer is waited for any more. An SDK's own are for milliseconds."""
+
 Attributes = dict[str, Any]
 
 
@@ -60,6 +63,7 @@ def _instruments(meter_provider: MeterProvider | None) -> _Instruments:
             "shelflife.question.duration",
             unit="s",
             description="How long a memory has waited for the answer to a question of its own.",
+            explicit_bucket_boundaries_advisory=_SECONDS,
         ),
         recalls,
     )

@@ -31,7 +31,6 @@ from shelflife.lab import prompting
 from shelflife.lab.apis import Api
 from shelflife.lab.asking import Asking
 from shelflife.lab.clock import Clock
-from shelflife.lab.foreseeing import Weighed, foresight_of
 from shelflife.lab.matching import as_matched
 from shelflife.lab.planners import Message, Planner, Proposal, Usage
 from shelflife.lab.prompting import digest_of_messages, messages_for, request_in
@@ -50,6 +49,7 @@ from shelflife.lab.records import (
 from shelflife.lab.scenarios import Episode
 from shelflife.lab.spec import Conduct, Consume
 from shelflife.lab.truth import Learned
+from shelflife.lab.ways_to_ask import Weighed, foresight_of
 from shelflife.lab.wire import contract_bytes_in, contract_header_bytes, other_header_bytes
 from shelflife.lab.wordings import Wording
 

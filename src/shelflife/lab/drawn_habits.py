@@ -14,31 +14,36 @@ __all__ = ["Habits", "drawn_by"]
 _ZONES = ("Africa/Accra", "America/Lima")
 _OFFSETS = tuple(f"{sign}{hour:02}:00" for sign in "+-" for hour in range(1, 12))
 _MINUTES_AN_HOUR = 60
-_BURST = 6
-"""How many changes there are in one."""
 
-_WITHIN_A_BURST = 0.05
-"""How long it is from one change to the next there, as a share of the usual gap."""
-
-_BETWEEN_BURSTS = 4
-"""How long it is from one burst to the next, as a multiple of the usual gap."""
-
-_BEHIND = 0.15
-"""By how much one follows another, as a share of the usual gap."""
+_MOST = Meta(min_length=1, max_length=100)
+_Lengths = Annotated[tuple[Annotated[float, Meta(gt=0)], ...], _MOST]
 
 
 class Habits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How rows change in a stream: the table `[habits]` of its manifest."""
+    """How rows change in a stream: the table `[habits]` of its manifest.
+
+    Of each list the seed chooses one for each row. The lists were written down before anything was played by them: round numbers, around
+    the hour that it is from one use to the next.
+    """
 
     kind: Literal["regular", "bursts", "led", "random", "never"]
     """Each row changes by itself, but where they are led: there every second one follows the one before it."""
 
     episodes: Annotated[int, Meta(ge=1, le=10_000)]
-    usual_gap: Annotated[float, Meta(gt=0)] = 16.0
-    """Between two changes of a row, in hours and on average."""
+    gap: _Lengths = (12.0, 24.0, 48.0)
+    """Between two changes of a row, or between two bursts, in hours; on average, where it is not regular."""
 
-    uneven: Annotated[float, Meta(ge=0, le=1)] = 0.03
-    """By how much what is regular varies: its spread as a share of it."""
+    uneven: Annotated[tuple[Annotated[float, Meta(ge=0, le=1)], ...], _MOST] = (0.01, 0.03, 0.1)
+    """By how much what is regular varies: its spread, as a share of it."""
+
+    burst: Annotated[tuple[Annotated[int, Meta(ge=1, le=1_000)], ...], _MOST] = (4, 8, 16)
+    """How many changes there are in one."""
+
+    within: _Lengths = (0.5, 1.0, 2.0)
+    """From one change to the next in a burst, in hours and on average."""
+
+    behind: _Lengths = (1.0, 2.0, 4.0)
+    """By how much one follows another, in hours."""
 
 
 def drawn_by(habits: Habits, seed: int = 0) -> dict[str, Any]:
@@ -79,28 +84,29 @@ _FAMILY = {
 
 def _by_itself(habits: Habits, until: float, chance: Random) -> Iterator[float]:
     """The moments at which a row changes."""
-    gap = habits.usual_gap
     if habits.kind == "never":
         return
+    gap, uneven = chance.choice(habits.gap), chance.choice(habits.uneven)
+    burst, within = chance.choice(habits.burst), chance.choice(habits.within)
     moment = chance.random() * gap
     while moment < until:
         if habits.kind == "regular":
-            yield moment + chance.gauss(0, habits.uneven * gap)
+            yield moment + chance.gauss(0, uneven * gap)
             moment += gap
         elif habits.kind == "bursts":
-            for _ in range(_BURST):
+            for _ in range(burst):
                 yield moment
-                moment += chance.expovariate(1 / (_WITHIN_A_BURST * gap))
-            moment += chance.expovariate(1 / (_BETWEEN_BURSTS * gap))
+                moment += chance.expovariate(1 / within)
+            moment += chance.expovariate(1 / gap)
         else:
             yield moment
             moment += chance.expovariate(1 / gap)
 
 
 def _behind(habits: Habits, leader: Sequence[float], chance: Random) -> Iterator[float]:
-    delay = _BEHIND * habits.usual_gap
+    delay, uneven = chance.choice(habits.behind), chance.choice(habits.uneven)
     for moment in leader:
-        yield moment + chance.gauss(delay, habits.uneven * delay)
+        yield moment + chance.gauss(delay, uneven * delay)
 
 
 def _drift(changes: Sequence[tuple[float, str]], moments: Sequence[float]) -> Iterator[dict[str, Any]]:

@@ -20,6 +20,7 @@ from shelflife.client import StoreError
 from shelflife.client.entries import digest_of
 from shelflife.lab.answers import holds_answers
 from shelflife.lab.engines import EngineError
+from shelflife.lab.known_clients import KNOWN
 from shelflife.lab.planners import PlannerError
 from shelflife.lab.planners.models import LONGEST_ANSWER_S
 from shelflife.lab.planners.naming import planner_for
@@ -387,6 +388,7 @@ def further_runs() -> list[RunSpec]:
     specs = [
         *(RunSpec("drifted", arm, planner) for arm in (*ladder, "A2DC", "A2DG")),
         *(RunSpec("drifted", arm, "compliant-last") for arm in ladder),
+        *(RunSpec("drifted", arm, one) for arm, one in KNOWN),
         *(RunSpec("rules", arm, planner) for arm in ("A2D", "A2DC", "A2DR", "A2DRC", "A2DO")),
         *(
             RunSpec(f"rotations-{which}", arm, planner)

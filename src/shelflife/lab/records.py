@@ -16,12 +16,14 @@ from shelflife.errors import ShelflifeError
 from shelflife.lab.scenarios import Split
 from shelflife.lab.spec import RunSpec
 from shelflife.lab.wordings import Wording
+from shelflife.server.verdicts import Verdict
 
 __all__ = [
     "FORMAT",
     "Alerted",
     "Asked",
     "Attempted",
+    "ClientScored",
     "Disclosed",
     "Distrusted",
     "Drifted",
@@ -323,6 +325,15 @@ class Foreseen(msgspec.Struct, frozen=True, kw_only=True, tag="foreseen"):
     agent: int = 0
 
 
+class ClientScored(msgspec.Struct, frozen=True, kw_only=True, tag="client scored"):
+    """What the server makes of the agent from its requests: before the first change, and at the end."""
+
+    after: int
+    """The episode before it."""
+
+    verdict: Verdict
+
+
 class RunEnded(msgspec.Struct, frozen=True, kw_only=True, tag="run ended"):
     """The run is whole, and where its time went."""
 
@@ -352,6 +363,7 @@ Record = (
     | Asked
     | Disclosed
     | Foreseen
+    | ClientScored
     | RunEnded
 )
 

@@ -107,8 +107,11 @@ def play(
     with clock.running("whole"), _stage(spec, scenario, planner, record, recorded, clock) as (server, around):
         on_server(server)
         with _agents(around) as agents:
+            first_change = min((one.after for one in scenario.drift if one.after >= 0), default=None)
 
             def drift_after(index: int) -> None:
+                if index == first_change and (scored := server.scored(index)) is not None:
+                    record(scored)
                 for drift in scenario.drift_after(index):
                     drifted = pushed(drift, around.http, server.admin_token, longest_until_heard_s)
                     judged = around.learned.judged()
@@ -124,6 +127,8 @@ def play(
                 drift_after(episode.index)
                 server.clock.go_on(scenario.minutes_until(episode.index + 1) if spec.conduct.foresees else 1)
                 on_episode()
+        if (scored := server.scored(len(scenario.order) - 1)) is not None:
+            record(scored)
         if (disclosed := server.disclosed()) is not None:
             record(disclosed)
     record(clock.as_record())

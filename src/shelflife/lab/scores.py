@@ -12,6 +12,7 @@ from shelflife.lab.records import (
     Alerted,
     Asked,
     Attempted,
+    ClientScored,
     Disclosed,
     Distrusted,
     Drifted,
@@ -27,6 +28,7 @@ from shelflife.lab.records import (
 )
 from shelflife.lab.spec import RunSpec
 from shelflife.lab.spending import Tokens, Wire, tokens_of, wire_of
+from shelflife.server.verdicts import Verdict
 
 __all__ = ["FirstTry", "ForeseenTenth", "RunScore", "SavingFactors", "as_json", "is_whole", "score_of"]
 
@@ -162,6 +164,12 @@ class RunScore(msgspec.Struct, frozen=True, kw_only=True):
 
     foreseen: list[ForeseenTenth] | None
     """Before uses, how likely they were said to be stale, by tenths, and how many were; None where nothing was foreseen."""
+
+    first_verdict: Verdict | None
+    """What the server made of the agents before the first change, from their requests; at the end where none comes, and None where nobody scored them."""
+
+    verdict: Verdict | None
+    """The same at the end."""
 
     eviction_precision: float | None
     """The share of evictions that were right: the fix was stale, or rested on a table that the server would name no more."""
@@ -303,7 +311,13 @@ def _how_it_went(run: _Run) -> dict[str, Any]:
         "retries": _retries(ended),
         "retries_by_agent": [_retries(_ended(run.records, agent)) for agent in agents],
         "mended": sum(one.mended for one in run.by_all),
+        "first_verdict": _first_verdict(run.records),
+        "verdict": _first_verdict(reversed(run.records)),
     }
+
+
+def _first_verdict(records: Iterable[Record]) -> Verdict | None:
+    return next((record.verdict for record in records if isinstance(record, ClientScored)), None)
 
 
 def _what_went_stale(run: _Run) -> dict[str, Any]:

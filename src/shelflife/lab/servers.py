@@ -14,7 +14,7 @@ from shelflife.client.trust import Trust
 from shelflife.integrations.ed25519 import SigningKey, trust
 from shelflife.lab.apis import APIS, Api
 from shelflife.lab.hostile import Reader, bumping, holding_back, injecting
-from shelflife.lab.records import Disclosed, Drifted, Judged
+from shelflife.lab.records import ClientScored, Disclosed, Drifted, Judged
 from shelflife.lab.scenarios import Scenario
 from shelflife.lab.spec import Conduct, RunSpec
 from shelflife.lab.workers import served_by_workers
@@ -70,6 +70,13 @@ class Server(NamedTuple):
     def disclosed(self) -> Disclosed | None:
         """What agents were told, where somebody listens."""
         return None if self.reader is None else self.reader.disclosed(self.provider)
+
+    def scored(self, after: int) -> ClientScored | None:
+        """What it makes of its agents, who are one client; None where it does not score any."""
+        if self.provider.clients is None:
+            return None
+        scores = self.provider.clients.scores()
+        return ClientScored(after=after, verdict=scores[0].verdict if scores else "not enough seen")
 
     def as_agents_know_it(self, drifted: Drifted) -> Drifted:
         """A drift in the words that agents are shown."""

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from shelflife.lab.exhibits.cells import Exhibit, Kind, written
+from shelflife.lab.exhibits.clients import clients
 from shelflife.lab.exhibits.comparison import agreement_with_the_paper
 from shelflife.lab.exhibits.compliance import (
     classes,
@@ -39,7 +40,7 @@ _BY_RUNS = (
     *(domains, rotations, rotation_schedules, undrifted, uncompleted, intervals, wire, wire_fields),
     *(organic, organic_growth),
     *(matching, consumption, vectors, beyond_the_paper, under_attack),
-    *(forecast, calibration),
+    *(forecast, calibration, clients),
     *(measured, prompt_sensitivity),
 )
 _NEEDS = {
@@ -59,6 +60,7 @@ _NEEDS = {
     under_attack: "a stream with a hostile server",
     forecast: "one stream in all ways to ask before use",
     calibration: "one stream in all ways to ask before use",
+    clients: "the drifted stream by a client that was scored",
     measured: "any stream by a real model",
     prompt_sensitivity: "any stream in more than one wording",
     beyond_the_paper: "the silent stream, and none of another conduct than the paper's",

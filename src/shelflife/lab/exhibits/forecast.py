@@ -1,7 +1,8 @@
 """What foreseeing drift is worth: questions and stale uses together, beside ways of asking that foresee nothing."""
 
 from collections.abc import Iterator, Sequence
-from statistics import fmean, pstdev
+from math import sqrt
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING, NamedTuple
 
 from shelflife.client import EXACT
@@ -9,20 +10,22 @@ from shelflife.lab.exhibits.cells import Column, Exhibit, Kind, Row, count, kind
 from shelflife.lab.exhibits.comparison import PLANNER
 from shelflife.lab.exhibits.growth import name_beside
 from shelflife.lab.exhibits.pools import Runs
-from shelflife.lab.foreseeing import STALE_COSTS, conduct_of
-from shelflife.lab.scores import RunScore
+from shelflife.lab.scores import ForeseenTenth, RunScore
 from shelflife.lab.spec import Consume, Fresh
+from shelflife.lab.ways_to_ask import STALE_COSTS, conduct_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = [
     "FrontierPanel",
+    "Tenth",
     "Weighed",
     "calibration",
     "draw_frontier",
     "forecast",
     "frontier_panels",
+    "tenths",
     "weighed",
 ]
 
@@ -30,8 +33,12 @@ _WAYS: dict[Fresh, str] = {"none": "never", "use": "always", "heuristic": "10 % 
 _FORECAST: Fresh = "forecast"
 _INKS = {"none": "faint", "use": "a2", "heuristic": "a1", "forecast": "a2d"}
 _MARKS = {"none": "o", "use": "s", "heuristic": "D", "forecast": "o"}
-_FIFTHS = 5
-_TENTHS_A_FIFTH = 2
+_FEWEST_JUDGED = 200
+"""Of fewer forecasts it is not said whether they came true."""
+
+_MOST_APART = 10.0
+_JUDGED_AT = 3.0
+"""The same uses come by at every price. So that none counts twice, they are judged at one."""
 
 
 class Weighed(NamedTuple):
@@ -49,12 +56,27 @@ class Weighed(NamedTuple):
     @property
     def best(self) -> float:
         """What the best of the ways costs that foresee nothing, on average."""
-        return min(fmean(self.costs(way)) for way in self.runs if way != _FORECAST)
+        return fmean(self.costs(self._best_way))
+
+    @property
+    def _best_way(self) -> Fresh:
+        return min((way for way in self.runs if way != _FORECAST), key=lambda way: fmean(self.costs(way)))
 
     @property
     def forecast(self) -> float:
         """What foreseeing costs, on average."""
         return fmean(self.costs(_FORECAST))
+
+    @property
+    def against_the_best(self) -> float | None:
+        """How much more it costs than the best of the others, in percent; None where that costs nothing."""
+        return 100 * (self.forecast / self.best - 1) if self.best else None
+
+    @property
+    def error(self) -> float | None:
+        """The standard error of that: by how much the draws differ in it. None for one draw."""
+        apart = [a - b for a, b in zip(self.costs(_FORECAST), self.costs(self._best_way), strict=True)]
+        return 100 * stdev(apart) / sqrt(len(apart)) / self.best if len(apart) > 1 and self.best else None
 
 
 def weighed(runs: Runs) -> Iterator[Weighed]:
@@ -83,15 +105,14 @@ def forecast(runs: Runs) -> Exhibit:
     for one in weighed(runs):
         foreseen = one.runs[_FORECAST]
         kind = kind_of(foreseen[0])
-        against = 100 * (one.forecast / one.best - 1) if one.best else None
         cells = (
             label(one.stream, is_code=True),
             label(one.planner, is_code=True),
             count(one.stale_costs, kind),
             count(len(foreseen), kind),
             *(number(fmean(one.costs(way)), kind, 0) for way in _WAYS),
-            number(pstdev(one.costs(_FORECAST)), kind, 0),
-            signed(against, kind, 0),
+            signed(one.against_the_best, kind),
+            number(one.error, kind),
             count(fmean(run.wire.questions for run in foreseen), kind),
             count(fmean(run.stale_injections for run in foreseen), kind),
             count(fmean(run.stale_executions for run in foreseen), kind),
@@ -109,8 +130,8 @@ def forecast(runs: Runs) -> Exhibit:
             Column("A stale use is worth"),
             Column("Draws"),
             *(Column(name, "Cost of asking") for name in _WAYS.values()),
-            Column("spread", "Cost of asking"),
             Column("against the best (%)", "Forecast"),
+            Column("\N{PLUS-MINUS SIGN}", "Forecast"),
             Column("questions", "Forecast"),
             Column("stale sent", "Forecast"),
             Column("carried out", "Forecast"),
@@ -118,7 +139,7 @@ def forecast(runs: Runs) -> Exhibit:
         ),
         tuple(rows),
         (
-            "A run costs its questions, and for each value that was sent and not true any more as many questions as a stale use is worth. The costs are means over the draws, and the spread is that of the forecast.",
+            "A run costs its questions, and for each value that was sent and not true any more as many questions as a stale use is worth. The costs are means over the draws, and \N{PLUS-MINUS SIGN} is the standard error of how much more or less the forecast costs on the same draw.",
             "Always asks before each use, but for what was heard at that very moment. The 10 % rule asks after a tenth of the time for which a row had not changed by then (RFC 9111, 4.2.2). Where a stale use is worth"
             " one question, nothing is better than never asking.",
             "All of them hear of drift by the replies to their requests: with several rows in use most changes are heard of before the row is used again.",
@@ -126,24 +147,51 @@ def forecast(runs: Runs) -> Exhibit:
     )
 
 
+class Tenth(NamedTuple):
+    """The uses that were said to be stale with a chance within a tenth: in percent, how likely on average, and how many were."""
+
+    uses: int
+    said: float
+    were: float
+    error: float
+    """The standard error of how far the two are apart. Uses of one run are no independent draws, and count as one."""
+
+    @property
+    def judged(self) -> str:
+        if self.uses < _FEWEST_JUDGED:
+            return "too few"
+        return "came true" if abs(self.were - self.said) <= _MOST_APART else "did not"
+
+
+def tenths(runs: Sequence[Sequence[ForeseenTenth]]) -> Iterator[Tenth | None]:
+    """All runs together; None where nothing was said."""
+    for by_run in zip(*runs, strict=True):
+        uses = sum(one.uses for one in by_run)
+        if not uses:
+            yield None
+            continue
+        said, stale = sum(one.said for one in by_run), sum(one.stale for one in by_run)
+        error = sqrt(sum((one.stale - one.said) ** 2 for one in by_run))
+        yield Tenth(uses, *(100 * one / uses for one in (said, stale, error)))
+
+
 def calibration(runs: Runs) -> Exhibit:
     """Whether what is said to be likely comes true as often as it says."""
-    found = [run for one in weighed(runs) for run in one.runs[_FORECAST] if run.foreseen]
+    judged = (one.runs[_FORECAST] for one in weighed(runs) if one.stale_costs == _JUDGED_AT)
+    found = [run for scores in judged for run in scores if run.foreseen]
     rows = []
-    for fifth in range(_FIFTHS) if found else ():
-        tenths = slice(_TENTHS_A_FIFTH * fifth, _TENTHS_A_FIFTH * (fifth + 1))
-        here = [one for run in found for one in (run.foreseen or [])[tenths]]
-        uses, kind = sum(one.uses for one in here), kind_of(found[0])
-        said = 100 * sum(one.said for one in here) / uses if uses else None
-        came = 100 * sum(one.stale for one in here) / uses if uses else None
+    for index, tenth in enumerate(tenths([run.foreseen or [] for run in found])):
+        kind = kind_of(found[0])
         cells = (
-            label(f"{20 * fifth} to {20 * fifth + 20} %"),
-            count(uses, kind),
-            number(said, kind),
-            number(came, kind),
-            signed(None if said is None or came is None else came - said, kind),
+            label(f"{10 * index} to {10 * index + 10} %"),
+            count(tenth.uses if tenth else 0, kind),
+            number(tenth and tenth.said, kind),
+            number(tenth and tenth.were, kind),
+            signed(tenth and tenth.were - tenth.said, kind),
+            number(tenth and tenth.error, kind),
+            label(tenth.judged if tenth else "too few"),
         )
-        rows.append(Row(cells, kind, fifth == 0))
+        rows.append(Row(cells, kind, index == 0))
     return Exhibit(
         "forecast-calibration",
         "Forecasts and what came of them",
@@ -154,9 +202,15 @@ def calibration(runs: Runs) -> Exhibit:
             Column("said, on average (%)", "Stale"),
             Column("were (%)", "Stale"),
             Column("apart (points)", "Stale"),
+            Column("\N{PLUS-MINUS SIGN}", "Stale"),
+            Column("Judged", align="left"),
         ),
         tuple(rows),
-        ("Over all runs with a forecast in the table before, on all its streams together.",),
+        (
+            f"Over all runs with a forecast in the table before in which a stale use is worth {_JUDGED_AT:.0f} questions, on all its streams together.",
+            f"A tenth with at least {_FEWEST_JUDGED} uses is judged: what was said came true if as many were, within {_MOST_APART:.0f} points."
+            " \N{PLUS-MINUS SIGN} is the standard error, by how much runs differ.",
+        ),
     )
 
 
