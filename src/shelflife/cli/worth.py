@@ -24,7 +24,7 @@ class Doings(NamedTuple):
     """How often nothing was."""
 
     saved: int = 0
-    """Requests that were accepted with a remembered fix in them: so many refusals did not happen."""
+    """Requests accepted at the first attempt with a remembered fix in them: refusals that did not happen."""
 
     learned: int = 0
     """Fixes that were learned, or given again."""

@@ -137,7 +137,10 @@ class Applied(msgspec.Struct, frozen=True, tag=True):
 
 
 class Saved(msgspec.Struct, frozen=True, tag=True):
-    """A request was accepted with remembered values in it: without them the server would have refused it first."""
+    """A request was accepted with remembered values in it, and had not been refused before: without them it would have been.
+
+    One that mends a request which was refused, and differs from that only where the refusal had a fix, does not count.
+    """
 
     root: Root
     operation: str
