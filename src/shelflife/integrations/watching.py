@@ -28,6 +28,7 @@ from shelflife.client.asking import Advanced, Patience, Question, Reply, advance
 from shelflife.client.channels import HTTP
 from shelflife.client.entries import Entry, digest_of, origin_of
 from shelflife.client.guard import Guard
+from shelflife.client.logins import note_status
 from shelflife.client.memory import Memory
 from shelflife.client.reading import JSON_TYPE, is_in_body
 from shelflife.client.sending import Call, Send, sending
@@ -309,6 +310,7 @@ class _Step:
                 with suppress(Exception):
                     request = _to_ask(self._request, question, self._timeouts(until))
                     answer = await self.calls.send(self._transport, request)
+                    note_status(question.url, answer.status_code)
                     body = await self._read(answer, _LARGEST_ANSWER, until)
                     return None if body is None else Reply(answer.status_code, body)
         return None
