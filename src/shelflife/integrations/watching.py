@@ -27,7 +27,7 @@ import msgspec
 from shelflife.client.asking import Advanced, Patience, Question, Reply, advanced, advanced_in_thread
 from shelflife.client.channels import HTTP
 from shelflife.client.entries import Entry, digest_of, origin_of
-from shelflife.client.guard import Guard
+from shelflife.client.guard import Amended, Guard
 from shelflife.client.logins import note_status
 from shelflife.client.memory import Memory
 from shelflife.client.reading import JSON_TYPE, is_in_body
@@ -440,9 +440,7 @@ def _exact(digits: str) -> float:
 
 def _to_send(request: Any, send: Send) -> Any:
     """The request as it goes out: the caller's own, with another body where something was amended."""
-    request.extensions.pop("shelflife", None)  # of what was sent before
-    if send.amended is not None:
-        request.extensions["shelflife"] = send.amended
+    request.extensions["shelflife"] = send.amended or Amended(dict(send.request), [], [])
     body, replaced = {"stream": request.stream}, {name.lower() for name in send.headers}
     if send.amended is not None and send.amended.applied:
         body = {"content": json.dumps(send.request, separators=(",", ":")).encode()}
