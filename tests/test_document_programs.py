@@ -16,6 +16,7 @@ import sys
 import httpx2
 import pytest
 from fastapi import FastAPI
+from starlette.responses import PlainTextResponse
 
 from shelflife.apis.acme import ROTATED_CODES, acme_app, acme_provider
 from shelflife.cli import main
@@ -24,7 +25,7 @@ from shelflife.client.events import Distrusted
 from shelflife.integrations.fastapi import install
 from shelflife.integrations.httpx2 import MemoryTransport
 from shelflife.testing import serving
-from tests.acme_world import GOVERNED
+from tests.acme_world import FUNDING_1, GOVERNED, bump
 from tests.calling import calling
 from tests.document_programs import ROOT, document_blocks, document_programs, write_programs
 from tests.integrations.serving_wsgi import calling_wsgi
@@ -305,3 +306,43 @@ def test_the_tests_of_the_guide_pass(folder):
     alone = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # importing all plugins here takes seconds
     outcome = subprocess.run(command, capture_output=True, text=True, check=False, env=alone)
     assert (outcome.returncode, outcome.stdout.splitlines()[-1][:8]) == (0, "4 passed")
+
+
+def behind_a_login(app):
+    """The app for whoever has the token, and nothing of it for anybody else."""
+
+    async def let_in(scope, receive, send):
+        if (b"authorization", b"Bearer secret") in scope.get("headers", []) or scope["type"] == "lifespan":
+            return await app(scope, receive, send)
+        return await PlainTextResponse("who are you?", 401)(scope, receive, send)
+
+    return let_in
+
+
+@pytest.mark.runs("login_tool.py")
+@pytest.mark.parametrize("asks", [True, False], ids=["with ask", "without"])
+def test_a_tool_of_an_api_with_a_login_asks_with_it_or_is_told_to(folder, monkeypatch, caplog, asks):
+    monkeypatch.setenv("API_TOKEN", "secret")
+    provider = acme_provider()
+    with serving(behind_a_login(acme_app(provider))) as address:
+        path = folder / "login_tool.py"
+        text = path.read_text("utf-8").replace("http://127.0.0.1:8000", address)
+        path.write_text(text if asks else text.replace(", ask=ask", ""))
+        tool = importlib.import_module("login_tool")
+        for request in (GOVERNED, FUNDING_1):
+            tool.subscribe(**request)
+            assert "payment_method" in tool.subscribe(**request)
+        provider.registry.reload_table("active_csm_codes", set=ROTATED_CODES)
+        bump(provider)  # of the other table no row has changed
+        for _ in range(2):
+            tool.subscribe(**GOVERNED)
+        tool.api.close()
+    evictions = tool.memory.statistics.evictions
+    warnings = [record.message for record in caplog.records if "401" in record.message]
+    if asks:
+        assert (evictions, warnings) == ({"row_changed": 1}, [])
+    else:
+        [warning] = warnings
+        assert evictions == {"table_moved": 2}
+        assert warning.startswith(address)
+        assert "give `ask`" in warning

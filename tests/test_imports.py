@@ -148,6 +148,25 @@ def test_a_command_without_its_extra_says_what_to_install(command, extra):
     assert outcome.stderr.count("\n") == 1
 
 
+ENGINES = {"postgresql://127.0.0.1:1/x": "postgres", "redis://127.0.0.1:1/0": "redis"}
+
+
+def test_a_command_about_a_memory_in_an_engine_says_what_to_install():
+    why = ["http://h", "POST /x"]
+    commands = [
+        [*command, where, *(why if "why" in command else ())]
+        for where in ENGINES
+        for command in (["memory", "list"], ["memory", "top"], ["memory", "why"], ["forecast"])
+    ]
+    outcome = run(f"from shelflife.cli import main\nprint([main(one) for one in {commands!r}])", *EXTRAS)
+    assert outcome.stdout == f"{[1] * len(commands)}\n"
+    assert [line.partition(" (")[0] for line in outcome.stderr.splitlines()] == [
+        f"shelflife: this needs more than is installed: pip install 'shelflife[{extra}]'"
+        for extra in ENGINES.values()
+        for _ in range(4)
+    ]
+
+
 @pytest.mark.parametrize(
     ("program", "missing", "extra"),
     [

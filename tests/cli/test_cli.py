@@ -103,6 +103,15 @@ def test_help_does_not_show_the_token():
     assert "s3cret-token" not in outcome.stdout
 
 
+@pytest.mark.parametrize("command", ["serve", "proxy"])
+def test_help_says_each_default_once_and_none_where_there_is_none(command):
+    told = " ".join(run_here(command, "--help").stdout.split())
+    assert "(default: 127.0.0.1)" in told
+    assert "(default: None)" not in told
+    assert "(default: False)" not in told
+    assert ") (default" not in told
+
+
 def assert_one_sentence(outcome, sentence):
     assert outcome.returncode == 1
     assert outcome.stderr.startswith("shelflife: ")
@@ -132,7 +141,8 @@ def test_a_wrong_state_file_is_told_in_one_sentence(tmp_path):
 
 def test_a_bad_token_is_told_in_one_sentence():
     assert_one_sentence(
-        run_here("serve", "acme", "--admin-token", "a b"), "an admin token is printable ASCII"
+        run_here("serve", "acme", "--admin-token", "a b"),
+        "an admin token is printable ASCII without spaces; leave it out to turn the admin endpoints off",
     )
 
 

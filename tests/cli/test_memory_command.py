@@ -228,6 +228,12 @@ def test_why_says_what_would_be_used_and_what_keeps_the_rest_out(path, capsys):
     )
 
 
+def test_why_lists_what_is_used_before_the_rest(path, capsys):
+    for plan in ("basic", "pro"):
+        _, out, _ = run(capsys, "why", path, "https://a.example", f'POST /x {{"plan": "{plan}"}}')
+        assert re.findall(r": (used|not used)$", out, re.MULTILINE) == ["used", "not used"]
+
+
 KNOWN = Knowledge(strategy="exact", versions=Versions({"t": "1"}))
 
 
@@ -410,7 +416,7 @@ def test_top_tells_once_where_there_is_no_terminal(busy, capsys):
     _, out, _ = run(capsys, "top", busy)
     lines = out.splitlines()
     assert lines[0] == f"3 fixes of 2 servers, in {busy}"
-    assert "it had a fix for 75 % of requests, and spared 28 refusals." in lines[1]
+    assert "It had a fix for 75 % of requests and spared 28 refusals in the hours from " in lines[1]
     assert [line.split() for line in lines[3:7]] == [
         ["server", "fixes", "hits", "misses", "saved", "learned", "evicted", "doubts"],
         [ORIGIN, "2", "30", "10", "28", "12", "2", "0"],

@@ -52,6 +52,18 @@ def test_a_fix_is_learned_applied_and_replaced_with_nothing_else_changed(address
     assert memory.statistics.evictions == {"row_changed": 1}
 
 
+@pytest.mark.parametrize(
+    "options", [{"guard": Guard(), "conditional": True}, {"guard": Guard()}, {"guard": None}]
+)
+def test_what_was_applied_is_told_of_every_request_even_where_nothing_was(address, library, options):
+    transport = memory_transport(Memory(), library.HTTPTransport(), **options)
+    with library.Client(base_url=address, transport=transport) as client:
+        asked = [client.post("/subscriptions", json=GOVERNED), client.get("/docs")]
+    told = [response.request.extensions["shelflife"] for response in asked]
+    assert [(one.applied, one.refused) for one in told] == [([], [])] * 2
+    assert told[0].request == GOVERNED
+
+
 def test_without_a_guard_requests_are_only_watched(address, library):
     memory = Memory()
     with library.Client(

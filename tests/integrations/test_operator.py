@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from fastapi import Depends, FastAPI, HTTPException
+from starlette.responses import JSONResponse, PlainTextResponse
 
 from shelflife.cli import main
 from shelflife.contract.messages import Workers
@@ -230,13 +231,35 @@ def test_the_command_fails_in_one_sentence(shop, command, monkeypatch):
         "shelflife: the API refuses: there is no table called 'none'\n",
     )
     wrong = command("refresh", "codes", "--admin-token", "wrong")
-    assert wrong == (1, "shelflife: the API refuses: this endpoint needs the admin token as bearer token\n")
-    status, told = command("refresh", "codes", at="http://127.0.0.1:1")
-    assert status == 1
-    assert told.startswith("shelflife: http://127.0.0.1:1 does not answer as an API with the contract:")
+    assert wrong == (1, "shelflife: the API refuses: this is not the admin token\n")
+    away = command("refresh", "codes", at="http://127.0.0.1:1")
+    assert away == (1, "shelflife: http://127.0.0.1:1 cannot be reached: Connection refused\n")
     assert "is no address" in command("refresh", "codes", at="ftp://x")[1]
     monkeypatch.delenv("SHELFLIFE_ADMIN_TOKEN")
     assert "give the admin token" in command("refresh", "codes")[1]
+
+
+@pytest.mark.parametrize("answer", [PlainTextResponse("?", 404), JSONResponse({"detail": "Not Found"}, 404)])
+def test_the_command_says_so_where_no_contract_lives(command, answer):
+    with serving(answer) as address:
+        assert command("refresh", "codes", at=f"{address}/api") == (
+            1,
+            f"shelflife: {address}/api has no admin endpoints: its contract lives elsewhere, or has no admin token\n",
+        )
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (None, "this endpoint needs the admin token as bearer token"),
+        ("Bearer", "this endpoint needs the admin token as bearer token"),
+        (f"Basic {TOKEN}", "this endpoint needs the admin token as bearer token"),
+        ("Bearer wrong", "this is not the admin token"),
+    ],
+)
+def test_no_token_and_a_wrong_one_are_told_apart(shop, given, told):
+    with calling(shop.app, headers={} if given is None else {"Authorization": given}) as client:
+        assert client.get("/admin/graph").json()["error"] == told
 
 
 def test_the_command_takes_its_token_nowhere_else(command):

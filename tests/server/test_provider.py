@@ -435,11 +435,11 @@ def test_a_source_is_read_again_on_refresh():
         (lambda: Disclosure(secret="short"), "the secret of a disclosure has at least 16 bytes"),
         (
             lambda: Provider({}, admin_token=""),
-            "an admin token is printable ASCII without spaces; give None to turn the admin endpoints off",
+            "an admin token is printable ASCII without spaces; leave it out to turn the admin endpoints off",
         ),
         (
             lambda: Provider({}, admin_token="tök"),
-            "an admin token is printable ASCII without spaces; give None to turn the admin endpoints off",
+            "an admin token is printable ASCII without spaces; leave it out to turn the admin endpoints off",
         ),
         (lambda: Provider({}, wire=6), "wire takes a WireFormat, not int"),
         (lambda: Provider({}, wire=None), "wire takes a WireFormat, not NoneType"),

@@ -420,3 +420,47 @@ def test_a_policy_sees_the_same_with_and_without_a_record(world, declared, progr
     unrecorded = Tables(state)
     for _ in range(2):
         assert policy(Request(request_fields), unrecorded) == recorded
+
+
+NEEDS = Rule(from_table="codes", to_table="promos", relation="needs", via="code")
+
+
+def following(relation, rules=(NEEDS,)):
+    registry = Registry({"codes": {"x": {"code": "A"}}, "promos": {"A": {}}}, rules)
+
+    def follow():
+        tables = Tables(registry.state)
+        row = tables.codes["x"].follow(relation)
+        return row and row.key
+
+    return registry, follow
+
+
+def test_to_follow_what_no_rule_is_called_is_told_once(caplog):
+    registry, follow = following("need")
+    assert [follow(), follow()] == [None, None]
+    registry.reload_table("promos", set={"B": {}})
+    assert follow() is None
+    [told] = caplog.messages
+    assert "'need' from a row of the table codes" in told
+    assert "(there: needs)" in told
+
+
+def test_a_rule_that_is_removed_or_comes_later_is_no_mistake_that_is_told_again(caplog):
+    registry, follow = following("needs")
+    registry.reload_rules(remove=[NEEDS])
+    assert follow() is None
+    assert caplog.messages == []
+    registry, follow = following("needs", rules=())
+    assert follow() is None
+    registry.reload_rules(add=[NEEDS])
+    assert follow() == "A"
+    registry.reload_rules(remove=[NEEDS])
+    assert follow() is None
+    assert len(caplog.messages) == 1
+
+
+def test_whoever_asks_whether_there_is_a_rule_has_made_no_mistake(caplog):
+    registry, _ = following("needs")
+    assert not Tables(registry.state).has_rule("codes", "need")
+    assert caplog.messages == []

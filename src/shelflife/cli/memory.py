@@ -178,6 +178,7 @@ def _why(options: argparse.Namespace) -> None:
         known = _known(store.known(root).knowledge)
         roots = Counter(entry.root for entry in store.entries())
     of_it = [one for one in found if one.entry.operation == operation]
+    of_it.sort(key=lambda one: one.why_not is not None)  # those that are used first
     if options.json:
         fixes = [
             {**_as_json(one.entry), "is_used": one.why_not is None, "why_not": one.why_not} for one in found
@@ -304,7 +305,7 @@ def opened(options: argparse.Namespace, *, read_only: bool) -> Iterator[Store]:
             store: Store = SqliteStore(path, read_only=True)
         else:
             store = store_at(options.memory, namespace=options.namespace)
-    except (StoreError, ValueError) as error:
+    except (StoreError, ValueError, ModuleNotFoundError) as error:  # of which the last names the extra
         raise CommandError(str(error)) from error
     try:
         yield store

@@ -52,7 +52,9 @@ def _headline(total: Doings) -> str:
 
 def _span(worth: Worth, now: float) -> str:
     until = f"as of {_moment(now)}"
-    return f"since {_moment(min(worth.by_hour) * _HOUR_S)}, {until}" if worth.by_hour else until
+    if not worth.by_hour:
+        return until
+    return f"in the hours from {_moment(min(worth.by_hour) * _HOUR_S)} on, {until}"
 
 
 def _facts(worth: Worth, total: Doings) -> Iterator[tuple[str, str]]:

@@ -72,7 +72,8 @@ def _since(now: Worth) -> str:
         return "It has done nothing yet that was noted."
     begun = time.strftime("%Y-%m-%d %H:00", time.localtime(min(now.by_hour) * 3600))
     rate = _share(now.total)
-    return f"Since {begun} it had a fix for {rate} of requests, and spared {counted(now.total.saved, 'refusal')}."
+    spared = counted(now.total.saved, "refusal")
+    return f"It had a fix for {rate} of requests and spared {spared} in the hours from {begun} on."
 
 
 def _share(doings: Doings) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shelflife.cli.errors import CommandError, needing
+from shelflife.cli.helping import WithDefaults
 from shelflife.cli.serve import listener_on
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         "proxy",
         help="add a contract to an API without touching it",
         description="Hand requests on to an API, and add the contract from a file, until interrupted.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=WithDefaults,
     )
     parser.add_argument("contract", metavar="FILE", help="a Python file with a Provider called provider")
     parser.add_argument("--upstream", required=True, metavar="URL", help="the address of the API")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shelflife.cli.errors import CommandError, needing
+from shelflife.cli.helping import WithDefaults
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +35,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         "serve",
         help="serve a reference API",
         description="Serve a reference API until interrupted.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=WithDefaults,
     )
     parser.add_argument("api", choices=["acme", "meetings", "payouts", "recipes"], help="which one")
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on")

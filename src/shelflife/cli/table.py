@@ -16,6 +16,7 @@ __all__ = ["add_to"]
 
 _TOKEN_VARIABLE = "SHELFLIFE_ADMIN_TOKEN"  # noqa: S105
 _LONGEST_WAIT_S = 60
+_NO_SUCH_ENDPOINT = (404, 405)
 
 
 class _Here(urllib.request.HTTPRedirectHandler):
@@ -110,16 +111,23 @@ def _asked(options: argparse.Namespace, path: str, body: Any = None) -> Any:
             return json.load(response)
     except urllib.error.HTTPError as error:
         with error:
-            raise CommandError(f"the API refuses: {_sentence_in(error)}") from None
+            raise CommandError(_refusal(options.address, error)) from None
+    except urllib.error.URLError as error:
+        reason = getattr(error.reason, "strerror", None) or error.reason
+        raise CommandError(f"{options.address} cannot be reached: {reason}") from None
     except (OSError, ValueError) as error:
         raise CommandError(
             f"{options.address} does not answer as an API with the contract: {error}"
         ) from None
 
 
-def _sentence_in(error: urllib.error.HTTPError) -> str:
+def _refusal(address: str, error: urllib.error.HTTPError) -> str:
+    """What an API says, or that it has no such endpoint: then its framework answers, in words of its own."""
     try:
         answer = json.load(error)
-        return str(answer.get("error") or answer["detail"])
+        sentence = str(answer.get("error") or answer["detail"])
     except (ValueError, KeyError, AttributeError, OSError):
-        return f"status {error.code}"
+        sentence = f"status {error.code}"
+    if error.code in _NO_SUCH_ENDPOINT and sentence in (f"status {error.code}", error.reason):
+        return f"{address} has no admin endpoints: its contract lives elsewhere, or has no admin token"
+    return f"the API refuses: {sentence}"

@@ -31,7 +31,7 @@ class Doings(NamedTuple):
 MEANINGS = {
     "hits": "Requests for which a fix was remembered.",
     "misses": "Requests for which none was.",
-    "saved": "Requests that were accepted with a remembered fix in them: so many refusals did not happen.",
+    "saved": "Requests accepted at the first attempt with a remembered fix in them: refusals that did not happen.",
     "learned": "Fixes that a server gave, for the first time or again.",
     "evicted": "Fixes that left, for whatever reason.",
     "doubts": "Fixes that a server had to be asked about before they could be used, and servers whose state was in doubt.",

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 import msgspec
 
 from shelflife.client.entries import Root
+from shelflife.client.logins import note_status
 
 __all__ = [
     "LARGEST_ANSWER",
@@ -312,7 +313,10 @@ async def _reply_to(step: Step, answer: AnyAnswering[Step] | None, patience: Pat
         with patience as until:
             asked: Any = step._replace(within_s=until - time.monotonic())
             reply = answer(asked)
-            return reply if type(reply) is Reply else await _within(asked.within_s, reply)
+            told = reply if type(reply) is Reply else await _within(asked.within_s, reply)
+        if told is not None:
+            note_status(step.url, told.status)
+        return told
     except Exception:  # noqa: BLE001 - whatever keeps it from being answered, the agent's request was made
         _log.warning("%s was asked, and whoever answers has failed", step.url, exc_info=True)
         return None

@@ -31,7 +31,7 @@ class Reason(StrEnum):
 
     ROW_CHANGED = "a row it rests on has changed"
     DOWNSTREAM = "it lies downstream of a row that has changed"
-    TABLE_MOVED = "a table it depends on has moved, and the server cannot tell which rows"
+    TABLE_MOVED = "a table it depends on has moved, and no answer has told which rows"
     IN_DOUBT = "the server may be at another state, and could not be asked"
     RULE_CHANGED = "a rule it rests on has changed"
     RULES_MOVED = "the rules have changed, and it cannot be told which"
@@ -137,7 +137,10 @@ class Applied(msgspec.Struct, frozen=True, tag=True):
 
 
 class Saved(msgspec.Struct, frozen=True, tag=True):
-    """A request was accepted with remembered values in it: without them the server would have refused it first."""
+    """A request was accepted with remembered values in it, and had not been refused before: without them it would have been.
+
+    One that mends a request which was refused, and differs from that only where the refusal had a fix, does not count.
+    """
 
     root: Root
     operation: str

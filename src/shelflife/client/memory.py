@@ -25,7 +25,7 @@ from shelflife.client.asking import (
 from shelflife.client.channels import TOOL
 from shelflife.client.diary import KeepsDiary
 from shelflife.client.entries import Entry, Knowledge, Root, root_at
-from shelflife.client.events import Event, Reason, Saved
+from shelflife.client.events import Event, Reason
 from shelflife.client.explaining import Explained, explained
 from shelflife.client.foresight import Foresight, Lookout
 from shelflife.client.guard import Amended, AnyGuard, Guard, amend
@@ -36,6 +36,7 @@ from shelflife.client.positions import Place, new_mark
 from shelflife.client.remote import RemoteStore
 from shelflife.client.revalidating import Revalidating
 from shelflife.client.shelf import Outcome, Shelf, Step, Usable
+from shelflife.client.sparing import Sparing
 from shelflife.client.steps import Words
 from shelflife.client.stores import Known, Store, Write
 from shelflife.client.strategies import EVERYTHING, EXACT, SUSPECT, Strategy
@@ -97,6 +98,7 @@ class Memory:
         """Puts questions to servers, where nobody else does."""
         diary = self.store.diary if isinstance(self.store, KeepsDiary) else None
         self.telling = Telling(on_event, clock, diary)
+        self.sparing = Sparing()
         """What it tells and counts; whoever else wants to listen is added to its `listeners`."""
         self._shelf = Shelf(self.store, strategy, trust, self.telling, clock)
         writing = Writing(self._shelf, capacity, most_evictions, clock)
@@ -174,10 +176,6 @@ class Memory:
     ) -> Generator[Step, Reply | None, Outcome]:
         """Steps about a request, each in one moment of a store that is on another machine."""
         return self._shelf.in_moments(steps, self._shelf.wanted(root, operation, request, (SUSPECT,)))
-
-    def note_saved(self, root: Root, operation: str) -> None:
-        """A request was accepted with what is remembered in it."""
-        self.telling.tell([Saved(root, operation)])
 
     def watch_questions(self, watch: Watch) -> None:
         """Have every question to a server go by way of `watch`, which may add headers to it and sees what is answered."""

@@ -23,6 +23,7 @@ from shelflife.client.asking import (
     driven_async,
 )
 from shelflife.client.entries import Entry, Root, root_at
+from shelflife.client.events import Saved
 from shelflife.client.guard import Amended, AnyGuard
 from shelflife.client.memory import Memory
 from shelflife.contract.cells import united
@@ -180,14 +181,27 @@ def _sending(memory: Memory, call: Call) -> Generator[Send | Question, Reply | N
         request = send.fixed_by(reply)
         seen = Exchange(call.root, call.operation, request, reply, at, is_conditional, call.path)
         yield from _unfailing(memory.observing(seen), "a response could not be observed")
-        if send.carried and reply.status < LEAST_FAILURE:
-            memory.note_saved(call.root, call.operation)
         if not is_stale or call.guard is None:
             break  # it went through, or nothing may be written into it
         if call.is_undone is not None and not call.is_undone():
             break
         call = call._replace(request=send.without, held=None, conditional=True)
+    if reply is not None:
+        _note_outcome(memory, call, send, reply)
     return reply
+
+
+def _note_outcome(memory: Memory, call: Call, send: Send, reply: Reply) -> None:
+    named = call.operation if call.path is None else f"{call.method} {call.path}"
+    try:
+        if reply.status >= LEAST_FAILURE:
+            memory.sparing.note_refusal(call.root, named, send.request, reply)
+            return
+        is_mended = memory.sparing.is_mended(call.root, named, send.request)
+        if send.carried and send.request != send.without and not is_mended:
+            memory.telling.tell([Saved(call.root, call.operation)])
+    except Exception:  # noqa: BLE001 - an agent's request does not fail for want of memory
+        _log.warning("what became of a request could not be noted", exc_info=True)
 
 
 def _revalidating(memory: Memory, call: Call, guard: AnyGuard) -> Steps[None]:

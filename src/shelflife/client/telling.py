@@ -68,7 +68,7 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
     """Those after which it gave the same value again."""
 
     saved: int
-    """Requests that were accepted with a remembered fix in them. Each would have been refused first."""
+    """Requests that were accepted at their first attempt, with a remembered fix in them. Each would have been refused first."""
 
     @property
     def precision(self) -> float | None:

@@ -36,7 +36,8 @@ from shelflife.client.asking import (
 )
 from shelflife.client.channels import HTTP
 from shelflife.client.entries import Entry, digest_of, origin_of
-from shelflife.client.guard import AnyGuard, Guard
+from shelflife.client.guard import Amended, AnyGuard, Guard
+from shelflife.client.logins import note_status
 from shelflife.client.memory import Memory
 from shelflife.client.reading import JSON_TYPE, is_in_body
 from shelflife.client.sending import Call, Send, sending
@@ -319,6 +320,7 @@ class _Step:
                 with suppress(Exception):
                     request = _to_ask(self._request, question, self._timeouts(until))
                     answer = await self.calls.send(self._transport, request)
+                    note_status(question.url, answer.status_code)
                     body = await self._read(answer, LARGEST_ANSWER, until)
                     return None if body is None else Reply(answer.status_code, body)
         return None
@@ -448,9 +450,7 @@ def _exact(digits: str) -> float:
 
 def _to_send(request: Any, send: Send) -> Any:
     """The request as it goes out: the caller's own, with another body where something was amended."""
-    request.extensions.pop("shelflife", None)  # of what was sent before
-    if send.amended is not None:
-        request.extensions["shelflife"] = send.amended
+    request.extensions["shelflife"] = send.amended or Amended(dict(send.request), [], [])
     body, replaced = {"stream": request.stream}, {name.lower() for name in send.headers}
     if send.amended is not None and send.amended.applied:
         body = {"content": json.dumps(send.request, separators=(",", ":")).encode()}

@@ -99,9 +99,11 @@ class AdminEndpoints(Endpoints):
             return
         scheme, _, token = call.headers.get("authorization", "").partition(" ")
         is_right = hmac.compare_digest(_digest(token.strip()), _digest(self.provider.admin_token or ""))
-        if scheme.lower() != "bearer" or not is_right:
+        if scheme.lower() != "bearer" or not token.strip():
             sentence = "this endpoint needs the admin token as bearer token"
             raise CallRefused(401, sentence, WWW_Authenticate="Bearer")
+        if not is_right:
+            raise CallRefused(401, "this is not the admin token", WWW_Authenticate="Bearer")
 
     def _reload_table(self, call: EndpointCall) -> Answer:
         message = read_message(call.body, ReloadTable)

@@ -161,7 +161,7 @@ class Provider(Forked):
         """Refuse settings of the wrong kind, and those that do not go together."""
         if self.admin_token is not None and not re.fullmatch(r"[\x21-\x7e]+", self.admin_token):
             raise BadSetting(
-                "an admin token is printable ASCII without spaces; give None to turn the admin endpoints off"
+                "an admin token is printable ASCII without spaces; leave it out to turn the admin endpoints off"
             )
         page = self.admin_page
         if page is not None and not re.fullmatch(r"/([\w.~-]+/)*", page, re.ASCII):

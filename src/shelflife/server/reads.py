@@ -7,6 +7,7 @@ out copies of lists and objects, in sorted order. So neither a policy's mistake 
 into a result.
 """
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from typing import Any, NoReturn
@@ -22,6 +23,8 @@ from shelflife.server.state import State
 from shelflife.server.tables import Table, key_of
 
 __all__ = ["Reads", "Request", "RowView", "TableView", "Tables", "with_objects"]
+
+_log = logging.getLogger("shelflife")
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 _MOST_KEPT_VIEWS = 4096
@@ -343,6 +346,7 @@ class RowView(_View, Mapping[str, Any]):
             raise ReferenceError("a row can be followed only while the tables it came from are in use")
         rule = tables._rule(self._table, relation)
         if rule is None:
+            tables._tell_of_no_rule(self._table, relation)
             return
         if rule.via is None:
             self._read_whole()
@@ -470,3 +474,16 @@ class Tables(_View):
         if self._reads is not None:
             self._reads.rule(table, name)
         return self._state.rules.find(table, name)
+
+    def _tell_of_no_rule(self, table: str, relation: str) -> None:
+        """A policy that follows what was never declared mostly has a name wrong, and then never finds anything."""
+        rules = self._state.rules
+        if rules.is_never_declared(table, relation):
+            declared = ", ".join(rule.relation for rule in rules.leaving(table)) or "none"
+            _log.warning(
+                "a policy follows %r from a row of the table %s, and no rule there is called so (there: %s):"
+                " it finds no row until one is declared",
+                relation,
+                table,
+                declared,
+            )

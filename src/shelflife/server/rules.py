@@ -12,6 +12,7 @@ from shelflife.server.errors import BadRule
 __all__ = ["RuleSet"]
 
 _FINGERPRINT_LENGTH = 12
+_MOST_TOLD = 1_000
 _encode = msgspec.json.Encoder().encode
 _canonical = attrgetter("canonical")
 
@@ -19,7 +20,7 @@ _canonical = attrgetter("canonical")
 class RuleSet:
     """All the rules that hold at one moment. Immutable."""
 
-    __slots__ = ("_by_id", "_leaving", "version")
+    __slots__ = ("_by_id", "_leaving", "_named", "version")
 
     version: str
     """The fingerprint: the same for any order of declaration, and whatever the tables hold."""
@@ -40,6 +41,8 @@ class RuleSet:
             leaving[rule.from_table] = (*leaving.get(rule.from_table, ()), rule)
         self._leaving: Mapping[str, tuple[Rule, ...]] = leaving
         triples = sorted(rule.canonical for rule in by_id.values())
+        self._named = set(by_id)
+        """The rules that there have been here, and those that are not there and were told: by id, for all that these change into."""
         self.version = hashlib.sha256(_encode(triples)).hexdigest()[:_FINGERPRINT_LENGTH]
 
     def __iter__(self) -> Iterator[Rule]:
@@ -61,6 +64,14 @@ class RuleSet:
         """The rule called `relation` that leaves `from_table`, if one is declared."""
         return self._by_id.get(f"{from_table}:{relation}")
 
+    def is_never_declared(self, from_table: str, relation: str) -> bool:
+        """Whether there has never been such a rule, and that was not said before. One that was removed is no mistake."""
+        id = f"{from_table}:{relation}"
+        is_news = id not in self._named and len(self._named) < len(self) + _MOST_TOLD
+        if is_news:
+            self._named.add(id)
+        return is_news
+
     def leaving(self, table: str) -> tuple[Rule, ...]:
         """The rules whose from-table this is, in canonical order."""
         return self._leaving.get(table, ())
@@ -68,7 +79,10 @@ class RuleSet:
     def changed(self, added: Iterable[Rule], removed: Iterable[Rule]) -> "RuleSet":
         """These rules without some, and with others."""
         gone = set(removed)
-        return RuleSet([*(rule for rule in self if rule not in gone), *added])
+        after = RuleSet([*(rule for rule in self if rule not in gone), *added])
+        self._named |= after._named
+        after._named = self._named
+        return after
 
     def added_since(self, older: "RuleSet") -> tuple[Rule, ...]:
         """The rules that are here and not there, in canonical order; a redeclared one counts."""

@@ -2,7 +2,7 @@
 
 import hashlib
 import secrets
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 import msgspec
@@ -88,7 +88,7 @@ class State(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     @property
     def all_rules(self) -> RuleSet:
         """The rules of the log, whatever is declared here."""
-        return RuleSet([*self.rules, *self.rules_elsewhere]) if self.rules_elsewhere else self.rules
+        return self.rules.changed(self.rules_elsewhere, ()) if self.rules_elsewhere else self.rules
 
     def _with(self, tables: Mapping[str, Table], rules: RuleSet) -> "State":
         between = rules_between(rules, tables)
@@ -101,9 +101,10 @@ class State(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         return {name: table.version for name, table in self.tables.items()}
 
 
-def rules_between(rules: Iterable[Rule], tables: Container[str]) -> RuleSet:
+def rules_between(rules: RuleSet, tables: Container[str]) -> RuleSet:
     """The rules that tie these tables and no others."""
-    return RuleSet(rule for rule in rules if rule.from_table in tables and rule.to_table in tables)
+    elsewhere = [rule for rule in rules if rule.from_table not in tables or rule.to_table not in tables]
+    return rules.changed((), elsewhere) if elsewhere else rules
 
 
 def new_log(*told: Any) -> tuple[str, str]:
