@@ -1,13 +1,12 @@
 """One memory for many agents, on engines that are real: what is shared, what it costs, and what happens when an engine does not answer."""
 
 import asyncio
-import itertools
 import json
 import math
 import struct
 import threading
 import time
-from contextlib import closing, suppress
+from contextlib import closing
 from itertools import pairwise
 
 import anyio
@@ -19,7 +18,6 @@ import redis
 from shelflife.client import Guard, Memory, Reply, StoreError, Write
 from shelflife.client.asking import advanced_in_thread
 from shelflife.client.circuit import Circuit
-from shelflife.client.entries import Knowledge
 from shelflife.client.events import Evicted, Stored, StoreFailed
 from shelflife.client.postgres import PostgresStore
 from shelflife.client.remote import LONGEST_VERB_S
@@ -28,7 +26,7 @@ from shelflife.integrations.httpx2 import AsyncMemoryTransport, MemoryTransport
 from tests.acme_world import GOVERNED, rotate
 from tests.client.agents import Agent, knows
 from tests.client.by_hand import HERE, LATER, ROOT, adopt, replied
-from tests.client.entries import ORIGIN, entry, filed, put
+from tests.client.entries import ORIGIN, entry, put
 from tests.client.remote import OPERATION, SLACK_S, eventually, trips_of
 from tests.client.responses import STAMPS, rejection, said
 from tests.proxies import Proxy
@@ -215,47 +213,6 @@ def test_namespaces_are_kept_apart(where, opened):
     theirs.observe(said(rejection()))
     assert theirs.forget("http://h") == 1
     assert len(ours.recall("http://h", OPERATION, {})) == 1
-
-
-def test_what_is_cleared_while_agents_write_leaves_nothing_behind(where, opened):
-    agents = [opened(where, namespace="a-b").store for _ in range(2)]
-    clearing, other = opened(where, namespace="a-b").store, opened(where, namespace="a-c").store
-    put(other, entry())
-    before = held_by(other)
-    roots, is_over = [f"{ORIGIN}/{number}" for number in range(4)], threading.Event()
-
-    def writing(store):
-        for number in itertools.count():
-            if is_over.is_set():
-                return
-            root = roots[number % len(roots)]
-            some = [entry(str(plan), root=root) for plan in range(number % 7)]
-            put(store, *some, root=root, tags=("t", f"t{number % 3}"), capacity=5)
-
-    threads = [threading.Thread(target=writing, args=[store]) for store in agents]
-    for thread in threads:
-        thread.start()
-    try:
-        for _ in range(20):
-            clearing.clear()
-    finally:
-        is_over.set()
-        for thread in threads:
-            thread.join()
-    left = {one.id for one in clearing.entries()}
-    assert {one.id for root in roots for one in clearing.tagged(root, "t")} == left
-    clearing.clear()
-    assert held_by(clearing) == before
-    assert len([*other.entries()]) == 1
-
-
-def held_by(store):
-    """How much an engine holds for the namespaces of a test, in rows or keys; the format is not counted."""
-    if isinstance(store, PostgresStore):
-        with store._database.snapshot() as connection:
-            tables = ("roots", "entries", "shapes", "tags", "left_behind")
-            return [connection.execute(f"select count(*) from {one}").fetchone()[0] for one in tables]
-    return sorted(key for key in store._client.keys("shelflife:*") if not key.endswith(b":format"))
 
 
 @pytest.mark.parametrize("namespace", ["", "a b", "ä", "x" * 65, "a:b", "{}"])
@@ -452,43 +409,7 @@ def test_every_memory_over_a_store_that_was_set_back_is_in_doubt_whatever_it_doe
         assert knows(one, GOVERNED) == knows(other, GOVERNED) == []
 
 
-def test_what_was_used_is_not_lost_with_a_write_that_is_refused_or_with_the_end_of_a_process(where, opened):
-    store, other = opened(where).store, opened(where).store
-    put(store, entry("a"), entry("b"))
-    store.used(ORIGIN, [entry("a").id])
-    assert store.write(ORIGIN, 7, Write(Knowledge(), put=[filed(entry("c"))])) is None
-    assert put(store, entry("c"), capacity=2).trimmed == [entry("b")]
-    store.used(ORIGIN, [entry("a").id])
-    store.close()
-    assert put(other, entry("d"), capacity=2).trimmed == [entry("c")]
-
-
 # --- the circuit, and steps in threads
-
-
-def test_a_root_that_others_keep_locked_is_waited_for_once_and_holds_up_no_other(postgres_url, opened):
-    store, other = opened(postgres_url).store, f"{ORIGIN}/other"
-    put(store, entry())
-    database = store._database
-    with closing(psycopg.connect(**database._settings)) as rival, closing(rival.cursor()) as cursor:
-        cursor.execute(f'select * from "{database.schema}".roots for update')
-        took_s = []
-        for _ in range(3):
-            begun_at = time.monotonic()
-            with pytest.raises(StoreError, match="lock timeout"):
-                put(store, entry("b"))
-            took_s.append(time.monotonic() - begun_at)
-            assert len(store.at(ORIGIN, [entry().place])) == 1
-            assert put(store, entry(root=other), root=other) is not None
-        assert max(took_s[1:]) < 0.5 < took_s[0]
-    eventually(lambda: not_refused(put, store, entry("b")))
-    assert put(store, entry("c")) is not None
-
-
-def not_refused(verb, *given):
-    with suppress(StoreError):
-        return verb(*given) is not None
-    return False
 
 
 def test_several_who_wait_when_a_store_fails_are_one_failure():

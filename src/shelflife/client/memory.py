@@ -24,6 +24,7 @@ from shelflife.client.asking import (
 )
 from shelflife.client.channels import TOOL
 from shelflife.client.diary import KeepsDiary
+from shelflife.client.doubts import Usable
 from shelflife.client.entries import Entry, Knowledge, Root, root_at
 from shelflife.client.events import Event, Reason
 from shelflife.client.explaining import Explained, explained
@@ -35,7 +36,7 @@ from shelflife.client.opening import Closeable, store_at
 from shelflife.client.positions import Place, new_mark
 from shelflife.client.remote import RemoteStore
 from shelflife.client.revalidating import Revalidating
-from shelflife.client.shelf import Outcome, Shelf, Step, Usable
+from shelflife.client.shelf import Outcome, Shelf, Step
 from shelflife.client.sparing import Sparing
 from shelflife.client.steps import Words
 from shelflife.client.stores import Known, Store, Write

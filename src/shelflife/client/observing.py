@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from shelflife.client.asking import LEAST_FAILURE, Exchange, Fields, Question, Reply, Steps
+from shelflife.client.doubts import Dealing
 from shelflife.client.entries import Entry, Knowledge, Root, below_root, is_below
 from shelflife.client.events import Distrusted, Event, Ignored, LogLost, Unjudged
 from shelflife.client.foresight import Lookout
@@ -27,7 +28,7 @@ from shelflife.client.positions import (
     new_mark,
 )
 from shelflife.client.reading import OF_NO_STATE, Contract, read_account, read_contract, read_state
-from shelflife.client.shelf import MOST_TRIES, SPLIT_S, Dealing, Shelf
+from shelflife.client.shelf import MOST_TRIES, SPLIT_S, Shelf
 from shelflife.client.steps import (
     Answer,
     Disposal,
