@@ -2,7 +2,7 @@
 
 import hashlib
 import secrets
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 import msgspec
