@@ -9,12 +9,13 @@ import msgspec
 
 from benchmarks.fixes import ORIGIN, filed, fill, fix
 from shelflife.client import Entry, SqliteStore
-from shelflife.client.sqlite import _AT_ALL, _INSERT, _MORE, _PUT_DOWN, _ROOT, _implied, _number_of, _path
+from shelflife.client.sqlite_format import INSERT, MORE, PUT_DOWN, ROOT, implied, number_of, path_of
 
 __all__ = ["BareFile", "Bared"]
 
 _decode = msgspec.json.Decoder(Entry).decode
-_PRAGMAS = "pragma cache_size = -16384; pragma wal_autocheckpoint = 4000; pragma synchronous = normal"
+_AT_ALL = "select entry from entries where place = ?"
+_PRAGMAS = "pragma cache_size = -2048; pragma wal_autocheckpoint = 4000; pragma synchronous = normal"
 
 
 class Bared(NamedTuple):
@@ -38,16 +39,18 @@ class BareFile:
         self._other = sqlite3.connect(path, isolation_level=None)
         self._connection.executescript(_PRAGMAS)
         self._cursor = self._connection.cursor()
-        self._root = self._connection.execute(_ROOT, (_number_of(ORIGIN), ORIGIN)).fetchone()
+        self._root = self._connection.execute(ROOT, (number_of(ORIGIN), ORIGIN)).fetchone()
 
     def bared(self, number: int) -> Bared:
         """What is worked out before."""
         one = filed(fix(number, self._size))
-        entry, tags = one.entry, {_path(ORIGIN, tag) for tag in one.tags}
-        tags -= _implied(tags)
+        entry, tags = one.entry, {path_of(ORIGIN, tag) for tag in one.tags}
+        tags -= implied(tags)
         id, place = bytes.fromhex(entry.id), bytes.fromhex(entry.place)
         encoded = msgspec.msgpack.encode(list(tags)), msgspec.json.encode(entry)
-        return Bared(place, (id, _path(ORIGIN, ""), place, one.slot.encode(), number, *encoded), sorted(tags))
+        return Bared(
+            place, (id, path_of(ORIGIN, ""), place, one.slot.encode(), number, *encoded), sorted(tags)
+        )
 
     def look(self) -> int:
         """Whether the file is there, and whether another has written."""
@@ -58,7 +61,7 @@ class BareFile:
     def first_look(self, bared: Bared) -> list[Entry]:
         """That, and one fix, decoded."""
         self.look()
-        return [_decode(encoded) for _, encoded in self._cursor.execute(_AT_ALL, (bared.place,)).fetchall()]
+        return [_decode(encoded) for encoded, *_ in self._cursor.execute(_AT_ALL, (bared.place,)).fetchall()]
 
     def written_by_another(self) -> None:
         """Another connection writes to the root."""
@@ -66,7 +69,7 @@ class BareFile:
 
     def look_after_a_write(self, bared: Bared) -> list[Entry]:
         """The same and what the file says of the root, which another has written to."""
-        self._connection.execute(_ROOT, (_number_of(ORIGIN), ORIGIN)).fetchone()
+        self._connection.execute(ROOT, (number_of(ORIGIN), ORIGIN)).fetchone()
         return self.first_look(bared)
 
     def put(self, bared: Bared) -> None:
@@ -75,9 +78,9 @@ class BareFile:
         self.look()
         execute("begin immediate")
         execute("select 1 from entries where place = ?", (bared.place,)).fetchone()
-        number = execute(_INSERT, (None, *bared.row)).lastrowid
+        number = execute(INSERT, (None, *bared.row)).lastrowid
         rows = [(tag, number, 0) for tag in bared.tags]
         self._connection.executemany("insert into tags values (?, ?, ?)", rows)
-        execute(_MORE, (ORIGIN, "POST /subscriptions", b'["customer","plan"]', 1))
-        execute(_PUT_DOWN, (_number_of(ORIGIN), ORIGIN, *self._root))
+        execute(MORE, (ORIGIN, "POST /subscriptions", b'["customer","plan"]', 1))
+        execute(PUT_DOWN, (number_of(ORIGIN), ORIGIN, *self._root))
         execute("commit")

@@ -28,7 +28,10 @@ _LOOK_AGAIN_S = 0.01
 _LONGEST_TICK_S = 3.0
 """So far apart at most are two times that a file system can tell from each other: on the oldest ones, two seconds."""
 
-_CACHED_KIBIBYTES = 16 * 1024
+_CACHED_KIBIBYTES = 2 * 1024
+"""A page that is in no cache of ours is in one of the system, a microsecond away. And when another process has written, all of ours is
+dropped, page by page."""
+
 _CHECKPOINT_PAGES = 4000
 """The journal is carried over into the file when it has so many pages: rarely enough that the waits for the disk are spread thin."""
 

@@ -417,7 +417,8 @@ class Shelf:
         Two race here: whoever drops what a movement has made stale and withholds the rest meanwhile, and this. So first it is looked whether
         anything is withheld, and then what is there.
         """
-        if self.doubts.standing_of(root) is not _USABLE:
+        doubts = self.doubts
+        if root in doubts._unsettled or doubts._withheld.get(root):
             return []
         telling = self.telling
         try:
