@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks.engines import Engines, engines
-from benchmarks.figures import Figure, Target, at_least, at_most, median_figure
+from benchmarks.figures import Figure, Target, at_least, at_most
 from benchmarks.fleet_contenders import (
     BY_HAND,
     CASHEWS,
@@ -18,7 +18,7 @@ from benchmarks.fleet_contenders import (
     ours_on,
 )
 from benchmarks.processes import in_fresh_process
-from benchmarks.turns import Sampled, Sizes, sampled_in_turns, scaled
+from benchmarks.turns import Sampled, Sizes, sampled_in_turns
 
 __all__ = ["REMARKS", "measure"]
 
@@ -51,9 +51,6 @@ def measure(is_quick: bool) -> Iterator[Figure]:
         sampled = in_fresh_process(_samples, sizes, folder, started, only_ours=is_quick)
     for one in sampled:
         yield from one.figures(_SUBJECT)
-        if one.drop_s:
-            what = f"{one.name}: dropping these ten by the row"
-            yield median_figure(_SUBJECT, what, scaled(one.drop_s, 1e3), "ms")
     by_name = {one.name: one for one in sampled}
     for engine in _ENGINES:
         near = by_name[ours_on(engine, near=True)]
