@@ -17,10 +17,10 @@ class Uses:
     """Threads may share it. One that is lost does no harm."""
 
     def __init__(self) -> None:
-        self._noted: dict[str, int] = {}
-        """By id: when it was used."""
+        self._noted: dict[str, tuple[int, str | None]] = {}
+        """By id: when it was used, and its place where whoever noted it has said that."""
         self._placed: dict[str, str] = {}
-        """By the ids of entries that were looked at last: their places."""
+        """By the ids of other entries that were looked at last: their places."""
         self._placed_before: dict[str, str] = {}
         self._latest = 0
 
@@ -38,10 +38,9 @@ class Uses:
 
     def note(self, id: str, place: str | None = None) -> int:
         """It was used. Tells how many uses are to be written now: most often none."""
-        self._noted[id] = self.now()
-        if place is not None and id not in self._placed:
-            self.place(id, place)
-        return _NOTED_AT_ONCE if len(self._noted) >= _MOST_NOTED + _NOTED_AT_ONCE else 0
+        noted = self._noted
+        noted[id] = self.now(), place
+        return _NOTED_AT_ONCE if len(noted) >= _MOST_NOTED + _NOTED_AT_ONCE else 0
 
     def place(self, id: str, place: str) -> None:
         """An entry was looked at."""
@@ -51,16 +50,22 @@ class Uses:
 
     def placed_at(self, id: str) -> bytes | None:
         """Where an entry is; None if nobody here has looked at it of late."""
-        place = self._placed.get(id) or self._placed_before.get(id)
+        _, place = self._noted.get(id, (0, None))
+        place = place or self._placed.get(id) or self._placed_before.get(id)
         return None if place is None else bytes.fromhex(place)
 
     def write(self, connection: sqlite3.Connection, count: int) -> None:
         """Write down so many of what was noted first. Others may note more meanwhile."""
-        noted = {bytes.fromhex(id): self._noted.pop(id) for id in list(islice(self._noted, count))}
-        rows = [(used, self.placed_at(id.hex()), id, used) for id, used in noted.items()]
-        if any(place is None for _, place, _, _ in rows):  # nobody here has looked at it before
+        noted: dict[bytes, tuple[int, bytes | None]] = {}
+        for id in list(islice(self._noted, count)):
+            placed_at = self.placed_at(id)
+            used, place = self._noted.pop(id)
+            noted[bytes.fromhex(id)] = used, placed_at
+            if place is not None:
+                self.place(id, place)
+        if any(place is None for _, place in noted.values()):  # nobody here has looked at it before
             there = connection.execute("select id, place from entries")
             places = {id: place for id, place in there if id in noted}
-            rows = [(used, places.get(id), id, used) for id, used in noted.items()]
+            noted = {id: (used, places.get(id)) for id, (used, _) in noted.items()}
         statement = "update entries set used = ? where place = ? and id = ? and used < ?"
-        connection.executemany(statement, rows)
+        connection.executemany(statement, [(used, place, id, used) for id, (used, place) in noted.items()])
