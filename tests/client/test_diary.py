@@ -205,3 +205,14 @@ def test_an_engine_that_is_away_does_not_keep_an_agent_from_anything(caplog):
     memory.recall("http://h", OPERATION, {})
     memory.close()
     assert "what the memory does is not noted" in caplog.text
+
+
+def test_a_diary_that_is_written_again_leaves_the_folder_of_the_memory_as_it_is(tmp_path):
+    """Whoever looks whether the memory's file is still there would have to look more closely."""
+    diary = SqliteDiary(tmp_path / "memory.db")
+    for _ in range(2):  # a file that was just made is opened once more
+        diary.add([Noted(1, "r", "hits", 1)])
+    before = tmp_path.stat().st_ctime_ns
+    diary.add([Noted(1, "r", "hits", 1)])
+    assert tmp_path.stat().st_ctime_ns == before
+    diary.close()

@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 import msgspec
 
 from shelflife.client.asking import Fields
-from shelflife.client.entries import Entry, Root, Shape, digest_of
+from shelflife.client.entries import Entry, Root, Shape, digest_in_bytes, digest_of
 from shelflife.client.stores import Known
 from shelflife.contract.when import WHOLE_REQUEST, as_read, mismatch, names_in, read_at, value_at
 
@@ -75,10 +75,10 @@ class ByShape(Generic[Kept]):
         # the order of fields does not count, nor a null
         return key if b"{" not in key else _encode([*map(as_read, values)])
 
-    def place_in(self, request: Fields, root: Root, operation: str) -> str:
+    def place_in(self, request: Fields, root: Root, operation: str) -> bytes:
         """Where the entries are that have its key."""
         said = map(as_read, self._said_in(request))
-        return digest_of(root, operation, dict(zip(self.shape, said, strict=True)))
+        return digest_in_bytes(root, operation, dict(zip(self.shape, said, strict=True)))
 
     def _said_in(self, request: Fields) -> Sequence[Any]:
         if not self._has_plain_paths:

@@ -85,6 +85,8 @@ class SqliteStore:
         """Let go of the file, until the next verb."""
         self._write_uses(len(self._uses))
         self._file.close()
+        if isinstance(self.diary, SqliteDiary):
+            self.diary.close()
 
     def known(self, root: Root) -> Known:
         with self._file.reading:
@@ -131,7 +133,7 @@ class SqliteStore:
                 key = one.key_in(request)
                 found = one.by_key.get(key)
                 if found is None:
-                    place = bytes.fromhex(one.place_in(request, root, operation))
+                    place = one.place_in(request, root, operation)
                     rows = seen.cursor.execute(AT_NOW, (place, number_of(root), root)).fetchall()
                     if not (is_just_seen or (rows and of.is_as_at(*rows[0][2:], is_first=not there))):
                         return None
