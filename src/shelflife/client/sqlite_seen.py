@@ -142,11 +142,11 @@ class Seen(msgspec.Struct):
         """What a look at a place has found: an id and an entry in each row, or none. It is kept."""
         by_key, kept, byte_count = by_shape.by_key, self.kept, 0
         found: tuple[Found, ...] = ()
-        for id, encoded, *_ in rows:
-            if id is not None:
-                entry = entry_in(place, id, encoded)
+        for row in rows:
+            if row[0] is not None:
+                entry = entry_in(place, row[0], row[1])
                 found += (Found(entry, watched_by(entry)),)
-                byte_count += len(encoded)
+                byte_count += len(row[1])
         by_key[key] = found
         kept.append((by_key, key, byte_count))
         self.byte_count += byte_count
