@@ -1,23 +1,50 @@
-"""What the statements of our SQLite store cost with all of ours taken out: no memory, no store, values that were worked out before."""
+"""The same work with all of ours taken out: no memory, no store, values that were worked out before. What is left no code of ours can spare."""
 
 import os
+import random
 import sqlite3
+import time
+from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from benchmarks.fixes import ORIGIN, filed, fill, fix
-from shelflife.client import Entry, SqliteStore
-from shelflife.client.sqlite import _AT_ALL, _INSERT, _MORE, _PUT_DOWN, _ROOT, _implied, _number_of, _path
+from benchmarks.fixes import (
+    ORIGIN,
+    evicting,
+    filed,
+    fill,
+    fix,
+    number_that_stays,
+    row_tag_of,
+    rows_with,
+    unchanged,
+)
+from shelflife.client import Entry, Exchange, Reply, SqliteStore
+from shelflife.client.events import Evicted, Reason
+from shelflife.client.sqlite_format import INSERT, MORE, PUT_DOWN, ROOT, implied, number_of, path_of, span
 
-__all__ = ["BareFile", "Bared"]
+__all__ = ["BareFile", "Floor", "FloorAct"]
+
+FloorAct = Literal[
+    "floor of a first look",
+    "floor of a kept answer",
+    "floor after another's write",
+    "floor of nothing new",
+    "floor of 10",
+]
 
 _decode = msgspec.json.Decoder(Entry).decode
-_PRAGMAS = "pragma cache_size = -16384; pragma wal_autocheckpoint = 4000; pragma synchronous = normal"
+_AT_ALL = "select entry from entries where place = ?"
+_TAGGED = (
+    "select number, entry from entries where number in (select number from tags where tag between ? and ?)"
+)
+_PRAGMAS = "pragma cache_size = -2048; pragma wal_autocheckpoint = 4000; pragma synchronous = normal"
 
 
-class Bared(NamedTuple):
+class _Bared(NamedTuple):
     """A fix as the values that go into the file."""
 
     place: bytes
@@ -38,16 +65,18 @@ class BareFile:
         self._other = sqlite3.connect(path, isolation_level=None)
         self._connection.executescript(_PRAGMAS)
         self._cursor = self._connection.cursor()
-        self._root = self._connection.execute(_ROOT, (_number_of(ORIGIN), ORIGIN)).fetchone()
+        self._root = self._connection.execute(ROOT, (number_of(ORIGIN), ORIGIN)).fetchone()
 
-    def bared(self, number: int) -> Bared:
+    def bared(self, number: int) -> _Bared:
         """What is worked out before."""
         one = filed(fix(number, self._size))
-        entry, tags = one.entry, {_path(ORIGIN, tag) for tag in one.tags}
-        tags -= _implied(tags)
+        entry, tags = one.entry, {path_of(ORIGIN, tag) for tag in one.tags}
+        tags -= implied(tags)
         id, place = bytes.fromhex(entry.id), bytes.fromhex(entry.place)
         encoded = msgspec.msgpack.encode(list(tags)), msgspec.json.encode(entry)
-        return Bared(place, (id, _path(ORIGIN, ""), place, one.slot.encode(), number, *encoded), sorted(tags))
+        return _Bared(
+            place, (id, path_of(ORIGIN, ""), place, one.slot.encode(), number, *encoded), sorted(tags)
+        )
 
     def look(self) -> int:
         """Whether the file is there, and whether another has written."""
@@ -55,29 +84,126 @@ class BareFile:
         version: int = self._cursor.execute("pragma data_version").fetchone()[0]
         return version
 
-    def first_look(self, bared: Bared) -> list[Entry]:
+    def first_look(self, bared: _Bared) -> list[Entry]:
         """That, and one fix, decoded."""
         self.look()
-        return [_decode(encoded) for _, encoded in self._cursor.execute(_AT_ALL, (bared.place,)).fetchall()]
+        return [_decode(encoded) for encoded, *_ in self._cursor.execute(_AT_ALL, (bared.place,)).fetchall()]
 
     def written_by_another(self) -> None:
         """Another connection writes to the root."""
         self._other.execute("update roots set revision = revision + 1")
 
-    def look_after_a_write(self, bared: Bared) -> list[Entry]:
+    def look_after_a_write(self, bared: _Bared) -> list[Entry]:
         """The same and what the file says of the root, which another has written to."""
-        self._connection.execute(_ROOT, (_number_of(ORIGIN), ORIGIN)).fetchone()
+        self._connection.execute(ROOT, (number_of(ORIGIN), ORIGIN)).fetchone()
         return self.first_look(bared)
 
-    def put(self, bared: Bared) -> None:
+    def nothing_new(self, body: bytes, known: object) -> bool:
+        """Whether the file is there and as it was, and a body says nothing new."""
+        self.look()
+        return _says_nothing_new(body, known)
+
+    def drop(self, row: str) -> list[Entry]:
+        """What rests on a row, in a transaction of its own."""
+        execute, path = self._connection.execute, path_of(ORIGIN, row_tag_of(row))
+        self.look()
+        execute("begin immediate")
+        rows = execute(_TAGGED, span(path)).fetchall()
+        numbers = [(path_of(ORIGIN, ""), number) for number, _ in rows]
+        self._connection.executemany("insert into gone values (?, ?)", numbers)
+        execute(PUT_DOWN, (number_of(ORIGIN), ORIGIN, *self._root))
+        execute("commit")
+        return [_decode(encoded) for _, encoded in rows]
+
+    def put(self, bared: _Bared) -> None:
         """One fix, in a transaction of its own."""
         execute = self._connection.execute
         self.look()
         execute("begin immediate")
         execute("select 1 from entries where place = ?", (bared.place,)).fetchone()
-        number = execute(_INSERT, (None, *bared.row)).lastrowid
+        number = execute(INSERT, (None, *bared.row)).lastrowid
         rows = [(tag, number, 0) for tag in bared.tags]
         self._connection.executemany("insert into tags values (?, ?, ?)", rows)
-        execute(_MORE, (ORIGIN, "POST /subscriptions", b'["customer","plan"]', 1))
-        execute(_PUT_DOWN, (_number_of(ORIGIN), ORIGIN, *self._root))
+        execute(MORE, (ORIGIN, "POST /subscriptions", b'["customer","plan"]', 1))
+        execute(PUT_DOWN, (number_of(ORIGIN), ORIGIN, *self._root))
         execute("commit")
+
+
+class _BareTags:
+    """Entries in two dictionaries: by their places, and those that rest on a row by its tag."""
+
+    def __init__(self, size: int) -> None:
+        self._by_place: dict[str, Entry] = {}
+        self._by_tag: defaultdict[str, list[Entry]] = defaultdict(list)
+        for number in range(size):
+            one = filed(fix(number, size))
+            self._by_place[one.entry.place] = one.entry
+            for tag in one.tags:
+                if tag.startswith("row "):
+                    self._by_tag[tag].append(one.entry)
+
+    def drop(self, row: str) -> list[Entry]:
+        """What rests on a row is found no longer."""
+        left = self._by_tag.pop(row_tag_of(row))
+        for entry in left:
+            del self._by_place[entry.place]
+        return left
+
+
+def _says_nothing_new(body: bytes, known: object) -> bool:
+    """Whether a body names the versions that are known."""
+    return bool(msgspec.json.decode(body)["table_versions"] == known)
+
+
+class Floor:
+    """What a memory does, done bare in the same turns: in a file, or else in this process."""
+
+    def __init__(self, size: int, file: Path | None) -> None:
+        self.size = size
+        self.took_s: defaultdict[FloorAct, list[float]] = defaultdict(list)
+        """In seconds."""
+        self._file = None if file is None else BareFile(file, size)
+        self._held = self._file or _BareTags(size)
+        self._chance = random.Random(size)
+        self._rows = rows_with(10, size)
+        self._chance.shuffle(self._rows)
+        self._next_number = size
+
+    def round(self, recall_count: int, observed_count: int, written_count: int) -> None:
+        """All of it, as often as users do it."""
+        if self._file is not None:
+            self._recall(self._file, recall_count, written_count)
+        body = unchanged().reply.body
+        known = msgspec.json.decode(body)["table_versions"]
+        for _ in range(observed_count):
+            if self._file is None:
+                self._timed("floor of nothing new", _says_nothing_new, body, known)
+            else:
+                self._timed("floor of nothing new", self._file.nothing_new, body, known)
+                self._file.put(self._file.bared(self._next_number))
+                self._next_number += 1
+        if self._rows:
+            self._timed("floor of 10", self._evicted, *evicting(self._rows.pop(), {}))
+
+    def _recall(self, file: BareFile, recall_count: int, written_count: int) -> None:
+        wanted = [number_that_stays(self._chance, self.size) for _ in range(recall_count)]
+        bared = [file.bared(number) for number in wanted]
+        for one in bared:
+            self._timed("floor of a first look", file.first_look, one)
+        for _ in bared:
+            self._timed("floor of a kept answer", file.look)
+        for one in bared[:written_count]:
+            file.written_by_another()
+            self._timed("floor after another's write", file.look_after_a_write, one)
+
+    def _evicted(self, exchange: Exchange, answer: Reply) -> list[Evicted]:
+        """Both bodies are decoded, the ten are dropped, and it is said that they have left."""
+        msgspec.json.decode(exchange.reply.body)
+        (told,) = msgspec.json.decode(answer.body)["tables"].values()
+        (row,) = told["changed"]
+        return [Evicted(entry, Reason.ROW_CHANGED) for entry in self._held.drop(row)]
+
+    def _timed(self, act: FloorAct, function: Callable[..., Any], *args: Any) -> None:
+        started_at = time.perf_counter()
+        function(*args)
+        self.took_s[act].append(time.perf_counter() - started_at)

@@ -17,8 +17,10 @@ _SUBJECT = "rivals"
 
 REMARKS = {
     _SUBJECT: (
-        "ours: `memory.recall`; for a put and an eviction `memory.observe`, which also reads the response and the versions of fifty tables"
-        " in it. Only ours finds out by itself that something went stale, and finds a fix for a request that differs in other fields.",
+        "ours: `memory.recall`; for a put and an eviction `memory.observe`, which reads the response of a server that names its position, as by"
+        " default. Only ours finds out by itself that something went stale, and finds a fix for a request that differs in other fields.",
+        "Dropping by row: the store is handed the row, as the others are, and gives back what it has dropped. That is the like comparison;"
+        " eviction by row is all that follows from a response.",
         "requests-cache (`SQLiteCache`, WAL): `create_key` and `get_response`, `save_response`; it can delete by key or clear everything, so"
         " for a row all responses are read (`filter`) and those that name it deleted. It holds a tenth of what the others hold, because to fill it"
         " takes a millisecond a response.",
@@ -26,9 +28,10 @@ REMARKS = {
         " nothing back of what it drops; tags need its in-process or Redis backend, and a tag keeps naming keys that were replaced.",
         "langgraph (`InMemoryStore`, and `SqliteStore` with WAL): `get`, `put`; for a row `search` with a filter over the namespace, then"
         " a batch of deletions. A filter compares one field with one value, so a fix that rests on two rows cannot be found by both.",
-        "Where ours is behind: cashews and langgraph recall by one look at a key that is the whole request, while ours works out the place"
-        " from the fields that matter, checks that the fix holds and notes its use; cashews evicts without reading a response or telling what"
-        " went; langgraph puts into one table and keeps no way from a row to its fixes, which its eviction pays for.",
+        "Where ours is behind: cashews evicts without reading a response, deciding what it means, or telling what went, which is most of what"
+        " ours does in an eviction. langgraph puts into one table and keeps no way from a row to its fixes, which its eviction pays for. cashews"
+        " and langgraph recall by one look at a key that is the whole request, while ours works out the place from the fields that matter,"
+        " checks that the fix holds and notes its use.",
     )
 }
 
@@ -53,6 +56,7 @@ def _against(rival: Sampled, ours: Sampled) -> Iterator[Figure]:
     """How many times as fast as a rival of the same kind ours is."""
     for act, theirs_s, ours_s, is_judged in (
         ("recall", rival.recall_s, ours.recall_s, True),
+        ("dropping by row", rival.evict_s, ours.drop_s, True),
         ("eviction by row", rival.evict_s, ours.evict_s, True),
         ("put", rival.put_s, ours.put_s, False),
     ):

@@ -44,6 +44,9 @@ class Sampled(NamedTuple):
         yield median_figure(subject, f"{self.name}: put", scaled(self.put_s, 1e6), "µs")
         what = f"{self.name}: eviction of the ten of {size} that rest on one row"
         yield median_figure(subject, what, scaled(self.evict_s, 1e3), "ms")
+        if self.drop_s:
+            what = f"{self.name}: dropping these ten by the row"
+            yield median_figure(subject, what, scaled(self.drop_s, 1e3), "ms")
 
 
 def scaled(took_s: list[float], factor: float) -> list[float]:

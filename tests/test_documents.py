@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 
 from shelflife.apis.acme import ROTATED_CODES, acme_app, acme_provider
-from shelflife.client import Event, postgres, sqlite, sqlite_diary, valkey
+from shelflife.client import Event, postgres, sqlite_diary, sqlite_format, valkey
 from shelflife.lab import records
 from shelflife.server import sql_log
 from shelflife.server.provider import _KINDS
@@ -123,7 +123,7 @@ def test_the_formats_are_those_that_the_versions_are_told_of():
     assert {what: int(number) for what, number in told} == {
         "the wire": int(re.findall(r"^Version (\d+)\.", spec, re.MULTILINE)[0]),
         "a log, in a file or in PostgreSQL": sql_log.KIND.format,
-        "a memory in a file": sqlite._KIND.format,
+        "a memory in a file": sqlite_format.KIND.format,
         "a memory in PostgreSQL": postgres._KIND.format,
         "a memory in Valkey or Redis": valkey._FORMAT,
         "the diary of a memory in a file": sqlite_diary._KIND.format,

@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise, product
-from statistics import fmean
 from typing import Literal, NamedTuple, Self, TypeVar
 
 import msgspec
@@ -311,7 +310,7 @@ def _guesses_by_the_clock(seen: Sequence[Seen]) -> Iterator[tuple[_Guess, float]
     widths = [one.by - one.after for one in seen]
     usual = _usual([_gap(earlier, later) for earlier, later in pairwise(seen)])
     ticks = list(accumulate((max(1, round((b - a) / usual)) for a, b in pairwise(middles)), initial=0))
-    middle_tick, middle = fmean(ticks), fmean(middles)
+    middle_tick, middle = _mean(ticks), _mean(middles)
     off = [tick - middle_tick for tick in ticks]
     square = sum(one * one for one in off)
     period = sum(one * (moment - middle) for one, moment in zip(off, middles, strict=True)) / square
@@ -319,7 +318,7 @@ def _guesses_by_the_clock(seen: Sequence[Seen]) -> Iterator[tuple[_Guess, float]
     log_missed = (ticks[-1] + 1 - len(ticks)) * math.log(STRAY)
     span = seen[-1].by - seen[0].after
     for spread in SPREADS:
-        error = math.hypot(fmean(widths) / math.sqrt(12), spread * period)
+        error = math.hypot(_mean(widths) / math.sqrt(12), spread * period)
         step, period_step = _STEP * error / math.sqrt(len(seen)), _STEP * error / math.sqrt(square)
         likely = BY_THE_CLOCK * (1 - _A_LEADER) / len(SPREADS)
         beforehand = likely * min(1, step / period) * min(1, period_step / (_PERIODS * period))
@@ -412,6 +411,11 @@ def _settled(explained: Sequence[tuple[_Guess, float]]) -> list[_Guess]:
     best = max(log for _, log in kept)
     whole = math.fsum(math.exp(log - best) for _, log in kept)
     return [guess._replace(weight=math.exp(log - best) / whole) for guess, log in kept]
+
+
+def _mean(values: Sequence[float]) -> float:
+    """As that of `statistics`, whose import takes longer than that of this module."""
+    return math.fsum(values) / len(values)
 
 
 def _usual(gaps: Sequence[tuple[float, float]]) -> float:

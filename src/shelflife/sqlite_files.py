@@ -28,7 +28,10 @@ _LOOK_AGAIN_S = 0.01
 _LONGEST_TICK_S = 3.0
 """So far apart at most are two times that a file system can tell from each other: on the oldest ones, two seconds."""
 
-_CACHED_KIBIBYTES = 16 * 1024
+_CACHED_KIBIBYTES = 2 * 1024
+"""A page that is in no cache of ours is in one of the system, a microsecond away. And when another process has written, all of ours is
+dropped, page by page."""
+
 _CHECKPOINT_PAGES = 4000
 """The journal is carried over into the file when it has so many pages: rarely enough that the waits for the disk are spread thin."""
 
@@ -112,17 +115,18 @@ class SqliteFile(Locking):
 
         A transaction ends with the file that it has begun with.
         """
-        if is_to_be_there and self._open is not None and not self._is_there(self._open):
-            self.close()
-        if self._open is None:
-            file = _identity(self._names[0])
-            connection = self._connect()
-            self._names = str(self._file), f"{self._file.resolve()}-wal"
-            files = self._files()
-            # one that is made now, or replaced in this moment, may not be the one that was opened: it is opened once more
-            self._open = _Open(connection, files if files[0] == file is not None else None)
-            self._open.looks_at_folder_from = 0.0 if self._is_in_one_folder() else math.inf
-        return self._open.connection
+        opened = self._open
+        if opened is not None and (not is_to_be_there or self._is_there(opened)):
+            return opened.connection
+        self.close()
+        file = _identity(self._names[0])
+        connection = self._connect()
+        self._names = str(self._file), f"{self._file.resolve()}-wal"
+        files = self._files()
+        # one that is made now, or replaced in this moment, may not be the one that was opened: it is opened once more
+        self._open = _Open(connection, files if files[0] == file is not None else None)
+        self._open.looks_at_folder_from = 0.0 if self._is_in_one_folder() else math.inf
+        return connection
 
     def _is_there(self, opened: _Open) -> bool:
         if opened.connection.in_transaction:

@@ -240,3 +240,14 @@ def test_a_diary_that_others_keep_locked_leaves_the_memory_as_it_is(postgres_url
         memory.store.diary._circuit.close()  # as a moment later
         memory.telling.write_diary()
         assert Noted(int(clock.now // 3600), ROOT, "hits", 4) in memory.store.diary.read()
+
+
+def test_a_diary_that_is_written_again_leaves_the_folder_of_the_memory_as_it_is(tmp_path):
+    """Whoever looks whether the memory's file is still there would have to look more closely."""
+    diary = SqliteDiary(tmp_path / "memory.db")
+    for _ in range(2):  # a file that was just made is opened once more
+        diary.add([Noted(1, "r", "hits", 1)])
+    before = tmp_path.stat().st_ctime_ns
+    diary.add([Noted(1, "r", "hits", 1)])
+    assert tmp_path.stat().st_ctime_ns == before
+    diary.close()

@@ -25,6 +25,7 @@ def test_two_requests_have_the_same_key_exactly_when_they_have_the_same_place(on
     by_shape = ByShape(shape)
     places = [place_in(request, ORIGIN, "POST /x", shape) for request in (one, other)]
     assert (by_shape.key_in(one) == by_shape.key_in(other)) == (places[0] == places[1])
+    assert [by_shape.place_in(request, ORIGIN, "POST /x").hex() for request in (one, other)] == places
 
 
 @given(request=REQUESTS, when=st.dictionaries(st.sampled_from(["a", "b", "a/b"]), VALUES, max_size=2))

@@ -75,7 +75,7 @@ def test_a_file_with_the_indexes_of_an_earlier_version_is_used_as_it_is(path):
 
 
 def test_what_has_gone_is_taken_out_of_the_file_as_others_come(path, monkeypatch):
-    monkeypatch.setattr("shelflife.client.sqlite._ALWAYS_GONE", 4)
+    monkeypatch.setattr("shelflife.client.sqlite_writing._ALWAYS_GONE", 4)
     store = SqliteStore(path)
     for number in range(100):
         put(store, entry(str(number)))

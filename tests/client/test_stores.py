@@ -300,7 +300,7 @@ def engines(postgres, valkey):
     StoreMachine.engines = postgres.url, valkey.url
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("shelflife.client.valkey._MOST_LEFT", 2)
-        patch.setattr("shelflife.client.sqlite._ALWAYS_GONE", 1)
+        patch.setattr("shelflife.client.sqlite_writing._ALWAYS_GONE", 1)
         patch.setattr("shelflife.client.sqlite_seen._MOST_TALLIES", 2)
         yield
     for store in StoreMachine.remote.values():

@@ -4,14 +4,15 @@ A store that has entries in the memory of this process, all of them or copies of
 `find` (`Finder`), which a memory then uses instead of `known`, `shapes` and `at`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, lru_cache, partial
-from typing import Generic, Protocol, TypeVar, runtime_checkable
+from operator import itemgetter
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
 from shelflife.client.asking import Fields
-from shelflife.client.entries import Entry, Root, Shape, digest_of
+from shelflife.client.entries import Entry, Root, Shape, digest_in_bytes, digest_of
 from shelflife.client.stores import Known, Store
 from shelflife.contract.values import is_carried
 from shelflife.contract.when import WHOLE_REQUEST, as_read, mismatch, names_in, read_at, value_at
@@ -31,12 +32,16 @@ class Found(msgspec.Struct):
     used: int = 0
     """When it was last used, as the store counts."""
 
+    is_gone: bool = False
+    """Then it holds for no request any more."""
+
 
 def watched_by(entry: Entry) -> tuple[str, ...] | None:
     """The fields that must be absent for an entry to hold without a closer look; None where that cannot be said."""
     unless = entry.condition.unless
-    if WHOLE_REQUEST in unless or any(None in values for values in unless.values()):
-        return None
+    for path, values in unless.items():
+        if path == WHOLE_REQUEST or None in values:
+            return None
     return _first_names(tuple(unless))
 
 
@@ -60,17 +65,34 @@ class ByShape(Generic[Kept]):
         self.by_key: dict[bytes, tuple[Kept, ...]] = {}
         joined = "".join(shape)
         self._has_plain_paths = WHOLE_REQUEST not in shape and "/" not in joined and "~" not in joined
+        self._values_in: Callable[[Fields], Sequence[Any]] = (
+            itemgetter(*shape) if len(shape) > 1 else self._each_in
+        )
 
     def key_in(self, request: Fields) -> bytes:
         """What a request says that JSON can carry."""
-        if self._has_plain_paths:
-            values = list(map(request.get, self.shape))
-        else:
-            values = [value_at(request, path) for path in self.shape]
+        values = self._said_in(request)
         key = _encode(values)
-        return (
-            key if b"{" not in key else _encode(list(map(as_read, values)))
-        )  # the order of fields does not count, nor a null
+        # the order of fields does not count, nor a null
+        return key if b"{" not in key else _encode([*map(as_read, values)])
+
+    def place_in(self, request: Fields, root: Root, operation: str) -> bytes:
+        """Where the entries are that have its key."""
+        said = map(as_read, self._said_in(request))
+        return digest_in_bytes(root, operation, dict(zip(self.shape, said, strict=True)))
+
+    def _said_in(self, request: Fields) -> Sequence[Any]:
+        if not self._has_plain_paths:
+            return [value_at(request, path) for path in self.shape]
+        if type(request) is dict:  # any other mapping may make up what it has not
+            try:
+                return self._values_in(request)  # as most have all of them
+            except KeyError:
+                pass
+        return self._each_in(request)
+
+    def _each_in(self, request: Fields) -> Sequence[Any]:
+        return [*map(request.get, self.shape)]
 
     def key_of(self, entry: Entry) -> bytes:
         """The key of the requests that an entry is for."""
@@ -86,15 +108,19 @@ def holding(there: Iterable[Kept], request: Fields) -> list[Kept]:
     """What holds for a request, of what stands at its keys; oldest first."""
     found, said = [], None
     for one in there:
-        is_barred = one.watched is None
-        for name in one.watched or ():
-            if request.get(name) is not None:
-                is_barred = True  # as it may be
-        if is_barred:
-            # what is large in a request is read once for all that look at it
-            said = said or cache(partial(read_at, request))
-            is_barred = mismatch({}, said, one.entry.condition.unless) is not None
-        if not is_barred:
+        if one.is_gone:
+            continue
+        watched = one.watched
+        if watched is not None:
+            for name in watched:
+                if request.get(name) is not None:
+                    break  # it may be barred
+            else:
+                found.append(one)
+                continue
+        # what is large in a request is read once for all that look at it
+        said = said or cache(partial(read_at, request))
+        if mismatch({}, said, one.entry.condition.unless) is None:
             found.append(one)
     if len(found) > 1:
         found.sort(key=_age)

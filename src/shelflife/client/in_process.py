@@ -54,7 +54,6 @@ class _Kept(Found, kw_only=True):
     tags: tuple[_Tagged, ...]
     shaped: _Shaped
     key: bytes
-    is_gone: bool = False
 
 
 class InProcessStore(Locking):
@@ -78,14 +77,13 @@ class InProcessStore(Locking):
 
     def find(self, root: Root, operation: str, request: Fields) -> tuple[Known, list[Found]]:
         with self._lock:
-            held = self._of(root)
-            shapes = held.shapes.get(operation)
-            there: list[_Kept] = []
+            held = self._roots.get(root, _NOTHING)
+            known, shapes = held.known, held.shapes.get(operation)
+            there: tuple[_Kept, ...] = ()
             if shapes is not None and is_carried(operation, request):
                 for one in shapes.values():
-                    here = one.by_key.get(one.key_in(request), ())
-                    there += [kept for kept in here if not kept.is_gone]
-            known = self.known(root)
+                    there += one.by_key.get(one.key_in(request), ())
+        # Two race here: this, and a write that drops some of it. What has gone never comes back, so all that is left was there with `known`.
         return known, holding(there, request) if there else []
 
     def note(self, found: Found) -> None:

@@ -460,7 +460,6 @@ class Observing(Forked):
 
     def _disposed(self, verdict: Verdict, before: Knowledge, place: Place) -> Disposal:
         """What goes, and what is known then."""
-        knowledge = msgspec.structs.replace(before, place=place)
         match verdict:
             case Forward(moved):
                 knowledge = msgspec.structs.replace(before, place=place, state_tag=None)
@@ -468,9 +467,9 @@ class Observing(Forked):
             case Adopted(is_too_old):
                 return Disposal(self._adopting(before, place, is_too_old=is_too_old))
             case Current():
-                return Disposal(knowledge)
+                return Disposal(msgspec.structs.replace(before, place=place))
             case Doubted() | OldNews():
-                return Disposal(knowledge, is_teaching=False)
+                return Disposal(msgspec.structs.replace(before, place=place), is_teaching=False)
             case _:
                 assert_never(verdict)
 

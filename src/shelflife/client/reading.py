@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 from itertools import chain
+from operator import is_
 from typing import Any, TypeVar
 
 import msgspec
@@ -104,6 +105,7 @@ class _Where(msgspec.Struct):
     to: str
 
 
+_decode_where = msgspec.json.Decoder(str | _Where).decode
 _NONE = Contract()
 _STAMP_HEADERS = tuple(name.lower() for name in (TABLES_HEADER, RULES_HEADER, STATE_HEADER, AT_HEADER))
 JSON_TYPE = re.compile(r"(?i)\s*(application/json|[^;]*\+json)\s*(;|\Z)")
@@ -169,7 +171,7 @@ def _is_left_alone(in_headers: Contract, operation: str) -> bool:
 def _account_of(told: bytes) -> Account | None:
     """What a response says of its position; None when that names none, and so is a member of the API's own."""
     try:
-        where = msgspec.json.decode(told, type=str | _Where) if told else ""
+        where = _decode_where(told) if told else ""
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     if isinstance(where, str):
@@ -214,6 +216,8 @@ def _within(account: _Account) -> _Account:
         for table, one in moved.tables.items()
     }
     rules = moved.rules and _moved_within(moved.rules, (moved.rules.added, moved.rules.removed))
+    if rules is moved.rules and all(map(is_, tables.values(), moved.tables.values())):
+        return account
     return msgspec.structs.replace(account, moved=msgspec.structs.replace(moved, tables=tables, rules=rules))
 
 

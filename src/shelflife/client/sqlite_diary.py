@@ -27,17 +27,22 @@ class SqliteDiary:
         self._file = SqliteFile(self.path, _KIND, busy_timeout_s=0.1, durable=False, read_only=read_only)
 
     def add(self, noted: Iterable[Noted]) -> None:
-        """Add to what is there, and let go of the file. Whoever only looks adds nothing."""
+        """Add to what is there. Whoever only looks adds nothing.
+
+        The file stays open: its journal would come and go with each time, and whoever looks whether the memory's own is still there looks at
+        whether anything in the folder has come or gone.
+        """
         if self._is_read_only:
             return
-        try:
-            with self._file.writing() as connection:
-                added = list(noted)
-                connection.executemany(_ADD, added)
-                if added:
-                    connection.execute("delete from counts where hour < ?", (added[0].hour - KEPT_HOURS,))
-        finally:
-            self._file.close()
+        with self._file.writing() as connection:
+            added = list(noted)
+            connection.executemany(_ADD, added)
+            if added:
+                connection.execute("delete from counts where hour < ?", (added[0].hour - KEPT_HOURS,))
+
+    def close(self) -> None:
+        """Let go of the file, until something is added."""
+        self._file.close()
 
     def read(self, since: int = 0) -> list[Noted]:
         """All that is there from this hour on, the oldest first; nothing where no diary was begun."""

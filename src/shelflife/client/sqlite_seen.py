@@ -1,14 +1,16 @@
 """What a process has seen of a memory in a SQLite file, so as not to look again for what is still the same."""
 
 import sqlite3
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
 
 from shelflife.client.entries import Entry, Knowledge, Shape
-from shelflife.client.finding import ByShape, Found
+from shelflife.client.finding import ByShape, Found, watched_by
+from shelflife.client.sqlite_format import entry_in
 from shelflife.client.stores import Known
 
 __all__ = ["UNTALLIED", "OfRoot", "Row", "Seen", "Shapes"]
@@ -93,6 +95,21 @@ class OfRoot(msgspec.Struct):
         self.tallies = tallies
         return _encode_tallies(tallies)
 
+    def is_as_at(
+        self, revision: int, knowledge_at: int, shapes_at: int, entries_at: int, *, is_first: bool
+    ) -> bool:
+        """Whether a look that was told this sees what was seen before. If it is the first of all, the entries may be others."""
+        before = self.row
+        if revision == before.revision:
+            return True
+        if not is_first or (knowledge_at, shapes_at) != (before.knowledge_at, before.shapes_at):
+            return False
+        row = before._replace(revision=revision, entries_at=entries_at)
+        self.go_on(
+            row, self.known.knowledge, -1
+        )  # what else there is of the root is to be read before it is used
+        return True
+
     def go_on(self, row: Row, knowledge: Knowledge, version: int) -> None:
         """Keep what was seen as far as the file still says the same. What is known of the server is said anew.
 
@@ -120,17 +137,28 @@ class Seen(msgspec.Struct):
     """As long as the file is at this one, nobody else has written."""
 
     roots: dict[str, OfRoot] = {}
-    look_count: int = 0
+    kept: deque[tuple[dict[bytes, tuple[Found, ...]], bytes, int]] = msgspec.field(default_factory=deque)
+    """The looks whose answers are kept, the oldest first: where each is, and how much it was in the file."""
+
     byte_count: int = 0
 
-    def keep(self, by_shape: ByShape[Found], key: bytes, found: tuple[Found, ...], byte_count: int) -> None:
-        """This is what there is at a key."""
-        self.look_count += 1
+    def keep(
+        self, by_shape: ByShape[Found], key: bytes, place: bytes, rows: Iterable[Sequence[Any]]
+    ) -> tuple[Found, ...]:
+        """What a look at a place has found: an id and an entry in each row, or none. It is kept."""
+        by_key, kept, byte_count = by_shape.by_key, self.kept, 0
+        found: tuple[Found, ...] = ()
+        for row in rows:
+            if row[0] is not None:
+                entry = entry_in(place, row[0], row[1])
+                found += (Found(entry, watched_by(entry)),)
+                byte_count += len(row[1])
+        by_key[key] = found
+        kept.append((by_key, key, byte_count))
         self.byte_count += byte_count
-        if self.look_count > _MOST_LOOKS or self.byte_count > _MOST_BYTES:
-            self.look_count = self.byte_count = 0
-            for root in self.roots.values():
-                for shapes in root.shapes.values():
-                    for one in shapes.values():
-                        one.by_key.clear()
-        by_shape.by_key[key] = found
+        # one at a time: what comes next finds room where this was
+        while len(kept) > _MOST_LOOKS or self.byte_count > _MOST_BYTES:
+            of, oldest, size = kept.popleft()
+            of.pop(oldest, None)
+            self.byte_count -= size
+        return found

@@ -11,7 +11,7 @@ from weakref import WeakSet
 import msgspec
 
 from shelflife.client.diary import HOUR_S, Diary, Noted
-from shelflife.client.entries import Root
+from shelflife.client.entries import Entry, Root
 from shelflife.client.events import Applied, Event, Evicted, Reason, Refused, Stored, StoreFailed
 from shelflife.client.stores import StoreError
 from shelflife.errors import ShelflifeError
@@ -23,6 +23,7 @@ _log = logging.getLogger("shelflife.memory")
 
 _MOST_GONE = 10_000
 """Of each root."""
+_MOST_LATELY = 1_000
 _MOST_REFUSALS = 100
 """So many at most are told: the names in them are a server's, which may think up ever new ones."""
 
@@ -195,6 +196,8 @@ class Telling(Locking):
         """Something happened that is no event: `hits` or `misses`."""
         self.write_diary = self._counting.write
         self._gone = _Gone()
+        self._gone_lately: list[Entry] = []
+        """What is still to be put down there, which takes a digest for each."""
         self._refusals: set[str] = set()
         self.listeners = [] if on_event is None else [on_event]
         """Who is told every event. What they raise is logged, and goes no further."""
@@ -211,7 +214,7 @@ class Telling(Locking):
         for event in told:
             if is_logged:
                 _log.debug("%s", event)
-            if isinstance(event, Refused):
+            if type(event) is Refused:
                 self._tell_refusal(event)
             for told_to in self.listeners:
                 try:
@@ -258,7 +261,7 @@ class Telling(Locking):
     def statistics(self) -> Statistics:
         """The counts as they are now."""
         counts = self._counting.total
-        evictions = {reason: count for reason in Reason if (count := counts[_evicted(reason)])}
+        evictions = {reason: count for reason in Reason if (count := counts[_EVICTED[reason]])}
         names = (
             "hits",
             "misses",
@@ -279,38 +282,49 @@ class Telling(Locking):
     def _count(self, told: Iterable[Event]) -> None:
         """Count events, and keep in mind what is gone. Of those that left for the same reason there may be thousands."""
         counted: list[tuple[Root, str, int]] = []
-        root, reason, left_count = "", Reason.CAPACITY, 0
+        root, reason, left_count, is_invalidation = "", Reason.CAPACITY, 0, False
         with self._lock:
+            lately = self._gone_lately
             for event in told:
-                if not isinstance(event, Evicted):
+                if type(event) is not Evicted:
                     counted += self._count_one(event)
                     continue
                 entry = event.entry
                 if event.reason is not reason or entry.root != root:
-                    counted.append((root, _evicted(reason), left_count))
+                    counted.append((root, _EVICTED[reason], left_count))
                     root, reason, left_count = entry.root, event.reason, 0
+                    is_invalidation = reason.is_invalidation
                 left_count += 1
-                if reason.is_invalidation:
-                    gone = self._gone[root]
-                    gone[entry.slot] = entry.parameters
-                    if len(gone) > _MOST_GONE:
-                        gone.popitem(last=False)
-        counted.append((root, _evicted(reason), left_count))
+                if is_invalidation:
+                    lately.append(entry)
+            if len(lately) > _MOST_LATELY:
+                self._put_down_gone()
+        counted.append((root, _EVICTED[reason], left_count))
         for of, what, count in counted:
             if count:
                 self.count(of, what, count)
+
+    def _put_down_gone(self) -> None:
+        """Keep of what has gone only what is compared with what comes in its place."""
+        lately, self._gone_lately = self._gone_lately, []
+        for entry in lately:
+            gone = self._gone[entry.root]
+            gone[entry.slot] = entry.parameters
+            if len(gone) > _MOST_GONE:
+                gone.popitem(last=False)
 
     def _count_one(self, event: Event) -> Iterator[tuple[Root, str, int]]:
         root = _root_of(event)
         yield root, type(event).__name__.lower(), getattr(event, "count", 1)
         if isinstance(event, Stored):
+            self._put_down_gone()
             before = self._gone[root].pop(event.entry.slot, None)
             if before is not None:
                 yield root, "needless" if before == event.entry.parameters else "confirmed", 1
 
 
-def _evicted(reason: Reason) -> str:
-    return f"evicted:{reason.name.lower()}"
+_EVICTED = {reason: f"evicted:{reason.name.lower()}" for reason in Reason}
+"""What evictions are counted as."""
 
 
 def _root_of(event: Event) -> Root:

@@ -93,6 +93,9 @@ class Lessons(NamedTuple):
     """Why others are not learned."""
 
 
+_NOTHING_TAUGHT = Lessons([], [])
+
+
 def what_is_taught(
     exchange: Exchange, contract: Contract, disposal: Disposal, *, learned_at: float, strategy: str
 ) -> Lessons:
@@ -178,12 +181,14 @@ class Writing:
         `checked` are the suspects that the response is the answer about.
         """
         root = exchange.root
-        taught = what_is_taught(
-            exchange, contract, disposal, learned_at=self._clock(), strategy=self._strategy.name
-        )
+        taught = _NOTHING_TAUGHT
+        if contract.suggestions:
+            taught = what_is_taught(
+                exchange, contract, disposal, learned_at=self._clock(), strategy=self._strategy.name
+            )
+            taught = self._as_far_as_there_is_room(exchange, taught)
         if known.revision and disposal.knowledge.strategy != known.knowledge.strategy:
             disposal.dropped |= dict.fromkeys(EVERYTHING, Reason.ANOTHER_STRATEGY)
-        taught = self._as_far_as_there_is_room(exchange, taught)
         left_out: list[Event] = [Ignored(root, why) for why in taught.left_out]
         lessons, outrun = taught.known, self._untaken(root, taught, disposal)
         revision = self._strategy.revises(lessons, lambda tag: self._staying(root, tag, disposal))

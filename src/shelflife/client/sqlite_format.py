@@ -1,0 +1,150 @@
+"""What is in the SQLite file of a memory: its tables, how entries and tags are written there, and the statements that are used often."""
+
+# ruff: noqa: S608 - all statements are made of literals
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import msgspec
+
+from shelflife.client.entries import Entry, Knowledge, Root, Shape
+from shelflife.client.stores import StoreError
+from shelflife.client.strategies import broader
+from shelflife.sqlite_files import Kind
+
+__all__ = [
+    "AT",
+    "AT_NOW",
+    "INSERT",
+    "KIND",
+    "KNOW",
+    "MORE",
+    "MOST_TALLIED",
+    "PUT_DOWN",
+    "ROOT",
+    "TAGGED",
+    "TAG_SIZE",
+    "THERE",
+    "FiledRow",
+    "decode_knowledge",
+    "decode_shape",
+    "decode_tags",
+    "encode",
+    "encode_tags",
+    "entry_in",
+    "implied",
+    "number_of",
+    "path_of",
+    "span",
+    "with_shared",
+]
+
+TAG_SIZE = 8
+MOST_TALLIED = 2 * TAG_SIZE
+"""So long are the paths of tables, of rules and of policies. What bears one may be most of the file, so it is written down how much it is."""
+
+_LAST = b"\xff" * 64
+"""After all that may follow a tag."""
+
+_SCHEMA = """
+create table roots (
+    number integer primary key, root text not null, revision integer not null, knowledge_at integer not null, shapes_at integer not null,
+    entries_at integer not null, held integer not null, gone integer not null, tallies blob not null
+);
+create table knowledge (number integer primary key, knowledge blob not null);
+create table shapes (
+    root text, operation text, shape blob, held integer not null, primary key (root, operation, shape)
+) without rowid;
+create table entries (
+    number integer primary key, id blob not null, root blob not null, place blob not null, slot blob not null,
+    used integer not null, tags blob not null, entry blob not null
+);
+create index entries_by_place on entries (place);
+create index entries_by_use on entries (root, used);
+create table tags (tag blob, number integer, shared integer not null, primary key (tag, number)) without rowid;
+create table gone (root blob, number integer, primary key (root, number)) without rowid;
+"""
+
+KIND = Kind("memory", StoreError, 0x5348_4C4D, 8, _SCHEMA, begins_anew=True)
+"""A fix that is lost with an older format costs one request."""
+
+MORE = "insert into shapes values (?, ?, ?, ?) on conflict do update set held = held + excluded.held"
+KNOW = "insert or replace into knowledge values (?, ?)"
+PUT_DOWN = "insert or replace into roots values (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+INSERT = "insert into entries values (?, ?, ?, ?, ?, ?, ?, ?)"
+ROOT = "select revision, knowledge_at, shapes_at, entries_at, held, gone, tallies from roots where number = ? and root = ?"
+THERE = "not exists (select 1 from gone where gone.root = entries.root and gone.number = entries.number)"
+TAGGED = f"where number in (select number from tags where tag between ? and ?) and {THERE}"
+AT = f"select place, id, entry from entries where place = ? and {THERE}"
+AT_NOW = f"""
+select id, entry, revision, knowledge_at, shapes_at, entries_at from roots left join entries on place = ? and (roots.gone = 0 or {THERE})
+where roots.number = ? and roots.root = ?
+"""
+"""What is at a place, and how far its root has come, both of one moment: at least one row, if there is anything of the root."""
+
+encode = msgspec.json.Encoder().encode
+encode_tags = msgspec.msgpack.Encoder().encode
+decode_knowledge = msgspec.json.Decoder(Knowledge).decode
+decode_tags = msgspec.msgpack.Decoder(list[bytes]).decode
+decode_shape = msgspec.json.Decoder(Shape).decode
+_decode_entry = msgspec.json.Decoder(Entry).decode
+
+
+class FiledRow(NamedTuple):
+    """An entry as it is in the file."""
+
+    number: int
+    id: bytes
+    place: bytes
+    used: int
+    tags: bytes
+    entry: bytes
+
+
+def entry_in(place: bytes, id: bytes, encoded: bytes) -> Entry:
+    """An entry, with the texts of it that are asked for next, and cost three digests."""
+    entry = _decode_entry(encoded)
+    kept = entry.__dict__
+    kept["id"] = id.hex()
+    kept["place"] = place.hex()
+    return entry
+
+
+@lru_cache(maxsize=1024)
+def number_of(root: Root) -> int:
+    """A number for a root. It leads to the row of the root by one page less than a name would."""
+    return int.from_bytes(path_of(root, ""), "big") >> 1
+
+
+@lru_cache(maxsize=4096)
+def path_of(root: Root, tag: str) -> bytes:
+    """A tag as 8 bytes below those of the tags that are broader. So it stands for these too: all that is below one begins as it does.
+
+    Two that met would only drop an entry too many.
+    """
+    above = broader(tag)
+    digest = hashlib.blake2b(f"{root} {tag}".encode(), digest_size=TAG_SIZE).digest()
+    return digest if above is None else path_of(root, above) + digest
+
+
+def implied(tags: Iterable[bytes]) -> set[bytes]:
+    """The broader ones of these tags."""
+    return {tag[:end] for tag in tags for end in range(TAG_SIZE, len(tag), TAG_SIZE)}
+
+
+def with_shared(tags: Sequence[bytes]) -> Iterator[tuple[bytes, int]]:
+    """Each of these, which are in order, with how much of it is the same as of the one before: so much of it has been counted already."""
+    before = b""
+    for tag in tags:
+        shared = 0
+        while tag[shared : shared + TAG_SIZE] == before[shared : shared + TAG_SIZE]:
+            shared += TAG_SIZE
+        yield tag, shared
+        before = tag
+
+
+def span(tag: bytes) -> tuple[bytes, bytes]:
+    """All tags that are this one, or below it."""
+    return tag, tag + _LAST

@@ -1,0 +1,224 @@
+"""One write to the SQLite file of a memory: what is dropped, put and trimmed, and what that changes of its root.
+
+What is dropped is put down as gone, which is a few bytes for each, and is found by nobody from then on. To take it out of the tree and
+the index costs many times as much. It stays as long as it is less than an eighth of what is held, and is then taken out as others come:
+two for each. So the file never grows for it.
+"""
+
+# ruff: noqa: S608 - all statements are made of literals
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from shelflife.client.entries import Entry, Root, Shape
+from shelflife.client.finding import ByShape
+from shelflife.client.sqlite_format import (
+    INSERT,
+    KNOW,
+    MORE,
+    MOST_TALLIED,
+    PUT_DOWN,
+    TAG_SIZE,
+    TAGGED,
+    THERE,
+    FiledRow,
+    decode_shape,
+    decode_tags,
+    encode,
+    encode_tags,
+    entry_in,
+    implied,
+    number_of,
+    path_of,
+    span,
+    with_shared,
+)
+from shelflife.client.sqlite_seen import UNTALLIED, OfRoot, Row, Shapes
+from shelflife.client.sqlite_uses import Uses
+from shelflife.client.stores import Filed, Known, Write, Written, revision_after
+
+__all__ = ["Change", "shapes_in"]
+
+_TRIMMED_BEFORE = 16
+_ALWAYS_GONE = 1_024
+"""So many that have gone may stay in the file, however little is held."""
+
+
+def shapes_in(connection: sqlite3.Connection, of: OfRoot, root: Root, operation: str) -> Shapes:
+    """The shapes of an operation."""
+    shapes = of.shapes.get(operation)
+    if shapes is None:
+        statement = "select shape from shapes where root = ? and operation = ?"
+        found = [decode_shape(shape) for (shape,) in connection.execute(statement, (root, operation))]
+        shapes = of.shapes[operation] = {shape: ByShape(shape) for shape in found}
+    return shapes
+
+
+class Change:
+    """What a write changes of its root. It is carried out in a transaction of its owner, who has seen the root in it (`of`)."""
+
+    def __init__(self, connection: sqlite3.Connection, root: Root, of: OfRoot, uses: Uses) -> None:
+        self._connection = connection
+        self._uses = uses
+        self._root = root
+        self._of = of
+        self._name = path_of(root, "")
+        self._held_count = of.row.held_count
+        self._gone_count = of.row.gone_count
+        self._by_shape: Counter[tuple[str, Shape]] = Counter()
+        """By operation and shape: how many more there are of it."""
+        self._are_shapes_moved = self._are_entries_moved = False
+
+    def written(self, write: Write) -> Written:
+        """Carry it out."""
+        of, written = self._of, Written([], [], [])
+        revision = of.known.revision
+        is_known_anew = not revision or (
+            of.known.knowledge is not write.knowledge and of.known.knowledge != write.knowledge
+        )
+        if is_known_anew:
+            self._execute(KNOW, number_of(self._root), encode(write.knowledge))
+        for tag in write.drop:
+            rows = self._rows(TAGGED, *span(path_of(self._root, tag)))
+            written.dropped.extend([(entry, tag) for entry in self._drop(rows)])
+        for id in write.drop_ids:
+            which, *at = self._by_id(id)
+            rows = self._rows(f"{which} and {THERE}", *at)
+            written.dropped.extend([(entry, id) for entry in self._drop(rows)])
+        for filed in write.put:
+            self._put(filed, written)
+        if write.capacity is not None and self._held_count > write.capacity:
+            written.trimmed.extend(self._trim(write.capacity))
+        if self._gone_count > _ALWAYS_GONE + self._held_count // 8 and write.put:
+            some = "select number from gone where root = ? limit ?"
+            self._take_out(some, self._name, 2 * len(write.put))
+        self._put_down_shapes()
+        self._put_down(revision_after(revision), write, is_known_anew=is_known_anew)
+        return written
+
+    def _put_down(self, revision: int, write: Write, *, is_known_anew: bool) -> None:
+        """The root, as the write leaves it."""
+        of, before = self._of, self._of.row
+        of.row = Row(
+            revision,
+            revision if is_known_anew else before.knowledge_at,
+            revision if self._are_shapes_moved else before.shapes_at,
+            revision if self._are_entries_moved else before.entries_at,
+            self._held_count,
+            self._gone_count,
+            of.written_down() if self._are_entries_moved else before.tallies,
+        )
+        of.known = Known(write.knowledge, revision)
+        self._execute(PUT_DOWN, number_of(self._root), self._root, *of.row)
+
+    def _put(self, filed: Filed, written: Written) -> None:
+        entry, place, slot = filed.entry, bytes.fromhex(filed.entry.place), filed.slot.encode()
+        number, used, before = None, self._uses.now(), None
+        if self._execute("select 1 from entries where place = ?", place).fetchone():
+            gone = "select number from gone where root = ? and number in (select number from entries where place = ?)"
+            self._take_out(gone, self._name, place)
+            rivals = self._rows("where place = ? and slot = ?", place, slot)
+            for row, rival in zip(rivals, self._lost(rivals), strict=True):
+                self._take_out("?", row.number)
+                if rival.id == entry.id:
+                    number, used, before = row.number, row.used, rival
+                    entry = msgspec.structs.replace(entry, learned_at=rival.learned_at)
+                else:
+                    written.dropped.append((rival, ""))
+        tags = {path_of(entry.root, tag) for tag in filed.tags}
+        tags -= implied(tags)
+        values = bytes.fromhex(entry.id), self._name, place, slot, used, encode_tags(list(tags))
+        number = self._execute(INSERT, number, *values, encode(entry)).lastrowid
+        rows_of_tags = [(tag, number, shared) for tag, shared in with_shared(sorted(tags))]
+        self._connection.executemany("insert into tags values (?, ?, ?)", rows_of_tags)
+        self._note(entry, tags, 1)
+        self._uses.place(entry.id, entry.place)
+        if before is None or entry.renews(before):
+            written.stored.append(entry)
+
+    def _drop(self, rows: Sequence[FiledRow]) -> list[Entry]:
+        """Let nobody find these entries any more."""
+        numbers = [(self._name, row.number) for row in rows]
+        self._connection.executemany("insert into gone values (?, ?)", numbers)
+        self._gone_count += len(rows)
+        return self._lost(rows)
+
+    def _lost(self, rows: Sequence[FiledRow]) -> list[Entry]:
+        entries = [entry_in(row.place, row.id, row.entry) for row in rows]
+        for row, entry in zip(rows, entries, strict=True):
+            self._note(entry, decode_tags(row.tags), -1)
+        return entries
+
+    def _note(self, entry: Entry, tags: Iterable[bytes], count: int) -> None:
+        """An entry with these tags has come (1) or gone (-1)."""
+        self._are_entries_moved = True
+        self._held_count += count
+        shape, of = entry.condition.shape, self._of
+        self._by_shape[entry.operation, shape] += count
+        tallies = of.tallied()
+        is_of_all = UNTALLIED not in tallies
+        for tag in {tag[:end] for tag in tags for end in (TAG_SIZE, MOST_TALLIED)}:
+            if is_of_all or tag in tallies:
+                tallies[tag] = tallies.get(tag, 0) + count
+        of.lose(entry, shape)
+        if of.counts:
+            of.count({*tags, *implied(tags)}, count)
+
+    def _trim(self, capacity: int) -> list[Entry]:
+        """Take out what was not used for the longest time. What has gone is not to pile up before it."""
+        self._uses.write(self._connection, len(self._uses))
+        first = "select number from entries where root = ? order by used limit ?"
+        gone = f"select number from gone where root = ? and number in ({first})"
+        self._take_out(gone, self._name, self._name, _TRIMMED_BEFORE)
+        which = f"where root = ? and {THERE} order by used limit ?"
+        rows = self._rows(which, self._name, self._held_count - capacity)
+        for row in rows:
+            self._take_out("?", row.number)
+        return self._lost(rows)
+
+    def _take_out(self, which: str, *values: Any) -> None:
+        """Take entries out of the file. Their tags go in the order of the index, so that neighbours go together."""
+        statement = f"select number, tags from entries where number in ({which})"
+        rows = self._execute(statement, *values).fetchall()
+        connection, numbers = self._connection, [(number,) for number, _ in rows]
+        tagged = sorted([(tag, number) for number, tags in rows for tag in decode_tags(tags)])
+        connection.executemany("delete from tags where tag = ? and number = ?", tagged)
+        connection.executemany("delete from entries where number = ?", numbers)
+        gone = [(self._name, *number) for number in numbers]
+        count = connection.executemany("delete from gone where root = ? and number = ?", gone).rowcount
+        self._gone_count -= count
+
+    def _put_down_shapes(self) -> None:
+        """How many there are of each shape that has become more or less. A shape goes with the last that has it."""
+        one = "where root = ? and operation = ? and shape = ?"
+        for (operation, shape), count in self._by_shape.items():
+            shapes = shapes_in(self._connection, self._of, self._root, operation)
+            named = self._root, operation, encode(shape)
+            if count > 0:
+                self._execute(MORE, *named, count)
+                if shape not in shapes:
+                    shapes[shape] = ByShape(shape)
+                    self._are_shapes_moved = True
+            elif count < 0:
+                self._execute(f"update shapes set held = held + ? {one}", count, *named)
+                if self._execute(f"delete from shapes {one} and held <= 0", *named).rowcount:
+                    shapes.pop(shape, None)
+                    self._are_shapes_moved = True
+
+    def _by_id(self, id: str) -> tuple[Any, ...]:
+        """Where an entry is. It is looked for everywhere if nobody here has looked at it before."""
+        place = self._uses.placed_at(id)
+        if place is None:
+            return "where id = ?", bytes.fromhex(id)
+        return "where place = ? and id = ?", place, bytes.fromhex(id)
+
+    def _rows(self, which: str, *values: Any) -> list[FiledRow]:
+        statement = f"select number, id, place, used, tags, entry from entries {which}"
+        return [*map(FiledRow._make, self._execute(statement, *values))]
+
+    def _execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
+        return self._connection.execute(statement, values)
