@@ -104,7 +104,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         ]
         lines += [
             "",
-            "The rows with a target compare what was measured; the others are the figures behind that.",
+            "Rows with a target are held to it; the others are the figures behind them.",
         ]
         return lines
 
