@@ -76,6 +76,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         ]
         if self.is_smoke_run:
             lines += ["", "**This was a smoke run: sizes are tiny, and no figure means anything.**"]
+        lines += self._in_short()
         for subject in dict.fromkeys(figure.subject for figure in self.figures):
             lines += ["", f"## {subject.capitalize()}", ""]
             figures = [figure for figure in self.figures if figure.subject == subject]
@@ -86,6 +87,26 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
             remarks = self.remarks.get(subject, ())
             lines += ["", *(f"- {remark}" for remark in remarks)] if remarks else []
         return "\n".join(lines) + "\n"
+
+    def _in_short(self) -> list[str]:
+        """What a reader wants to know before the tables: how many targets are met, and which are not."""
+        judged = [figure for figure in self.figures if figure.target and not self.is_smoke_run]
+        missed = [figure for figure in judged if not figure.is_met]
+        if not judged:
+            return []
+        so_many = f"all {len(judged)}" if not missed else f"{len(judged) - len(missed)} of {len(judged)}"
+        lines = ["", f"**In short**: {so_many} targets are met{'. These are not:' if missed else '.'}"]
+        lines += [""] if missed else []
+        lines += [
+            f"- {figure.what}: {shown(figure.measured, figure.unit)}, and it should be"
+            f" {_bound(figure.target, figure.unit)}."
+            for figure in missed
+        ]
+        lines += [
+            "",
+            "Rows with a target are held to it; the others are the figures behind them.",
+        ]
+        return lines
 
     def _cells(self, figure: Figure) -> list[str]:
         is_judged = not self.is_smoke_run

@@ -29,14 +29,6 @@ class _Refused(NamedTuple):
     rest: bytes
     """The digest of all the others, as they were sent."""
 
-    def is_mended_by(self, root: Root, operation: str, request: Fields) -> bool:
-        """Whether a request is the same but for what was fixed. The contract may have been found below its server meanwhile."""
-        return (
-            operation == self.operation
-            and (root.startswith(self.root) or self.root.startswith(root))
-            and _rest(request, self.fixed) == self.rest
-        )
-
 
 class Sparing(Locking):
     """Keeps in mind which requests were refused, and for which fields. Threads may share it.
@@ -66,7 +58,14 @@ class Sparing(Locking):
         if not self._refused:  # as mostly
             return False
         with self._lock:
-            found = [one for one in self._refused if one.is_mended_by(root, operation, request)]
+            # the contract may have been found below its server meanwhile: then one root begins with the other
+            like = [
+                one
+                for one in self._refused
+                if one.operation == operation and (root.startswith(one.root) or one.root.startswith(root))
+            ]
+            rests = {fixed: _rest(request, fixed) for fixed in {one.fixed for one in like}}
+            found = [one for one in like if one.rest == rests[one.fixed]]
             for one in found:
                 self._refused.remove(one)
         return bool(found)

@@ -36,7 +36,11 @@ _OTHERS = "others"
 
 
 class Statistics(msgspec.Struct, frozen=True, kw_only=True):
-    """What a memory has done since it was made."""
+    """What a memory has done since it was made.
+
+    `stale_prevented` are evictions because something had changed. Of these, `confirmed` are those after which the server gave another value,
+    `needless` those after which it gave the same one; of the others it is not known yet. `saved` are refusals that did not happen.
+    """
 
     hits: int
     """How often something was found for a request."""
