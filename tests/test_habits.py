@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shelflife.habit_forms import Bursts
 from shelflife.habits import LEAST_SEEN, Habit, Histories, Seen
 
 GAP = 24.0
@@ -232,3 +233,31 @@ def test_changes_of_a_moment_can_be_explained_on_a_clock_that_counts_from_long_a
         histories = histories.after(["a", "b"], at, at)
     said = histories.habit_of("a").chance(histories.looked_at, histories.looked_at + 60)
     assert said is None or 0 <= said <= 1
+
+
+def phases(rates, shares, quiet, width, begun, steps=5_000):
+    """How likely it is that nothing comes while it is quiet and something within the width, and the phase then: in very small steps."""
+    none, some = list(begun), [0.0, 0.0]
+    for index in range(steps):
+        is_quiet = index < steps // 2
+        length = 2 * (quiet if is_quiet else width) / steps
+        come = [mass * (1 - math.exp(-rate * length)) for mass, rate in zip(none, rates, strict=True)]
+        more = [mass * (1 - math.exp(-rate * length)) for mass, rate in zip(some, rates, strict=True)]
+        none = [mass - gone for mass, gone in zip(none, come, strict=True)]
+        arrived = sum(more) + (0.0 if is_quiet else sum(come))
+        some = [mass - gone + share * arrived for mass, gone, share in zip(some, more, shares, strict=True)]
+    return sum(some), some[0] / sum(some)
+
+
+@pytest.mark.parametrize(("share", "ratio"), [(0.5, 0.03), (0.9375, 0.1), (0.0, 1.0)])
+def test_what_several_changes_between_two_looks_come_to_is_what_small_steps_come_to(share, ratio):
+    form, scale = Bursts(share, ratio), 20.0
+    rates, shares = (1 / (ratio * scale), 1 / scale), (share, 1 - share)
+    short = share * ratio / (share * ratio + 1 - share)
+    expected = 0.0
+    for looks in ([(3.0, 2.0)], [(3.0, 2.0), (0.0, 1.0)], [(3.0, 2.0), (0.0, 1.0), (7.0, 0.5)]):
+        log, goes_on = form.looked_through(looks, scale)
+        likely, short = phases(rates, shares, *looks[-1], (short, 1 - short))
+        expected += math.log(likely)
+        assert log == pytest.approx(expected, rel=1e-2)
+        assert goes_on.share == pytest.approx(short, rel=1e-2, abs=1e-9)

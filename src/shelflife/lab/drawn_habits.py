@@ -1,8 +1,9 @@
 """Streams drawn by habits: rows that change regularly, in bursts, after one another or at random, and usage at uneven times."""
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, count
+from itertools import accumulate
 from random import Random
 from typing import Annotated, Any, Literal
 
@@ -111,8 +112,10 @@ def _behind(habits: Habits, leader: Sequence[float], chance: Random) -> Iterator
 
 def _drift(changes: Sequence[tuple[float, str]], moments: Sequence[float]) -> Iterator[dict[str, Any]]:
     """A change comes after the last episode before it. Each gives its row a value that it had not just before."""
-    for number, (moment, zone) in zip(count(1), changes, strict=False):
-        yield _set(bisect_left(moments, moment) - 1, {zone: _OFFSETS[number % len(_OFFSETS)]})
+    made: Counter[str] = Counter()
+    for moment, zone in changes:
+        made[zone] += 1
+        yield _set(bisect_left(moments, moment) - 1, {zone: _OFFSETS[made[zone] % len(_OFFSETS)]})
 
 
 def _set(after: int, offsets: dict[str, str]) -> dict[str, Any]:

@@ -23,7 +23,15 @@ _WITH_CHANCE = {
 
 def clients(runs: Runs) -> Exhibit:
     """How often a server said what of each client."""
-    rows = [*_known(runs), *_with_chance(runs)]
+    by_chance = [*_with_chance(runs)]
+    notes = [
+        "A verdict is what the page of a provider's operator says of a client. How a memory forgets can only show when something changes: until"
+        " then nothing should be said of any client."
+    ]
+    if by_chance:
+        notes.append(
+            "What a planner with chance in it is to a server depends on how often it does as it is shown, so it stands in no column by right."
+        )
     return Exhibit(
         "clients",
         "Clients, as the server sees them",
@@ -36,12 +44,8 @@ def clients(runs: Runs) -> Exhibit:
             *(Column(verdict, "Said at the end") for verdict in get_args(Verdict)),
             Column(_NOT_ENOUGH, "Said before the first change"),
         ),
-        tuple(rows),
-        (
-            "A verdict is what the page of a provider's operator says of a client. How a memory forgets can only show when something changes: until"
-            " then nothing should be said of any client.",
-            "What a planner with chance in it is to a server depends on how often it does as it is shown, so it stands in no column by right.",
-        ),
+        (*_known(runs), *by_chance),
+        tuple(notes),
     )
 
 
