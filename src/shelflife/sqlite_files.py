@@ -57,6 +57,9 @@ class Kind(NamedTuple):
     begins_anew: bool = False
     """Whether a file of an older format is emptied. Else it is refused."""
 
+    is_missed: bool = False
+    """Whether only `open` makes the file. One that goes while it is in use is then missed until it is back; else another one is begun."""
+
 
 class _Open:
     """A connection, and which file and journal it has opened."""
@@ -99,9 +102,9 @@ class SqliteFile(Locking):
         self.close()
 
     def open(self) -> None:
-        """Open it now."""
+        """Open it now, and make it where there is none."""
         with _Access(self, "opened"):
-            self.connection()
+            self.connection(is_made=True)
 
     def close(self) -> None:
         """Let go of it, until the next use."""
@@ -110,17 +113,20 @@ class SqliteFile(Locking):
             if opened is not None:
                 opened.connection.close()
 
-    def connection(self, *, is_to_be_there: bool = False) -> sqlite3.Connection:
+    def connection(self, *, is_to_be_there: bool = False, is_made: bool = False) -> sqlite3.Connection:
         """The open file; another one where that is to be the one that is there, and has been deleted or replaced.
 
-        A transaction ends with the file that it has begun with.
+        A transaction ends with the file that it has begun with. `is_made` makes a file where there is none, also if one would be missed.
         """
         opened = self._open
         if opened is not None and (not is_to_be_there or self._is_there(opened)):
             return opened.connection
         self.close()
         file = _identity(self._names[0])
-        connection = self._connect()
+        is_made = is_made or not self.kind.is_missed
+        if file is None and not is_made:
+            raise ValueError("it was moved or deleted while it was in use; put it back, or start anew")
+        connection = self._connect(is_made=is_made)
         self._names = str(self._file), f"{self._file.resolve()}-wal"
         files = self._files()
         # one that is made now, or replaced in this moment, may not be the one that was opened: it is opened once more
@@ -199,8 +205,9 @@ class SqliteFile(Locking):
                     connection.execute("rollback")
                 raise
 
-    def _connect(self) -> sqlite3.Connection:
-        where = f"{self._file.as_uri()}?mode={'ro' if self._is_read_only else 'rwc'}"
+    def _connect(self, *, is_made: bool) -> sqlite3.Connection:
+        mode = "ro" if self._is_read_only else "rwc" if is_made else "rw"
+        where = f"{self._file.as_uri()}?mode={mode}"
         connection = sqlite3.connect(
             where, timeout=self._busy_timeout_s, isolation_level=None, check_same_thread=False, uri=True
         )
@@ -210,7 +217,8 @@ class SqliteFile(Locking):
                 self._begin_journal(connection)
                 connection.execute(f"pragma wal_autocheckpoint = {_CHECKPOINT_PAGES}")
                 connection.execute(f"pragma synchronous = {self._synchronous}")
-                self._make(connection)
+                if is_made:
+                    self._make(connection)
             self._check(connection)
         except BaseException:
             connection.close()

@@ -165,7 +165,8 @@ class Slow(RemoteStore):
     def _nothing(self, *given):
         return []
 
-    _written = _tagged = _entries = _note = _clear = _disconnect = _add_to_diary = _diary = _nothing
+    _written = _tagged = _entries = _known_roots = _note = _nothing
+    _clear = _disconnect = _add_to_diary = _diary = _nothing
 
 
 def test_near_what_was_looked_at_before_the_channel_was_there_is_not_taken_for_fresh():

@@ -2,9 +2,8 @@
 
 import pytest
 
-from shelflife.client.doubts import Dealing, Doubts, Revalidate, Usable, Withheld
 from shelflife.client.entries import Knowledge
-from shelflife.client.shelf import standing_of
+from shelflife.client.shelf import Dealing, Doubts, Revalidate, Usable, Withheld, standing_of
 from tests.client.entries import entry
 
 ASK = Revalidate("the server is in doubt")

@@ -213,6 +213,27 @@ def test_names_are_the_operators_own_where_clients_are_shown_aliases():
         assert scraped(client)("fixes_total", policy=PROMO, type="USE_REQUIRED_PROMO", given="refusal") == 1
 
 
+def test_counts_are_left_out_while_the_file_of_the_log_is_gone_and_go_on_when_it_is_back(tmp_path):
+    home, away = tmp_path / "home", tmp_path / "away"
+    home.mkdir()
+    provider = acme_provider(admin_token=TOKEN, log=home / "log.db")
+    with closing(provider), calling(acme_app(provider)) as client:
+        assert [order(client) for _ in range(5)] == [422] * 5
+        assert scraped(client)("checks_total", result="refused") == 5
+        home.rename(away)
+        home.mkdir()
+        told = scraped(client)
+        assert told("log_reachable") == 0
+        assert not {name for name in told.names if name.endswith("_total")}
+        assert order(client) == 422
+        assert scraped(client)("checks_total", result="refused") is None
+        assert not [*home.iterdir()]
+        home.rmdir()
+        away.rename(home)
+        wait_until(lambda: scraped(client)("log_reachable") == 1)
+        assert scraped(client)("checks_total", result="refused") == 6
+
+
 def test_while_the_log_is_out_of_reach_no_count_is_told_that_could_go_back(tmp_path, monkeypatch):
     provider = acme_provider(admin_token=TOKEN, log=tmp_path / "log.db")
     with calling(acme_app(provider)) as client:

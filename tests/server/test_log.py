@@ -370,10 +370,57 @@ def test_a_file_that_is_deleted_while_it_is_in_use_is_not_written_to_unseen(path
     with Opened(path) as reg:
         path.unlink()
         for _ in range(2):
-            with pytest.raises(LogError, match="it is empty, or was deleted while it was in use"):
+            with pytest.raises(LogError, match="cannot be read: it was moved or deleted while it was in use"):
                 reg.reload_table("codes", set={"growth": {"code": "LOST"}})
+        assert not path.exists()
         with Opened(path) as anew:
             assert anew.state.log_id != reg.state.log_id
+            reg.catch_up()
+            assert reg.state.log_id == anew.state.log_id
+
+
+def test_a_file_that_was_moved_away_is_missed_until_it_is_back_and_none_is_made_in_its_place(
+    path, tmp_path, caplog
+):
+    away = tmp_path / "away"
+    away.mkdir()
+
+    def move(files, to):
+        for file in sorted(files, reverse=True):  # what SQLite keeps beside it first
+            file.rename(to / file.name)
+
+    with Opened(path) as reg:
+        reg.reload_table("codes", set={"growth": {"code": "WINTER"}})
+        reg.follow()
+        before = reg.state
+        move(tmp_path.glob("state.db*"), away)
+        wait_until(lambda: reg.is_cut_off)
+        assert not [*tmp_path.glob("state.db*")]
+        with pytest.raises(LogError, match=r"it was moved or deleted while it was in use; put it back"):
+            reg.counts.totals()
+        assert not [*tmp_path.glob("state.db*")]
+        move(away.iterdir(), tmp_path)
+        wait_until(lambda: not reg.is_cut_off)
+        assert reg.state == before
+        reg.reload_table("codes", set={"growth": {"code": "SPRING"}})
+    with Opened(path) as again:
+        assert again.state.log_id == before.log_id
+        assert again.rows("codes")["growth"] == {"code": "SPRING"}
+    [told] = [one.message for one in caplog.records if one.levelname == "WARNING"]
+    assert told == (
+        f"the log {path} cannot be read: it was moved or deleted while it was in use; put it back, or start anew;"
+        " what others reload is not seen until it can"
+    )
+
+
+def test_a_file_with_nothing_in_it_that_is_put_in_the_place_of_a_log_is_not_made_one_while_in_use(path):
+    with Opened(path) as reg:
+        for file in path.parent.glob("state.db*"):
+            file.unlink()
+        path.touch()
+        with pytest.raises(LogError, match="is a database, but not a log"):
+            reg.catch_up()
+        with Opened(path) as anew:  # as whoever starts does
             reg.catch_up()
             assert reg.state.log_id == anew.state.log_id
 

@@ -6,10 +6,9 @@ from functools import partial
 import msgspec
 
 from shelflife.client.asking import Fields
-from shelflife.client.doubts import Revalidate, Usable
 from shelflife.client.entries import Entry, Root
 from shelflife.client.guard import Guard, amend
-from shelflife.client.shelf import Shelf
+from shelflife.client.shelf import Revalidate, Shelf, Usable
 from shelflife.client.strategies import EVERYTHING
 from shelflife.contract.values import is_carried
 

@@ -24,7 +24,6 @@ from shelflife.client.asking import (
 )
 from shelflife.client.channels import TOOL
 from shelflife.client.diary import KeepsDiary
-from shelflife.client.doubts import Usable
 from shelflife.client.entries import Entry, Knowledge, Root, root_at
 from shelflife.client.events import Event, Reason
 from shelflife.client.explaining import Explained, explained
@@ -36,8 +35,7 @@ from shelflife.client.opening import Closeable, store_at
 from shelflife.client.positions import Place, new_mark
 from shelflife.client.remote import RemoteStore
 from shelflife.client.revalidating import Revalidating
-from shelflife.client.shelf import Outcome, Shelf, Step
-from shelflife.client.sparing import Sparing
+from shelflife.client.shelf import Outcome, Shelf, Step, Usable
 from shelflife.client.steps import Words
 from shelflife.client.stores import Known, Store, Write
 from shelflife.client.strategies import EVERYTHING, EXACT, SUSPECT, Strategy
@@ -99,7 +97,6 @@ class Memory:
         """Puts questions to servers, where nobody else does."""
         diary = self.store.diary if isinstance(self.store, KeepsDiary) else None
         self.telling = Telling(on_event, clock, diary)
-        self.sparing = Sparing()
         """What it tells and counts; whoever else wants to listen is added to its `listeners`."""
         self._shelf = Shelf(self.store, strategy, trust, self.telling, clock)
         writing = Writing(self._shelf, capacity, most_evictions, clock)

@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 import msgspec
 
 from shelflife.client.asking import LEAST_FAILURE, Exchange, Fields, Question, Reply, Steps
-from shelflife.client.doubts import Dealing
 from shelflife.client.entries import Entry, Knowledge, Root, below_root, is_below
 from shelflife.client.events import Distrusted, Event, Ignored, LogLost, Unjudged
 from shelflife.client.foresight import Lookout
@@ -28,7 +27,7 @@ from shelflife.client.positions import (
     new_mark,
 )
 from shelflife.client.reading import OF_NO_STATE, Contract, read_account, read_contract, read_state
-from shelflife.client.shelf import MOST_TRIES, SPLIT_S, Shelf
+from shelflife.client.shelf import MOST_TRIES, SPLIT_S, Dealing, Shelf
 from shelflife.client.steps import (
     Answer,
     Disposal,
@@ -155,6 +154,9 @@ class Observing(Forked):
             if shelf.knows_of(exchange.root):
                 shelf.doubts.add(exchange.root)
             return events + shelf.telling.tell([Ignored(exchange.root, str(error))])
+        is_stale = exchange.conditional and verdict_in(reply.headers) == "failed"
+        if contract is not None and contract.suggestions and not is_answer and not is_stale:
+            shelf.telling.note_refused(exchange, contract.suggestions)
         if contract is None:
             if self._lookout is not None and exchange.at is not None:
                 self._note_silence(exchange, self._lookout)

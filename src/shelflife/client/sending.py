@@ -186,19 +186,17 @@ def _sending(memory: Memory, call: Call) -> Generator[Send | Question, Reply | N
         if call.is_undone is not None and not call.is_undone():
             break
         call = call._replace(request=send.without, held=None, conditional=True)
-    if reply is not None:
-        _note_outcome(memory, call, send, reply)
+    if reply is not None and reply.status < LEAST_FAILURE and send.carried:
+        _note_saved(memory, call, send)
     return reply
 
 
-def _note_outcome(memory: Memory, call: Call, send: Send, reply: Reply) -> None:
-    named = call.operation if call.path is None else f"{call.method} {call.path}"
+def _note_saved(memory: Memory, call: Call, send: Send) -> None:
+    """A request was accepted. If it has what was remembered, and mends none that was refused, a refusal was spared."""
     try:
-        if reply.status >= LEAST_FAILURE:
-            memory.sparing.note_refusal(call.root, named, send.request, reply)
-            return
-        is_mended = memory.sparing.is_mended(call.root, named, send.request)
-        if send.carried and send.request != send.without and not is_mended:
+        if send.request != send.without and not memory.telling.is_mended(
+            call.root, call.operation, call.path, send.request
+        ):
             memory.telling.tell([Saved(call.root, call.operation)])
     except Exception:  # noqa: BLE001 - an agent's request does not fail for want of memory
         _log.warning("what became of a request could not be noted", exc_info=True)

@@ -2,30 +2,37 @@
 
 import atexit
 import logging
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from hashlib import sha256
+from typing import Any, NamedTuple
 from weakref import WeakSet
 
 import msgspec
 
+from shelflife.client.asking import Exchange, Fields
 from shelflife.client.diary import HOUR_S, Diary, Noted
 from shelflife.client.entries import Entry, Root
 from shelflife.client.events import Applied, Event, Evicted, Reason, Refused, Stored, StoreFailed
 from shelflife.client.stores import StoreError
+from shelflife.contract import Suggestion
 from shelflife.errors import ShelflifeError
 from shelflife.forks import Locking
 
 __all__ = ["Statistics", "Telling"]
 
 _log = logging.getLogger("shelflife.memory")
+_encode = msgspec.json.Encoder(order="sorted").encode
 
 _MOST_GONE = 10_000
 """Of each root."""
 _MOST_LATELY = 1_000
 _MOST_REFUSALS = 100
 """So many at most are told: the names in them are a server's, which may think up ever new ones."""
+
+_MOST_REFUSED = 100
+"""So many requests that were refused are in mind, the last ones. Agents mend a request soon, or never."""
 
 _WRITTEN_EVERY_S = 2.0
 """So long what was counted waits at most before it is written, as long as something happens. A process that is killed takes it along."""
@@ -185,6 +192,24 @@ class _Gone(dict[Root, OrderedDict[str, dict[str, Any]]]):
         return self.setdefault(root, OrderedDict())
 
 
+class _Refused(NamedTuple):
+    """A request that a server has refused, with fixes for some of its fields."""
+
+    root: Root
+    operation: str
+    fixed: frozenset[str]
+    rest: bytes
+    """The digest of all other fields, as they were sent."""
+
+    def is_mended_by(self, root: Root, operation: str, request: Fields) -> bool:
+        """Whether a request is the same but for what was fixed. The contract may have been found below its server meanwhile."""
+        return (
+            operation == self.operation
+            and (root.startswith(self.root) or self.root.startswith(root))
+            and _rest(request, self.fixed) == self.rest
+        )
+
+
 class Telling(Locking):
     """What one memory tells. It also counts, and remembers within bounds which values are gone. Threads may share it."""
 
@@ -203,6 +228,7 @@ class Telling(Locking):
         self._gone_lately: list[Entry] = []
         """What is still to be put down there, which takes a digest for each."""
         self._refusals: set[str] = set()
+        self._refused: deque[_Refused] = deque(maxlen=_MOST_REFUSED)
         self.listeners = [] if on_event is None else [on_event]
         """Who is told every event. What they raise is logged, and goes no further."""
         self.failing_at = ""
@@ -226,6 +252,29 @@ class Telling(Locking):
                 except Exception:  # noqa: BLE001 - whatever it raises, what was observed is observed
                     _log.exception("whoever listens to the events of the memory has failed")
         return told
+
+    def note_refused(self, exchange: Exchange, suggestions: Iterable[Suggestion]) -> None:
+        """A request was refused, with these fixes.
+
+        A server refuses for all its reasons at once. Where one of several fixes was remembered, the request is refused for the others as it
+        would have been without: when it is mended and accepted, no refusal was spared.
+        """
+        fixed = frozenset(name for one in suggestions for name in one.parameters)
+        named = _named(exchange.operation, exchange.path)
+        refused = _Refused(exchange.root, named, fixed, _rest(exchange.request, fixed))
+        with self._lock:
+            self._refused.append(refused)
+
+    def is_mended(self, root: Root, operation: str, path: str | None, request: Fields) -> bool:
+        """Whether a request that was accepted is one that was refused, mended. From then on that is done with."""
+        if not self._refused:  # as mostly
+            return False
+        named = _named(operation, path)
+        with self._lock:
+            found = [one for one in self._refused if one.is_mended_by(root, named, request)]
+            for one in found:
+                self._refused.remove(one)
+        return bool(found)
 
     def _tell_refusal(self, refused: Refused) -> None:
         """Warn once for each operation and reason, which names the field: nobody need wonder why nothing is applied."""
@@ -329,6 +378,15 @@ class Telling(Locking):
 
 _EVICTED = {reason: f"evicted:{reason.name.lower()}" for reason in Reason}
 """What evictions are counted as."""
+
+
+def _named(operation: str, path: str | None) -> str:
+    """What a request is for, wherever its contract is found to live."""
+    return operation if path is None else f"{operation.partition(' ')[0]} {path}"
+
+
+def _rest(request: Fields, fixed: frozenset[str]) -> bytes:
+    return sha256(_encode({name: value for name, value in request.items() if name not in fixed})).digest()
 
 
 def _root_of(event: Event) -> Root:

@@ -41,7 +41,7 @@ create table given_versions (
 create table declared (name text primary key, digests blob not null) without rowid;
 create table workers (id text primary key, number bigint not null, until double precision not null) without rowid;
 """
-KIND = Kind("log", LogError, 0x5348_4C46, 5, _SCHEMA)
+KIND = Kind("log", LogError, 0x5348_4C46, 5, _SCHEMA, is_missed=True)
 
 _SHARED = "create table if not exists shared (worker text primary key, seen {blob} not null, until double precision not null)"
 _COUNTS = "create table if not exists counts (name text primary key, value bigint not null)"
