@@ -175,8 +175,11 @@ class Log(Protocol):
     def open(self, first: "State", declared: Declared) -> "State":
         """The state at the end of the log. An empty log begins with the one given."""
 
-    def append(self, entry: Entry, declared: Declared) -> bool:
-        """Add an entry, with what the code declares now of some tables; False, and nothing done, when somebody was faster."""
+    def append(self, entry: Entry, after: "State", declared: Declared) -> bool:
+        """Add an entry, with what the code declares now of some tables; False, and nothing done, when somebody was faster.
+
+        `after` is the state that it leads to, as far as whoever appends knows the tables; for a log that keeps states as they are.
+        """
 
     def read(self, number: int, digest: str) -> "Sequence[Entry] | State":
         """What came after a position. Where that is not known any more, or not in this log, the whole state."""
@@ -225,12 +228,12 @@ class InProcessLog:
             self._state = self._state or first
             return self._state
 
-    def append(self, entry: Entry, declared: Declared) -> bool:
+    def append(self, entry: Entry, after: "State", declared: Declared) -> bool:
         with self._appended:
             state = self._opened
             if (state.number, state.digest) != (entry.number - 1, entry.previous):
                 return False
-            self._state = state.after(entry)  # whoever appends may not know all tables
+            self._state = after if state.tables.keys() <= after.tables.keys() else state.after(entry)
             self._declared = {**self._declared, **declared}
             self._appended.notify_all()
             return True

@@ -325,10 +325,8 @@ class Registry(Forked):
                 if change is None:
                     return report
                 entry = replace(self.state.entry(change), at=time.time(), by=by)
-                after = self.state.after(
-                    entry, self._names
-                )  # first: it refuses rules that do not go together
-                if self._log.append(entry, declared):
+                after = self.state.after(entry, self._names)
+                if self._log.append(entry, after, declared):
                     self.counts.count_change(change)
                     self._make_current(after)
                     return report

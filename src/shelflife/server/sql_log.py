@@ -122,7 +122,7 @@ class SqlLog:
     def _beginning(self) -> AbstractContextManager[Connection]:
         return self._tables.writing()
 
-    def append(self, entry: Entry, declared: Declared) -> bool:
+    def append(self, entry: Entry, after: State, declared: Declared) -> bool:
         with self._appending(entry) as connection:
             change = entry.change
             statement = "update log set number = ?, digest = ? where number = ? and digest = ?"
