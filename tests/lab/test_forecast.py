@@ -21,7 +21,7 @@ from shelflife.lab.ways_to_ask import STALE_COSTS, conduct_of, forecast_runs
 from tests.lab.forecast_oracle import foretold
 
 IS_LONG = os.environ.get("SHELFLIFE_TESTS") == "long"
-SEEDS = range(2000, 2020 if IS_LONG else 2002)
+SEEDS = range(2000, 2020 if IS_LONG else 2001)
 """None of them was drawn by when the method was worked on, and none is reported."""
 
 WITHIN = 1.05
