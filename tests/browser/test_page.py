@@ -321,6 +321,56 @@ def test_policies_and_clients_are_shown_with_what_came_of_them(address, tab):
     go_to(page, "Clients")
     expect(page.get_by_role("row").nth(1)).to_contain_text("not enough seen")
     expect(page.get_by_role("row").nth(1)).to_contain_text("2 of 2 (100 %)")
+    expect(page.get_by_text("are its requests in all, each counted once")).to_be_visible()
+    assert page.get_by_role("row").nth(1).locator(".number").all_inner_texts()[:2] == ["2", "2"]
+
+
+def test_what_a_client_comes_to_is_all_in_the_picture_and_its_verdict_on_a_small_one_too(address, tab):
+    client = {
+        "client": "18b03d26d11d",
+        "verdict": "does not comply with added fields",
+        "in_all": {"passed": 1234567, "refused": 123456},
+        "policies": {"promo_must_be_the_assigned_one": {"tasks": 99999, "right_at_once": 88888}},
+        "longest_stale_s": 86399.5,
+        **dict.fromkeys(("tasks", "refused", "stale", "repeated", "could_save"), 99999),
+        **dict.fromkeys(("right_at_once", "followed", "stale_after_told"), 88888),
+    }
+    page = tab(viewport={"width": 1200, "height": 800})
+    page.route("**/admin/clients", lambda route: route.fulfill(json={"clients": [client]}))
+    sign_in(page, address)
+    go_to(page, "Clients")
+    expect(page.get_by_role("row").nth(1)).to_contain_text("1,234,567")
+    assert page.eval_on_selector(".scroll", "one => one.scrollWidth <= one.clientWidth")
+    page.set_viewport_size({"width": 400, "height": 800})
+    box = page.get_by_text(client["verdict"]).bounding_box()
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= 400
+
+
+def test_a_view_that_is_chosen_begins_at_its_top_and_the_links_stay_in_the_picture(address, provider, tab):
+    for number in range(6):
+        provider.registry.reload_table("active_csm_codes", set={"new": {"code": f"N{number}"}})
+    page = tab(viewport={"width": 400, "height": 500})
+    sign_in(page, address)
+    for view in ("Graph", "Log", "Policies", "Clients", "Log"):
+        go_to(page, view)
+        expect(page.get_by_role("main")).to_be_focused()
+        assert page.evaluate("scrollY") == 0, view
+        box = page.locator("nav a[aria-current]").bounding_box()
+        assert 0 <= box["x"] <= 400 - box["width"], view
+
+
+def test_what_a_heading_says_is_not_said_again_below_it(address, tab):
+    page = tab()
+    sign_in(page, address)
+    page.get_by_role("button", name="active_csm_codes").click()
+    expect(page.get_by_role("heading", name="Rows of active_csm_codes")).to_be_visible()
+    for view in ("Tables", "Graph", "Policies"):
+        go_to(page, view)
+        headings = page.get_by_role("heading").all_inner_texts()
+        seen = page.locator("caption:not(.heard)").all_inner_texts()
+        assert not {*headings} & {*seen}, view
+        assert page.locator("table:not(:has(caption))").count() == 0
 
 
 def test_what_a_server_says_is_never_read_as_markup(address, provider, tab):

@@ -3,6 +3,7 @@
 import itertools
 import logging
 import random
+import sqlite3
 from contextlib import closing
 from functools import partial
 
@@ -14,7 +15,7 @@ from shelflife.apis.acme.app import EXAMPLE
 from shelflife.server import BadSetting, Provider, Rule, Scoring, fix
 from shelflife.server.resting import _moved_by, grounds_of, has_moved
 from shelflife.server.scoring import _MOST_AT_ONCE, _MOST_LESSONS
-from shelflife.server.verdicts import Cell, Lesson, Seen, added_up, score_of
+from shelflife.server.verdicts import Cell, Lesson, Requests, Seen, added_up, score_of
 
 ADMIN = {"Authorization": "Bearer operator"}
 CODES = ["SUMMERSALE25", "WINTERLAUNCH26"]
@@ -51,6 +52,42 @@ def test_each_client_is_scored_for_itself_and_by_policy():
     assert (second["tasks"], second["repeated"], second["could_save"]) == (2, 1, 1)
     assert first["policies"] == {"promo_must_be_the_assigned_one": {"tasks": 4, "right_at_once": 3}}
     assert first["followed"] == first["refused"] == 1
+
+
+def test_the_requests_of_a_client_are_counted_in_all_however_often_what_they_need_changes():
+    provider, client = served()
+    provider.clients._clock = itertools.count().__next__
+    before = (0, 0)
+    for number in range(1, 21):
+        code = CODES[number % 2]
+        rotates(provider, code)
+        assert [asks(client), *(asks(client, code) for _ in range(4))] == [422] + [201] * 4
+        [told] = scores(client).values()
+        now = told["in_all"]["passed"], told["in_all"]["refused"]
+        assert now == (4 * number, number) > before
+        before = now
+    assert (told["tasks"], told["right_at_once"]) == (32, 24)  # of the latest eight changes
+    assert told["verdict"] == "remembers and follows"
+
+
+def test_a_request_that_needs_several_fixes_counts_once_in_all_and_for_each_fix_of_late():
+    provider = Provider({"codes": {"a": {"code": "A"}, "b": {"code": "B"}}}, admin_token="t")
+
+    @provider.policy
+    def a_is_right(request, tables):
+        return None if request.equals("a", code := tables.codes["a"]["code"]) else fix("USE_A", a=code)
+
+    @provider.policy
+    def b_is_right(request, tables):
+        return None if request.equals("b", code := tables.codes["b"]["code"]) else fix("USE_B", b=code)
+
+    for fields in ({}, *[{"a": "A", "b": "B"}] * 3):
+        found = provider.violations(fields, "POST /x")
+        provider.clients.note(dict, "POST /x", fields, found, provider.registry.state)
+    [told] = provider.clients.scores()
+    assert told.in_all == Requests(passed=3, refused=1)
+    assert told.tasks == 6
+    assert [one.tasks for one in told.policies.values()] == [3, 3]
 
 
 def test_how_long_the_previous_value_still_comes_after_a_change_is_told():
@@ -160,6 +197,19 @@ def test_what_a_worker_has_seen_outlives_it(place):
         assert told["refused"] == 2
 
 
+def test_a_worker_that_has_nothing_new_goes_on_telling_what_it_has_seen(tmp_path, monkeypatch):
+    monkeypatch.setattr("shelflife.server.sharing._TOLD_AGAIN_S", 0.0)
+    (one, first), (_, second) = (served(log=tmp_path / "log.db") for _ in range(2))
+    with first, second:
+        asks(first)
+        one.clients.meet(one.registry, now=True)
+        with closing(sqlite3.connect(tmp_path / "log.db")) as file, file:
+            file.execute("delete from shared")  # as when its time is over
+        one.clients.meet(one.registry, now=True)
+        [told] = scores(second).values()
+        assert told["in_all"] == {"passed": 0, "refused": 1}
+
+
 def test_what_a_worker_of_another_release_has_shared_is_passed_over(place):
     provider, client = served(log=place)
     with client:
@@ -261,7 +311,7 @@ def test_workers_that_know_only_a_part_of_it_are_added_up_in_any_order():
     bare = {7: Cell(passed={"b": 2})}
     lessons = [Lesson("POST /x", "p", "F", (), ("code",), ("t",), cells=one) for one in (cells, bare)]
     orders = [
-        score_of("c", added_up([Seen({}, {"c": {"l": one}}) for one in some]).clients["c"])
+        score_of("c", added_up([Seen({}, {"c": {"l": one}}) for one in some]).clients["c"], Requests())
         for some in (lessons, lessons[::-1])
     ]
     assert orders[0] == orders[1]

@@ -154,9 +154,6 @@ class Observing(Forked):
             if shelf.knows_of(exchange.root):
                 shelf.doubts.add(exchange.root)
             return events + shelf.telling.tell([Ignored(exchange.root, str(error))])
-        is_stale = exchange.conditional and verdict_in(reply.headers) == "failed"
-        if contract is not None and contract.suggestions and not is_answer and not is_stale:
-            shelf.telling.note_refused(exchange, contract.suggestions)
         if contract is None:
             if self._lookout is not None and exchange.at is not None:
                 self._note_silence(exchange, self._lookout)
@@ -164,6 +161,9 @@ class Observing(Forked):
         if contract is OF_NO_STATE and not shelf.is_placed(rooted.root):
             return events + shelf.telling.tell([Ignored(rooted.root, _OF_NO_STATE)])
         events += yield from self._heeding(rooted, contract, about)
+        is_stale = exchange.conditional and verdict_in(reply.headers) == "failed"
+        if contract.suggestions and not is_answer and not is_stale:
+            shelf.telling.note_refused(exchange, contract.suggestions)
         if contract.account is None and contract.suggestions and not is_answer:
             events += yield from self._taking_up(rooted, contract)
         if len(rooted.root) < len(exchange.root):

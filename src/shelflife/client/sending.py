@@ -186,7 +186,7 @@ def _sending(memory: Memory, call: Call) -> Generator[Send | Question, Reply | N
         if call.is_undone is not None and not call.is_undone():
             break
         call = call._replace(request=send.without, held=None, conditional=True)
-    if reply is not None and reply.status < LEAST_FAILURE and send.carried:
+    if reply is not None and reply.status < LEAST_FAILURE:
         _note_saved(memory, call, send)
     return reply
 
@@ -194,9 +194,8 @@ def _sending(memory: Memory, call: Call) -> Generator[Send | Question, Reply | N
 def _note_saved(memory: Memory, call: Call, send: Send) -> None:
     """A request was accepted. If it has what was remembered, and mends none that was refused, a refusal was spared."""
     try:
-        if send.request != send.without and not memory.telling.is_mended(
-            call.root, call.operation, call.path, send.request
-        ):
+        is_mended = memory.telling.is_mended(call.root, call.operation, call.path, send.request)
+        if send.carried and send.request != send.without and not is_mended:
             memory.telling.tell([Saved(call.root, call.operation)])
     except Exception:  # noqa: BLE001 - an agent's request does not fail for want of memory
         _log.warning("what became of a request could not be noted", exc_info=True)

@@ -4,7 +4,7 @@ import atexit
 import logging
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from typing import Any, NamedTuple
 from weakref import WeakSet
@@ -261,9 +261,10 @@ class Telling(Locking):
         """
         fixed = frozenset(name for one in suggestions for name in one.parameters)
         named = _named(exchange.operation, exchange.path)
-        refused = _Refused(exchange.root, named, fixed, _rest(exchange.request, fixed))
-        with self._lock:
-            self._refused.append(refused)
+        with suppress(TypeError, ValueError, RecursionError):  # one that is no JSON was not sent so
+            refused = _Refused(exchange.root, named, fixed, _rest(exchange.request, fixed))
+            with self._lock:
+                self._refused.append(refused)
 
     def is_mended(self, root: Root, operation: str, path: str | None, request: Fields) -> bool:
         """Whether a request that was accepted is one that was refused, mended. From then on that is done with."""

@@ -70,7 +70,7 @@ METRICS = (
     Metric("table_rows", "gauge", "Rows of a table.", ("table",)),
     Metric("table_changed_timestamp_seconds", "gauge", "When a table has changed last, in seconds since 1970.", ("table",)),
     Metric("clients", "gauge", "Clients that were seen of late, by what their memory comes to.", ("verdict",)),
-    Metric("client_tasks", "gauge", "Tasks of these clients that a fix was for, by whether it was there at once.", ("outcome",)),
+    Metric("client_tasks", "gauge", "Tasks of these clients of late, one for each fix that they needed, by whether it was there at once.", ("outcome",)),
 )  # fmt: skip
 """All of them, in the order in which they are told."""
 

@@ -25,13 +25,14 @@ from shelflife.server.registry import Registry
 from shelflife.server.resting import Ground, grounds_of, has_moved
 from shelflife.server.sharing import Shared
 from shelflife.server.state import State
-from shelflife.server.verdicts import Cell, ClientScore, Given, Lesson, Seen, added_up, score_of
+from shelflife.server.verdicts import Cell, ClientScore, Given, Lesson, Requests, Seen, added_up, score_of
 
 __all__ = ["Clients", "Scoring"]
 
 _log = logging.getLogger("shelflife")
 
 _MOST_LESSONS = 1024
+_MOST_CLIENTS = 1024
 _MOST_CELLS = 8
 _MOST_VALUES = 8
 _MOST_SHAPES = 64
@@ -85,6 +86,8 @@ class Clients(Forked):
         """What each rests on, the last change of that, and up to where the log was looked at for it."""
         self._shapes: dict[str, dict[str, dict[Shape, Any]]] = {}
         """The shapes of the fixes that a client was given, by operation; each with a digest that begins with it."""
+        self._requests: OrderedDict[str, Requests] = OrderedDict()
+        """What came of the requests of each client; the one that was seen last is the last."""
         self._fixes: dict[str, dict[str, Given]] = {}
         """What the fixes of each policy set and rest on, by type."""
         self._moved: dict[str, tuple[int, float]] = {}
@@ -114,6 +117,8 @@ class Clients(Forked):
                 self._look_at(state)
                 if not found:
                     self._note_passed(client, operation or "", fields, state)
+                elif any(fix.cells and fix.tables for _, fix in found):
+                    self._note_request(client, refused=1)
                 for violation in found:
                     self._note_refused(client, operation or "", fields, violation, state, now)
         except Exception as error:  # noqa: BLE001 - whoever names clients may fail in any way
@@ -127,7 +132,7 @@ class Clients(Forked):
             clients: dict[str, dict[str, Lesson]] = {}
             for (client, like), lesson in self._lessons.items():
                 clients.setdefault(client, {})[like] = lesson
-            return added_up([Seen(self._fixes, clients)])
+            return added_up([Seen(self._fixes, clients, self._requests)])
 
     def meet(self, registry: Registry, *, now: bool = False) -> None:
         """Share what was seen with the other workers, if it is time for that, and learn what they have told clients."""
@@ -150,8 +155,10 @@ class Clients(Forked):
     def scores(self, others: Iterable[Seen] = ()) -> list[ClientScore]:
         """What all clients come to, with what other workers have seen."""
         whole = added_up([self.seen(), *others])
-        scores = [score_of(client, lessons) for client, lessons in whole.clients.items()]
-        return sorted(scores, key=lambda one: (-one.tasks, one.client))
+        scores = [
+            score_of(client, whole.clients.get(client, {}), came) for client, came in whole.requests.items()
+        ]
+        return sorted(scores, key=lambda one: (-one.in_all.passed - one.in_all.refused, one.client))
 
     def fixes(self, others: Iterable[Seen] = ()) -> dict[str, dict[str, Given]]:
         """What the fixes of each policy are like, by type, with what other workers have seen."""
@@ -215,6 +222,7 @@ class Clients(Forked):
 
     def _note_passed(self, client: str, operation: str, fields: Mapping[str, Any], state: State) -> None:
         shapes = self._shapes.get(client, {}).get(operation, {})
+        is_like_one = False
         for shape, begun in shapes.items():
             digest = begun.copy()
             digest.update(_encode([fields.get(name) for name in shape[2]]))
@@ -223,7 +231,17 @@ class Clients(Forked):
             if lesson is not None:
                 _add(self._cell(place, lesson, state).passed, self._carried(fields, lesson.sets))
                 self._lessons.move_to_end(place)
-                self._shared.is_changed = True
+                is_like_one = True
+        if is_like_one:
+            self._note_request(client, passed=1)
+            self._shared.is_changed = True
+
+    def _note_request(self, client: str, *, passed: int = 0, refused: int = 0) -> None:
+        """Count a request, once for however many fixes it is."""
+        so_far = self._requests.pop(client, Requests())
+        self._requests[client] = Requests(so_far.passed + passed, so_far.refused + refused)
+        if len(self._requests) > _MOST_CLIENTS:
+            self._requests.popitem(last=False)
 
     def _keep(self, client: str, like: str, lesson: Lesson) -> None:
         self._lessons[client, like] = lesson

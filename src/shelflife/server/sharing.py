@@ -17,6 +17,8 @@ _log = logging.getLogger("shelflife")
 
 _SHARED_FOR_S = 3600.0
 """So long others count with what a worker has seen that has ended."""
+_TOLD_AGAIN_S = _SHARED_FOR_S / 2
+"""So often one that goes on tells it again, though nothing is new."""
 
 Seen = TypeVar("Seen")
 
@@ -32,6 +34,7 @@ class Shared(Generic[Seen]):
         self._met_at = 0.0
         self.is_changed = False
         """Whether something was seen since it was last told."""
+        self._told_at: float | None = None
         self._read: dict[str, tuple[bytes, Seen | None]] = {}
         """What others had told when it was last looked at, and what that says."""
 
@@ -48,8 +51,10 @@ class Shared(Generic[Seen]):
             return
         self._met_at = time.monotonic()
         try:
-            if self.is_changed:
-                self.is_changed = False
+            if self.is_changed or (
+                self._told_at is not None and self._met_at - self._told_at >= _TOLD_AGAIN_S
+            ):
+                self.is_changed, self._told_at = False, self._met_at
                 registry.share(self._what, self._worker, msgspec.json.encode(seen()), _SHARED_FOR_S)
             if learn is not None:
                 learn(self.others(registry))

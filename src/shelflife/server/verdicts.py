@@ -4,6 +4,8 @@ A request is like another when it has the same values in the fields that a polic
 is counted which were refused and which were let through, each by a digest of what came in the fields that the fix sets. That needs no
 order: whoever was refused comes again with the fix, so requests that were let through and had not been refused before are the rest. So
 the counts of several workers can be added up.
+
+Verdicts come of what was seen of late. What has come of requests in all is counted besides: each once, however many fixes it is for.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,6 +20,7 @@ __all__ = [
     "Given",
     "Lesson",
     "PolicyScore",
+    "Requests",
     "Seen",
     "Verdict",
     "added_up",
@@ -88,6 +91,16 @@ class Given(msgspec.Struct, omit_defaults=True):
     """By table, the columns that were read for the latest of them; None for all."""
 
 
+class Requests(msgspec.Struct, frozen=True):
+    """How many requests of a client came to what. Both are sums, so they never go back."""
+
+    passed: int = 0
+    """Requests that were let through, and are like one that it was given a fix for."""
+
+    refused: int = 0
+    """Requests that were refused with a fix that can be kept."""
+
+
 class Seen(msgspec.Struct, omit_defaults=True):
     """All that a worker has seen."""
 
@@ -96,6 +109,9 @@ class Seen(msgspec.Struct, omit_defaults=True):
 
     clients: dict[str, dict[str, Lesson]] = {}
     """By the name of the client and a digest that is the same for like requests."""
+
+    requests: dict[str, Requests] = {}
+    """By the name of the client, since the worker began."""
 
 
 class PolicyScore(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,17 +124,18 @@ class PolicyScore(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClientScore(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a client."""
+    """What is known of a client: its requests in all, and of late what came of each fix. A request counts for all the fixes that it needs."""
 
     client: str
     verdict: Verdict
+    in_all: Requests
     tasks: int
     right_at_once: int
     """How many of these had the fix without being told: so many requests were spared."""
 
     policies: dict[str, PolicyScore]
     refused: int
-    """How many of its requests a policy has refused with a fix that can be kept."""
+    """How often a policy has refused it with a fix that can be kept."""
 
     followed: int
     """After how many of these the fix has come."""
@@ -182,10 +199,13 @@ def added_up(seen: Iterable[Seen]) -> Seen:
                     _add_lesson(known[id], lesson)
                 else:
                     known[id] = msgspec.convert(msgspec.to_builtins(lesson), Lesson)  # a copy to add to
+        for client, came in one.requests.items():
+            so_far = whole.requests.get(client, Requests())
+            whole.requests[client] = Requests(so_far.passed + came.passed, so_far.refused + came.refused)
     return whole
 
 
-def score_of(client: str, lessons: Mapping[str, Lesson]) -> ClientScore:
+def score_of(client: str, lessons: Mapping[str, Lesson], in_all: Requests) -> ClientScore:
     """What the requests of a client come to."""
     adding = rewriting = _Tally()
     by_policy: dict[str, _Tally] = {}
@@ -200,6 +220,7 @@ def score_of(client: str, lessons: Mapping[str, Lesson]) -> ClientScore:
     return ClientScore(
         client=client,
         verdict=_verdict(adding, rewriting),
+        in_all=in_all,
         tasks=whole.tasks,
         right_at_once=whole.kept,
         policies={id: PolicyScore(tasks=one.tasks, right_at_once=one.kept) for id, one in by_policy.items()},

@@ -18,11 +18,12 @@ export const draw = (tag, attributes, ...children) => fill(document.createElemen
 
 export const code = (value) => make("code", {}, typeof value === "string" ? value : JSON.stringify(value));
 
-export function table(caption, heads, rows, none) {
+// Where a heading says the same, the caption is only read aloud.
+export function table(caption, heads, rows, none, { isHeaded = false, wraps = false } = {}) {
   if (!rows.length) return make("p", { class: "none" }, none);
   const head = make("tr", {}, heads.map((text) => make("th", { scope: "col" }, text)));
   return make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": caption },
-    make("table", {}, make("caption", {}, caption), make("thead", {}, head), make("tbody", {}, rows)));
+    make("table", { class: wraps ? "wraps" : null }, make("caption", { class: isHeaded ? "heard" : null }, caption), make("thead", {}, head), make("tbody", {}, rows)));
 }
 
 // The first cell heads its row; numbers are aligned.

@@ -57,7 +57,8 @@ document.querySelector(".skip").addEventListener("click", (event) => {
 addEventListener("hashchange", async () => {
   if (!told) return;
   await show();
-  main.focus();
+  main.focus({ preventScroll: true }); // a long view would push the links out of the picture
+  scrollTo(0, 0);
 });
 
 // Go on with the token that this tab has. A server that cannot be asked now may be there again in a moment.

@@ -20,7 +20,7 @@ export function rowsOf(told, choose, more, find) {
     make("h2", { id: "rows" }, "Rows of ", told.table),
     make("form", { onsubmit: (event) => { event.preventDefault(); find(search.value); } },
       make("label", { for: "find" }, "Find a key ", make("span", { class: "hint" }, "(then Enter)")), search),
-    make("p", {}), table(`Rows of ${told.table}`, ["Key", "Values"], rows, "No row has such a key."),
+    make("p", {}), table(`Rows of ${told.table}`, ["Key", "Values"], rows, "No row has such a key.", { isHeaded: true }),
     told.next === null ? null : make("p", {}, make("button", { type: "button", class: "second", onclick: () => more(told.next) }, "Next rows")));
 }
 
@@ -35,7 +35,7 @@ export function graphOfTables(told, choose) {
     nodes.length ? make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Drawing of the tables" },
       graph("Tables and rules", nodes, edges, chosen, choose)) : null,
     make("p", { role: "status" }, chosen ? `Downstream of ${chosen}: ${below.join(", ") || "nothing"}.` : ""),
-    make("h2", {}, "Rules"), table("Rules", ["Relation", "From", "To", "By"], rules, "There are no rules."));
+    make("h2", {}, "Rules"), table("Rules", ["Relation", "From", "To", "By"], rules, "There are no rules.", { isHeaded: true }));
 }
 
 export function graphOfRow(told, choose) {
@@ -112,15 +112,18 @@ export function policies(told) {
 const GOOD = "remembers and follows", UNSURE = "not enough seen";
 
 export function clients(told) {
-  const share = (part, whole) => make("span", { class: "share" }, whole ? `${part} of ${whole} (${Math.round((100 * part) / whole)} %)` : "–");
-  const rows = told.clients.map((one) => row(code(one.client),
-    make("span", { class: `verdict ${{ [GOOD]: "good", [UNSURE]: "unsure" }[one.verdict] ?? "bad"}` }, one.verdict),
+  const share = (part, whole) => make("span", { class: "share" }, whole ? `${part}\u00a0of\u00a0${whole} (${Math.round((100 * part) / whole)}\u00a0%)` : "–");
+  const rows = told.clients.map((one) => row(
+    [code(one.client), make("div", { class: `verdict ${{ [GOOD]: "good", [UNSURE]: "unsure" }[one.verdict] ?? "bad"}` }, one.verdict)],
+    one.in_all.passed, one.in_all.refused,
     make("details", {}, make("summary", {}, share(one.right_at_once, one.tasks)),
       make("ul", { class: "plain" }, Object.entries(one.policies).map(([id, score]) => make("li", {}, `${id}: `, share(score.right_at_once, score.tasks))))),
     share(one.followed, one.refused), one.repeated,
     one.stale ? `${one.stale}, ${one.stale_after_told} after it was told; up to ${one.longest_stale_s} s` : "none", one.could_save));
   return make("section", { "aria-labelledby": "h" }, make("h1", { id: "h" }, "Clients"),
     make("p", {}, "What each makes of the fixes that it is given, from its requests alone. Several agents behind one credential look like one."),
-    table("Clients of all workers", ["Client", "Verdict", "Right at once", "Fix followed", "Repeated", "Previous values", "Could save"],
-      rows, "No client was refused with a fix that can be kept yet."));
+    make("p", {}, make("strong", {}, "Passed"), " and ", make("strong", {}, "refused"), " are its requests in all, each counted once. ",
+      "The rest, and the verdict that comes of it, is of late: of each fix, the latest eight changes. There a request counts once for each fix that it needs."),
+    table("Clients of all workers", ["Client, and its memory", "Passed", "Refused", "Right at once", "Fix followed", "Repeated", "Previous values", "Could save"],
+      rows, "No client was refused with a fix that can be kept yet.", { wraps: true }));
 }
