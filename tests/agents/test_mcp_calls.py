@@ -162,7 +162,7 @@ def test_a_tool_that_has_the_user_go_to_a_page_first_puts_nothing_in_doubt(mode)
 
     text, events = asyncio.run(play())
     assert text == "paid with SUMMER"
-    assert [type(event).__name__ for event in events] == ["Applied", "Applied", "Saved"]
+    assert [type(event).__name__ for event in events] == ["Applied", "Applied"]
 
 
 def test_what_stands_before_the_tools_of_fastmcp_sees_their_errors_and_may_call_again():

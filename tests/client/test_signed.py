@@ -439,6 +439,10 @@ def test_where_the_store_cannot_tell_nothing_is_vouched_for(address, clock):
                 raise StoreError("the store is gone")
             return super().known(root)
 
+        def find(self, root, operation, request):
+            self.known(root)
+            return super().find(root, operation, request)
+
     store = Failing()
     with Naming(address, store=store, clock=clock, trust=trust({address: [KEY.key]})) as agent:
         agent.call(GOVERNED)

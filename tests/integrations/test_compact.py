@@ -403,7 +403,6 @@ def test_a_server_that_cannot_reach_its_log_names_no_position(tmp_path, monkeypa
     provider = provider_for(log=tmp_path / "log.db")
     with calling(fastapi_with(provider, "/x")) as client:
         at = known_position(client)
-        provider.registry.close()
 
         def fail():
             raise LogError("gone")

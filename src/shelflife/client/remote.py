@@ -247,6 +247,7 @@ class RemoteStore(ABC, Forked):
         with self._lock:
             self._kept.clear()
             self._highest.clear()
+            self._noted.clear()
 
     def used(self, root: Root, ids: Iterable[str]) -> None:
         with self._lock:

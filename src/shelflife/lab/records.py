@@ -16,7 +16,6 @@ from shelflife.errors import ShelflifeError
 from shelflife.lab.scenarios import Split
 from shelflife.lab.spec import RunSpec
 from shelflife.lab.wordings import Wording
-from shelflife.server.verdicts import Verdict
 
 __all__ = [
     "FORMAT",
@@ -331,7 +330,7 @@ class ClientScored(msgspec.Struct, frozen=True, kw_only=True, tag="client scored
     after: int
     """The episode before it."""
 
-    verdict: Verdict
+    verdict: str
 
 
 class RunEnded(msgspec.Struct, frozen=True, kw_only=True, tag="run ended"):

@@ -28,7 +28,6 @@ from shelflife.lab.records import (
 )
 from shelflife.lab.spec import RunSpec
 from shelflife.lab.spending import Tokens, Wire, tokens_of, wire_of
-from shelflife.server.verdicts import Verdict
 
 __all__ = ["FirstTry", "ForeseenTenth", "RunScore", "SavingFactors", "as_json", "is_whole", "score_of"]
 
@@ -165,10 +164,10 @@ class RunScore(msgspec.Struct, frozen=True, kw_only=True):
     foreseen: list[ForeseenTenth] | None
     """Before uses, how likely they were said to be stale, by tenths, and how many were; None where nothing was foreseen."""
 
-    first_verdict: Verdict | None
+    first_verdict: str | None
     """What the server made of the agents before the first change, from their requests; at the end where none comes, and None where nobody scored them."""
 
-    verdict: Verdict | None
+    verdict: str | None
     """The same at the end."""
 
     eviction_precision: float | None
@@ -316,7 +315,7 @@ def _how_it_went(run: _Run) -> dict[str, Any]:
     }
 
 
-def _first_verdict(records: Iterable[Record]) -> Verdict | None:
+def _first_verdict(records: Iterable[Record]) -> str | None:
     return next((record.verdict for record in records if isinstance(record, ClientScored)), None)
 
 

@@ -482,7 +482,7 @@ class Tables(_View):
             declared = ", ".join(rule.relation for rule in rules.leaving(table)) or "none"
             _log.warning(
                 "a policy follows %r from a row of the table %s, and no rule there is called so (there: %s):"
-                " it finds no row until one is declared",
+                " it finds no row until one is declared; if that is meant, ask has_rule first",
                 relation,
                 table,
                 declared,

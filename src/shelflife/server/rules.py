@@ -65,12 +65,12 @@ class RuleSet:
         return self._by_id.get(f"{from_table}:{relation}")
 
     def is_never_declared(self, from_table: str, relation: str) -> bool:
-        """Whether there has never been such a rule, and that was not said before. One that was removed is no mistake."""
+        """Whether no rule has ever been called so, and that was not said before. One that was removed, or leaves another table, is no mistake."""
         id = f"{from_table}:{relation}"
-        is_news = id not in self._named and len(self._named) < len(self) + _MOST_TOLD
-        if is_news:
-            self._named.add(id)
-        return is_news
+        if id in self._named or len(self._named) >= len(self) + _MOST_TOLD:
+            return False
+        self._named.add(id)
+        return all(rule.relation != relation for rule in self)
 
     def leaving(self, table: str) -> tuple[Rule, ...]:
         """The rules whose from-table this is, in canonical order."""

@@ -37,7 +37,8 @@ def funding_must_be_what_the_plan_requires(request: Request, tables: Tables) -> 
     recommended = tables.recommended_credit_token.get(request["plan"])
     if recommended is None or request.equals("payment_method_token", recommended["token"]):
         return None
-    governing = recommended.follow("governed_by")
+    is_governed = tables.has_rule("recommended_credit_token", "governed_by")
+    governing = recommended.follow("governed_by") if is_governed else None
     accepted = governing["accepts"] if governing else ["credit"]
     if tables.has_rule("token_funding_map", "funds"):
         on_file = tables.token_funding_map.get(request["payment_method_token"])
